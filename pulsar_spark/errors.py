@@ -1,0 +1,222 @@
+"""The error tree: what went wrong, where, what to do, and whether trying again can help.
+
+    PulsarError                         code               retriable
+    ├── OptionError                     PULSAR_OPTION
+    ├── ProtocolError                   PULSAR_PROTOCOL    yes
+    ├── CorruptError                    PULSAR_CORRUPT
+    ├── DataLossError                   PULSAR_DATA_LOSS
+    ├── UnsupportedError                PULSAR_UNSUPPORTED
+    ├── DeadlineError                   PULSAR_TIMEOUT
+    ├── QueueFullError                  PULSAR_QUEUE_FULL
+    ├── ClosedError                     PULSAR_CLOSED
+    └── BrokerError                     PULSAR_BROKER
+        ├── ConnectError                PULSAR_CONNECT     yes
+        ├── NotReadyError               PULSAR_NOT_READY   yes
+        ├── BusyError                   PULSAR_BUSY        yes
+        ├── AuthError                   PULSAR_AUTH
+        ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
+        ├── SchemaError                 PULSAR_SCHEMA
+        └── SendError                   PULSAR_SEND
+
+Retry loops ask the flag and nothing else; each try begins with a look-up. No message
+ever holds a secret: none is passed in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class PulsarError(Exception):
+    """Base of all errors; its text is "[CODE] what happened; where. What to do".
+
+    Args:
+        what: what happened, without a final full stop.
+        topic: full topic name, with the partition in it where there is one.
+        message_id: text form of the message id or range concerned.
+        advice: what the user can do about it; without it the class's usual advice.
+    """
+
+    code: ClassVar[str] = "PULSAR_ERROR"
+    usual_advice: ClassVar[str | None] = None
+    retriable: ClassVar[bool] = False
+
+    def __init__(
+        self, what: str, *, topic: str | None = None, message_id: str | None = None, advice: str | None = None
+    ) -> None:
+        self.what = what
+        self.topic = topic
+        self.message_id = message_id
+        self.advice = advice or self.usual_advice
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        text = f"[{self.code}] {self.what}"
+        if self.topic is not None:
+            text += f"; topic {self.topic}"
+        if self.message_id is not None:
+            text += f"; message {self.message_id}"
+        return text if self.advice is None else f"{text}. {self.advice}"
+
+    def located(self, topic: str, message_id: str | None = None) -> Self:
+        """The same error with its place, where that was not known when it was made."""
+        kind = type(self)
+        return kind(
+            self.what,
+            topic=self.topic or topic,
+            message_id=self.message_id or message_id,
+            advice=self.advice,
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.what, self.topic, self.message_id, self.advice)
+
+
+def _restore(
+    kind: type[PulsarError], what: str, topic: str | None, message_id: str | None, advice: str | None
+) -> PulsarError:
+    return kind(what, topic=topic, message_id=message_id, advice=advice)
+
+
+class OptionError(PulsarError):
+    """An option, an offset or a row's shape that the user must change."""
+
+    code = "PULSAR_OPTION"
+
+
+class ProtocolError(PulsarError):
+    """A peer that does not keep to the protocol: the connection is given up, a new one may work."""
+
+    code = "PULSAR_PROTOCOL"
+    usual_advice = "Check that service.url names a Pulsar broker's binary port"
+    retriable = True
+
+
+class CorruptError(PulsarError):
+    """A stored entry that cannot be decoded: checksum, compression, batch framing."""
+
+    code = "PULSAR_CORRUPT"
+    usual_advice = "Look at the entry with pulsar-admin topics; a new query can begin behind it"
+
+
+class DataLossError(PulsarError):
+    """Messages that were planned and not yet processed are gone at the broker."""
+
+    code = "PULSAR_DATA_LOSS"
+
+
+class UnsupportedError(PulsarError):
+    """A feature of the message or of the broker that this version does not handle."""
+
+    code = "PULSAR_UNSUPPORTED"
+    usual_advice = "Read or write it with another client"
+
+
+class DeadlineError(PulsarError):
+    """Something did not happen within its time."""
+
+    code = "PULSAR_TIMEOUT"
+    usual_advice = "Look at the broker's health, or raise the time-out"
+
+
+class QueueFullError(PulsarError):
+    """``maxPendingMessages`` is reached and ``blockIfQueueFull`` is false."""
+
+    code = "PULSAR_QUEUE_FULL"
+
+
+class ClosedError(PulsarError):
+    """A client, or what belongs to it, is used after it was closed."""
+
+    code = "PULSAR_CLOSED"
+    usual_advice = "Make a new one"
+
+
+class BrokerError(PulsarError):
+    """The broker answered with an error of no kind of its own below."""
+
+    code = "PULSAR_BROKER"
+    usual_advice = "Look at the broker's log"
+
+
+class ConnectError(BrokerError):
+    """No connection, or one that was cut."""
+
+    code = "PULSAR_CONNECT"
+    usual_advice = "Check service.url and the broker's health"
+    retriable = True
+
+
+class NotReadyError(BrokerError):
+    """The broker does not serve the topic now (unload, restart, recovery)."""
+
+    code = "PULSAR_NOT_READY"
+    usual_advice = "It was tried again until the time was over; look at the broker's health"
+    retriable = True
+
+
+class BusyError(BrokerError):
+    """Another producer or consumer holds the name or the topic; it may go away."""
+
+    code = "PULSAR_BUSY"
+    usual_advice = "Stop the other holder, or choose another name"
+    retriable = True
+
+
+class AuthError(BrokerError):
+    """Credentials refused, or a right that is missing."""
+
+    code = "PULSAR_AUTH"
+    usual_advice = "Check the credentials and the role's permissions"
+
+
+class TopicNotFoundError(BrokerError):
+    """The topic, its namespace or its tenant does not exist."""
+
+    code = "PULSAR_TOPIC_NOT_FOUND"
+    usual_advice = "Check the spelling, or create the topic first"
+
+
+class SchemaError(BrokerError):
+    """The broker refused the schema, or data does not fit it."""
+
+    code = "PULSAR_SCHEMA"
+    usual_advice = "Compare the rows with the topic's schema"
+
+
+class SendError(BrokerError):
+    """A message that the broker will not take, or did not acknowledge in time."""
+
+    code = "PULSAR_SEND"
+    usual_advice = "Look at the topic's state (terminated, backlog quota, another exclusive producer)"
+
+
+# ServerError of PulsarApi.proto -> error class; what is not named here is a plain BrokerError.
+_BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
+    1: NotReadyError,  # MetadataError: the metadata store failed for now
+    2: NotReadyError,  # PersistenceError: the ledger was fenced or is recovering
+    3: AuthError,
+    4: AuthError,
+    5: BusyError,  # ConsumerBusy
+    6: NotReadyError,  # ServiceNotReady
+    7: BusyError,  # ProducerBlockedQuotaExceededError: producer_request_hold asks to wait
+    8: SendError,  # ProducerBlockedQuotaExceededException
+    9: SendError,  # ChecksumError
+    11: TopicNotFoundError,
+    14: NotReadyError,  # TooManyRequests
+    15: SendError,  # TopicTerminatedError
+    16: BusyError,  # ProducerBusy
+    17: TopicNotFoundError,  # InvalidTopicName
+    18: SchemaError,
+    25: SendError,  # ProducerFenced
+}
+
+
+def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerError:
+    """Make the exception for a ServerError code; only the first line of the broker's text is kept."""
+    kind = _BY_SERVER_ERROR.get(error, BrokerError)
+    what = f"the broker answered: {text.splitlines()[0][:300] if text else 'no reason'} (error {error})"
+    return kind(what, topic=topic)

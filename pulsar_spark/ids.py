@@ -1,0 +1,108 @@
+"""Names of things in Pulsar: message ids and topic names. Values only, no I/O."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import total_ordering
+from typing import NamedTuple
+
+from pulsar_spark.errors import OptionError
+
+_NO_BATCH = 1 << 31
+_TEXT = re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,19})(?::(-1|[0-9]{1,10}))?")
+_MOST_ID = (1 << 63) - 1
+_MOST_INDEX = (1 << 31) - 1
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class MessageId:
+    """Position in a topic partition: ``ledger``, ``entry`` (-1: before the ledger's first), ``batch_index``.
+
+    ``batch_index`` -1 names the whole entry, so it sorts after every index of that entry: the order is that
+    of "taken up to here". The position in front of everything is ``(-1, -1)``.
+    """
+
+    ledger: int
+    entry: int
+    batch_index: int = -1
+
+    def __lt__(self, other: MessageId) -> bool:
+        return self._key() < other._key()
+
+    def _key(self) -> tuple[int, int, int]:
+        return self.ledger, self.entry, self.batch_index if self.batch_index >= 0 else _NO_BATCH
+
+    def __str__(self) -> str:
+        text = f"{self.ledger}:{self.entry}"
+        return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
+
+    @property
+    def whole_entry(self) -> MessageId:
+        """The position behind the last message of this entry."""
+        return MessageId(self.ledger, self.entry)
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId:
+        """Read ``ledger:entry[:batch]``, each -1 or unsigned; raises OptionError for anything else."""
+        match = _TEXT.fullmatch(text)
+        ids = [int(part or -1) for part in match.groups()] if match else []
+        if not ids or max(ids[:2]) > _MOST_ID or ids[2] > _MOST_INDEX:
+            raise OptionError(
+                f"{text[:100]!r} is not a message id", advice="Write it as ledger:entry[:batch]"
+            )
+        return cls(*ids)
+
+
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
+_PART = re.compile(r"[-=:.\w]+")
+
+
+class TopicName(NamedTuple):
+    """A full topic name, taken apart: ``domain://tenant/namespace/local``."""
+
+    domain: str
+    tenant: str
+    namespace: str
+    local: str
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Read a short or full name (``t``, ``tenant/ns/t``, ``persistent://tenant/ns/t``).
+
+        Raises OptionError where the name is malformed or not persistent: Spark must be able to read a range
+        again, which a non-persistent topic cannot serve.
+        """
+        domain, separator, rest = text.strip().partition("://")
+        if not separator:
+            domain, rest = "persistent", text.strip()
+        parts = rest.split("/", 2)
+        if len(parts) == 1 and not separator:
+            parts = ["public", "default", *parts]
+        if domain != "persistent":
+            raise OptionError(f"topic {text!r} is not persistent", advice="Only those can be read again")
+        if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts[:2]) or not parts[2]:
+            raise OptionError(
+                f"{text!r} is no topic name", advice="Write persistent://tenant/namespace/topic"
+            )
+        return cls(domain, *parts)
+
+    @property
+    def partition(self) -> int:
+        """Number of the partition that this name means, or -1."""
+        match = _PARTITION.fullmatch(self.local)
+        return int(match[2]) if match else -1
+
+    @property
+    def base(self) -> TopicName:
+        """The partitioned topic that a partition belongs to; itself where it is none."""
+        match = _PARTITION.fullmatch(self.local)
+        return self._replace(local=match[1]) if match else self
+
+    def of_partition(self, number: int) -> TopicName:
+        """The name of one partition of this topic."""
+        return self._replace(local=f"{self.local}-partition-{number}")

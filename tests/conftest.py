@@ -1,0 +1,27 @@
+"""What holds for every test: reproducible hypothesis runs, and no thread left behind."""
+
+import threading
+import time
+
+import pytest
+from hypothesis import settings
+
+# Machines that build several things at once are slow at random, so time is not judged example by example;
+# a failing example is printed so that it can be repeated, and nothing is written into the checkout.
+settings.register_profile("pulsar", deadline=None, database=None, print_blob=True)
+settings.load_profile("pulsar")
+
+_GRACE = 2.0
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    """Fail a test that leaves a thread running; one that is about to end may take a moment for it."""
+    before = set(threading.enumerate())
+    yield
+    until = time.monotonic() + _GRACE
+    left = set(threading.enumerate()) - before
+    while left and time.monotonic() < until:
+        next(iter(left)).join(0.05)
+        left = set(threading.enumerate()) - before
+    assert not left, f"threads left running: {sorted(thread.name for thread in left)}"

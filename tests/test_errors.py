@@ -1,0 +1,146 @@
+"""The error tree: texts, flags, the map from the broker's codes, and the way through a pickle."""
+
+import copy
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark import errors
+from pulsar_spark.errors import PulsarError, from_server
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+# class, code, retriable, parent: what retry loops and users' documentation rely on.
+TABLE = [
+    ("OptionError", "PULSAR_OPTION", False, "PulsarError"),
+    ("ProtocolError", "PULSAR_PROTOCOL", True, "PulsarError"),
+    ("CorruptError", "PULSAR_CORRUPT", False, "PulsarError"),
+    ("DataLossError", "PULSAR_DATA_LOSS", False, "PulsarError"),
+    ("UnsupportedError", "PULSAR_UNSUPPORTED", False, "PulsarError"),
+    ("DeadlineError", "PULSAR_TIMEOUT", False, "PulsarError"),
+    ("QueueFullError", "PULSAR_QUEUE_FULL", False, "PulsarError"),
+    ("ClosedError", "PULSAR_CLOSED", False, "PulsarError"),
+    ("BrokerError", "PULSAR_BROKER", False, "PulsarError"),
+    ("ConnectError", "PULSAR_CONNECT", True, "BrokerError"),
+    ("NotReadyError", "PULSAR_NOT_READY", True, "BrokerError"),
+    ("BusyError", "PULSAR_BUSY", True, "BrokerError"),
+    ("AuthError", "PULSAR_AUTH", False, "BrokerError"),
+    ("TopicNotFoundError", "PULSAR_TOPIC_NOT_FOUND", False, "BrokerError"),
+    ("SchemaError", "PULSAR_SCHEMA", False, "BrokerError"),
+    ("SendError", "PULSAR_SEND", False, "BrokerError"),
+]
+CLASSES = [getattr(errors, row[0]) for row in TABLE]
+
+each_class = pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+texts = st.text(max_size=20)
+maybe = st.none() | texts
+
+
+def every_subclass(kind):
+    for child in kind.__subclasses__():
+        yield child
+        yield from every_subclass(child)
+
+
+def test_the_tree_is_complete():
+    assert {kind for kind in every_subclass(PulsarError) if kind.__module__ == errors.__name__} == set(
+        CLASSES
+    )
+    assert len({kind.code for kind in CLASSES}) == len(CLASSES)
+
+
+@pytest.mark.parametrize(("name", "code", "retriable", "parent"), TABLE)
+def test_flags(name, code, retriable, parent):
+    kind = getattr(errors, name)
+    assert (kind.code, kind.retriable) == (code, retriable)
+    assert kind.__bases__ == (getattr(errors, parent),)
+    assert f" {name} " in errors.__doc__
+    line = next(line for line in errors.__doc__.splitlines() if f" {name} " in line)
+    assert code in line.split()
+    assert ("yes" in line.split()) == retriable
+
+
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        ({}, "[PULSAR_SEND] it failed"),
+        ({"topic": "persistent://a/b/c"}, "[PULSAR_SEND] it failed; topic persistent://a/b/c"),
+        ({"message_id": "3:4:5"}, "[PULSAR_SEND] it failed; message 3:4:5"),
+        ({"advice": "Stop"}, "[PULSAR_SEND] it failed. Stop"),
+        (
+            {"topic": "t", "message_id": "3:4", "advice": "Look here"},
+            "[PULSAR_SEND] it failed; topic t; message 3:4. Look here",
+        ),
+    ],
+)
+def test_text(places, text):
+    usual = "" if "advice" in places else f". {errors.SendError.usual_advice}"
+    assert str(errors.SendError("it failed", **places)) == text + usual
+
+
+def fields(error):
+    return type(error), error.what, error.topic, error.message_id, error.advice, str(error)
+
+
+@given(kind=st.sampled_from(CLASSES), what=texts, topic=maybe, message_id=maybe, advice=maybe)
+def test_pickled_and_copied(kind, what, topic, message_id, advice):
+    error = kind(what, topic=topic, message_id=message_id, advice=advice)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert fields(pickle.loads(pickle.dumps(error, protocol))) == fields(error)
+    assert fields(copy.copy(error)) == fields(error)
+    assert copy.copy(error) is not error
+
+
+@each_class
+def test_located_fills_in_what_is_missing(kind):
+    error = kind("it failed", advice="Stop")
+    assert fields(error.located("t", "1:2")) == fields(
+        kind("it failed", topic="t", message_id="1:2", advice="Stop")
+    )
+    assert error.topic is None
+
+
+@each_class
+def test_located_keeps_the_first_place(kind):
+    error = kind("it failed", topic="first", message_id="1:2")
+    assert fields(error.located("second", "3:4")) == fields(error)
+
+
+BY_CODE = {
+    "UnknownError": errors.BrokerError,
+    "MetadataError": errors.NotReadyError,
+    "PersistenceError": errors.NotReadyError,
+    "AuthenticationError": errors.AuthError,
+    "AuthorizationError": errors.AuthError,
+    "ConsumerBusy": errors.BusyError,
+    "ServiceNotReady": errors.NotReadyError,
+    "ProducerBlockedQuotaExceededError": errors.BusyError,
+    "ProducerBlockedQuotaExceededException": errors.SendError,
+    "ChecksumError": errors.SendError,
+    "TopicNotFound": errors.TopicNotFoundError,
+    "TooManyRequests": errors.NotReadyError,
+    "TopicTerminatedError": errors.SendError,
+    "ProducerBusy": errors.BusyError,
+    "InvalidTopicName": errors.TopicNotFoundError,
+    "IncompatibleSchema": errors.SchemaError,
+    "ProducerFenced": errors.SendError,
+}
+
+
+@pytest.mark.parametrize(("name", "number"), pb.ServerError.items())
+def test_the_broker_s_codes(name, number):
+    error = from_server(number, "why\nat java.lang.Thread", topic="t")
+    assert type(error) is BY_CODE.get(name, errors.BrokerError)
+    assert error.topic == "t"
+    assert "why" in str(error)
+    assert f"(error {number})" in str(error)
+    assert "java" not in str(error)
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.text())
+def test_any_code_and_any_text_make_an_error_of_one_short_line(number, text):
+    error = from_server(number, text)
+    assert isinstance(error, errors.BrokerError)
+    assert len(error.what.splitlines()) == 1
+    assert len(error.what) < 400

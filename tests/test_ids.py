@@ -1,0 +1,203 @@
+"""Message ids and topic names: text forms and order."""
+
+import pickle
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import MessageId, TopicName
+
+LARGEST = 2**63 - 1
+numbers = st.integers(0, 4) | st.integers(0, LARGEST)
+ids = st.builds(
+    MessageId,
+    numbers,
+    st.integers(-1, 4) | st.integers(-1, LARGEST),
+    st.integers(-1, 4) | st.integers(-1, 2**31 - 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("0:0", (0, 0, -1)),
+        ("12:-1", (12, -1, -1)),
+        ("12:34", (12, 34, -1)),
+        ("12:34:0", (12, 34, 0)),
+        ("12:34:56", (12, 34, 56)),
+        ("12:34:-1", (12, 34, -1)),
+        (f"{LARGEST}:{LARGEST}", (LARGEST, LARGEST, -1)),
+    ],
+)
+def test_message_id_text(text, parts):
+    message_id = MessageId.parse(text)
+    assert (message_id.ledger, message_id.entry, message_id.batch_index) == parts
+    assert str(message_id) == ("12:34" if text == "12:34:-1" else text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "1:",
+        ":1",
+        "1:2:",
+        "1:2:3:4",
+        "a:1",
+        "1:a",
+        "-2:1",
+        "1:-2",
+        "1:2:-2",
+        "1.0:2",
+        "+1:2",
+        "0x1:2",
+        " 1:2",
+        "1:2 ",
+        "1:2\n",
+        "1: 2",
+        "1_0:2",
+        "latest",
+        "1,2",
+    ],
+)
+def test_what_is_no_message_id(text):
+    with pytest.raises(OptionError) as caught:
+        MessageId.parse(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [f"{2**64}:0", f"0:{2**63}", f"1:1:{2**31}", "9" * 5000 + ":0"])
+def test_numbers_that_no_ledger_has_are_refused(text):
+    with pytest.raises(OptionError):
+        MessageId.parse(text)
+
+
+@given(ids)
+def test_message_id_text_round_trip(message_id):
+    assert MessageId.parse(str(message_id)) == message_id
+    assert pickle.loads(pickle.dumps(message_id)) == message_id
+
+
+def test_message_ids_in_order():
+    ordered = [
+        MessageId(-1, -1),
+        MessageId(0, -1),
+        MessageId(0, 0, 0),
+        MessageId(0, 0, 1),
+        MessageId(0, 0, 2**31 - 1),
+        MessageId(0, 0),
+        MessageId(0, 1, 0),
+        MessageId(0, 1),
+        MessageId(1, -1),
+        MessageId(1, 0),
+        MessageId(LARGEST, LARGEST),
+    ]
+    shuffled = ordered[1::2] + ordered[::2]
+    assert sorted(shuffled) == ordered
+    assert all(a < b for a, b in pairwise(ordered))
+
+
+@given(ids, ids, ids)
+def test_message_ids_are_totally_ordered(a, b, c):
+    assert (a < b) + (a == b) + (a > b) == 1
+    assert (a <= b) == (a < b or a == b)
+    assert (a >= b) == (b <= a)
+    assert (a < b) == (b > a)
+    assert not (a < b and b < c) or a < c
+    assert (a == b) == ((a.ledger, a.entry, a.batch_index) == (b.ledger, b.entry, b.batch_index))
+    assert a != b or hash(a) == hash(b)
+
+
+@given(ids)
+def test_the_whole_entry_is_behind_each_of_its_messages_and_before_the_next_entry(message_id):
+    whole = message_id.whole_entry
+    assert message_id <= whole
+    assert (message_id == whole) == (message_id.batch_index == -1)
+    assert whole.whole_entry == whole
+    assert whole < MessageId(message_id.ledger, message_id.entry + 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("t", "persistent://public/default/t"),
+        ("a/b/t", "persistent://a/b/t"),
+        ("persistent://a/b/t", "persistent://a/b/t"),
+        ("  persistent://a/b/t ", "persistent://a/b/t"),
+        ("a-1=2:3.4_5/b/t u", "persistent://a-1=2:3.4_5/b/t u"),
+    ],
+)
+def test_topic_name_text(text, full):
+    name = TopicName.parse(text)
+    assert str(name) == full
+    assert TopicName.parse(str(name)) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "a/b",
+        "a/b/",
+        "/b/t",
+        "a//t",
+        "persistent://",
+        "persistent://t",
+        "persistent://a/b",
+        "non-persistent://a/b/t",
+        "http://a/b/t",
+        "://a/b/t",
+        "a b/c/t",
+        "a/b*/t",
+        "persistent://a\n/b/t",
+    ],
+)
+def test_what_is_no_topic_name(text):
+    with pytest.raises(OptionError) as caught:
+        TopicName.parse(text)
+    assert repr(text) in str(caught.value)
+
+
+parts = st.text("abz09-=:._", min_size=1, max_size=9)
+locals_ = st.text("abz09-=:._ é", min_size=1, max_size=12).filter(lambda text: text == text.strip())
+
+
+@given(parts, parts, locals_)
+def test_topic_name_round_trip(tenant, namespace, local):
+    name = TopicName("persistent", tenant, namespace, local)
+    assert TopicName.parse(f"{tenant}/{namespace}/{local}") == name
+    assert TopicName.parse(f"persistent://{tenant}/{namespace}/{local}") == name
+    assert TopicName.parse(str(name)) == name
+
+
+@given(parts, locals_, st.integers(0, 10_000))
+def test_partitions_have_a_number_and_a_base(namespace, local, number):
+    topic = TopicName("persistent", "a", namespace, local)
+    partition = topic.of_partition(number)
+    assert partition.local == f"{local}-partition-{number}"
+    assert partition.partition == number
+    assert partition.base == topic
+    assert TopicName.parse(str(partition)) == partition
+
+
+@pytest.mark.parametrize(
+    "local",
+    ["t", "t-partition-", "-partition-3", "t-partition-x", "t-partition-3x", "t-partition--1", "partition-3"],
+)
+def test_what_is_no_partition(local):
+    topic = TopicName("persistent", "a", "b", local)
+    assert topic.partition == -1
+    assert topic.base == topic
+
+
+@pytest.mark.parametrize("number", ["01", "000", "٣", "9" * 5000])
+def test_a_number_that_the_broker_would_not_write_names_no_partition(number):
+    # base.of_partition(partition) would be another topic than the one that was named.
+    topic = TopicName("persistent", "a", "b", f"t-partition-{number}")
+    assert topic.partition == -1
+    assert topic.base == topic
