@@ -1,0 +1,1 @@
+"""Bytes to values and back: no state, no clock, no I/O."""

@@ -1,0 +1,89 @@
+"""Fields: where the fields of each message of a batch lie, before they become Arrow arrays.
+
+The layout of a batch, and of the KeyValue inside field 1:
+
+    ============  ==========================================================
+    4 bytes       size of the metadata, big-endian
+    metadata      fields, each ``tag`` then a varint or ``length, bytes``
+    payload       ``payload_size`` bytes (field 3 of the metadata)
+    ============  ==========================================================
+
+    =====  ===========================  =====  ============================
+    tag    field                        tag    field
+    =====  ===========================  =====  ============================
+    0x0a   properties (0x0a k 0x12 v)   0x30   partition_key_b64_encoded
+    0x12   partition_key                0x3a   ordering_key
+    0x18   payload_size                 0x40   sequence_id
+    0x20   compacted_out                0x48   null_value
+    0x28   event_time                   0x50   null_partition_key
+    =====  ===========================  =====  ============================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+PROPERTIES, KEY, PAYLOAD_SIZE, COMPACTED_OUT, EVENT_TIME, KEY_IS_BASE64 = 1, 2, 3, 4, 5, 6
+ORDERING_KEY, SEQUENCE_ID, NULL_VALUE, NULL_KEY = 7, 8, 9, 10
+
+NUMBERS = frozenset(
+    {PAYLOAD_SIZE, COMPACTED_OUT, EVENT_TIME, KEY_IS_BASE64, SEQUENCE_ID, NULL_VALUE, NULL_KEY}
+)
+SPANS = frozenset({PROPERTIES, KEY, ORDERING_KEY})
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf's wire types
+
+LARGEST_BATCH = 2**31 - 1  # bytes; Arrow's binary offsets are int32
+LONGEST_VARINT = 10  # bytes
+
+
+@dataclass(slots=True)
+class Fields:
+    """Positions in the body and numbers, for n messages.
+
+    Attributes:
+        start: int64[n], where each message begins.
+        value: (at, end), int64[n] each.
+        spans: field number -> (at, end, has) for KEY and ORDERING_KEY; absent where no message has the field.
+            Where ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
+        numbers: field number -> (values, has), values as signed 64 bit; absent where no message has it.
+        properties: (row, key at, key end, value at, value end), int64[m] each, ordered by row; or None.
+    """
+
+    start: Ints
+    value: tuple[Ints, Ints]
+    spans: dict[int, tuple[Ints, Ints, Flags]] = field(default_factory=dict)
+    numbers: dict[int, tuple[Ints, Flags]] = field(default_factory=dict)
+    properties: tuple[Ints, Ints, Ints, Ints, Ints] | None = None
+
+    def set_number(self, number: int, rows: Ints, values: Ints) -> None:
+        """Note a numeric field of the messages ``rows``; what was noted before is overruled."""
+        count = len(self.start)
+        if number not in self.numbers:
+            if len(rows) == count:
+                self.numbers[number] = values, np.ones(count, np.bool_)
+                return
+            self.numbers[number] = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        all_values, has = self.numbers[number]
+        all_values[rows] = values
+        has[rows] = True
+
+    def set_span(self, number: int, rows: Ints, at: Ints, end: Ints) -> None:
+        """Note a field of bytes of the messages ``rows``; what was noted before is overruled."""
+        count = len(self.start)
+        if number not in self.spans:
+            if len(rows) == count:
+                self.spans[number] = at, end, np.ones(count, np.bool_)
+                return
+            empty = self.start
+            self.spans[number] = empty.copy(), empty.copy(), np.zeros(count, np.bool_)
+        all_at, all_end, has = self.spans[number]
+        all_at[rows] = at
+        all_end[rows] = end
+        has[rows] = True

@@ -1,0 +1,40 @@
+"""MessageColumns: many messages as Arrow arrays, the one shape that readers produce and writers take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageColumns:
+    """Messages of one topic, a row each; all arrays have the same length, in the order of the topic.
+
+    Attributes:
+        value: ``binary``; null is a tombstone (``null_value``), which is not the empty value.
+        key: ``binary``; null is no key. Keys flagged as base64 on the wire are held decoded.
+        event_time: ``int64`` in ms since the epoch, null where unset; None where no message has one.
+        properties: ``map<string, string>``, null-free; None where no message has any.
+        ordering_key: ``binary``, null where unset; None where no message has one.
+        sequence_id: ``int64``, null where unset; None where no message has one.
+    """
+
+    value: pa.BinaryArray
+    key: pa.BinaryArray
+    event_time: pa.Int64Array | None = None
+    properties: pa.MapArray | None = None
+    ordering_key: pa.BinaryArray | None = None
+    sequence_id: pa.Int64Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def take(self, rows: pa.Int64Array) -> MessageColumns:
+        """The rows at the given indexes, in that order."""
+        columns = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return MessageColumns(
+            **{name: None if column is None else column.take(rows) for name, column in columns}
+        )

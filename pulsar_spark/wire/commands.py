@@ -1,0 +1,185 @@
+"""One function a command that a client sends; each returns the framed bytes.
+
+Ids are unsigned on the wire: -1 (earliest) and the like are written as their two's complement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import encode_command
+
+PROTOCOL_VERSION = 21
+_U64 = (1 << 64) - 1
+
+_Type = pb.BaseCommand
+
+
+class InitialPosition(Enum):
+    """Where a new subscription begins; the values are CommandSubscribe.InitialPosition's."""
+
+    LATEST = pb.CommandSubscribe.Latest
+    EARLIEST = pb.CommandSubscribe.Earliest
+
+
+def to_wire_id(message_id: MessageId) -> pb.MessageIdData:
+    """Make a MessageIdData; negative parts become their two's complement."""
+    data = pb.MessageIdData(ledgerId=message_id.ledger & _U64, entryId=message_id.entry & _U64)
+    if message_id.batch_index >= 0:
+        data.batch_index = message_id.batch_index
+    return data
+
+
+def from_wire_id(data: pb.MessageIdData) -> MessageId:
+    """Read a MessageIdData; 2^64-1 becomes -1."""
+    return MessageId(_signed(data.ledgerId), _signed(data.entryId), data.batch_index)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def connect(client_version: str, proxy_to_broker_url: str | None = None) -> bytes:
+    """CONNECT, with the features this client has."""
+    features = pb.FeatureFlags(
+        supports_broker_entry_metadata=True,
+        supports_partial_producer=True,
+        supports_get_partitioned_metadata_without_auto_creation=True,
+    )
+    command = pb.CommandConnect(
+        client_version=client_version, protocol_version=PROTOCOL_VERSION, feature_flags=features
+    )
+    if proxy_to_broker_url is not None:
+        command.proxy_to_broker_url = proxy_to_broker_url
+    return encode_command(pb.BaseCommand(type=_Type.CONNECT, connect=command))
+
+
+def ping() -> bytes:
+    """PING."""
+    return encode_command(pb.BaseCommand(type=_Type.PING, ping=pb.CommandPing()))
+
+
+def pong() -> bytes:
+    """PONG."""
+    return encode_command(pb.BaseCommand(type=_Type.PONG, pong=pb.CommandPong()))
+
+
+def partitioned_metadata(request_id: int, topic: str, *, create: bool) -> bytes:
+    """PARTITIONED_METADATA; without ``create`` a missing topic is answered TopicNotFound."""
+    command = pb.CommandPartitionedTopicMetadata(
+        topic=topic, request_id=request_id, metadata_auto_creation_enabled=create
+    )
+    return encode_command(pb.BaseCommand(type=_Type.PARTITIONED_METADATA, partitionMetadata=command))
+
+
+def lookup(request_id: int, topic: str, *, authoritative: bool) -> bytes:
+    """LOOKUP of the broker that serves a topic."""
+    command = pb.CommandLookupTopic(topic=topic, request_id=request_id, authoritative=authoritative)
+    return encode_command(pb.BaseCommand(type=_Type.LOOKUP, lookupTopic=command))
+
+
+def topics_of_namespace(request_id: int, namespace: str) -> bytes:
+    """GET_TOPICS_OF_NAMESPACE: all persistent topics, each partition by its own name."""
+    command = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=namespace)
+    return encode_command(pb.BaseCommand(type=_Type.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=command))
+
+
+def subscribe(
+    request_id: int,
+    consumer_id: int,
+    topic: str,
+    subscription: str,
+    *,
+    durable: bool,
+    initial: InitialPosition,
+    start: MessageId | None,
+    create: bool,
+) -> bytes:
+    """SUBSCRIBE, exclusive. ``start`` is inclusive and counts for non-durable subscriptions only."""
+    command = pb.CommandSubscribe(
+        topic=topic,
+        subscription=subscription,
+        subType=pb.CommandSubscribe.Exclusive,
+        consumer_id=consumer_id,
+        request_id=request_id,
+        durable=durable,
+        initialPosition=initial.value,
+        force_topic_creation=create,
+    )
+    if start is not None:
+        command.start_message_id.CopyFrom(to_wire_id(start))
+    return encode_command(pb.BaseCommand(type=_Type.SUBSCRIBE, subscribe=command))
+
+
+def flow(consumer_id: int, permits: int) -> bytes:
+    """FLOW: ``permits`` messages more, at least 1; the broker drops the connection otherwise."""
+    command = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
+    return encode_command(pb.BaseCommand(type=_Type.FLOW, flow=command))
+
+
+def ack(request_id: int, consumer_id: int, message_ids: Iterable[MessageId], *, cumulative: bool) -> bytes:
+    """ACK of whole entries with a request id, so that the broker answers ACK_RESPONSE."""
+    kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
+    ids = [to_wire_id(message_id.whole_entry) for message_id in message_ids]
+    command = pb.CommandAck(consumer_id=consumer_id, ack_type=kind, message_id=ids, request_id=request_id)
+    return encode_command(pb.BaseCommand(type=_Type.ACK, ack=command))
+
+
+def get_last_message_id(request_id: int, consumer_id: int) -> bytes:
+    """GET_LAST_MESSAGE_ID of the topic a consumer is on; needs no permits."""
+    command = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
+    return encode_command(pb.BaseCommand(type=_Type.GET_LAST_MESSAGE_ID, getLastMessageId=command))
+
+
+def seek(request_id: int, consumer_id: int, target: MessageId | int) -> bytes:
+    """SEEK to a message id (it is the next to be read) or to a publish time in ms."""
+    command = pb.CommandSeek(consumer_id=consumer_id, request_id=request_id)
+    if isinstance(target, MessageId):
+        command.message_id.CopyFrom(to_wire_id(target))
+    else:
+        command.message_publish_time = target
+    return encode_command(pb.BaseCommand(type=_Type.SEEK, seek=command))
+
+
+def unsubscribe(request_id: int, consumer_id: int) -> bytes:
+    """UNSUBSCRIBE: removes the subscription and its position."""
+    command = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id)
+    return encode_command(pb.BaseCommand(type=_Type.UNSUBSCRIBE, unsubscribe=command))
+
+
+def close_consumer(request_id: int, consumer_id: int) -> bytes:
+    """CLOSE_CONSUMER."""
+    command = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
+    return encode_command(pb.BaseCommand(type=_Type.CLOSE_CONSUMER, close_consumer=command))
+
+
+def producer(request_id: int, producer_id: int, topic: str, name: str | None, epoch: int) -> bytes:
+    """PRODUCER in shared access mode; ``name`` None lets the broker choose one."""
+    command = pb.CommandProducer(
+        topic=topic,
+        producer_id=producer_id,
+        request_id=request_id,
+        epoch=epoch,
+        user_provided_producer_name=name is not None,
+    )
+    if name is not None:
+        command.producer_name = name
+    return encode_command(pb.BaseCommand(type=_Type.PRODUCER, producer=command))
+
+
+def close_producer(request_id: int, producer_id: int) -> bytes:
+    """CLOSE_PRODUCER."""
+    command = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
+    return encode_command(pb.BaseCommand(type=_Type.CLOSE_PRODUCER, close_producer=command))
+
+
+def send(producer_id: int, sequence_id: int, messages: int) -> pb.BaseCommand:
+    """SEND of one entry of ``messages`` messages; framed by ``encode_command_head``."""
+    command = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)
+    if messages > 1:
+        command.num_messages = messages
+        command.highest_sequence_id = sequence_id + messages - 1
+    return pb.BaseCommand(type=_Type.SEND, send=command)

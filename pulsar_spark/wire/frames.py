@@ -1,0 +1,185 @@
+"""Framing of the binary protocol, both ways.
+
+    simple command    | u32 total | u32 size | BaseCommand |
+    with a payload    | u32 total | u32 size | BaseCommand | payload section |
+    payload section   [ 0e 02 | u32 size | BrokerEntryMetadata ]        where the broker adds one
+                      [ 0e 01 | u32 CRC32-C ]  u32 size | MessageMetadata | payload
+
+All integers are big-endian; ``total`` counts what follows it; the checksum covers what follows it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, TypeAlias
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError
+
+from pulsar_spark.errors import CorruptError, ProtocolError
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview"
+
+# What a frame may hold beside a message of the largest size: the broker's own allowance.
+FRAME_PADDING = 10 * 1024
+DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
+
+_CHECKSUM_MAGIC = b"\x0e\x01"
+_BROKER_ENTRY_MAGIC = b"\x0e\x02"
+_U32 = struct.Struct(">I")
+_SIZES = struct.Struct(">II")
+
+
+class Frame(NamedTuple):
+    """One received frame: the command, and its payload section (empty where it has none)."""
+
+    command: pb.BaseCommand
+    payload_section: memoryview
+
+
+class StoredMessage(NamedTuple):
+    """A payload section taken apart: metadata, the stored payload, the broker's index or None."""
+
+    metadata: pb.MessageMetadata
+    payload: memoryview
+    broker_index: int | None
+
+
+def encode_command(command: pb.BaseCommand) -> bytes:
+    """Frame a command that has no payload."""
+    body = command.SerializeToString()
+    return _SIZES.pack(len(body) + 4, len(body)) + body
+
+
+def encode_command_head(command: pb.BaseCommand, section_size: int) -> bytes:
+    """Frame a command that ``section_size`` bytes of payload section follow."""
+    body = command.SerializeToString()
+    return _SIZES.pack(len(body) + 4 + section_size, len(body)) + body
+
+
+def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
+    """Return what precedes ``payload`` in its payload section, so that a large payload is never copied.
+
+    Args:
+        metadata: the serialized MessageMetadata.
+        payload: the payload as it will be sent; read for the checksum only.
+    """
+    checked = _U32.pack(len(metadata)) + metadata
+    return _CHECKSUM_MAGIC + _U32.pack(crc32c(payload, crc32c(checked))) + checked
+
+
+def is_intact(section_head: bytes, payload: Buffer) -> bool:
+    """Whether a payload section that this client made still matches its checksum."""
+    (expected,) = _U32.unpack_from(section_head, 2)
+    return bool(crc32c(payload, crc32c(section_head[6:])) == expected)
+
+
+class FrameReader:
+    """Cuts a byte stream into frames; feeding it whole or byte by byte gives the same frames.
+
+    Args:
+        max_message_size: bytes; frames larger than this and the padding are refused before they are buffered.
+    """
+
+    def __init__(self, max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE) -> None:
+        self.max_message_size = max_message_size
+        self._pending: list[Buffer] = []
+        self._held = 0
+        self._needed = 4
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes in, give the frames that are complete.
+
+        Raises:
+            ProtocolError: a length out of bounds, or bytes that are no BaseCommand; the stream is lost.
+        """
+        self._pending.append(data)
+        self._held += len(data)
+        if self._held < self._needed:
+            return []
+        view = memoryview(data if len(self._pending) == 1 else b"".join(self._pending))
+        frames: list[Frame] = []
+        position = 0
+        while True:
+            self._needed = 4
+            left = len(view) - position
+            if left < 4:
+                break
+            self._needed = 4 + self._checked_total(_U32.unpack_from(view, position)[0])
+            if left < self._needed:
+                break
+            frames.append(_parse_frame(view[position + 4 : position + self._needed]))
+            position += self._needed
+        self._pending = [view[position:]] if left else []
+        self._held = left
+        return frames
+
+    def _checked_total(self, total: int) -> int:
+        if not 4 < total <= self.max_message_size + FRAME_PADDING:
+            raise ProtocolError(
+                f"the peer announced a frame of {total} bytes, allowed are 5 to "
+                f"{self.max_message_size + FRAME_PADDING}",
+                advice="Check that service.url names a Pulsar broker's binary port",
+            )
+        return total
+
+
+def _parse_frame(body: memoryview) -> Frame:
+    (size,) = _U32.unpack_from(body)
+    if size > len(body) - 4:
+        raise ProtocolError(f"a command of {size} bytes in a frame of {len(body)}")
+    try:
+        command = pb.BaseCommand.FromString(bytes(body[4 : 4 + size]))
+    except (DecodeError, UnicodeDecodeError) as error:  # the latter from the runtime without C code
+        raise ProtocolError("the peer sent bytes that are no Pulsar command") from error
+    # The runtime parses what lacks required fields; a type unknown to it looks like one that is lacking.
+    if command.HasField("type") and not command.IsInitialized():
+        raise ProtocolError(f"the peer sent a command of type {command.type} without a required field")
+    return Frame(command, body[4 + size :])
+
+
+def decode_payload_section(section: memoryview) -> StoredMessage:
+    """Take a MESSAGE frame's payload section apart and verify its checksum.
+
+    Raises:
+        CorruptError: wrong checksum, sizes out of bounds, metadata that cannot be parsed.
+    """
+    index, rest = _split_broker_entry(section)
+    if rest[:2] == _CHECKSUM_MAGIC:
+        if len(rest) < 6:
+            raise CorruptError("an entry ends inside its checksum")
+        (expected,) = _U32.unpack_from(rest, 2)
+        rest = rest[6:]
+        if crc32c(rest) != expected:
+            raise CorruptError("an entry's checksum does not match its bytes")
+    metadata, payload = _sized(rest, "metadata")
+    try:
+        parsed = pb.MessageMetadata.FromString(bytes(metadata))
+    except (DecodeError, UnicodeDecodeError) as error:  # the latter from the runtime without C code
+        raise CorruptError("an entry's metadata cannot be parsed") from error
+    if not parsed.IsInitialized():
+        raise CorruptError("an entry's metadata lacks a required field")
+    if parsed.num_messages_in_batch <= 0:
+        raise CorruptError(f"an entry claims to hold {parsed.num_messages_in_batch} messages")
+    return StoredMessage(parsed, payload, index)
+
+
+def _split_broker_entry(section: memoryview) -> tuple[int | None, memoryview]:
+    if section[:2] != _BROKER_ENTRY_MAGIC:
+        return None, section
+    raw, rest = _sized(section[2:], "broker metadata")
+    try:
+        metadata = pb.BrokerEntryMetadata.FromString(bytes(raw))
+    except DecodeError as error:
+        raise CorruptError("an entry's broker metadata cannot be parsed") from error
+    return (metadata.index if metadata.HasField("index") else None), rest
+
+
+def _sized(data: memoryview, what: str) -> tuple[memoryview, memoryview]:
+    if len(data) < 4:
+        raise CorruptError(f"an entry ends before its {what}")
+    (size,) = _U32.unpack_from(data)
+    if size > len(data) - 4:
+        raise CorruptError(f"an entry's {what} of {size} bytes is larger than the entry")
+    return data[4 : 4 + size], data[4 + size :]

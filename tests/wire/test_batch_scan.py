@@ -1,0 +1,35 @@
+import pytest
+
+from pulsar_spark.errors import CorruptError
+from pulsar_spark.wire.batch_scan import scan
+
+GOOD = b"\0\0\0\x02\x18\x01v"
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (b"\0\0\0", "message 1 of 2 in a batch begins beyond its end"),
+        (b"\0\0\0\x03\x18\0", "the metadata of message 1 in a batch ends beyond the batch"),
+        (b"\0\0\0\x02\x18\x01", "the payload of message 1 in a batch ends beyond the batch"),
+        (b"\0\0\0\0", "message 1 in a batch is malformed: no payload_size"),
+        (b"\0\0\0\x03\x18\0\x12", "message 1 in a batch is malformed: a truncated varint"),
+        (
+            b"\0\0\0\x04\x18\0\x12\x09",
+            "message 1 in a batch is malformed: a field that ends beyond its message",
+        ),
+        (b"\0\0\0\x02\x1a\0", "message 1 in a batch is malformed: no field 3 with wire type 2"),
+        (b"\0\0\0\x04\x18\0\x0a\0", "message 1 in a batch is malformed: a property without key or value"),
+        (b"\0\0\0\x04\x18\0\x7b\x7c", "message 1 in a batch is malformed: an unknown wire type"),
+        (GOOD + b"xy", "2 bytes follow the last of 2 messages in a batch"),
+    ],
+)
+def test_what_is_wrong_is_told(broken, told):
+    with pytest.raises(CorruptError, match=told):
+        scan(GOOD + broken, 2)
+
+
+def test_what_comes_last_wins():
+    fields = scan(b"\0\0\0\x08\x40\x01\x18\x05\x40\x02\x18\x00", 1)
+    assert fields.numbers[8][0].tolist() == [2]
+    assert [bound.tolist() for bound in fields.value] == [[12], [12]]

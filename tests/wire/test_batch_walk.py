@@ -1,0 +1,67 @@
+"""A walk over all messages at once finds what a scan of one after the other finds."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batch_fields import Fields
+from pulsar_spark.wire.batch_scan import scan
+from pulsar_spark.wire.batch_walk import find_fields
+
+OPTIONAL = {
+    "partition_key": st.text(max_size=6),
+    "event_time": st.integers(0, 2**64 - 1),
+    "ordering_key": st.binary(max_size=6),
+    "sequence_id": st.integers(0, 300),
+    "null_value": st.booleans(),
+    "compacted_out": st.booleans(),
+    "properties": st.lists(
+        st.builds(pb.KeyValue, key=st.text(max_size=4), value=st.text(max_size=4)), max_size=3
+    ),
+}
+
+
+def messages():
+    return st.builds(
+        lambda fields, payload: message(payload, **fields),
+        st.fixed_dictionaries({}, optional=OPTIONAL),
+        st.binary(max_size=20),
+    )
+
+
+def message(payload: bytes, **fields: object) -> bytes:
+    metadata = pb.SingleMessageMetadata(payload_size=len(payload), **fields).SerializeToString()
+    return len(metadata).to_bytes(4, "big") + metadata + payload
+
+
+def assert_same(found: Fields, expected: Fields) -> None:
+    np.testing.assert_array_equal(found.start, expected.start)
+    np.testing.assert_array_equal(found.value, expected.value)
+    assert found.numbers.keys() == expected.numbers.keys()
+    for number, columns in found.numbers.items():
+        np.testing.assert_array_equal(columns, expected.numbers[number])
+    assert found.spans.keys() == expected.spans.keys()
+    for number, (at, end, has) in found.spans.items():
+        expected_at, expected_end, expected_has = expected.spans[number]
+        np.testing.assert_array_equal(has, expected_has)
+        np.testing.assert_array_equal(at[has], expected_at[has])
+        np.testing.assert_array_equal(end[has], expected_end[has])
+        assert (np.diff(at) >= 0).all()
+        assert (end[~has] == at[~has]).all()
+    assert (found.properties is None) == (expected.properties is None)
+    if found.properties is not None:
+        np.testing.assert_array_equal(found.properties, expected.properties)
+
+
+@given(st.lists(messages(), min_size=1, max_size=6), st.integers(24, 60))
+def test_walk_and_scan_agree(kinds, count):
+    body = b"".join(kinds[i % len(kinds)] for i in range(count))
+    assert_same(find_fields(body, count), scan(body, count))
+
+
+@pytest.mark.parametrize("payload", [b"v" * 3000, b"\0" * 100, b"\0\0\0\x05\x12\x01k\x18\0" * 9])
+def test_long_values_zeros_and_lookalikes_are_walked_over(payload):
+    body = b"".join(message(payload, partition_key="k" * (i % 9)) for i in range(50))
+    assert_same(find_fields(body, 50), scan(body, 50))

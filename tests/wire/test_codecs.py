@@ -1,0 +1,100 @@
+import contextlib
+import random
+import zlib
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import CorruptError
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.codecs import compress, decompress
+
+KINDS = [pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
+LIMIT = 1_000_000
+TEXT = b"the same words again and again, " * 50
+
+
+def payloads():
+    noise = st.builds(
+        lambda seed, size: random.Random(seed).randbytes(size), st.integers(0, 9), st.integers(0, 300)
+    )
+    return st.one_of(
+        st.binary(), noise, st.builds(lambda part, times: part * times, noise, st.integers(1, 30))
+    )
+
+
+@given(st.sampled_from([pb.NONE, *KINDS]), payloads())
+def test_what_is_compressed_is_decompressed_to_the_same(kind, data):
+    assert decompress(kind, compress(kind, data), len(data), LIMIT) == data
+
+
+@given(st.sampled_from(KINDS), payloads(), st.integers(-3, 300))
+def test_a_wrong_declared_size_is_refused(kind, data, more):
+    if more:
+        with pytest.raises(CorruptError):
+            decompress(kind, compress(kind, data), len(data) + more, LIMIT)
+
+
+@given(st.sampled_from(KINDS), payloads(), st.data())
+def test_damaged_data_gives_nothing_but_the_declared_size_or_a_refusal(kind, data, draw):
+    broken = bytearray(compress(kind, data))
+    for _ in range(draw.draw(st.integers(1, 3))):
+        broken[draw.draw(st.integers(0, len(broken) - 1))] = draw.draw(st.integers(0, 255))
+    with contextlib.suppress(CorruptError):
+        assert len(decompress(kind, broken, len(data), LIMIT)) == len(data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_truncated_data_is_refused(kind):
+    compressed = compress(kind, TEXT)
+    for size in range(len(compressed)):
+        with pytest.raises(CorruptError):
+            decompress(kind, compressed[:size], len(TEXT), LIMIT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_size_beyond_the_limit_is_refused_before_memory_is_taken(kind):
+    for size in (len(TEXT), 2**62, -1):
+        with pytest.raises(CorruptError, match="are accepted"):
+            decompress(kind, compress(kind, TEXT), size, len(TEXT) - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bomb_gives_no_more_than_it_declares(kind):
+    bomb = compress(kind, bytes(20_000_000))
+    with pytest.raises(CorruptError):
+        decompress(kind, bomb, 1000, LIMIT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("buffer", [bytearray, memoryview])
+def test_any_buffer_is_taken(kind, buffer):
+    assert decompress(kind, buffer(compress(kind, buffer(TEXT))), len(TEXT), LIMIT) == TEXT
+
+
+def test_a_zstd_frame_without_its_size_is_read():
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(TEXT)
+    frame = sink.getvalue().to_pybytes()
+    assert decompress(pb.ZSTD, frame, len(TEXT), LIMIT) == TEXT
+    for wrong in (len(TEXT) - 1, len(TEXT) + 1):
+        with pytest.raises(CorruptError):
+            decompress(pb.ZSTD, frame, wrong, LIMIT)
+
+
+def test_the_framings_are_those_of_pulsar():
+    data = b"a" * 40
+    assert compress(pb.LZ4, data)[:3] == b"\x1fa\x01"  # token, literal, offset: no frame magic
+    assert zlib.decompress(compress(pb.ZLIB, data)) == data
+    assert compress(pb.ZSTD, data)[:4] == b"\x28\xb5\x2f\xfd"
+    assert compress(pb.SNAPPY, data)[0] == len(data)
+
+
+def test_an_unknown_compression_is_refused():
+    with pytest.raises(CorruptError, match="unknown compression 9"):
+        decompress(9, b"", 0, LIMIT)
+    with pytest.raises(CorruptError, match="unknown compression 9"):
+        compress(9, b"")

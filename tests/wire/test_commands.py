@@ -1,0 +1,223 @@
+"""Each command that the client sends, parsed back by the protobuf classes alone."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.commands import InitialPosition
+
+UINT64 = 2**64 - 1
+
+
+def body_of(data):
+    """The command in a frame that holds nothing else, and its type's name."""
+    total, size = struct.unpack_from(">II", data)
+    assert (total, size) == (len(data) - 4, len(data) - 8)
+    command = pb.BaseCommand.FromString(data[8:])
+    assert command.IsInitialized()
+    (_, name), (field, body) = ((field.name, value) for field, value in command.ListFields())
+    assert pb.BaseCommand.DESCRIPTOR.fields_by_name[field].number == command.type
+    return pb.BaseCommand.Type.Name(name), body
+
+
+def message_id(ledger, entry, **more):
+    return {"ledgerId": ledger, "entryId": entry, **more}
+
+
+CASES = {
+    "CONNECT": (
+        commands.connect("client 1"),
+        pb.CommandConnect(
+            client_version="client 1",
+            protocol_version=21,
+            feature_flags={
+                "supports_broker_entry_metadata": True,
+                "supports_partial_producer": True,
+                "supports_get_partitioned_metadata_without_auto_creation": True,
+            },
+        ),
+    ),
+    "PING": (commands.ping(), pb.CommandPing()),
+    "PONG": (commands.pong(), pb.CommandPong()),
+    "PARTITIONED_METADATA": (
+        commands.partitioned_metadata(9, "t", create=False),
+        pb.CommandPartitionedTopicMetadata(topic="t", request_id=9, metadata_auto_creation_enabled=False),
+    ),
+    "LOOKUP": (
+        commands.lookup(9, "t", authoritative=True),
+        pb.CommandLookupTopic(topic="t", request_id=9, authoritative=True),
+    ),
+    "GET_TOPICS_OF_NAMESPACE": (
+        commands.topics_of_namespace(9, "a/b"),
+        pb.CommandGetTopicsOfNamespace(request_id=9, namespace="a/b"),
+    ),
+    "FLOW": (commands.flow(7, 1000), pb.CommandFlow(consumer_id=7, messagePermits=1000)),
+    "ACK": (
+        commands.ack(9, 7, [MessageId(1, 2, 3), MessageId(4, -1)], cumulative=False),
+        pb.CommandAck(
+            consumer_id=7,
+            ack_type=pb.CommandAck.Individual,
+            message_id=[message_id(1, 2), message_id(4, UINT64)],
+            request_id=9,
+        ),
+    ),
+    "GET_LAST_MESSAGE_ID": (
+        commands.get_last_message_id(9, 7),
+        pb.CommandGetLastMessageId(request_id=9, consumer_id=7),
+    ),
+    "SEEK": (
+        commands.seek(9, 7, MessageId(1, 2)),
+        pb.CommandSeek(request_id=9, consumer_id=7, message_id=message_id(1, 2)),
+    ),
+    "UNSUBSCRIBE": (commands.unsubscribe(9, 7), pb.CommandUnsubscribe(request_id=9, consumer_id=7)),
+    "CLOSE_CONSUMER": (commands.close_consumer(9, 7), pb.CommandCloseConsumer(request_id=9, consumer_id=7)),
+    "CLOSE_PRODUCER": (commands.close_producer(9, 7), pb.CommandCloseProducer(request_id=9, producer_id=7)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_commands(name):
+    data, expected = CASES[name]
+    assert body_of(data) == (name, expected)
+
+
+def test_connect_through_a_proxy():
+    _, body = body_of(commands.connect("v", "broker-2:6650"))
+    assert body.proxy_to_broker_url == "broker-2:6650"
+    _, direct = body_of(commands.connect("v"))
+    assert not direct.HasField("proxy_to_broker_url")
+
+
+def test_acks_are_whole_entries_cumulative_or_not():
+    _, body = body_of(commands.ack(0, 7, [MessageId(1, 2, 3)], cumulative=True))
+    assert body.ack_type == pb.CommandAck.Cumulative
+    assert not body.message_id[0].HasField("batch_index")
+    assert body.HasField("request_id")
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_the_wish_to_create_is_always_said(create):
+    _, body = body_of(commands.partitioned_metadata(9, "t", create=create))
+    assert body.HasField("metadata_auto_creation_enabled")
+    assert body.metadata_auto_creation_enabled == create
+
+
+@pytest.mark.parametrize(
+    ("initial", "position"), [(InitialPosition.LATEST, 0), (InitialPosition.EARLIEST, 1)]
+)
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("create", [True, False])
+def test_subscribe(initial, position, durable, create):
+    data = commands.subscribe(9, 7, "t", "s", durable=durable, initial=initial, start=None, create=create)
+    name, body = body_of(data)
+    assert name == "SUBSCRIBE"
+    assert body == pb.CommandSubscribe(
+        topic="t",
+        subscription="s",
+        request_id=9,
+        consumer_id=7,
+        subType=pb.CommandSubscribe.Exclusive,
+        initialPosition=position,
+        durable=durable,
+        force_topic_creation=create,
+    )
+    assert body.HasField("durable")
+    assert body.HasField("force_topic_creation")  # its default would create the topic
+
+
+@pytest.mark.parametrize(
+    ("start", "ledger", "entry"), [(MessageId(-1, -1), UINT64, UINT64), (MessageId(3, 4), 3, 4)]
+)
+def test_subscribe_from_an_id(start, ledger, entry):
+    data = commands.subscribe(
+        9,
+        7,
+        "t",
+        "s",
+        durable=False,
+        initial=InitialPosition.LATEST,
+        start=start,
+        create=False,
+    )
+    _, body = body_of(data)
+    assert body.start_message_id == pb.MessageIdData(ledgerId=ledger, entryId=entry)
+
+
+def test_seek_to_a_time():
+    name, body = body_of(commands.seek(9, 7, 1_700_000_000_123))
+    assert name == "SEEK"
+    assert body == pb.CommandSeek(request_id=9, consumer_id=7, message_publish_time=1_700_000_000_123)
+    _, first = body_of(commands.seek(9, 7, 0))
+    assert first.HasField("message_publish_time")
+
+
+def test_seek_to_the_earliest():
+    _, body = body_of(commands.seek(9, 7, MessageId(-1, -1)))
+    assert (body.message_id.ledgerId, body.message_id.entryId) == (UINT64, UINT64)
+    assert not body.HasField("message_publish_time")
+
+
+def test_producer_with_a_name():
+    name, body = body_of(commands.producer(9, 7, "t", "mine", 3))
+    assert name == "PRODUCER"
+    assert body == pb.CommandProducer(
+        topic="t",
+        producer_id=7,
+        request_id=9,
+        producer_name="mine",
+        epoch=3,
+        user_provided_producer_name=True,
+    )
+
+
+def test_producer_without_a_name():
+    _, body = body_of(commands.producer(9, 7, "t", None, 0))
+    assert not body.HasField("producer_name")
+    assert not body.user_provided_producer_name
+    assert body.producer_access_mode == pb.Shared
+
+
+@pytest.mark.parametrize(("messages", "highest"), [(1, None), (2, 11), (1000, 1009)])
+def test_send(messages, highest):
+    command = commands.send(7, 10, messages)
+    expected = pb.CommandSend(producer_id=7, sequence_id=10)
+    if highest is not None:
+        expected.num_messages = messages
+        expected.highest_sequence_id = highest
+    assert command == pb.BaseCommand(type=pb.BaseCommand.SEND, send=expected)
+
+
+signed = st.integers(-1, 3) | st.integers(-(2**63), 2**63 - 1)
+indexes = st.integers(-1, 2**31 - 1)
+
+
+@given(signed, signed, indexes)
+def test_ids_travel_in_two_s_complement(ledger, entry, batch_index):
+    data = commands.to_wire_id(MessageId(ledger, entry, batch_index))
+    again = pb.MessageIdData.FromString(data.SerializeToString())
+    assert again.ledgerId == int.from_bytes(ledger.to_bytes(8, "big", signed=True), "big")
+    assert again.entryId == int.from_bytes(entry.to_bytes(8, "big", signed=True), "big")
+    assert again.HasField("batch_index") == (batch_index >= 0)
+    assert commands.from_wire_id(again) == MessageId(ledger, entry, batch_index)
+
+
+@pytest.mark.parametrize(("wire", "value"), [(UINT64, -1), (2**63, -(2**63)), (2**63 - 1, 2**63 - 1), (0, 0)])
+def test_golden_two_s_complement(wire, value):
+    assert commands.from_wire_id(pb.MessageIdData(ledgerId=wire, entryId=wire)) == MessageId(value, value)
+    assert commands.to_wire_id(MessageId(value, value)).ledgerId == wire
+
+
+def test_minus_one_on_the_wire():
+    wire = "08" + "ff" * 9 + "01" + "10" + "ff" * 9 + "01"
+    assert commands.to_wire_id(MessageId(-1, -1)).SerializeToString().hex() == wire
+
+
+@given(st.integers(0, UINT64), st.integers(0, UINT64))
+def test_ids_of_requests_and_consumers_use_all_64_bits(request_id, consumer_id):
+    _, body = body_of(commands.get_last_message_id(request_id, consumer_id))
+    assert (body.request_id, body.consumer_id) == (request_id, consumer_id)
