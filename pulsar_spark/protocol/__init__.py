@@ -1,0 +1,1 @@
+"""The rules of the protocol as small state machines: no I/O; the time is an argument."""

@@ -1,0 +1,81 @@
+"""Cutting encoded messages into batches: by count, by bytes, by time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pulsar_spark.wire.frames import Buffer
+
+
+class Batch(NamedTuple):
+    """The messages of one broker entry: consecutive slices of encoded messages, not yet compressed."""
+
+    parts: tuple[Buffer, ...]
+    messages: int
+    size: int
+
+
+class Batcher:
+    """The open batch of one topic partition.
+
+    A batch closes when a further message finds no room in it (``max_messages``, ``max_bytes``), or when it
+    has been open for ``max_delay`` seconds. A message larger than ``max_bytes`` makes a batch of its own.
+    """
+
+    def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._max_delay = max_delay
+        self._parts: list[Buffer] = []
+        self._messages = 0
+        self._size = 0
+        self._opened_at = 0.0
+
+    @property
+    def due_at(self) -> float | None:
+        """When the open batch is to be sent by time; None when there is none."""
+        return self._opened_at + self._max_delay if self._messages else None
+
+    def add(self, body: memoryview, offsets: npt.NDArray[np.int64], now: float) -> list[Batch]:
+        """Append messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; return what this closes."""
+        closed: list[Batch] = []
+        count = len(offsets) - 1
+        first = 0
+        while first < count:
+            last = self._room_until(offsets, first, count)
+            if last == first:
+                closed.append(self._close())
+                continue
+            if not self._messages:
+                self._opened_at = now
+            start, end = int(offsets[first]), int(offsets[last])
+            self._parts.append(body[start:end])
+            self._messages += last - first
+            self._size += end - start
+            first = last
+        if self._messages >= self._max_messages > 0 or self._size >= self._max_bytes:
+            closed.append(self._close())
+        return closed
+
+    def take(self) -> Batch | None:
+        """Close the open batch whatever it holds; None when there is none."""
+        return self._close() if self._messages else None
+
+    def _room_until(self, offsets: npt.NDArray[np.int64], first: int, count: int) -> int:
+        """Index behind the last message that still fits; ``first`` when none does."""
+        limit = offsets[first] + self._max_bytes - self._size
+        last = int(np.searchsorted(offsets, limit, side="right")) - 1
+        if self._max_messages > 0:
+            last = min(last, first + self._max_messages - self._messages)
+        last = min(max(last, first), count)
+        return first + 1 if last == first and not self._messages else last
+
+    def _close(self) -> Batch:
+        batch = Batch(tuple(self._parts), self._messages, self._size)
+        self._parts = []
+        self._messages = 0
+        self._size = 0
+        return batch

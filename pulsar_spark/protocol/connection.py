@@ -1,0 +1,200 @@
+"""One connection to a broker, without its socket: handshake, request ids, keep-alive, routing.
+
+    bytes in -> receive() -> events           commands out -> send(), request() -> outgoing
+    time     -> tick()    -> events           next_deadline: when tick() is wanted
+
+It must not know sockets or threads; ``now`` is a monotonic time in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pulsar_spark.errors import ConnectError, DeadlineError, ProtocolError, PulsarError, from_server
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import Buffer, Frame, FrameReader
+
+CLIENT_VERSION = "pulsar-spark 0.1.0"
+
+_Type = pb.BaseCommand
+
+# Commands that answer a request, and the field each of them fills.
+_ANSWERS: dict[int, str] = {
+    _Type.SUCCESS: "success",
+    _Type.ERROR: "error",
+    _Type.PRODUCER_SUCCESS: "producer_success",
+    _Type.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
+    _Type.LOOKUP_RESPONSE: "lookupTopicResponse",
+    _Type.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
+    _Type.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    _Type.ACK_RESPONSE: "ackResponse",
+}
+_TO_CONSUMER: dict[int, str] = {
+    _Type.MESSAGE: "message",
+    _Type.CLOSE_CONSUMER: "close_consumer",
+    _Type.ACTIVE_CONSUMER_CHANGE: "active_consumer_change",
+    _Type.REACHED_END_OF_TOPIC: "reachedEndOfTopic",
+}
+_TO_PRODUCER: dict[int, str] = {
+    _Type.SEND_RECEIPT: "send_receipt",
+    _Type.SEND_ERROR: "send_error",
+    _Type.CLOSE_PRODUCER: "close_producer",
+}
+_BODIES: dict[int, str] = {**_ANSWERS, **_TO_CONSUMER, **_TO_PRODUCER, _Type.CONNECTED: "connected"}
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The handshake is done; ``max_message_size`` (bytes) is the broker's and rules every size."""
+
+    server_version: str
+    max_message_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A request has ended: with the command that answered it, or with an error."""
+
+    request_id: int
+    result: pb.BaseCommand | PulsarError
+
+
+@dataclass(frozen=True, slots=True)
+class ForConsumer:
+    """A frame for one consumer."""
+
+    consumer_id: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class ForProducer:
+    """A frame for one producer."""
+
+    producer_id: int
+    frame: Frame
+
+
+Event: TypeAlias = Connected | Answer | ForConsumer | ForProducer
+
+
+class Connection:
+    """State of one connection, from CONNECT to its end.
+
+    Args:
+        now: the time at which the TCP connection was made.
+        keep_alive: seconds of silence after which a PING is sent; twice as much means the peer is dead.
+        timeout: seconds that CONNECTED may take.
+        proxy_to: the broker to be named in CONNECT where a proxy stands between.
+    """
+
+    def __init__(self, now: float, *, keep_alive: float, timeout: float, proxy_to: str | None = None) -> None:
+        self.outgoing: list[Buffer] = [commands.connect(CLIENT_VERSION, proxy_to)]
+        self.connected = False
+        self._reader = FrameReader()
+        self._keep_alive = keep_alive
+        self._timeout = timeout
+        self._opened_at = now
+        self._heard_at = now
+        self._pinged_at = now
+        self._deadlines: dict[int, float] = {}
+        self._next_request = 0
+
+    def send(self, *buffers: Buffer) -> None:
+        """Put framed bytes behind what is to go out."""
+        self.outgoing.extend(buffers)
+
+    def request(self, build: Callable[[int], bytes], deadline: float) -> int:
+        """Give a command its request id and send it; an Answer follows at ``deadline`` at the latest."""
+        request_id = self._next_request
+        self.outgoing.append(build(request_id))
+        self._next_request += 1
+        self._deadlines[request_id] = deadline
+        return request_id
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """Take bytes from the peer.
+
+        Raises:
+            ProtocolError: what the peer sent is not the protocol. The connection must be given up.
+            BrokerError: the broker refused CONNECT, for whatever reason. Likewise.
+        """
+        self._heard_at = now
+        events: list[Event] = []
+        for frame in self._reader.feed(data):
+            event = self._event(frame)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def tick(self, now: float) -> list[Event]:
+        """Act on the time: pings, requests that have run out, a peer that is dead.
+
+        Raises:
+            ConnectError: nothing was heard for two keep-alive intervals, or the handshake took too long.
+        """
+        if not self.connected and now >= self._opened_at + self._timeout:
+            raise ConnectError(
+                f"the peer did not answer CONNECT within {self._timeout:g} s",
+                advice="Check that service.url names a Pulsar broker's binary port",
+            )
+        if now >= self._heard_at + 2 * self._keep_alive:
+            raise ConnectError(f"nothing was heard from the broker for {2 * self._keep_alive:g} s")
+        if now >= self._ping_at():
+            self._pinged_at = now
+            self.outgoing.append(commands.ping())
+        expired = [request for request, deadline in self._deadlines.items() if deadline <= now]
+        return [self._expire(request_id) for request_id in expired]
+
+    @property
+    def next_deadline(self) -> float:
+        """When ``tick`` is wanted next."""
+        silence = self._heard_at + 2 * self._keep_alive
+        handshake = silence if self.connected else self._opened_at + self._timeout
+        return min(self._ping_at(), silence, handshake, *self._deadlines.values())
+
+    def _ping_at(self) -> float:
+        return max(self._heard_at, self._pinged_at) + self._keep_alive
+
+    def _expire(self, request_id: int) -> Answer:
+        del self._deadlines[request_id]
+        return Answer(request_id, DeadlineError("the broker did not answer a request in time"))
+
+    def _event(self, frame: Frame) -> Event | None:
+        command = frame.command
+        kind = command.type
+        field = _BODIES.get(kind)
+        if field is not None and not command.HasField(field):
+            raise ProtocolError(f"the peer sent a command of type {kind} without its body")
+        if kind in _TO_CONSUMER:
+            return ForConsumer(getattr(command, _TO_CONSUMER[kind]).consumer_id, frame)
+        if kind in _TO_PRODUCER:
+            return ForProducer(getattr(command, _TO_PRODUCER[kind]).producer_id, frame)
+        if kind in _ANSWERS:
+            return self._answer(command, getattr(command, _ANSWERS[kind]).request_id)
+        if kind == _Type.PING:
+            self.outgoing.append(commands.pong())
+        elif kind == _Type.CONNECTED:
+            return self._connected(command.connected)
+        # PONG counts as heard already; what this client did not ask for is not for it.
+        return None
+
+    def _connected(self, command: pb.CommandConnected) -> Connected:
+        if self.connected:
+            raise ProtocolError("the peer sent CONNECTED twice")
+        self.connected = True
+        if command.max_message_size > 0:
+            self._reader.max_message_size = command.max_message_size
+        return Connected(command.server_version, self._reader.max_message_size)
+
+    def _answer(self, command: pb.BaseCommand, request_id: int) -> Answer | None:
+        if command.type == _Type.ERROR and not self.connected:
+            raise from_server(command.error.error, command.error.message)
+        if self._deadlines.pop(request_id, None) is None:
+            return None  # the answer to a request that had timed out
+        if command.type == _Type.ERROR:
+            return Answer(request_id, from_server(command.error.error, command.error.message))
+        return Answer(request_id, command)

@@ -1,0 +1,65 @@
+"""Permits: how many messages the broker may still send to one reader, and when to grant more.
+
+The broker counts messages but reads whole entries: it sends up to min(permits, 100) entries at a time, so a
+balance may go below zero by a batch or more, and nothing comes until FLOW brings it above zero again.
+"""
+
+from __future__ import annotations
+
+# Entries asked for before their size is known; the broker itself reads no more than 5 MiB at once.
+_FIRST_GRANT = 16
+# The most entries that the broker reads at once: its dispatcherMaxReadBatchSize.
+_ENTRIES_A_READ = 100
+# The broker adds grants in 32 bits; a sum past them stalls the consumer for ever.
+_MOST = 1 << 24
+_MOST_AT_ONCE = (1 << 30) - 1
+
+
+class Permits:
+    """The balance of one consumer, refilled to what about ``window_bytes`` hold and the range still needs.
+
+    Args:
+        window_bytes: bytes of messages that may be on their way or in the queue.
+    """
+
+    def __init__(self, window_bytes: int) -> None:
+        self._window_bytes = window_bytes
+        self._balance = 0
+        self._messages = 0
+        self._bytes = 0
+        self._entries = 0
+
+    def used(self, messages: int, size: int) -> None:
+        """One entry has come, of ``messages`` messages and ``size`` bytes as it was sent."""
+        self._balance -= messages
+        self._messages += max(1, messages)
+        self._bytes += size
+        self._entries += 1
+
+    def lost(self) -> None:
+        """The consumer was closed or cut: its permits are gone with it."""
+        self._balance = 0
+
+    def grant(self, remaining_entries: int | None) -> int:
+        """Return the permits to send in FLOW now, 0 for none; they count as granted.
+
+        Args:
+            remaining_entries: entries that the range still needs; None where it is not known.
+        """
+        target = self._target(remaining_entries)
+        if self._balance > target // 2:
+            return 0
+        granted = min(target - self._balance, _MOST_AT_ONCE)
+        self._balance += granted
+        return granted
+
+    def _target(self, remaining_entries: int | None) -> int:
+        if self._entries == 0:
+            return _FIRST_GRANT if remaining_entries is None else min(_FIRST_GRANT, remaining_entries)
+        window = min(_MOST, max(1, self._window_bytes * self._messages // max(1, self._bytes)))
+        if remaining_entries is None:
+            return window
+        # Near the end one permit an entry: the broker reads no more entries than it holds permits. Before
+        # that, so many messages that with the last read it sends no entry behind the end.
+        ahead = (remaining_entries - _ENTRIES_A_READ) * self._messages // self._entries
+        return min(window, max(remaining_entries, ahead))

@@ -1,0 +1,176 @@
+"""The pending window: room, order, receipts, the send timeout."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import ProtocolError, SendError
+from pulsar_spark.protocol.pending import Outgoing, PendingWindow
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import encode_section_head
+
+
+def outgoing(sequence_id, messages=1, size=10):
+    return Outgoing(sequence_id, messages, b"h" * 4, b"p" * (size - 4))
+
+
+def window(max_messages=1000, max_bytes=10**6, send_timeout=30):
+    return PendingWindow("persistent://a/b/t", max_messages, max_bytes, send_timeout)
+
+
+# ---- Outgoing
+
+
+@pytest.mark.parametrize("messages", [1, 5])
+def test_the_frame_names_sequence_ids_and_holds_the_payload(messages):
+    entry = Outgoing(7, messages, b"head", memoryview(b"payload"))
+    stream = b"".join(bytes(piece) for piece in entry.frame(3))
+    total, size = struct.unpack_from(">II", stream)
+    assert total == len(stream) - 4
+    assert stream[8 + size :] == b"headpayload"
+    command = pb.BaseCommand.FromString(stream[8 : 8 + size])
+    assert command.type == pb.BaseCommand.SEND
+    assert (command.send.producer_id, command.send.sequence_id) == (3, 7)
+    assert command.send.num_messages == messages
+    assert command.send.highest_sequence_id == (11 if messages == 5 else 0)
+    assert entry.size == 11
+
+
+def test_the_same_entry_on_another_connection_differs_in_the_producer_id_only():
+    entry = outgoing(7, 5)
+    first, again = entry.frame(3), entry.frame(4)
+    assert first[1:] == again[1:]
+    assert first[0] != again[0]
+    assert entry.frame(3) == first
+
+
+def test_intact():
+    payload = bytearray(b"payload")
+    entry = Outgoing(7, 1, encode_section_head(b"metadata", payload), payload)
+    assert entry.intact
+    payload[3] ^= 1
+    assert not entry.intact
+
+
+# ---- room
+
+
+@pytest.mark.parametrize(
+    ("messages", "size", "room"),
+    [(4, 60, True), (1, 1, True), (5, 60, False), (4, 61, False), (5, 1, False), (1, 61, False)],
+)
+def test_room(messages, size, room):
+    pending = window(max_messages=10, max_bytes=100)
+    pending.push(outgoing(0, 4, 30), 0.0)
+    pending.push(outgoing(4, 2, 10), 0.0)
+    assert pending.has_room(messages, size) == room
+
+
+def test_room_comes_back_with_receipts():
+    pending = window(max_messages=10, max_bytes=100)
+    pending.push(outgoing(0, 6, 70), 0.0)
+    pending.push(outgoing(6, 4, 30), 0.0)
+    assert not pending.has_room(1, 1)
+    pending.acknowledged(0)
+    assert pending.has_room(6, 70)
+    assert not pending.has_room(7, 70)
+    assert not pending.has_room(6, 71)
+
+
+def test_what_is_larger_than_the_window_waits_until_it_is_empty():
+    pending = window(max_messages=10, max_bytes=100)
+    assert pending.has_room(11, 1)
+    assert pending.has_room(1, 101)
+    pending.push(outgoing(0), 0.0)
+    assert not pending.has_room(11, 1)
+    assert not pending.has_room(1, 101)
+
+
+# ---- receipts
+
+
+def test_receipts_in_order():
+    pending = window()
+    for sequence_id in (3, 5, 9):
+        pending.push(outgoing(sequence_id), 0.0)
+    assert [entry.sequence_id for entry in pending] == [3, 5, 9]
+    assert pending.acknowledged(3)
+    assert pending.acknowledged(5)
+    assert [entry.sequence_id for entry in pending] == [9]
+    assert pending.acknowledged(9)
+    assert len(pending) == 0
+
+
+def test_a_receipt_for_what_was_acknowledged_before_is_ignored():
+    pending = window()
+    assert not pending.acknowledged(7)
+    pending.push(outgoing(8), 0.0)
+    for old in (0, 7):
+        assert not pending.acknowledged(old)
+    assert len(pending) == 1
+    assert pending.acknowledged(8)
+    assert not pending.acknowledged(8)
+
+
+def test_a_receipt_for_a_newer_entry_ends_the_connection_and_takes_nothing_out():
+    pending = window()
+    pending.push(outgoing(3, 5), 0.0)
+    pending.push(outgoing(8), 0.0)
+    for newer in (4, 7, 8, 100):
+        with pytest.raises(ProtocolError, match=rf"{newer}.* 3\b") as caught:
+            pending.acknowledged(newer)
+        assert caught.value.topic == "persistent://a/b/t"
+    assert [entry.sequence_id for entry in pending] == [3, 8]
+
+
+# ---- time
+
+
+def test_the_oldest_entry_rules_the_timeout():
+    pending = window(send_timeout=30)
+    assert pending.due_at is None
+    pending.push(outgoing(0), 100.0)
+    pending.push(outgoing(1), 110.0)
+    assert pending.due_at == 130.0
+    pending.acknowledged(0)
+    assert pending.due_at == 140.0
+    pending.acknowledged(1)
+    assert pending.due_at is None
+
+
+def test_the_timeout_s_error_counts_all_that_is_pending():
+    pending = window(send_timeout=2.5)
+    pending.push(outgoing(0, 4), 0.0)
+    pending.push(outgoing(4, 3), 0.0)
+    error = pending.timed_out("no receipt came")
+    assert type(error) is SendError
+    assert not error.retriable
+    assert error.topic == "persistent://a/b/t"
+    assert "7 messages" in str(error)
+    assert "2.5 s" in str(error)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.integers(4, 120), st.integers(0, 3)), max_size=60),
+    st.integers(1, 20),
+    st.integers(1, 200),
+)
+def test_the_limits_hold_and_everything_gets_through_in_order(steps, max_messages, max_bytes):
+    pending = window(max_messages, max_bytes)
+    sent, acknowledged, next_id = [], [], 0
+    for messages, size, receipts in steps:
+        while not pending.has_room(messages, size):
+            oldest = next(iter(pending)).sequence_id  # never without an entry whose receipt makes room
+            assert pending.acknowledged(oldest)
+            acknowledged.append(oldest)
+        pending.push(outgoing(next_id, messages, size), 0.0)
+        sent.append(next_id)
+        next_id += messages
+        assert len(pending) == 1 or sum(entry.messages for entry in pending) <= max_messages
+        assert len(pending) == 1 or sum(entry.size for entry in pending) <= max_bytes
+        for _ in range(min(receipts, len(pending))):
+            acknowledged.append(next(iter(pending)).sequence_id)
+            assert pending.acknowledged(acknowledged[-1])
+    assert acknowledged + [entry.sequence_id for entry in pending] == sent
