@@ -1,0 +1,164 @@
+"""Client: finds topics and their brokers, and opens consumers and producers on them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeVar
+
+from pulsar_spark.client.deadline import Deadline
+from pulsar_spark.client.pool import Purpose, SessionPool
+from pulsar_spark.client.retry import retry
+from pulsar_spark.client.session import Session
+from pulsar_spark.errors import ConnectError, DeadlineError, from_server
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.lookup import Lookup, parse_service_url
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """How to reach a cluster; all times are in seconds.
+
+    Attributes:
+        service_url: ``pulsar://host:port[,host:port...]``.
+        operation_timeout: for a request with all its retries.
+        connection_timeout: for one TCP connection, and for one handshake.
+        keep_alive_interval: silence after which a PING is sent.
+    """
+
+    service_url: str
+    operation_timeout: float = 30.0
+    connection_timeout: float = 10.0
+    keep_alive_interval: float = 30.0
+
+
+class Client:
+    """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``)."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self.options = options
+        self._pool = SessionPool(
+            parse_service_url(options.service_url),
+            connection_timeout=options.connection_timeout,
+            keep_alive=options.keep_alive_interval,
+        )
+        self._ids = itertools.count(1)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; consumers and producers on them are lost."""
+        self._pool.close()
+
+    def operation(self) -> Deadline:
+        """A new deadline of the operation timeout."""
+        return Deadline(self.options.operation_timeout)
+
+    def new_id(self) -> int:
+        """An id for a consumer or producer, unique in this client and so on each of its connections."""
+        return next(self._ids)
+
+    def partitions(self, topic: TopicName, *, create: bool = False) -> list[TopicName]:
+        """The partitions of a topic, or the topic itself where it is not partitioned.
+
+        Args:
+            topic: with or without a partition's number.
+            create: whether a missing topic may be created, as the broker's policy for producers says.
+
+        Raises:
+            TopicNotFoundError: it does not exist (PARTITIONED_METADATA).
+            BrokerError: no broker answered within the operation timeout.
+        """
+        deadline = self.operation()
+
+        def attempt() -> pb.CommandPartitionedTopicMetadataResponse:
+            answer = self._ask_service(
+                lambda request_id: commands.partitioned_metadata(request_id, str(topic), create=create),
+                deadline,
+            ).partitionMetadataResponse
+            if answer.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
+                raise from_server(answer.error, answer.message, topic=str(topic))
+            return answer
+
+        answer = retry(attempt, deadline)
+        return [topic.of_partition(number) for number in range(answer.partitions)] or [topic]
+
+    def topics_of_namespace(self, tenant: str, namespace: str) -> list[TopicName]:
+        """All persistent topics of a namespace; each partition by its own name."""
+        name = f"{tenant}/{namespace}"
+        deadline = self.operation()
+        answer = retry(
+            lambda: self._ask_service(
+                lambda request_id: commands.topics_of_namespace(request_id, name), deadline
+            ),
+            deadline,
+        )
+        return [TopicName.parse(text) for text in answer.getTopicsOfNamespaceResponse.topics]
+
+    def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
+        """A session with the broker that serves ``topic`` now (LOOKUP); one attempt, redirects followed."""
+        service = self._pool.service(purpose, deadline)
+        lookup = Lookup(str(topic), service.address)
+        while True:
+            session = self._pool.get(lookup.ask, purpose, deadline)
+            answer = self._ask(
+                session,
+                lambda request_id: commands.lookup(
+                    request_id, lookup.topic, authoritative=lookup.authoritative
+                ),
+                deadline,
+            )
+            broker = lookup.answered(answer.lookupTopicResponse)
+            if broker is not None:
+                return self._pool.get(broker, purpose, deadline)
+
+    def _ask_service(self, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
+        return self._ask(self._pool.service(Purpose.READ, deadline), build, deadline)
+
+    def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
+        """Ask what a broker answers at once; a connection that gives no answer in time is given up."""
+        within = deadline.at_most(self.options.connection_timeout)
+        try:
+            return session.request(build, within)
+        except DeadlineError as error:
+            session.close()
+            raise ConnectError(
+                f"the broker at {session.address} did not answer within {within.seconds:.1f} s"
+            ) from error
+
+
+_shared: dict[ClientOptions, Client] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_client(options: ClientOptions) -> Client:
+    """The client of this process for ``options``; made once and kept, so that connections outlive a task."""
+    with _shared_lock:
+        client = _shared.get(options)
+        if client is None:
+            client = _shared[options] = Client(options)
+        return client
+
+
+def _forget_after_fork() -> None:
+    """A forked child has its parent's sockets but not the threads that serve them."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,384 @@
+"""Consumer: one subscription to one topic partition, going on by itself after a lost connection."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import NamedTuple
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.deadline import Deadline
+from pulsar_spark.client.pool import Purpose
+from pulsar_spark.client.retry import retry
+from pulsar_spark.client.session import Session
+from pulsar_spark.errors import (
+    CorruptError,
+    DeadlineError,
+    NotReadyError,
+    PulsarError,
+    UnsupportedError,
+    from_server,
+)
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.acks import AckTracker
+from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.frames import Frame, decode_payload_section
+
+_ACK_TIMEOUT = 5.0
+_CLOSE_TIMEOUT = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionOptions:
+    """What SUBSCRIBE says.
+
+    Attributes:
+        name: of the subscription; it is exclusive.
+        durable: whether the broker keeps its position and holds what is not acknowledged.
+        initial: where a new subscription begins.
+        start: the first entry wanted, inclusive; non-durable subscriptions only.
+        create: whether the first SUBSCRIBE may create the topic: for a partition that its topic's metadata
+            name, and that the broker has removed as inactive.
+    """
+
+    name: str
+    durable: bool
+    initial: InitialPosition = InitialPosition.LATEST
+    start: MessageId | None = None
+    create: bool = False
+
+
+class LastMessageId(NamedTuple):
+    """Answer to GET_LAST_MESSAGE_ID.
+
+    Attributes:
+        last: the last visible message; entry -1 where the topic holds none.
+        mark_delete: everything up to here is acknowledged; right after SUBSCRIBE it is where reading begins,
+            exclusive.
+    """
+
+    last: MessageId
+    mark_delete: MessageId
+
+
+class _Inbox:
+    """What the session's thread leaves for a consumer: one per connection, so that old frames stay out."""
+
+    def __init__(self) -> None:
+        self._frames: deque[Frame] = deque()
+        self._changed = threading.Condition()
+        self._error: PulsarError | None = None
+
+    def deliver(self, frames: list[Frame]) -> None:
+        with self._changed:
+            for frame in frames:
+                if frame.command.type == pb.BaseCommand.MESSAGE:
+                    self._frames.append(frame)
+                elif frame.command.type == pb.BaseCommand.CLOSE_CONSUMER:
+                    self._error = NotReadyError("the broker closed the consumer")
+            self._changed.notify()
+
+    def lost(self, error: PulsarError) -> None:
+        with self._changed:
+            self._error = error
+            self._changed.notify()
+
+    def take(self, timeout: float) -> list[Frame]:
+        """All frames that are there, after waiting for the first; empty when the time is over.
+
+        Raises the error by which the consumer was lost once the frames before it are taken.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._frames or self._error is not None, timeout)
+            frames = list(self._frames)
+            self._frames.clear()
+            if not frames and self._error is not None:
+                raise self._error
+            return frames
+
+    @property
+    def error(self) -> PulsarError | None:
+        return self._error
+
+
+class Consumer:
+    """A consumer on one topic partition; not thread-safe.
+
+    It subscribes again by itself after a cut connection, a restart or an unload, from behind the last entry
+    that it gave out, so that none comes twice and none is missed.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        options: the subscription.
+        permits: grants messages; None for a consumer that only asks and acknowledges.
+
+    Raises:
+        TopicNotFoundError: there is no such topic, and ``options.create`` does not ask for it.
+        BusyError: another consumer holds the subscription.
+        BrokerError: the broker did not take it within the operation timeout.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        options: SubscriptionOptions,
+        permits: Permits | None = None,
+    ) -> None:
+        self.topic = topic
+        self._client = client
+        self._options = options
+        self._permits = permits
+        self._acks = AckTracker()
+        self._id = client.new_id()
+        self._last: MessageId | None = None
+        self._is_new = True
+        self._corrupt: CorruptError | None = None
+        self._session: Session | None = None
+        self._inbox = _Inbox()
+        deadline = client.operation()
+        retry(lambda: self._open(deadline), deadline)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def receive(self, deadline: Deadline, remaining_entries: int | None = None) -> list[Entry]:
+        """Wait for entries and return all that have come, in order, each once.
+
+        Args:
+            deadline: for the first of them.
+            remaining_entries: how many the caller still needs, where it knows; permits shrink with it.
+
+        Raises:
+            DeadlineError: none came.
+            CorruptError: an entry that cannot be taken apart; it names the message. What came before it is
+                given out first.
+            TopicNotFoundError, AuthError, ...: the subscription cannot be made again.
+        """
+        if self._corrupt is not None:
+            raise self._corrupt
+        while not deadline.passed:
+            try:
+                self._flush_due_acks()
+                self._grant(remaining_entries, deadline)
+                frames = self._inbox.take(self._time_to_wait(deadline))
+            except PulsarError as error:
+                if not error.retriable:
+                    raise error.located(str(self.topic)) from error
+                _log.info("%s: subscribing again: %s", self.topic, error)
+                retry(lambda: self._open(deadline), deadline)
+                continue
+            entries = self._new_entries(frames)
+            if entries:
+                return entries
+        raise deadline.error("no message came", topic=str(self.topic))
+
+    def last_message_id(self) -> LastMessageId:
+        """Ask for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID)."""
+        answer = self._request(commands.get_last_message_id).getLastMessageIdResponse
+        if not answer.HasField("consumer_mark_delete_position"):
+            raise UnsupportedError("the broker is too old: it does not tell a subscription's position")
+        return LastMessageId(
+            commands.from_wire_id(answer.last_message_id),
+            commands.from_wire_id(answer.consumer_mark_delete_position),
+        )
+
+    def ack_cumulative(self, message_id: MessageId) -> None:
+        """Acknowledge all entries up to ``message_id``; returns with the broker's receipt (ACK_RESPONSE)."""
+        self._acks.add_cumulative(message_id, time.monotonic())
+        self.flush_acks()
+
+    def acknowledge(self, message_id: MessageId) -> None:
+        """Acknowledge one entry, together with others when due: here, in ``receive``, or on closing."""
+        self._acks.add(message_id, time.monotonic())
+        self._flush_due_acks()
+
+    def flush_acks(self) -> None:
+        """Send the acks that wait; returns with the broker's receipt."""
+        group = self._acks.take()
+        try:
+            if group.cumulative is not None:
+                self._ack([group.cumulative], cumulative=True)
+            if group.individual:
+                self._ack(group.individual, cumulative=False)
+        except PulsarError:
+            self._acks.put_back(group, time.monotonic())
+            raise
+
+    def seek(self, target: MessageId | int) -> None:
+        """Go on from ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
+
+        Raises:
+            UnsupportedError: a time on a non-durable subscription, whose cursor SEEK takes away.
+        """
+        if self._options.durable:
+            self._request(lambda request_id, consumer_id: commands.seek(request_id, consumer_id, target))
+        elif isinstance(target, MessageId):
+            self._options = replace(self._options, start=target)
+        else:
+            raise UnsupportedError("a reader cannot seek to a time", topic=str(self.topic))
+        self._last = None
+        self._acks = AckTracker()
+        self._inbox = _Inbox()
+        self._inbox.lost(NotReadyError("the subscription was moved"))
+
+    def unsubscribe(self) -> None:
+        """Remove the subscription and its position at the broker, and close."""
+        self._request(commands.unsubscribe)
+        self._release(Deadline(_CLOSE_TIMEOUT))
+
+    def close(self) -> None:
+        """Send the acks that wait and close; a broker that cannot be told notices by the connection's end."""
+        try:
+            if self._session is not None and self._session.error is None:
+                self.flush_acks()
+        except PulsarError as error:
+            _log.warning("%s: acknowledgements did not reach the broker: %s", self.topic, error)
+        finally:
+            self._release(Deadline(_CLOSE_TIMEOUT))
+
+    def _flush_due_acks(self) -> None:
+        due = self._acks.due_at
+        if due is not None and due <= time.monotonic():
+            self.flush_acks()
+
+    def _time_to_wait(self, deadline: Deadline) -> float:
+        due = self._acks.due_at
+        return deadline.left if due is None else max(0.0, min(due - time.monotonic(), deadline.left))
+
+    def _ack(self, message_ids: list[MessageId], *, cumulative: bool) -> None:
+        def build(request_id: int, consumer_id: int) -> bytes:
+            return commands.ack(request_id, consumer_id, message_ids, cumulative=cumulative)
+
+        answer = self._request(build, _ACK_TIMEOUT).ackResponse
+        if answer.HasField("error"):
+            raise from_server(answer.error, answer.message, topic=str(self.topic))
+
+    def _request(
+        self, build: Callable[[int, int], bytes], attempt_timeout: float | None = None
+    ) -> pb.BaseCommand:
+        """Ask the broker, subscribing again where the consumer was lost.
+
+        Args:
+            build: makes the command from a request id and the consumer id.
+            attempt_timeout: seconds after which a consumer that gets no answer is taken for lost: the broker
+                is silent to an ACK for a consumer that it has closed.
+        """
+        deadline = self._client.operation()
+
+        def attempt() -> pb.BaseCommand:
+            session = self._opened(deadline)
+            consumer_id = self._id
+            within = deadline if attempt_timeout is None else deadline.at_most(attempt_timeout)
+            try:
+                return session.request(lambda request_id: build(request_id, consumer_id), within)
+            except DeadlineError as error:
+                if attempt_timeout is None:
+                    raise
+                self._inbox.lost(NotReadyError("the broker did not answer"))
+                raise NotReadyError("the broker did not answer an acknowledgement") from error
+
+        try:
+            return retry(attempt, deadline)
+        except PulsarError as error:
+            raise error.located(str(self.topic)) from error
+
+    def _opened(self, deadline: Deadline) -> Session:
+        if self._session is None or self._inbox.error is not None:
+            self._open(deadline)
+        assert self._session is not None
+        return self._session
+
+    def _open(self, deadline: Deadline) -> None:
+        """Find the broker and subscribe: one attempt."""
+        self._release(deadline)
+        session = self._client.locate(self.topic, Purpose.READ, deadline)
+        # A new id each time: what was on its way to the old one goes nowhere.
+        consumer_id, inbox = self._client.new_id(), _Inbox()
+        session.attach_consumer(consumer_id, inbox)
+        try:
+            session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
+        except PulsarError as error:
+            session.detach_consumer(consumer_id)
+            if isinstance(error, DeadlineError) and session.error is None:
+                session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
+            raise error.located(str(self.topic)) from error
+        self._session, self._id, self._inbox = session, consumer_id, inbox
+        # A durable subscription that somebody removed meanwhile must hold all there is from now on.
+        self._is_new = False
+
+    def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
+        options = self._options
+        start = options.start
+        if self._last is not None:
+            start = MessageId(self._last.ledger, self._last.entry + 1)
+        return commands.subscribe(
+            request_id,
+            consumer_id,
+            str(self.topic),
+            options.name,
+            durable=options.durable,
+            initial=options.initial if self._is_new else InitialPosition.EARLIEST,
+            start=None if options.durable else start,
+            create=options.create and self._is_new,
+        )
+
+    def _release(self, deadline: Deadline) -> None:
+        """Give up the subscription; where the connection lives the broker may not know that it is lost."""
+        session, self._session = self._session, None
+        if self._permits is not None:
+            self._permits.lost()
+        if session is not None and session.error is None:
+            consumer_id = self._id
+            session.detach_consumer(consumer_id)
+            within = deadline.at_most(_CLOSE_TIMEOUT)
+            try:
+                session.request(lambda request_id: commands.close_consumer(request_id, consumer_id), within)
+            except PulsarError as error:
+                _log.info("%s: the consumer was closed without an answer: %s", self.topic, error)
+
+    def _grant(self, remaining_entries: int | None, deadline: Deadline) -> None:
+        if self._permits is None or self._inbox.error is not None:
+            return
+        granted = self._permits.grant(remaining_entries)
+        if granted:
+            self._opened(deadline).send(commands.flow(self._id, granted))
+
+    def _new_entries(self, frames: list[Frame]) -> list[Entry]:
+        entries: list[Entry] = []
+        last = (-1, -1) if self._last is None else (self._last.ledger, self._last.entry)
+        for command, section in frames:
+            message_id = command.message.message_id
+            position = message_id.ledgerId, message_id.entryId
+            try:
+                metadata, payload, broker_index = decode_payload_section(section)
+            except CorruptError as error:
+                self._corrupt = error.located(str(self.topic), str(MessageId(*position)))
+                break
+            if self._permits is not None:
+                self._permits.used(metadata.num_messages_in_batch, len(section))
+            if position > last:
+                entries.append(Entry(*position, metadata, payload, broker_index))
+                last = position
+        if entries:
+            self._last = MessageId(*last)
+        elif self._corrupt is not None:
+            raise self._corrupt
+        return entries

@@ -1,0 +1,39 @@
+"""Deadline: made once where a call begins, and passed down to everything that waits."""
+
+from __future__ import annotations
+
+import time
+
+from pulsar_spark.errors import DeadlineError
+
+
+class Deadline:
+    """A point in monotonic time.
+
+    Args:
+        seconds: from now.
+    """
+
+    __slots__ = ("at", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.at = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left, never below 0."""
+        return max(0.0, self.at - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self.at
+
+    def at_most(self, seconds: float) -> Deadline:
+        """The earlier of this deadline and ``seconds`` from now."""
+        return Deadline(min(seconds, self.left))
+
+    def error(self, what: str, *, topic: str | None = None, advice: str | None = None) -> DeadlineError:
+        """Make the error for ``what`` did not happen in time."""
+        return DeadlineError(f"{what} within {self.seconds:g} s", topic=topic, advice=advice)

@@ -1,0 +1,348 @@
+"""Producer: sends the entries of one topic partition, in order, within its pending window.
+
+Callers block where the window is full; the session's thread only takes receipts. After a cut connection, a
+restart or an unload the next call finds the broker again and sends what is pending once more, in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.deadline import Deadline
+from pulsar_spark.client.pool import Purpose
+from pulsar_spark.client.retry import retry
+from pulsar_spark.client.session import Session
+from pulsar_spark.errors import (
+    DeadlineError,
+    NotReadyError,
+    ProtocolError,
+    PulsarError,
+    QueueFullError,
+    SendError,
+    from_server,
+)
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.pending import Outgoing, PendingWindow
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.codecs import compress
+from pulsar_spark.wire.frames import Buffer, Frame, encode_section_head
+from pulsar_spark.wire.metadata import batch_metadata, single_metadata_head, single_metadata_tail
+from pulsar_spark.wire.singles import EncodedSingle
+
+_CHECKSUM_ERROR = 9
+_CLOSE_TIMEOUT = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How messages are sent; the names are the Java producer's.
+
+    Attributes:
+        name: of the producer; None lets the broker choose one.
+        batching: whether messages share entries.
+        batching_max_messages: most messages in a batch.
+        batching_max_bytes: most bytes in a batch, before compression.
+        batching_max_publish_delay: seconds that a batch may stay open.
+        compression: of batches and of single messages.
+        max_pending_messages: unacknowledged messages of one partition.
+        max_pending_messages_across_partitions: unacknowledged messages of the whole topic.
+        block_if_queue_full: whether to wait for room; else QueueFullError.
+        memory_limit: bytes of unacknowledged messages of the whole topic.
+        send_timeout: seconds from a send to its receipt.
+    """
+
+    name: str | None = None
+    batching: bool = True
+    batching_max_messages: int = 1000
+    batching_max_bytes: int = 128 * 1024
+    batching_max_publish_delay: float = 0.001
+    compression: pb.CompressionType = pb.NONE
+    max_pending_messages: int = 10_000
+    max_pending_messages_across_partitions: int = 50_000
+    block_if_queue_full: bool = True
+    memory_limit: int = 64 * 1024 * 1024
+    send_timeout: float = 30.0
+
+
+class _Link:
+    """A producer's registration on one connection; late frames of an older one do not reach the producer."""
+
+    def __init__(self, session: Session, producer_id: int, producer: Producer) -> None:
+        self.session = session
+        self.producer_id = producer_id
+        self.error: PulsarError | None = None
+        self._producer = producer
+
+    def deliver(self, frames: list[Frame]) -> None:
+        self._producer.on_frames(self, frames)
+
+    def lost(self, error: PulsarError) -> None:
+        self._producer.on_lost(self, error)
+
+    def send(self, entries: Sequence[Outgoing]) -> None:
+        buffers = [buffer for entry in entries for buffer in entry.frame(self.producer_id)]
+        self.session.send(*buffers)
+
+
+class Producer:
+    """A producer on one topic partition; calls must not overlap.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions; created as the broker's policy says.
+        options: how to send.
+        partitions: how many producers share the limits of the whole topic.
+
+    Raises:
+        BrokerError: the broker did not take the producer within the operation timeout.
+    """
+
+    def __init__(self, client: Client, topic: TopicName, options: ProducerOptions, partitions: int) -> None:
+        self.topic = topic
+        self._client = client
+        self._options = options
+        self._name = options.name
+        self._epoch = 0
+        self._next_sequence_id: int | None = None
+        most = min(options.max_pending_messages, options.max_pending_messages_across_partitions // partitions)
+        self._window = PendingWindow(
+            str(topic), max(1, most), options.memory_limit // partitions, options.send_timeout
+        )
+        self._changed = threading.Condition()
+        self._failure: PulsarError | None = None
+        self._link: _Link | None = None
+        self.max_message_size = 0
+        deadline = client.operation()
+        retry(lambda: self._open(deadline), deadline)
+
+    # ---- called by the owner
+
+    def send_batches(self, batches: Sequence[Batch]) -> None:
+        """Send each batch as one entry.
+
+        Raises:
+            SendError: one is larger than the broker takes or was refused, or the send timeout is over.
+            QueueFullError: there is no room and the caller does not want to wait.
+        """
+        self._send([self._encoded(batch) for batch in batches])
+
+    def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
+        """Send messages each as an entry of its own; raises what ``send_batches`` raises."""
+        compression = self._options.compression
+        outgoing = []
+        for fields, value in messages:
+            sequence_id = self._take_sequence_ids(1)
+            head = single_metadata_head(self._producer_name, sequence_id, int(time.time() * 1000))
+            tail = b""
+            payload: Buffer = value
+            # The C++ client drops an empty value that is compressed.
+            if compression != pb.NONE and len(value):
+                tail, payload = single_metadata_tail(compression, len(value)), compress(compression, value)
+            outgoing.append(self._outgoing(sequence_id, 1, b"".join((head, fields, tail)), payload))
+        self._send(outgoing)
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged; raises what ``send_batches`` raises."""
+        with self._changed:
+            self._wait_until(lambda: not self._window)
+
+    def close(self) -> None:
+        """Give the producer up without waiting for what is pending."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        link.session.detach_producer(link.producer_id)
+        if link.session.error is None:
+            try:
+                link.session.request(
+                    lambda request_id: commands.close_producer(request_id, link.producer_id),
+                    Deadline(_CLOSE_TIMEOUT),
+                )
+            except PulsarError as error:
+                _log.info("%s: the producer was closed without an answer: %s", self.topic, error)
+
+    def mend(self) -> None:
+        """Open the producer again if it was lost with entries pending: they must not time out unsent."""
+        with self._changed:
+            link = self._link
+            due = self._window.due_at
+            if self._failure is None and link is not None and link.error is not None and due is not None:
+                self._recover(link.error, Deadline(max(0.0, due - time.monotonic())))
+
+    def check(self) -> None:
+        """Raise the error by which this producer has failed, if it has."""
+        if self._failure is not None:
+            raise self._failure
+
+    # ---- called by the session's thread
+
+    def on_frames(self, link: _Link, frames: list[Frame]) -> None:
+        """Take receipts; raises ProtocolError, which ends the session, when one is missing."""
+        with self._changed:
+            for frame in frames:
+                if link is not self._link or link.error is not None:
+                    break  # what follows an error is out of order; all that is pending is sent again
+                command = frame.command
+                if command.type == pb.BaseCommand.SEND_RECEIPT:
+                    self._window.acknowledged(command.send_receipt.sequence_id)
+                elif command.type == pb.BaseCommand.SEND_ERROR:
+                    link.error = self._send_error(command.send_error)
+                elif command.type == pb.BaseCommand.CLOSE_PRODUCER:
+                    link.error = NotReadyError("the broker closed the producer")
+            self._changed.notify_all()
+
+    def on_lost(self, link: _Link, error: PulsarError) -> None:
+        """The connection has ended."""
+        with self._changed:
+            link.error = link.error or error
+            self._changed.notify_all()
+
+    # ---- inside
+
+    @property
+    def _producer_name(self) -> str:
+        assert self._name is not None
+        return self._name
+
+    def _take_sequence_ids(self, count: int) -> int:
+        assert self._next_sequence_id is not None
+        first = self._next_sequence_id
+        self._next_sequence_id += count
+        return first
+
+    def _encoded(self, batch: Batch) -> Outgoing:
+        body = batch.parts[0] if len(batch.parts) == 1 else b"".join(batch.parts)
+        payload = compress(self._options.compression, body)
+        sequence_id = self._take_sequence_ids(batch.messages)
+        metadata = batch_metadata(
+            self._producer_name,
+            sequence_id,
+            int(time.time() * 1000),
+            batch.messages,
+            self._options.compression,
+            batch.size,
+        )
+        return self._outgoing(sequence_id, batch.messages, metadata, payload)
+
+    def _outgoing(self, sequence_id: int, messages: int, metadata: bytes, payload: Buffer) -> Outgoing:
+        head = encode_section_head(metadata, payload)
+        outgoing = Outgoing(sequence_id, messages, head, payload)
+        if outgoing.size > self.max_message_size:
+            raise SendError(
+                f"an entry of {messages} messages and {outgoing.size} bytes is larger than the broker's "
+                f"limit of {self.max_message_size}",
+                topic=str(self.topic),
+                advice="Raise the broker's maxMessageSize, compress, or lower batchingMaxBytes",
+            )
+        return outgoing
+
+    def _send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Put entries into the window as it has room, and on the wire in as few pieces as that allows."""
+        position = 0
+        while position < len(outgoing):
+            with self._changed:
+                self._wait_for_room(outgoing[position])
+                first = position
+                now = time.monotonic()
+                while position < len(outgoing) and self._has_room(outgoing[position]):
+                    self._window.push(outgoing[position], now)
+                    position += 1
+                link = self._link
+            assert link is not None
+            if link.error is not None:
+                continue  # the next wait opens the producer again and sends what is in the window
+            try:
+                link.send(outgoing[first:position])
+            except PulsarError as error:
+                self.on_lost(link, error)
+
+    def _has_room(self, entry: Outgoing) -> bool:
+        return self._window.has_room(entry.messages, entry.size)
+
+    def _wait_for_room(self, entry: Outgoing) -> None:
+        if not self._options.block_if_queue_full and not self._has_room(entry):
+            raise QueueFullError(
+                "maxPendingMessages or memoryLimit is reached",
+                topic=str(self.topic),
+                advice="Raise them, or let sends wait with blockIfQueueFull=true",
+            )
+        self._wait_until(lambda: self._has_room(entry))
+
+    def _wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait with the lock held; opens the producer again where it was lost."""
+        while True:
+            self.check()
+            if done():
+                return
+            link, due = self._link, self._window.due_at
+            assert link is not None
+            assert due is not None  # an empty window is flushed, and has room
+            left = due - time.monotonic()
+            if left <= 0:
+                self._failure = self._window.timed_out("no receipt came")
+            elif link.error is not None:
+                self._recover(link.error, Deadline(left))
+            else:
+                self._changed.wait(left)
+
+    def _recover(self, error: PulsarError, deadline: Deadline) -> None:
+        """Open the producer again and send what is pending; called and left with the lock held."""
+        self._changed.release()
+        try:
+            if not error.retriable:
+                raise error
+            _log.info("%s: opening the producer again: %s", self.topic, error)
+            retry(lambda: self._open(deadline), deadline)
+        except PulsarError as final:
+            in_time = not (final.retriable or isinstance(final, DeadlineError))
+            self._failure = final.located(str(self.topic)) if in_time else self._window.timed_out(final.what)
+        finally:
+            self._changed.acquire()
+
+    def _open(self, deadline: Deadline) -> None:
+        """Find the broker, register there and send what is pending: one attempt."""
+        if self._link is not None:
+            self.close()
+        session = self._client.locate(self.topic, Purpose.WRITE, deadline)
+        # A new id each time: receipts for what was sent before must not be taken for those of the resend.
+        link = _Link(session, self._client.new_id(), self)
+        session.attach_producer(link.producer_id, link)
+        with self._changed:
+            self._link = link
+        try:
+            answer = session.request(
+                lambda request_id: commands.producer(
+                    request_id, link.producer_id, str(self.topic), self._name, self._epoch
+                ),
+                deadline,
+            ).producer_success
+            if not answer.producer_ready:
+                raise ProtocolError("the broker let a shared producer wait")
+        except PulsarError as error:
+            self.close()
+            raise error.located(str(self.topic)) from error
+        self._epoch += 1
+        self._name = answer.producer_name
+        self.max_message_size = session.max_message_size
+        if self._next_sequence_id is None:
+            self._next_sequence_id = answer.last_sequence_id + 1
+        link.send(list(self._window))
+
+    def _send_error(self, error: pb.CommandSendError) -> PulsarError:
+        if error.error == _CHECKSUM_ERROR:
+            damaged = [entry for entry in self._window if not entry.intact]
+            if not damaged:
+                return NotReadyError("an entry was damaged on its way to the broker")
+            return SendError(
+                "an entry's bytes changed in memory before they were sent", topic=str(self.topic)
+            )
+        return from_server(error.error, error.message, topic=str(self.topic))
