@@ -1,0 +1,77 @@
+"""Offsets: the position of a query in all its topic partitions, and its JSON form in Spark's checkpoint.
+
+    {"subscription": "spark-pulsar-6f1c...",
+     "topics": {"persistent://public/default/t": {"0": "12:99", "1": "13:4"}}}
+
+A position is the last message taken, ``ledger:entry`` for a whole entry or ``ledger:entry:batch``; the key of
+a topic without partitions is ``"-1"``. Pure: no Spark, no client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import MessageId, TopicName
+
+# json.loads of an offset; Spark hands it over as a plain dict.
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Everything up to these positions is taken.
+
+    Attributes:
+        subscription: name of the durable subscription that holds what is not taken yet.
+        positions: the last message taken, by topic partition.
+    """
+
+    subscription: str
+    positions: Mapping[TopicName, MessageId]
+
+    def to_json(self) -> Json:
+        """The dict for Spark. Keys are in one fixed order: Spark compares offsets as JSON text."""
+        return {"subscription": self.subscription, "topics": positions_to_json(self.positions)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> Offsets:
+        """Read what :meth:`to_json` made.
+
+        Raises:
+            OptionError: it is something else, such as another source's offset.
+        """
+        subscription, topics = data.get("subscription"), data.get("topics")
+        if not isinstance(subscription, str) or not isinstance(topics, dict):
+            raise _not_ours(data)
+        positions = {}
+        for name, partitions in topics.items():
+            if not isinstance(partitions, dict):
+                raise _not_ours(data)
+            for number, text in partitions.items():
+                positions[_partition(TopicName.parse(name), number)] = MessageId.parse(str(text))
+        return cls(subscription, positions)
+
+
+def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
+    """``{topic: {partition: "ledger:entry[:batch]"}}``, sorted by topic and partition number."""
+    topics: dict[str, dict[str, str]] = {}
+    for topic in sorted(positions, key=lambda name: (str(name.base), name.partition)):
+        topics.setdefault(str(topic.base), {})[str(topic.partition)] = str(positions[topic])
+    return topics
+
+
+def _partition(topic: TopicName, number: str) -> TopicName:
+    try:
+        return topic if int(number) < 0 else topic.of_partition(int(number))
+    except ValueError:
+        raise OptionError(f"{number!r} is not a partition number", topic=str(topic)) from None
+
+
+def _not_ours(data: Json) -> OptionError:
+    return OptionError(
+        f"the checkpoint holds an offset that this source did not write: {str(data)[:200]}",
+        advice="Use the query's own checkpointLocation, or a new one",
+    )

@@ -1,0 +1,66 @@
+"""Planning of a micro-batch: from a start and what the broker holds to an end and to tasks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.offsets import Offsets
+
+
+class Range(NamedTuple):
+    """What one task reads: all of ``topic``, a partition, in ``(start, end]``."""
+
+    topic: TopicName
+    start: MessageId
+    end: MessageId
+
+
+def plan_end(
+    start: Offsets, begins: Mapping[TopicName, MessageId], lasts: Mapping[TopicName, MessageId]
+) -> Offsets:
+    """The end of a batch that takes all there is.
+
+    Args:
+        start: the end of the batch before.
+        begins: for each partition that is read, where it begins if ``start`` does not know it.
+        lasts: for each of them the last message the broker holds; entry -1 where it holds none.
+
+    Returns:
+        An end that is nowhere before ``start``: a topic may have been trimmed meanwhile, or hold nothing
+        visible. Partitions that are read no longer are not in it.
+    """
+    positions = {}
+    for topic, begin in begins.items():
+        last = lasts[topic]
+        position = start.positions.get(topic, begin)
+        positions[topic] = position if last.entry < 0 else max(position, last.whole_entry)
+    return Offsets(start.subscription, positions)
+
+
+def plan_ranges(start: Offsets, end: Offsets, begins: Mapping[TopicName, MessageId]) -> list[Range]:
+    """One range for each partition that has something between ``start`` and ``end``.
+
+    Args:
+        start: the end of the batch before. Where it names another subscription than ``end`` it is not that of
+            the batch as it was planned first, but one that was made anew for a batch 0 that did not finish.
+        end: as it was planned first.
+        begins: for each partition, where the subscription of ``end`` stood when this run opened it: the start
+            of partitions that ``start`` does not know, and of a batch 0 that is planned again.
+    """
+    anew = start.subscription != end.subscription
+    ranges = []
+    for topic, last in end.positions.items():
+        begin = begins.get(topic, last)
+        first = start.positions.get(topic, begin)
+        if anew:
+            first = min(first, begin)
+        if first < last:
+            ranges.append(Range(topic, first, last))
+    return ranges
+
+
+def not_behind(position: MessageId) -> MessageId:
+    """The last whole entry that ``position`` covers: what may be acknowledged when it is reached."""
+    return position if position.batch_index < 0 else MessageId(position.ledger, position.entry - 1)

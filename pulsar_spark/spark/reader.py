@@ -1,0 +1,131 @@
+"""The readers that Spark calls, with Spark's method names; what they decide is in :mod:`query`.
+
+In a stream all methods but ``read`` run in one planner process for each run of a query. ``read`` runs in
+worker processes on another copy of the reader: all it knows comes from the options and the input partition.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from pulsar_spark.client import read_range, shared_client
+from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.offsets import Json, Offsets, positions_to_json
+from pulsar_spark.spark.options import SourceOptions, Start, parse_source
+from pulsar_spark.spark.planner import Range, not_behind
+from pulsar_spark.spark.query import QueryPlanner
+from pulsar_spark.spark.rows import record_batches
+from pulsar_spark.spark.schema import SOURCE_SCHEMA
+from pulsar_spark.spark.subscription import find_partitions, look
+from pulsar_spark.wire.commands import InitialPosition
+
+
+class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming source. Making it never fails: Spark would hide the error behind one of its own.
+
+    Args:
+        options: as the user gave them; read when the first method is called.
+        schema: the user's, or ours.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = dict(options)
+        self._schema = schema
+        self._started: QueryPlanner | None = None
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        """Make the query's durable subscription; its position is the start. Called twice in a first batch."""
+        return self._planner().initial().to_json()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        """All there is; ``start`` itself, the same JSON, if there is nothing new."""
+        return self._planner().latest(Offsets.from_json(start)).to_json()
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        """The broker's ends, shown as ``latestOffset`` in StreamingQueryProgress."""
+        return {"topics": positions_to_json(self._planner().ends())}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the run; Spark calls this first of all."""
+        self._planner().freeze()
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """One task for each topic partition that has news; a restart begins here to finish a batch."""
+        ranges = self._planner().ranges(Offsets.from_json(start), Offsets.from_json(end))
+        return [InputPartition(each) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range, in order."""
+        return _read(parse_source(self._options), partition)
+
+    def commit(self, end: Json) -> None:
+        """Acknowledge; Spark calls this late, and never for the last batch: ``latestOffset`` does it too."""
+        self._planner().commit(Offsets.from_json(end))
+
+    def stop(self) -> None:
+        """Let go of the subscription."""
+        if self._started is not None:
+            self._started.close()
+
+    def _planner(self) -> QueryPlanner:
+        if self._started is None:
+            _check_schema(self._schema)
+            options = parse_source(self._options)
+            # Spark ends the planner with SIGTERM and does not call stop(): leave by way of its finally block.
+            signal.signal(signal.SIGTERM, _exit)
+            self._started = QueryPlanner(options)
+        return self._started
+
+
+class PulsarReader(DataSourceReader):
+    """A batch source: what the topics hold when it is planned."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        _check_schema(schema)
+        self._options = parse_source(options)
+
+    def partitions(self) -> list[InputPartition]:
+        """One task for each topic partition that holds messages. Spark wants a list, of any length."""
+        options = self._options
+        topics = find_partitions(options.client, options.topics)
+        latest = options.start is Start.LATEST
+        position = InitialPosition.LATEST if latest else InitialPosition.EARLIEST
+        looks = look(shared_client(options.client), topics, position)
+        ranges = [Range(topic, seen.mark_delete, seen.last.whole_entry) for topic, seen in looks.items()]
+        return [InputPartition(each) for each in ranges if each.start < each.end]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range, in order; none for the one partition Spark makes where there are none."""
+        return _read(self._options, partition)
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    asked: Range | None = partition.value
+    if asked is None:
+        return iter(())
+    topic, start, end = asked
+    entries = read_range(
+        shared_client(options.client), topic, not_behind(start), end, poll_timeout=options.poll_timeout
+    )
+    return record_batches(topic, entries, start, end)
+
+
+def _check_schema(schema: StructType) -> None:
+    if schema != SOURCE_SCHEMA:
+        raise OptionError(
+            f"the source has the columns {SOURCE_SCHEMA.simpleString()}, not {schema.simpleString()}",
+            advice="Leave .schema(...) out, and select and cast behind .load()",
+        )
+
+
+def _exit(number: int, frame: FrameType | None) -> Any:
+    sys.exit(0)

@@ -1,0 +1,148 @@
+"""The writers that Spark calls. At least once: ``write`` returns when brokers have acknowledged every row.
+
+A failed task is run again by Spark and an unfinished micro-batch by the next run of the query: rows then come
+twice, none is lost. A writer is pickled to the tasks; ``write`` runs in worker processes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import TracebackType
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pulsar_spark.client import Client, ProducerOptions, TopicWriter, shared_client
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.messages import MessageShape, message_shape
+from pulsar_spark.spark.options import SinkOptions
+from pulsar_spark.spark.subscription import check_reachable
+
+_log = logging.getLogger(__name__)
+
+# Topics that a task writes to at the same time: each has a thread and a window of its own.
+MAX_OPEN_TOPICS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a task reports to the driver.
+
+    Attributes:
+        rows: that were acknowledged.
+    """
+
+    rows: int
+
+
+class PulsarWriter(DataSourceArrowWriter):
+    """A batch sink; made on the driver, where a bad address is found before any task runs."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
+        self._options = options
+        self._shape = _shape(schema, options)
+        check_reachable(options.client)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send the rows of one Spark partition."""
+        return _write(self._options, self._shape, iterator)
+
+
+class PulsarStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming sink, made by Spark for each micro-batch; in complete mode each sends the whole result."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._shape = _shape(schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send the rows of one Spark partition of a micro-batch."""
+        # Later batches wait for a broker that restarts; the first one tells soon of a wrong address.
+        if _local_property("streaming.sql.batchId") in (None, "0"):
+            check_reachable(self._options.client)
+        return _write(self._options, self._shape, iterator)
+
+
+def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
+    shape = message_shape(schema, options.topic)
+    if shape.ignored:
+        _warn_of_ignored(shape.ignored)
+    return shape
+
+
+@lru_cache(maxsize=100)
+def _warn_of_ignored(names: tuple[str, ...]) -> None:
+    """Once for each set of columns in a process: a streaming query makes a writer for each batch."""
+    _log.warning("not written, because only the source makes these columns: %s", ", ".join(names))
+
+
+def _write(options: SinkOptions, shape: MessageShape, batches: Iterator[pa.RecordBatch]) -> Written:
+    client = shared_client(options.client)
+    producer = options.producer
+    context = TaskContext.get()
+    if producer.name is not None and context is not None:
+        producer = replace(producer, name=f"{producer.name}-{context.partitionId()}")
+    rows = 0
+    with TopicWriters(client, producer) as writers:
+        for batch in batches:
+            rows += batch.num_rows
+            for topic, columns in shape.messages(batch):
+                writers.of(topic).send(columns)
+        writers.flush()
+    return Written(rows)
+
+
+class TopicWriters:
+    """The writers of one task, one for each topic; a context manager that does not flush.
+
+    Args:
+        client: where to connect.
+        options: of all producers.
+        most: how many may be open; for one more, that which was used longest ago is flushed and closed.
+    """
+
+    def __init__(self, client: Client, options: ProducerOptions, most: int = MAX_OPEN_TOPICS) -> None:
+        self._client = client
+        self._options = options
+        self._most = most
+        self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
+
+    def __enter__(self) -> TopicWriters:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in self._open.values():
+            writer.close()
+
+    def of(self, topic: TopicName) -> TopicWriter:
+        """The writer of ``topic``, opened where it is not."""
+        if topic in self._open:
+            self._open.move_to_end(topic)
+            return self._open[topic]
+        if len(self._open) >= self._most:
+            oldest = next(iter(self._open))
+            self._open[oldest].flush()
+            self._open.pop(oldest).close()
+        writer = self._open[topic] = TopicWriter(self._client, topic, self._options)
+        return writer
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged."""
+        for writer in self._open.values():
+            writer.flush()
+
+
+def _local_property(name: str) -> str | None:
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)

@@ -1,0 +1,203 @@
+import datetime
+import time
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.messages import message_shape
+from pulsar_spark.spark.schema import SOURCE_SCHEMA
+
+OUT = TopicName.parse("out")
+TEXT = StringType()
+
+
+def schema(**columns: DataType) -> StructType:
+    made = StructType()
+    for name, kind in columns.items():
+        made = made.add(name, kind)
+    return made
+
+
+def messages(topic: TopicName | None, spark_schema: StructType, **columns: list):
+    """The messages of one record batch as Spark would hand it over."""
+    arrow = to_arrow_schema(spark_schema, timezone="America/Lima")
+    batch = pa.RecordBatch.from_pydict(columns, schema=arrow)
+    return list(message_shape(spark_schema, topic).messages(batch))
+
+
+def only(found):
+    ((topic, columns),) = found
+    assert topic == OUT
+    return columns
+
+
+def test_one_string_column_is_the_value():
+    columns = only(messages(OUT, schema(anything=TEXT), anything=["a", None, "é"]))
+    assert columns.value == pa.array([b"a", None, "é".encode()], pa.binary())
+    assert columns.key == pa.nulls(3, pa.binary())
+    assert columns.event_time is None
+    assert columns.properties is None
+    assert columns.ordering_key is None
+    assert columns.sequence_id is None
+
+
+@pytest.mark.parametrize("kind", [TEXT, BinaryType()], ids=str)
+def test_keys_may_be_strings_and_bytes(kind):
+    shape = schema(__key=kind, __orderingKey=kind, value=BinaryType())
+    key = ["k", None] if kind == TEXT else [b"k", None]
+    columns = only(messages(OUT, shape, __key=key, __orderingKey=key, value=[b"", b"v"]))
+    assert columns.key.to_pylist() == [b"k", None]
+    assert columns.ordering_key.to_pylist() == [b"k", None]
+    assert columns.value.to_pylist() == [b"", b"v"]
+
+
+def test_event_times_are_milliseconds():
+    times = [datetime.datetime(1970, 1, 1, 0, 0, 1, 234567, datetime.timezone.utc), None]
+    columns = only(
+        messages(OUT, schema(value=TEXT, __eventTime=TimestampType()), value=["a", "b"], __eventTime=times)
+    )
+    assert columns.event_time == pa.array([1234, None], pa.int64())
+    columns = only(
+        messages(OUT, schema(value=TEXT, __eventTime=LongType()), value=["a", "b"], __eventTime=[5, None])
+    )
+    assert columns.event_time == pa.array([5, None], pa.int64())
+
+
+def test_properties_have_no_nulls():
+    kind = MapType(TEXT, TEXT)
+    maps = [[("a", "1"), ("b", "2")], None, [], [("c", "3")]]
+    columns = only(
+        messages(OUT, schema(value=TEXT, __messageProperties=kind), value=[""] * 4, __messageProperties=maps)
+    )
+    assert columns.properties.null_count == 0
+    assert columns.properties.to_pylist() == [[("a", "1"), ("b", "2")], [], [], [("c", "3")]]
+
+
+def test_columns_that_say_nothing_cost_nothing():
+    shape = schema(
+        value=TEXT, __eventTime=NullType(), __messageProperties=MapType(TEXT, TEXT), __key=NullType()
+    )
+    nothing = {"__eventTime": [None, None], "__messageProperties": [[], None], "__key": [None, None]}
+    columns = only(messages(OUT, shape, value=["a", "b"], **nothing))
+    assert columns.event_time is None
+    assert columns.properties is None
+    assert columns.key == pa.nulls(2, pa.binary())
+
+
+def test_slices_and_large_types():
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array(["a", "b", "c"], pa.large_string()),
+            "__key": pa.array([b"1", b"2", b"3"], pa.large_binary()),
+            "__eventTime": pa.array([1000, 2000, None], pa.timestamp("us", "UTC")),
+            "__messageProperties": pa.array(
+                [[("a", "1")], [], None], pa.map_(pa.large_string(), pa.large_string())
+            ),
+        }
+    )
+    kinds = {"value": TEXT, "__key": BinaryType(), "__eventTime": TimestampType()}
+    shape = message_shape(schema(**kinds, __messageProperties=MapType(TEXT, TEXT)), OUT)
+    ((_, columns),) = shape.messages(batch.slice(1))
+    assert columns.value.to_pylist() == [b"b", b"c"]
+    assert columns.key.to_pylist() == [b"2", b"3"]
+    assert columns.event_time.to_pylist() == [2, None]
+    assert columns.properties is None
+
+
+def test_rows_go_to_the_topics_they_name_in_their_order():
+    names = ["a", "b", "persistent://public/default/a", "a", "x/y/b"]
+    found = messages(None, schema(value=TEXT, __topic=TEXT), value=list("12345"), __topic=names)
+    assert [(str(topic), columns.value.to_pylist()) for topic, columns in found] == [
+        ("persistent://public/default/a", [b"1", b"3", b"4"]),
+        ("persistent://public/default/b", [b"2"]),
+        ("persistent://x/y/b", [b"5"]),
+    ]
+
+
+def test_as_many_topics_as_rows():
+    names = [f"t{number:05d}" for number in range(20_000)]
+    begin = time.monotonic()
+    found = messages(None, schema(value=TEXT, __topic=TEXT), value=names, __topic=names)
+    assert time.monotonic() - begin < 3.0, "quadratic in the number of topics"
+    assert [(topic.local, columns.value.to_pylist()) for topic, columns in found] == [
+        (name, [name.encode()]) for name in names
+    ]
+
+
+def test_no_rows_no_messages():
+    assert messages(None, schema(value=TEXT, __topic=TEXT), value=[], __topic=[]) == []
+    assert len(only(messages(OUT, schema(value=TEXT), value=[]))) == 0
+
+
+def test_the_option_and_the_column_may_agree():
+    columns = only(
+        messages(OUT, schema(value=TEXT, __topic=TEXT), value=["v"], __topic=["public/default/out"])
+    )
+    assert columns.value.to_pylist() == [b"v"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "text"),
+    [
+        (OUT, "elsewhere", "__topic is persistent://public/default/elsewhere, the option topic is"),
+        (None, None, "its __topic is null"),
+        (None, "non-persistent://public/default/t", "not persistent"),
+    ],
+)
+def test_bad_topics_of_rows(topic, name, text):
+    with pytest.raises(OptionError, match=text):
+        messages(topic, schema(value=TEXT, __topic=TEXT), value=["a", "b"], __topic=["out", name])
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({}, "rows have no value"),
+        ({"__key": TEXT}, "rows have no value"),
+        ({"a": TEXT, "b": TEXT}, r"these are 2: a, b\. Make one of them: to_json\(struct\(a, b\)\) as value"),
+        ({"value": IntegerType()}, "the value column value is int. Cast it"),
+        ({"value": TEXT, "__key": IntegerType()}, "__key is int. Cast it to string or binary"),
+        ({"value": TEXT, "__eventTime": TimestampNTZType()}, "Cast it to timestamp or bigint"),
+        ({"value": TEXT, "__messageProperties": MapType(TEXT, LongType())}, r"Cast it to map<string,string>"),
+        ({"value": TEXT, "__topic": BinaryType()}, "Cast it to string"),
+        (
+            {"value": TEXT, "__deliverAt": TimestampType()},
+            r"cannot write the column __deliverAt. Leave it out",
+        ),
+        ({"value": TEXT, "__sequenceId": LongType()}, "__sequenceId"),
+    ],
+)
+def test_bad_shapes(columns, text):
+    with pytest.raises(OptionError, match=text):
+        message_shape(schema(**columns), OUT)
+
+
+def test_two_columns_of_one_name():
+    with pytest.raises(OptionError, match="two columns have one name"):
+        message_shape(schema(value=TEXT).add("value", TEXT), OUT)
+
+
+def test_without_any_topic():
+    with pytest.raises(OptionError, match=r"not said where rows go. Set .option\(\"topic\""):
+        message_shape(schema(value=TEXT), None)
+
+
+def test_rows_can_be_written_as_they_were_read():
+    shape = message_shape(SOURCE_SCHEMA, None)
+    assert shape.value == "value"
+    assert shape.ignored == ("__messageId", "__publishTime")

@@ -1,0 +1,63 @@
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.offsets import Offsets
+from pulsar_spark.spark.planner import Range, not_behind, plan_end, plan_ranges
+
+P0, P1 = TopicName.parse("t-partition-0"), TopicName.parse("t-partition-1")
+NOTHING = MessageId(-1, -1)
+
+
+def offsets(**positions: MessageId) -> Offsets:
+    return Offsets("s", {{"p0": P0, "p1": P1}[name]: position for name, position in positions.items()})
+
+
+def test_the_end_is_the_last_whole_entry():
+    start = offsets(p0=MessageId(1, 2), p1=MessageId(1, -1))
+    end = plan_end(start, start.positions, {P0: MessageId(1, 5, 99), P1: MessageId(2, 0)})
+    assert end == offsets(p0=MessageId(1, 5), p1=MessageId(2, 0))
+
+
+def test_the_end_is_never_before_the_start():
+    start = offsets(p0=MessageId(7, 2), p1=MessageId(7, 2))
+    assert plan_end(start, start.positions, {P0: NOTHING, P1: MessageId(6, 9)}) == start
+
+
+def test_a_batch_position_is_before_the_end_of_its_entry():
+    start = offsets(p0=MessageId(7, 2, 5))
+    end = plan_end(start, start.positions, {P0: MessageId(7, 2, 9)})
+    assert end == offsets(p0=MessageId(7, 2))
+    assert plan_ranges(start, end, {}) == [Range(P0, MessageId(7, 2, 5), MessageId(7, 2))]
+
+
+def test_a_new_partition_begins_where_its_subscription_does():
+    start, begins = offsets(p0=MessageId(1, 1)), {P0: MessageId(0, -1), P1: MessageId(4, -1)}
+    end = plan_end(start, begins, {P0: MessageId(1, 1), P1: MessageId(4, 8)})
+    assert end == offsets(p0=MessageId(1, 1), p1=MessageId(4, 8))
+    assert plan_ranges(start, end, begins) == [Range(P1, MessageId(4, -1), MessageId(4, 8))]
+
+
+def test_a_partition_that_is_read_no_longer_is_dropped():
+    start = offsets(p0=MessageId(1, 1), p1=MessageId(2, 2))
+    end = plan_end(start, {P0: MessageId(0, -1)}, {P0: MessageId(1, 3)})
+    assert end == offsets(p0=MessageId(1, 3))
+    assert plan_ranges(start, end, {}) == [Range(P0, MessageId(1, 1), MessageId(1, 3))]
+
+
+def test_an_empty_batch_has_no_ranges():
+    end = offsets(p0=MessageId(1, 1))
+    assert plan_ranges(end, end, {}) == []
+
+
+def test_a_batch_0_that_is_planned_again_begins_where_its_own_subscription_stands():
+    end, begins = offsets(p0=MessageId(1, 9), p1=MessageId(2, 2)), {P0: MessageId(1, 1), P1: MessageId(2, 2)}
+    expected = [Range(P0, MessageId(1, 1), MessageId(1, 9))]
+    later = Offsets("made anew", {P0: MessageId(1, 9), P1: MessageId(5, 5)})
+    assert plan_ranges(later, end, begins) == expected
+    acknowledged = {P0: MessageId(1, 9), P1: MessageId(2, 2)}
+    earliest = Offsets("made anew", {P0: MessageId(1, 1), P1: MessageId(2, 2)})
+    assert plan_ranges(earliest, end, acknowledged) == expected
+
+
+def test_only_whole_entries_are_acknowledged():
+    assert not_behind(MessageId(3, 4)) == MessageId(3, 4)
+    assert not_behind(MessageId(3, 4, 0)) == MessageId(3, 3)
+    assert not_behind(MessageId(3, 0, 5)) == MessageId(3, -1)

@@ -1,0 +1,259 @@
+import datetime
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pulsar_spark.errors import CorruptError, UnsupportedError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark import rows as module
+from pulsar_spark.spark.rows import MAX_MESSAGES, MAX_UNCOMPRESSED, record_batches
+from pulsar_spark.spark.schema import ARROW_SCHEMA, SOURCE_SCHEMA
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.codecs import compress
+from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire.entries import Entry
+
+TOPIC = TopicName.parse("t-partition-3")
+UTC = datetime.timezone.utc
+
+
+def columns(values, keys=None, **more) -> MessageColumns:
+    return MessageColumns(
+        value=pa.array(values, pa.binary()), key=pa.array(keys or [None] * len(values), pa.binary()), **more
+    )
+
+
+def metadata(**fields) -> pb.MessageMetadata:
+    made = pb.MessageMetadata(**{"producer_name": "p", "sequence_id": 0, "publish_time": 1000, **fields})
+    return pb.MessageMetadata.FromString(made.SerializeToString())
+
+
+def batch_entry(ledger, entry, messages: MessageColumns, *, compression=pb.NONE, **fields) -> Entry:
+    encoded = encode_batch_messages(messages)
+    plain = bytes(memoryview(encoded.buffer)[encoded.offsets[0] : encoded.offsets[-1]])
+    payload = memoryview(compress(compression, plain))
+    fields = {"num_messages_in_batch": len(messages), "compression": compression, **fields}
+    return Entry(ledger, entry, metadata(uncompressed_size=len(plain), **fields), payload, None)
+
+
+def single_entry(ledger, entry, value: bytes, **fields) -> Entry:
+    return Entry(ledger, entry, metadata(**fields), memoryview(value), None)
+
+
+def bomb(count: int) -> Entry:
+    """A few bytes that are, after ZSTD, a well-formed batch of ``count`` empty messages."""
+    plain = b"\0\0\0\x02\x18\0" * count
+    fields = {"num_messages_in_batch": count, "compression": pb.ZSTD, "uncompressed_size": len(plain)}
+    return Entry(5, 6, metadata(**fields), memoryview(compress(pb.ZSTD, plain)), None)
+
+
+def rows_of(groups, *positions, topic=TOPIC, **limits) -> list[dict]:
+    batches = list(record_batches(topic, groups, *positions, **limits))
+    assert all(batch.schema.equals(ARROW_SCHEMA) for batch in batches)
+    for batch in batches:
+        batch.validate(full=True)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def id_of(row: dict) -> pb.MessageIdData:
+    return pb.MessageIdData.FromString(row["__messageId"])
+
+
+def test_the_schema_is_what_spark_compares_with():
+    assert ARROW_SCHEMA.equals(to_arrow_schema(SOURCE_SCHEMA, timezone="UTC"), check_metadata=True)
+
+
+def test_a_batch_becomes_rows():
+    entry = batch_entry(7, 300, columns([b"a", None, b""], [b"k", None, b""]), publish_time=1_700_000_000_123)
+    first, second, third = rows_of([[entry]])
+    assert first == {
+        "value": b"a",
+        "__key": b"k",
+        "__topic": "persistent://public/default/t-partition-3",
+        "__messageId": pb.MessageIdData(
+            ledgerId=7, entryId=300, partition=3, batch_index=0, batch_size=3
+        ).SerializeToString(),
+        "__publishTime": datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, UTC),
+        "__eventTime": None,
+        "__messageProperties": [],
+    }
+    assert (second["value"], second["__key"]) == (None, None)
+    assert (third["value"], third["__key"]) == (b"", b"")
+    assert id_of(third).batch_index == 2
+
+
+@pytest.mark.parametrize("kind", [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY])
+def test_batches_and_singles_of_every_codec(kind):
+    packed = memoryview(compress(kind, b"single" * 9))
+    single = Entry(1, 1, metadata(compression=kind, uncompressed_size=54), packed, None)
+    rows = rows_of([[batch_entry(1, 0, columns([b"a", b"b"]), compression=kind), single]])
+    assert [row["value"] for row in rows] == [b"a", b"b", b"single" * 9]
+
+
+def test_a_single_message_has_no_batch_index_and_a_topic_without_partitions_no_partition():
+    (row,) = rows_of([[single_entry(2**40, 2**33, b"v", partition_key="k")]], topic=TopicName.parse("t"))
+    assert row["__key"] == b"k"
+    assert row["__messageId"] == pb.MessageIdData(ledgerId=2**40, entryId=2**33).SerializeToString()
+
+
+def test_batches_and_singles_keep_their_order_and_their_own_columns():
+    times = pa.array([5, None], pa.int64())
+    properties = pa.array([[("a", "1"), ("b", "2")], []], pa.map_(pa.string(), pa.string()))
+    groups = [
+        [single_entry(1, 0, b"0", publish_time=10, event_time=77)],
+        [single_entry(1, 1, b"1", publish_time=11, properties=[pb.KeyValue(key="x", value="y")])],
+        [batch_entry(1, 2, columns([b"2", b"3"], event_time=times, properties=properties), publish_time=12)],
+        [batch_entry(1, 3, columns([b"4"]), publish_time=13), single_entry(1, 4, b"5", publish_time=14)],
+    ]
+    rows = rows_of(groups)
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+    milliseconds = [row["__eventTime"] and (row["__eventTime"] - epoch).microseconds // 1000 for row in rows]
+    assert [row["value"] for row in rows] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert [row["__publishTime"].microsecond // 1000 for row in rows] == [10, 11, 12, 12, 13, 14]
+    assert milliseconds == [77, None, 5, None, None, None]
+    assert [row["__messageProperties"] for row in rows] == [
+        [],
+        [("x", "y")],
+        [("a", "1"), ("b", "2")],
+        [],
+        [],
+        [],
+    ]
+    assert [(id_of(row).entryId, id_of(row).batch_index) for row in rows] == [
+        (0, -1),
+        (1, -1),
+        (2, 0),
+        (2, 1),
+        (3, 0),
+        (4, -1),
+    ]
+
+
+def test_an_event_time_of_zero_is_unset_and_an_absurd_one_does_not_overflow():
+    times = pa.array([0, 2**62, -(2**62), 1], pa.int64())
+    entry = batch_entry(1, 0, columns([b"a"] * 4, event_time=times), publish_time=2**64 - 1)
+    (batch,) = record_batches(TOPIC, [[entry]])
+    micros = batch.column("__eventTime").cast(pa.int64()).to_pylist()
+    assert micros[0] is None
+    assert micros[1] > 2**62
+    assert micros[2] < -(2**62)
+    assert micros[3] == 1000
+    assert batch.column("__publishTime").cast(pa.int64())[0].as_py() > 2**62
+
+
+def test_ids_of_a_long_batch_are_those_of_protobuf():
+    rows = rows_of([[batch_entry(9, 1, columns([b""] * 20_000))]])
+    for index in (0, 1, 127, 128, 129, 16_383, 16_384, 19_999):
+        expected = pb.MessageIdData(ledgerId=9, entryId=1, partition=3, batch_index=index, batch_size=20_000)
+        assert rows[index]["__messageId"] == expected.SerializeToString()
+
+
+def test_a_compacted_batch_keeps_its_indexes():
+    parts = []
+    for index in range(4):
+        head = pb.SingleMessageMetadata(payload_size=1, compacted_out=index in (0, 2)).SerializeToString()
+        parts.append(len(head).to_bytes(4, "big") + head + b"abcd"[index : index + 1])
+    entry = Entry(1, 0, metadata(num_messages_in_batch=4), memoryview(b"".join(parts)), None)
+    rows = rows_of([[entry]])
+    assert [(row["value"], id_of(row).batch_index, id_of(row).batch_size) for row in rows] == [
+        (b"b", 1, 4),
+        (b"d", 3, 4),
+    ]
+    assert [row["value"] for row in rows_of([[entry]], MessageId(1, 0, 1))] == [b"d"]
+    assert [row["value"] for row in rows_of([[entry]], MessageId(0, 0), MessageId(1, 0, 2))] == [b"b"]
+
+
+def test_positions_inside_a_batch_cut_it():
+    entries = [
+        batch_entry(1, number, columns([b"%d%d" % (number, row) for row in range(3)])) for number in range(2)
+    ]
+    rows = rows_of([entries], MessageId(1, 0, 1), MessageId(1, 1, 0))
+    assert [row["value"] for row in rows] == [b"02", b"10"]
+    assert [id_of(row).batch_index for row in rows] == [2, 0]
+    assert rows_of([entries[:1]], MessageId(1, 0, 2), MessageId(1, 9)) == []
+
+
+def test_small_entries_share_a_record_batch_and_large_ones_are_split():
+    entries = [[batch_entry(1, number, columns([b"v"] * 10))] for number in range(10)]
+    assert [batch.num_rows for batch in record_batches(TOPIC, entries, max_rows=40)] == [40, 40, 20]
+    huge = batch_entry(1, 0, columns([b"%05d" % row for row in range(1000)]))
+    batches = list(record_batches(TOPIC, [[huge]], max_rows=300))
+    assert [batch.num_rows for batch in batches] == [300, 300, 300, 100]
+    assert [row for batch in batches for row in batch["value"].to_pylist()] == [
+        b"%05d" % row for row in range(1000)
+    ]
+
+
+def test_bytes_bound_a_record_batch():
+    entry = batch_entry(1, 0, columns([b"x" * 100, None, b"y" * 5000, b"z" * 100, b"z" * 100, b""]))
+    sizes = [batch.num_rows for batch in record_batches(TOPIC, [[entry]], max_bytes=1000)]
+    assert sizes == [2, 1, 3]
+    singles = [single_entry(1, number, b"x" * 400) for number in range(7)]
+    assert [batch.num_rows for batch in record_batches(TOPIC, [singles], max_bytes=1000)] == [3, 3, 1]
+
+
+def test_no_entries_no_batches():
+    assert list(record_batches(TOPIC, [])) == []
+
+
+@pytest.mark.parametrize(
+    "fields", [{"num_chunks_from_msg": 2}, {"encryption_keys": [{"key": "k", "value": b"v"}]}]
+)
+def test_what_is_not_built_names_the_message(fields):
+    with pytest.raises(
+        UnsupportedError, match=r"topic persistent://public/default/t-partition-3; message 5:6"
+    ):
+        rows_of([[single_entry(5, 6, b"v", **fields)]])
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry(5, 6, metadata(num_messages_in_batch=2), memoryview(b"\0\0\0\x02\x18\0"), None),
+        Entry(5, 6, metadata(compression=pb.LZ4, uncompressed_size=100), memoryview(b"no"), None),
+        Entry(5, 6, metadata(compression=pb.ZSTD, uncompressed_size=2**31), memoryview(b"no"), None),
+        Entry(5, 6, metadata(num_messages_in_batch=2**31 - 1), memoryview(b"\0\0\0\x02\x18\0"), None),
+        bomb(MAX_MESSAGES + 1),
+        Entry(5, 6, metadata(num_messages_in_batch=MAX_MESSAGES), memoryview(b"\0\0\0\x02\x18\0"), None),
+        single_entry(5, 6, b"v", partition_key="not base64!", partition_key_b64_encoded=True),
+    ],
+    ids=["framing", "codec", "size", "count", "bomb", "sparse", "key"],
+)
+def test_a_corrupt_entry_names_topic_and_message(entry):
+    with pytest.raises(CorruptError, match=r"topic persistent://public/default/t-partition-3; message 5:6"):
+        rows_of([[single_entry(5, 5, b"good"), entry]])
+
+
+def test_the_largest_decompressed_size():
+    plain = bytes(MAX_UNCOMPRESSED + 1)
+    packed = memoryview(compress(pb.ZSTD, plain))
+    entry = Entry(5, 6, metadata(compression=pb.ZSTD, uncompressed_size=len(plain)), packed, None)
+    with pytest.raises(CorruptError, match=f"{len(plain)} bytes uncompressed, where {MAX_UNCOMPRESSED}"):
+        rows_of([[entry]])
+
+
+def test_huge_batches_leave_nothing_in_memory():
+    before = module._kept_suffixes.cache_info().currsize
+    total = sum(batch.num_rows for batch in record_batches(TOPIC, [[bomb(300_000)]]))
+    assert total == 300_000
+    assert module._kept_suffixes.cache_info().currsize == before
+    kept = (module._INDEXES, module._NO_SUFFIX, module._NO_EVENT_TIME, module._NO_PROPERTIES)
+    assert max(len(column._array) for column in kept) <= module._KEPT_ROWS
+
+
+def test_random_batches_survive_the_way():
+    chance = np.random.default_rng(4)
+    values = [chance.bytes(int(size)) for size in chance.integers(0, 300, 5000)]
+    cuts = [0, *sorted(chance.integers(0, 5000, 60).tolist()), 5000]
+    entries = [
+        batch_entry(1, number, columns(values[first:last], values[first:last]))
+        for number, (first, last) in enumerate(itertools.pairwise(cuts))
+        if last > first
+    ]
+    rows = rows_of([entries], max_rows=700, max_bytes=20_000)
+    assert [row["value"] for row in rows] == values
+    assert [row["__key"] for row in rows] == values
