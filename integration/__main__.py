@@ -1,0 +1,129 @@
+"""The project's own commands; each does all of its set-up by itself and needs only Python and Java.
+
+    python3 -m integration demo     a stream from a real broker, through Spark, back to it
+    python3 -m integration test     lint, types, and all tests
+    python3 -m integration bench    the benchmark against pulsar-client and Spark's own transport
+    python3 -m integration chaos    long runs that cut, kill and restart
+
+The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says) and renewed when setup.cfg
+changes. Only the standard library is imported here: this runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROTOBUF_VERSIONS = ("5", "6", "7")
+
+_PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the commands; returns the exit code."""
+    if not arguments or arguments[0] not in COMMANDS:
+        print(__doc__, file=sys.stderr)
+        return 2
+    problem = missing_prerequisite()
+    if problem is not None:
+        print(f"integration: {problem}", file=sys.stderr)
+        return 2
+    command, *rest = arguments
+    return COMMANDS[command](environment_python(), rest)
+
+
+def missing_prerequisite() -> str | None:
+    """What this machine lacks, in words that say what to do; None when it has all."""
+    if sys.version_info < (3, 10):  # noqa: UP036 - nothing has checked it before this line
+        return "Python 3.10 or newer is needed; run this with a newer python3"
+    java_home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{java_home}/bin") if java_home else shutil.which("java")
+    if java is None:
+        return "Java 17 or newer is needed: install a JDK or JRE, or set JAVA_HOME"
+    return None
+
+
+def environment_python() -> str:
+    """The python of the project's virtual environment, which is made or renewed where needed."""
+    folder = Path(os.environ.get("PULSAR_SPARK_VENV", ROOT / ".venv"))
+    python = folder / "bin" / "python"
+    stamp = folder / "pulsar_spark.stamp"
+    wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes() + sys.version.encode()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return str(python)
+    print(f"integration: making the virtual environment in {folder}", flush=True)
+    venv.create(folder, with_pip=True, clear=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--editable", f"{ROOT}[dev,bench]"], check=True)
+    stamp.write_text(wanted)
+    return str(python)
+
+
+def run(python: str, *arguments: str, **environment: str) -> int:
+    """Run the environment's python from the project's root, as one process group with this one."""
+    # Spark looks for its Python on the PATH, where the environment is not.
+    spark = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    return subprocess.run(
+        [python, *arguments], cwd=ROOT, env={**os.environ, **spark, **environment}, check=False
+    ).returncode
+
+
+def demo(python: str, rest: list[str]) -> int:
+    """Run the demonstration."""
+    return run(python, "-m", "integration.demo", *rest)
+
+
+def test(python: str, rest: list[str]) -> int:
+    """Run all checks and tests, or with arguments those that pytest is given."""
+    if rest:
+        return run(python, *_PYTEST, *rest)
+    steps = (
+        ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
+        ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
+        ("types", lambda: run(python, "-m", "mypy")),
+        ("protobuf runtimes", lambda: protobuf_matrix(python)),
+        ("tests", lambda: run(python, *_PYTEST, "tests", "integration")),
+    )
+    for name, step in steps:
+        print(f"integration: {name}", flush=True)
+        if step() != 0:
+            print(f"integration: {name} failed", file=sys.stderr)
+            return 1
+    return 0
+
+
+def protobuf_matrix(python: str) -> int:
+    """Run the wire and protocol tests with each protobuf runtime that clusters carry."""
+    for version in PROTOBUF_VERSIONS:
+        with tempfile.TemporaryDirectory() as folder:
+            install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps")
+            code = run(python, *install, "--target", folder, f"protobuf=={version}.*")
+            tests = ("tests/wire", "tests/protocol")
+            code = code or run(python, *_PYTEST, "-q", *tests, PYTHONPATH=folder)
+        if code != 0:
+            print(f"integration: protobuf {version} failed", file=sys.stderr)
+            return code
+    return 0
+
+
+def bench(python: str, rest: list[str]) -> int:
+    """Run the benchmark."""
+    return run(python, "-m", "integration.bench", *rest)
+
+
+def chaos(python: str, rest: list[str]) -> int:
+    """Run the long fault tests."""
+    return run(python, "-m", "integration.chaos", *rest)
+
+
+COMMANDS = {"demo": demo, "test": test, "bench": bench, "chaos": chaos}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,142 @@
+"""Measure our source and sink against Spark's transport alone and pulsar-client alone.
+
+    python3 -m integration bench [--quick] [--only read|write] [--shapes ...] [--partitions ...] [--repeat N]
+    python3 -m integration bench --client     our client alone against pulsar-client, without Spark
+    python3 -m integration bench --write-docs
+
+It starts a broker of its own. docs/benchmarks.md says what is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from integration.bench import machine, memory, own, report
+from integration.bench.measure import Result
+from integration.bench.picture import draw
+from integration.bench.queries import Queries
+from integration.bench.shapes import PARTITIONS, SHAPES, Shape
+from integration.bench.spark import session
+from integration.bench.topics import Topics
+from integration.broker import Jvm, StandaloneBroker
+from pulsar_spark.client import Client, ClientOptions
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PAGE = _ROOT / "docs" / "benchmarks.md"
+_PICTURE = _ROOT / "docs" / "img" / "benchmark.svg"
+_JSON = _ROOT / "build" / "benchmark.json"
+
+_QUICK = 10  # --quick measures a tenth of the messages
+_MEMORY_COUNTS = (200_000, 2_000_000)
+_JVM = Jvm(heap="1g", direct_memory="2g")
+# The idle subscriber lets the broker keep what readers have taken: for the whole run, not for a second and
+# up to 1,000 entries, or it would be the broker's storage that is measured.
+_SETTINGS = {
+    "managedLedgerCacheSizeMB": "1024",
+    "managedLedgerCacheEvictionTimeThresholdMillis": "600000",
+    "managedLedgerCursorBackloggedThreshold": "100000000",
+}
+
+Step = Callable[[Shape, int, int], Result]
+
+
+def main() -> int:
+    """Measure, print, and write what is asked for."""
+    options = _parsed()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    peaks: list[memory.Peak] = []
+    results: list[Result] = []
+    with ExitStack() as stack:
+        print("starting a broker", flush=True)
+        broker = stack.enter_context(StandaloneBroker(_SETTINGS, jvm=_JVM))
+        client = stack.enter_context(Client(ClientOptions(service_url=broker.service_url)))
+        topics = Topics(broker.admin, client)
+        if options.client:
+            steps = _steps(
+                options, lambda *a: own.compare_reads(topics, *a), lambda *a: own.compare_writes(topics, *a)
+            )
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pulsar_spark_bench_")))
+            queries = Queries(stack.enter_context(session(folder)), topics, folder)
+            steps = _steps(options, queries.read, queries.write)
+            peaks = _memory(queries, options)
+            print("warming Spark up", flush=True)
+            queries.warm_spark(options.shapes[0])
+        for shape, partitions, step in steps:
+            results.append(step(shape, partitions, options.repeat))
+            print(report.line(results[-1]), flush=True)
+    _finish(options, results, peaks)
+    return 0
+
+
+def _steps(options: argparse.Namespace, read: Step, write: Step) -> list[tuple[Shape, int, Step]]:
+    # Writes first: gigabytes of topics that are read would keep the broker's disk and collector busy.
+    steps = {"write": write, "read": read}
+    return [
+        (shape, partitions, step)
+        for direction, step in steps.items()
+        if options.only in (None, direction)
+        for shape in options.shapes
+        for partitions in options.partitions
+    ]
+
+
+def _memory(queries: Queries, options: argparse.Namespace) -> list[memory.Peak]:
+    if options.only == "write":
+        return []
+    peaks = memory.measure(queries, SHAPES["batched"], _MEMORY_COUNTS)
+    print(report.memory_lines(peaks), flush=True)
+    return peaks
+
+
+def _finish(options: argparse.Namespace, results: Sequence[Result], peaks: Sequence[memory.Peak]) -> None:
+    facts = machine.facts()
+    print("\nmessages a second:\n" + report.text_table(results))
+    if peaks:
+        print("\n" + report.memory_lines(peaks))
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(report.as_json(results, peaks, facts))
+    print(f"\nall rates are in {options.json}")
+    if options.write_docs:
+        _PAGE.write_text(report.page(results, peaks, facts, options.repeat))
+        draw(results, _PICTURE)
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m integration bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the messages: a try, not a measurement"
+    )
+    parser.add_argument("--only", choices=("read", "write"))
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--partitions", nargs="+", type=int, default=list(PARTITIONS), metavar="N")
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each side (default: 3)")
+    parser.add_argument("--client", action="store_true", help="our client alone, without Spark")
+    parser.add_argument(
+        "--json", type=Path, default=_JSON, metavar="FILE", help="default: build/benchmark.json"
+    )
+    parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md and its picture")
+    options = parser.parse_args()
+    part = options.quick or options.client or options.only
+    everything = (list(SHAPES), list(PARTITIONS))
+    if options.write_docs and (part or (options.shapes, options.partitions) != everything):
+        parser.error("--write-docs needs the whole run")
+    if options.repeat < 1 or min(options.partitions) < 1:
+        parser.error("counts begin at 1")
+    shapes = [SHAPES[name] for name in options.shapes]
+    options.shapes = [shape.scaled(_QUICK) for shape in shapes] if options.quick else shapes
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

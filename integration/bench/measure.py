@@ -1,0 +1,84 @@
+"""What is measured against what, how often, and which of the rates counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from integration.bench.shapes import Shape
+
+
+class Side(Enum):
+    """Who moves the messages; the value is how tables name it."""
+
+    OURS = "pulsar_spark"
+    TRANSPORT = "Spark's transport"
+    CLIENT = "pulsar-client"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One thing to time.
+
+    Attributes:
+        side: who moves the messages.
+        messages: how many at a time.
+        run: moves so many and returns the seconds.
+        warm_up: how many are moved before anything is timed.
+    """
+
+    side: Side
+    messages: int
+    run: Callable[[int], float]
+    warm_up: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Rates of the sides on the same messages.
+
+    Attributes:
+        direction: ``read`` or ``write``.
+        shape: of the messages.
+        partitions: of the topic, and tasks of Spark.
+        rates: messages a second, of each run in the order of the runs.
+    """
+
+    direction: str
+    shape: Shape
+    partitions: int
+    rates: dict[Side, list[float]]
+
+    def best(self, side: Side) -> float:
+        """The best rate: what else a machine does can only make a run slower. The same for all sides."""
+        return max(self.rates[side])
+
+    def ratio(self, side: Side) -> float | None:
+        """Our best rate over that of another side; None where that was not measured."""
+        return self.best(Side.OURS) / self.best(side) if side in self.rates else None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the required ratios are meant for these messages."""
+        return self.shape.name == "batched" and self.partitions == 1
+
+
+# Our rate over the other side's must be at least this, for 100-byte batched messages on 1 partition.
+REQUIRED = {
+    ("read", Side.CLIENT): 3.5,
+    ("read", Side.TRANSPORT): 0.55,
+    ("write", Side.CLIENT): 2.5,
+    ("write", Side.TRANSPORT): 0.55,
+}
+
+
+def interleaved(trials: Sequence[Trial], repeat: int) -> dict[Side, list[float]]:
+    """Warm all trials up, then run them in turn, ``repeat`` times, so that noise hits all of them alike."""
+    for trial in trials:
+        trial.run(trial.warm_up)
+    rates: dict[Side, list[float]] = {trial.side: [] for trial in trials}
+    for _ in range(repeat):
+        for trial in trials:
+            rates[trial.side].append(trial.messages / trial.run(trial.messages))
+    return rates

@@ -1,0 +1,105 @@
+"""How much memory the Python workers take while they read.
+
+The kernel keeps each process's highest resident size (VmHWM); it is set back before a read, so nothing is
+missed between samples. From it the size of an idle worker is taken away, which holds the same pages of the
+interpreter and its libraries, shared ones included.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from integration.bench.queries import Queries
+from integration.bench.shapes import Shape
+
+REQUIRED_MIB = 300
+_WORKER = b"pyspark.daemon"
+_RESET_PEAK = "5"
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Memory of the largest worker.
+
+    Attributes:
+        messages: how many were read.
+        mib_above_idle: its highest resident size less that of an idle worker, MiB.
+    """
+
+    messages: int
+    mib_above_idle: float
+
+
+def measure(queries: Queries, shape: Shape, counts: tuple[int, ...]) -> list[Peak]:
+    """Read topics of so many messages, the smallest first; to be called before anything else is read."""
+    idle = _idle_size(queries.spark)
+    peaks = []
+    for count in counts:
+        with queries.topics.filled(shape, 1, count) as topic:
+            _set_peaks_back()
+            queries.read_topic(topic, count)
+            highest = max(_sizes("VmHWM"))
+        peaks.append(Peak(count, (highest - idle) / 1024))
+    return peaks
+
+
+def _idle_size(spark: SparkSession) -> int:
+    """KiB of a worker that has passed one row through Arrow and waits."""
+
+    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    spark.range(1).mapInArrow(same, "id long").collect()
+    return max(_sizes("VmRSS"))
+
+
+def _sizes(field: str) -> list[int]:
+    """A size, KiB, of each worker."""
+    found = []
+    for worker in _workers():
+        for line in (worker / "status").read_text().splitlines():
+            name, _, text = line.partition(":")
+            if name == field:
+                found.append(int(text.split()[0]))
+    return found
+
+
+def _set_peaks_back() -> None:
+    for worker in _workers():
+        (worker / "clear_refs").write_text(_RESET_PEAK)
+
+
+def _workers() -> list[Path]:
+    """The /proc folders of Spark's Python workers below this process: forks of a ``pyspark.daemon``."""
+    processes = {int(folder.name): folder for folder in Path("/proc").iterdir() if folder.name.isdigit()}
+    parents = {}
+    for number, folder in processes.items():
+        try:
+            parents[number] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended meanwhile
+    return [
+        processes[number]
+        for number, parent in parents.items()
+        if _is_below(number, parents) and _is_daemon(processes[number]) and _is_daemon(processes[parent])
+    ]
+
+
+def _is_below(number: int, parents: dict[int, int]) -> bool:
+    """Whether a process descends from this one."""
+    while number in parents and number != os.getpid():
+        number = parents[number]
+    return number == os.getpid()
+
+
+def _is_daemon(folder: Path) -> bool:
+    try:
+        return _WORKER in (folder / "cmdline").read_bytes()
+    except OSError:
+        return False

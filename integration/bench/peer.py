@@ -1,0 +1,88 @@
+"""``pulsar-client`` alone: the package from PyPI over Pulsar's C++ client, used as fast as it allows."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pulsar
+
+from integration.bench import shapes
+from integration.bench.shapes import Shape
+
+_POOL = 10_000  # messages made before the clock starts, and sent over and over
+
+
+@contextmanager
+def connected(service_url: str) -> Iterator[pulsar.Client]:
+    """A client that logs errors only."""
+    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def idle_subscriber(service_url: str, topic: str) -> Iterator[None]:
+    """Keep a durable subscription attached to the topic's beginning, that takes nothing."""
+    with connected(service_url) as client:
+        client.subscribe(
+            topic, "idle", initial_position=pulsar.InitialPosition.Earliest, receiver_queue_size=1
+        )
+        yield
+
+
+def read(service_url: str, topic: str, count: int) -> float:
+    """Seconds from opening a reader to the value and key of the ``count``-th message."""
+    with connected(service_url) as client:
+        start = time.perf_counter()
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        read_next = reader.read_next
+        for _ in range(count):
+            message = read_next()
+            message.data()
+            message.partition_key()
+        seconds = time.perf_counter() - start
+        reader.close()
+    return seconds
+
+
+def write(service_url: str, topic: str, shape: Shape, count: int) -> float:
+    """Seconds from the first ``send_async`` without a callback to the end of ``flush``."""
+    rows = range(min(_POOL, count))
+    messages = [(shapes.value(shape, row), shapes.key(row)) for row in rows]
+    properties = [shapes.properties(row) if shape.properties else None for row in rows]
+    pool = [(*message, each) for message, each in zip(messages, properties, strict=True)]
+    with connected(service_url) as client:
+        producer = _producer(client, topic, shape)
+        send = producer.send_async
+        start = time.perf_counter()
+        left = count
+        while left:
+            for value, key, each in pool[:left]:
+                send(value, None, properties=each, partition_key=key)
+            left -= min(left, len(pool))
+        producer.flush()
+        seconds = time.perf_counter() - start
+        producer.close()
+    return seconds
+
+
+def _producer(client: pulsar.Client, topic: str, shape: Shape) -> pulsar.Producer:
+    """A producer with the settings that our sink has by default."""
+    options = shapes.producer_options(shape)
+    return client.create_producer(
+        topic,
+        producer_name=f"bench-{uuid.uuid4()}",
+        compression_type=pulsar.CompressionType.LZ4 if shape.lz4 else pulsar.CompressionType.NONE,
+        max_pending_messages=options.max_pending_messages,
+        max_pending_messages_across_partitions=options.max_pending_messages_across_partitions,
+        block_if_queue_full=True,
+        batching_enabled=shape.batching,
+        batching_max_messages=options.batching_max_messages,
+        batching_max_allowed_size_in_bytes=options.batching_max_bytes,
+        batching_max_publish_delay_ms=round(options.batching_max_publish_delay * 1000),
+    )

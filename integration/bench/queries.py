@@ -1,0 +1,103 @@
+"""The measurements that go through Spark: our source and sink, and the same with nothing behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from integration.bench import peer
+from integration.bench.measure import Result, Side, Trial, interleaved
+from integration.bench.shapes import Shape, rows_to_write
+from integration.bench.spark import read_seconds, write_seconds
+from integration.bench.topics import Topics
+
+_TRANSPORT = "bench_transport"
+_SUBSCRIPTIONS = "bench-source"
+_WARM_UP = 4  # the part of the messages that is moved before anything is timed: one over this
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Runs queries on one Spark and one broker; files go into ``folder``."""
+
+    spark: SparkSession
+    topics: Topics
+    folder: Path
+
+    def warm_spark(self, shape: Shape) -> None:
+        """Let Spark's and the broker's JVM compile what is on the way: at first they run at a third."""
+        for _ in range(3):
+            self._read_transport(shape, 1, shape.reads)
+            self._write_transport(shape, 1, shape.writes)
+            self._write_ours(shape, 1, shape.writes)
+
+    def read(self, shape: Shape, partitions: int, repeat: int) -> Result:
+        """Our source, the repeated batch and pulsar-client's reader, over one topic."""
+        with self.topics.filled(shape, partitions, shape.reads) as topic:
+            url, fewer = self.topics.service_url, shape.client_reads
+            trials = [
+                # A stream takes all that is there, so the warm-up does too.
+                Trial(Side.OURS, shape.reads, lambda count: self.read_topic(topic, count), shape.reads),
+                Trial(
+                    Side.TRANSPORT,
+                    shape.reads,
+                    lambda count: self._read_transport(shape, partitions, count),
+                    shape.reads // _WARM_UP,
+                ),
+                Trial(Side.CLIENT, fewer, lambda count: peer.read(url, topic, count), fewer // _WARM_UP),
+            ]
+            return Result("read", shape, partitions, interleaved(trials, repeat))
+
+    def write(self, shape: Shape, partitions: int, repeat: int) -> Result:
+        """Our sink, the sink that drops and pulsar-client's producer, each time to a new topic."""
+        count, fewer = shape.writes, shape.client_writes
+
+        def with_client(messages: int) -> float:
+            with self.topics.empty(partitions) as topic:
+                return peer.write(self.topics.service_url, topic, shape, messages)
+
+        trials = [
+            Trial(Side.OURS, count, lambda n: self._write_ours(shape, partitions, n), count // _WARM_UP),
+            Trial(
+                Side.TRANSPORT,
+                count,
+                lambda n: self._write_transport(shape, partitions, n),
+                count // _WARM_UP,
+            ),
+            Trial(Side.CLIENT, fewer, with_client, fewer // _WARM_UP),
+        ]
+        return Result("write", shape, partitions, interleaved(trials, repeat))
+
+    def read_topic(self, topic: str, messages: int) -> float:
+        """Read a whole topic of ``messages`` messages through our source; returns the seconds."""
+        options = {
+            "service.url": self.topics.service_url,
+            "topic": topic,
+            "startingOffsets": "earliest",
+            "subscriptionPrefix": _SUBSCRIPTIONS,
+        }
+        seconds = read_seconds(self.spark, "pulsar", options, messages, self.folder)
+        for name in self.topics.admin.subscriptions(topic):
+            if name.startswith(_SUBSCRIPTIONS):
+                self.topics.admin.delete_subscription(topic, name)
+        return seconds
+
+    def _read_transport(self, shape: Shape, partitions: int, count: int) -> float:
+        options = {"shape": shape.name, "rows": str(count), "partitions": str(partitions)}
+        return read_seconds(self.spark, _TRANSPORT, options, count, self.folder)
+
+    def _write_ours(self, shape: Shape, partitions: int, count: int) -> float:
+        with self.topics.empty(partitions) as topic:
+            options = {
+                "service.url": self.topics.service_url,
+                "topic": topic,
+                "pulsar.producer.batchingEnabled": str(shape.batching),
+                "pulsar.producer.compressionType": "LZ4" if shape.lz4 else "NONE",
+            }
+            rows = rows_to_write(self.spark, shape, count, partitions)
+            return write_seconds(rows, "pulsar", options)
+
+    def _write_transport(self, shape: Shape, partitions: int, count: int) -> float:
+        return write_seconds(rows_to_write(self.spark, shape, count, partitions), _TRANSPORT, {})

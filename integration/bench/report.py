@@ -1,0 +1,160 @@
+"""The results as a table on the terminal, as JSON, and as a page of the docs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from integration.bench.measure import REQUIRED, Result, Side
+from integration.bench.memory import REQUIRED_MIB, Peak
+
+_OTHERS = (Side.TRANSPORT, Side.CLIENT)
+
+_PAGE = """\
+# Benchmarks
+
+Written by `python3 -m integration bench --write-docs`; do not edit.
+
+![Our rate as a multiple of pulsar-client's and as a share of Spark's transport](img/benchmark.svg)
+
+{results}
+Rates are messages a second. Each ratio is our rate over that of the other column's side; *needs* is the least
+that the project asks of itself, for the messages and partitions that it is said of.
+
+## Memory of a Python worker
+
+{memory}
+The highest resident size of a worker during the read, as the kernel keeps it (`VmHWM`), less the resident
+size of a worker that has passed one row through Arrow and waits. Required: less than {limit} MiB.
+
+## What is measured
+
+All sides work on the same machine and broker in one run, in turn: ours, transport, client, ours, ... Each is
+warmed up first; the best of {repeat} runs counts, for all sides alike, because what else a machine does can
+only make a run slower. Values are slices of a text of words, keys are one of 10,000, and all messages have a
+key. One partition is a topic without partitions and one Spark task; four are four tasks.
+
+* **Read, pulsar_spark**: a streaming query with AvailableNow from the topic's beginning to `noop`. The time
+  is Spark's `triggerExecution` of the micro-batch that has the rows: offsets, write-ahead log, planning,
+  look-ups at the broker, reading and commit; not the start of the query.
+* **Read, Spark's transport**: the same query over a Python data source whose `read()` gives one Arrow batch
+  again and again: as many rows a batch as our source makes, of the same schema and with like values.
+* **Read, pulsar-client**: one process, one reader with its default settings on the same topic (on all
+  partitions where there are four, which is not slower than one reader after the other), `read_next`, `data`
+  and `partition_key` for each message, from opening the reader on.
+* **Write, pulsar_spark**: `spark.range` made into messages and saved in a batch query with default options,
+  to a new topic. The time is that of `save()`, which returns when the broker has acknowledged all.
+* **Write, Spark's transport**: the same rows to a `DataSourceArrowWriter` that drops them.
+* **Write, pulsar-client**: one process, `send_async` without a callback for messages that are made
+  beforehand, then `flush`; batching, compression and pending limits are those of our sink.
+
+Topics that are read were filled by our writer with its default limits: batches of 1,000 messages of 100
+bytes, or of 128 KiB. An idle subscriber stays attached to each, and the broker may keep all of it in its
+cache.
+
+## Machine
+
+{machine}"""
+
+
+def text_table(results: Sequence[Result]) -> str:
+    """The results in columns for a terminal."""
+    rows = [_header(), *(_cells(result) for result in results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        texts = [row[0].ljust(widths[0]), row[1].ljust(widths[1])]
+        numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        lines.append("  ".join(texts + numbers))
+    return "\n".join(lines)
+
+
+def line(result: Result) -> str:
+    """One result in a line."""
+    ratios = [f"{_ratio(result, side)} of {side.value}" for side in _OTHERS if side in result.rates]
+    where = f"{result.direction}, {result.shape.title}, partitions: {result.partitions}"
+    return f"{where}: {result.best(Side.OURS):,.0f}/s, {', '.join(ratios)}"
+
+
+def memory_lines(peaks: Sequence[Peak]) -> str:
+    """The peaks for a terminal."""
+    return "\n".join(
+        f"a worker that reads {peak.messages:,} messages: at most {peak.mib_above_idle:.0f} MiB above "
+        f"an idle one (needs < {REQUIRED_MIB})"
+        for peak in peaks
+    )
+
+
+def as_json(results: Sequence[Result], peaks: Sequence[Peak], machine: Mapping[str, str]) -> str:
+    """Everything, with the rate of each run."""
+    return json.dumps(
+        {
+            "machine": dict(machine),
+            "results": [_result_json(result) for result in results],
+            "memory": [asdict(peak) for peak in peaks],
+        },
+        indent=2,
+    )
+
+
+def page(results: Sequence[Result], peaks: Sequence[Peak], machine: Mapping[str, str], repeat: int) -> str:
+    """docs/benchmarks.md."""
+    return _PAGE.format(
+        results=_markdown(_header(), [_cells(result) for result in results], numbers_from=2),
+        memory=_markdown(
+            ["messages read", "MiB above an idle worker"],
+            [[f"{peak.messages:,}", f"{peak.mib_above_idle:.0f}"] for peak in peaks],
+            numbers_from=0,
+        ),
+        machine=_markdown(["what", "which"], [list(fact) for fact in machine.items()], numbers_from=2),
+        limit=REQUIRED_MIB,
+        repeat=repeat,
+    )
+
+
+def _header() -> list[str]:
+    return [
+        "",
+        "messages",
+        "partitions",
+        *(side.value for side in Side),
+        "of transport",
+        "of client",
+    ]
+
+
+def _cells(result: Result) -> list[str]:
+    rates = [f"{result.best(side):,.0f}" if side in result.rates else "" for side in Side]
+    ratios = [_ratio(result, side) for side in _OTHERS]
+    return [result.direction, result.shape.title, str(result.partitions), *rates, *ratios]
+
+
+def _ratio(result: Result, side: Side) -> str:
+    ratio = result.ratio(side)
+    if ratio is None:
+        return ""
+    percent = side is Side.TRANSPORT
+    text = f"{ratio:.0%}" if percent else f"{ratio:.1f} x"
+    least = REQUIRED[result.direction, side]
+    # Without transport it is not Spark that was measured, and nothing is asked of the client alone.
+    if not result.is_required or Side.TRANSPORT not in result.rates:
+        return text
+    verdict = "" if ratio >= least else ", BELOW"
+    return f"{text} (needs {f'{least:.0%}' if percent else f'{least:g} x'}{verdict})"
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    return {
+        "direction": result.direction,
+        "shape": result.shape.name,
+        "partitions": result.partitions,
+        "rates": {side.value: [round(rate) for rate in rates] for side, rates in result.rates.items()},
+        "ratios": {side.value: result.ratio(side) for side in _OTHERS if side in result.rates},
+    }
+
+
+def _markdown(header: list[str], rows: list[list[str]], *, numbers_from: int) -> str:
+    marks = ["---:" if column >= numbers_from else "---" for column in range(len(header))]
+    return "".join("| " + " | ".join(row) + " |\n" for row in [header, marks, *rows])

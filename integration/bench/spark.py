@@ -1,0 +1,73 @@
+"""Spark's side: the session, and what is timed of a query."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from integration.bench.transport import Transport
+
+_ROOT = Path(__file__).resolve().parents[2]
+_checkpoints = itertools.count()
+
+
+@contextmanager
+def session(folder: Path) -> Iterator[SparkSession]:
+    """A local Spark on all cores that keeps its files in ``folder``."""
+    # Spark's workers are this Python, and import this package and the connector from the checkout.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    spark = (
+        SparkSession.builder.master("local[*]")
+        .appName("pulsar_spark bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    try:
+        spark.dataSource.register(Transport)
+        yield spark
+    finally:
+        spark.stop()
+
+
+def read_seconds(
+    spark: SparkSession, source: str, options: Mapping[str, str], rows: int, folder: Path
+) -> float:
+    """Read ``rows`` rows in a streaming query with AvailableNow to noop.
+
+    Returns:
+        The sum of ``triggerExecution`` in the progress of the micro-batches that had rows: their whole time,
+        with offsets, log, planning and commit, but without the start of the query.
+
+    Raises:
+        ValueError: the query gave another number of rows.
+    """
+    stream = spark.readStream.format(source).options(**options).load()
+    checkpoint = folder / f"checkpoint-{next(_checkpoints)}"
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    batches = [progress for progress in query.recentProgress if progress.numInputRows]
+    found = sum(progress.numInputRows for progress in batches)
+    if found != rows:
+        raise ValueError(f"{source} gave {found} rows, not {rows}")
+    return sum(progress.durationMs["triggerExecution"] for progress in batches) / 1000
+
+
+def write_seconds(rows: DataFrame, sink: str, options: Mapping[str, str]) -> float:
+    """Write all rows in a batch query; returns the wall-clock time of ``save``."""
+    start = time.perf_counter()
+    rows.write.format(sink).options(**options).mode("append").save()
+    return time.perf_counter() - start

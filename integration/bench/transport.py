@@ -1,0 +1,126 @@
+"""Spark's transport alone: a source that repeats one Arrow batch, and sinks that drop what they get.
+
+The same entry points as our source and sink, with nothing behind them. Spark's workers import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from integration.bench import shapes
+from integration.bench.shapes import SHAPES, Shape
+from pulsar_spark.spark.rows import MAX_BYTES, MAX_ROWS
+from pulsar_spark.spark.schema import ARROW_SCHEMA, EVENT_TIME, PROPERTIES, PUBLISH_TIME, SOURCE_SCHEMA
+
+_TOPIC = "persistent://public/default/bench"
+_PUBLISHED = 1_700_000_000_000_000  # microseconds
+
+
+class Transport(DataSource):
+    """Options: ``shape``, ``rows`` and ``partitions`` of a read; a write needs none."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench_transport"
+
+    def schema(self) -> StructType:
+        return SOURCE_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return _Repeat(self.options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        return _StreamDrop()
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return _BatchDrop()
+
+
+@dataclass
+class _Rows(InputPartition):
+    """So many rows of the same batch."""
+
+    count: int
+
+
+class _Repeat(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Gives all rows in the second micro-batch; the first is empty, as our source's is."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self._shape = SHAPES[options["shape"]]
+        self._rows = int(options["rows"])
+        self._partitions = int(options["partitions"])
+        self._fresh = True
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        pass
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"rows": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        if self._fresh:
+            self._fresh = False
+            return start
+        return {"rows": self._rows}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        if start == end:
+            return []
+        each = (end["rows"] - start["rows"]) // self._partitions
+        return [_Rows(each) for _ in range(self._partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Rows)
+        batch = repeated_batch(self._shape)
+        left = partition.count
+        while left > 0:
+            yield batch if batch.num_rows <= left else batch.slice(0, left)
+            left -= batch.num_rows
+
+
+class _BatchDrop(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _drop(iterator)
+
+
+class _StreamDrop(DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _drop(iterator)
+
+
+def repeated_batch(shape: Shape) -> pa.RecordBatch:
+    """A batch of as many rows as our source makes, with like values in its default columns."""
+    count = min(MAX_ROWS, MAX_BYTES // shape.size)
+    made = shapes.columns(shape, 0, count)
+    none = pa.MapArray.from_arrays([0] * (count + 1), pa.array([], pa.string()), pa.array([], pa.string()))
+    ids = pa.array([b"\x08\xff\x01\x10%c\x20%c\x30\xe8\x07" % (row & 127, row & 127) for row in range(count)])
+    columns = [
+        made.value,
+        made.key,
+        pa.repeat(pa.scalar(_TOPIC), count),
+        ids,
+        pa.array([_PUBLISHED] * count).cast(ARROW_SCHEMA.field(PUBLISH_TIME).type),
+        pa.nulls(count, ARROW_SCHEMA.field(EVENT_TIME).type),
+        (none if made.properties is None else made.properties).cast(ARROW_SCHEMA.field(PROPERTIES).type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def _drop(iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    for _ in iterator:
+        pass
+    return WriterCommitMessage()

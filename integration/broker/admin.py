@@ -1,0 +1,196 @@
+"""A small client of Pulsar's admin REST interface, for tests.
+
+Topics may be short (`t`), or `tenant/namespace/t`, or whole (`persistent://tenant/namespace/t`).
+Namespaces are `tenant/namespace`.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote
+
+# Requests go to the loopback interface: never through a proxy the user may have set for the outside world.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class AdminError(Exception):
+    """The broker refused a request.
+
+    Attributes:
+        status: the HTTP status; 404 for a missing topic or namespace, 409 for a conflict.
+        reason: the broker's text.
+    """
+
+    def __init__(self, request: str, status: int, reason: str) -> None:
+        super().__init__(f"{request}: {status} {reason}")
+        self.status = status
+        self.reason = reason
+
+
+class Admin:
+    """Requests to one broker. All methods raise AdminError on a refusal, OSError without a connection."""
+
+    def __init__(self, url: str, *, token: str | None = None, timeout: float = 30.0) -> None:
+        """Make requests to `url` (`http://host:port`), with `token` as bearer; `timeout` is in seconds."""
+        self.url = url.rstrip("/")
+        self._token = token
+        self._timeout = timeout
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """Send one request to `/admin/v2/PATH`; return the JSON of the answer, its text, or None when empty.
+
+        `body`, unless None, is sent as JSON.
+        """
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        url = f"{self.url}/admin/v2/{path}"
+        request = urllib.request.Request(url, data=data, headers=headers, method=method)
+        try:
+            with _opener.open(request, timeout=self._timeout) as response:
+                return _decoded(response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AdminError(f"{method} {path}", error.code, _reason(error.read())) from None
+
+    # Brokers
+
+    def healthy(self) -> bool:
+        """Say whether the broker can write and read a message, and the namespace public/default exists."""
+        try:
+            health = self.request("GET", "brokers/health")
+            return health == "ok" and "public/default" in self.namespaces()
+        except (OSError, AdminError):
+            return False
+
+    def version(self) -> str:
+        return str(self.request("GET", "brokers/version"))
+
+    # Namespaces
+
+    def namespaces(self, tenant: str = "public") -> list[str]:
+        return list(self.request("GET", f"namespaces/{tenant}"))
+
+    def create_namespace(self, namespace: str) -> None:
+        self.request("PUT", f"namespaces/{namespace}", {})
+
+    def delete_namespace(self, namespace: str) -> None:
+        """Delete a namespace; it must be empty."""
+        self.request("DELETE", f"namespaces/{namespace}")
+
+    def unload_namespace(self, namespace: str) -> None:
+        """Close all topics of a namespace; clients must look them up again."""
+        self.request("PUT", f"namespaces/{namespace}/unload")
+
+    def set_deduplication(self, namespace: str, enabled: bool) -> None:
+        self.request("POST", f"namespaces/{namespace}/deduplication", enabled)
+
+    def set_retention(self, namespace: str, *, minutes: int, megabytes: int) -> None:
+        """Keep acknowledged data this long and this much; -1 is without limit, 0 nothing."""
+        policy = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
+        self.request("POST", f"namespaces/{namespace}/retention", policy)
+
+    def set_backlog_quota(self, namespace: str, *, limit_bytes: int, policy: str) -> None:
+        """Limit stored bytes.
+
+        `policy` is producer_request_hold, producer_exception or consumer_backlog_eviction.
+        """
+        path = f"namespaces/{namespace}/backlogQuota?backlogQuotaType=destination_storage"
+        self.request("POST", path, {"limitSize": limit_bytes, "policy": policy})
+
+    # Topics
+
+    def topics(self, namespace: str = "public/default") -> list[str]:
+        """Return the whole names of the persistent topics, one for each partition."""
+        return list(self.request("GET", f"persistent/{namespace}"))
+
+    def create_topic(self, topic: str) -> None:
+        self.request("PUT", topic_path(topic))
+
+    def create_partitioned_topic(self, topic: str, partitions: int) -> None:
+        self.request("PUT", f"{topic_path(topic)}/partitions", partitions)
+
+    def grow_partitioned_topic(self, topic: str, partitions: int) -> None:
+        self.request("POST", f"{topic_path(topic)}/partitions", partitions)
+
+    def partitions(self, topic: str) -> int:
+        """Return the number of partitions, 0 for a topic without."""
+        return int(self.request("GET", f"{topic_path(topic)}/partitions")["partitions"])
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic without partitions, or one partition, under its clients."""
+        self.request("DELETE", f"{topic_path(topic)}?force=true")
+
+    def delete_partitioned_topic(self, topic: str) -> None:
+        """Delete a topic with all its partitions, under its clients."""
+        self.request("DELETE", f"{topic_path(topic)}/partitions?force=true")
+
+    def unload(self, topic: str) -> None:
+        """Close a topic (all partitions of it); its clients are told and may come back at once."""
+        self.request("PUT", f"{topic_path(topic)}/unload")
+
+    def terminate(self, topic: str) -> None:
+        """End a topic without partitions, or one partition: nothing more can be written to it."""
+        self.request("POST", f"{topic_path(topic)}/terminate")
+
+    def trim(self, topic: str) -> None:
+        """Drop consumed ledgers beyond retention now, rather than at the broker's next check."""
+        self.request("POST", f"{topic_path(topic)}/trim")
+
+    def stats(self, topic: str) -> dict[str, Any]:
+        """Return the broker's `stats` of a topic without partitions, or of one partition."""
+        return dict(self.request("GET", f"{topic_path(topic)}/stats"))
+
+    def partitioned_stats(self, topic: str) -> dict[str, Any]:
+        """Return the sums over all partitions, and under `partitions` the `stats` of each."""
+        return dict(self.request("GET", f"{topic_path(topic)}/partitioned-stats"))
+
+    def internal_stats(self, topic: str) -> dict[str, Any]:
+        """Return ledgers and cursors of a topic without partitions, or of one partition."""
+        return dict(self.request("GET", f"{topic_path(topic)}/internalStats"))
+
+    # Subscriptions
+
+    def subscriptions(self, topic: str) -> list[str]:
+        return list(self.request("GET", f"{topic_path(topic)}/subscriptions"))
+
+    def create_subscription(self, topic: str, name: str) -> None:
+        """Create a durable subscription at the earliest position."""
+        earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+        self.request("PUT", f"{topic_path(topic)}/subscription/{quote(name, safe='')}", earliest)
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription under its consumers."""
+        self.request("DELETE", f"{topic_path(topic)}/subscription/{quote(name, safe='')}?force=true")
+
+    def backlog(self, topic: str, subscription: str) -> int:
+        """Return the number of entries from the acknowledged position to the end."""
+        return int(self.stats(topic)["subscriptions"][subscription]["msgBacklog"])
+
+
+def topic_path(topic: str) -> str:
+    """Return `persistent/tenant/namespace/name` for any way to write a topic, quoted for a URL."""
+    domain, separator, rest = topic.rpartition("://")
+    parts = rest.split("/", 2)
+    if len(parts) == 1:
+        parts = ["public", "default", rest]
+    return "/".join([domain if separator else "persistent", *(quote(part, safe="") for part in parts)])
+
+
+def _decoded(data: bytes) -> Any:
+    if not data:
+        return None
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode()
+
+
+def _reason(data: bytes) -> str:
+    """Return the `reason` of the broker's JSON error, or the text as it is."""
+    answer = _decoded(data)
+    return str(answer.get("reason", answer)) if isinstance(answer, dict) else str(answer)

@@ -1,0 +1,24 @@
+"""Find the Java that runs the broker and, where there is no `mvn`, Maven."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from integration.broker.errors import BrokerError
+
+
+def java() -> str:
+    """Return the path of `java`: that of JAVA_HOME, else the first on the PATH.
+
+    Raises:
+        BrokerError: when there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return str(Path(home) / "bin" / "java")
+    found = shutil.which("java")
+    if found is None:
+        raise BrokerError("Java 17 or newer is needed: put `java` on the PATH or set JAVA_HOME")
+    return found

@@ -1,0 +1,140 @@
+"""One run of the broker's JVM, under the supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from integration.broker.java import java
+
+_CONF = Path(__file__).resolve().parents[2] / "conf" / "broker"
+
+# What Pulsar's own start script opens to the libraries the broker uses.
+_OPENED = (
+    "java.base/java.nio",
+    "java.base/java.util.zip",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Jvm:
+    """How Java runs a broker. Sizes are as Java writes them; the defaults suit benchmarks too.
+
+    Attributes:
+        heap: the most its heap may grow to; 256m is enough for tests, 96m the least that worked.
+        direct_memory: the most that messages in flight may take; 128m is enough for tests, 64m the least.
+        optimize: whether code that runs often is compiled a second time, for speed. Without it a start takes
+            half the processor time (6 s instead of 12 s), and a broker under load works more slowly.
+    """
+
+    heap: str = "512m"
+    direct_memory: str = "512m"
+    optimize: bool = True
+
+
+DEFAULT_JVM = Jvm()
+
+
+def broker_command(jars: list[Path], *, folder: Path, config: Path, bookie_port: int, jvm: Jvm) -> list[str]:
+    """Return the command line of a standalone broker that keeps its data in `folder`."""
+    # 327 long paths go into a file, or `ps` would be unreadable.
+    class_path = folder / "classpath"
+    class_path.write_text('-cp "' + ":".join(map(str, jars)) + '"')
+    scratch = folder / "tmp"
+    scratch.mkdir(exist_ok=True)
+    return [
+        java(),
+        f"-Xmx{jvm.heap}",
+        f"-XX:MaxDirectMemorySize={jvm.direct_memory}",
+        *([] if jvm.optimize else ["-XX:TieredStopAtLevel=1"]),
+        "-XX:+ExitOnOutOfMemoryError",
+        # Nothing may stay in the system's temporary folder after a kill -9.
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={scratch}",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        f"-Dlog4j2.configurationFile={_CONF / 'log4j2.xml'}",
+        *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+        f"@{class_path}",
+        "org.apache.pulsar.PulsarStandaloneStarter",
+        f"--config={config}",
+        "--num-bookies=1",
+        f"--bookkeeper-port={bookie_port}",
+        f"--metadata-dir={folder / 'metadata'}",
+        f"--bookkeeper-dir={folder / 'bookkeeper'}",
+        "--no-functions-worker",
+        "--no-stream-storage",
+    ]
+
+
+class BrokerProcess:
+    """A JVM that was started; it ends with `stop`, `kill`, or this Python process."""
+
+    def __init__(self, command: list[str], *, log: Path, orphan_folder: Path | None) -> None:
+        """Start `command`, its output appended to `log`.
+
+        `orphan_folder` is what the supervisor removes if this process dies before the JVM.
+        """
+        supervisor = Path(__file__).with_name("supervisor.py")
+        with log.open("ab") as output:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(supervisor), str(orphan_folder or ""), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                bufsize=0,
+                # A session of its own: Ctrl-C in a terminal reaches only the launcher, which stops the rest.
+                start_new_session=True,
+            )
+        assert self._supervisor.stdout is not None
+        first_line = self._supervisor.stdout.readline()
+        self.pid = int(first_line) if first_line else 0
+
+    @property
+    def running(self) -> bool:
+        return self._supervisor.poll() is None
+
+    def wait(self) -> int:
+        """Wait until the JVM ends by itself; return its exit status."""
+        return self._supervisor.wait()
+
+    def stop(self, timeout: float) -> None:
+        """Ask the broker to stop; kill it when it has not after `timeout` seconds."""
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._supervisor.wait(timeout)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the JVM (SIGKILL) and wait until it is gone. Does nothing when it has ended."""
+        self._signal(signal.SIGKILL)
+        self._supervisor.wait()
+        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def __enter__(self) -> BrokerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _signal(self, number: int) -> None:
+        pipe = self._supervisor.stdin
+        assert pipe is not None
+        if pipe.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):  # It ended by itself.
+            pipe.write(b"%d\n" % number)
+            pipe.flush()

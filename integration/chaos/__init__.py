@@ -1,0 +1,1 @@
+"""Long runs that break things on purpose; `python -m integration.chaos NAME` runs one."""

@@ -1,0 +1,40 @@
+"""Run one of the long runs; to add one, put its function into RUNS.
+
+python -m integration.chaos cuts|restarts [--seed N] [--times N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+from integration.chaos.cuts import cuts
+from integration.chaos.restarts import restarts
+
+# A run gets its random seed and how often it is to break something. It raises AssertionError when a promise
+# is not kept, and gives the lines of its table, the first of them the heading.
+Run = Callable[[int, int], Iterable[tuple[object, ...]]]
+
+RUNS: dict[str, Run] = {"cuts": cuts, "restarts": restarts}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m integration.chaos", description="Long runs with faults.")
+    parser.add_argument("run", choices=RUNS, help="what to do")
+    parser.add_argument("--seed", type=int, default=1, help="of what happens by chance (default: 1)")
+    parser.add_argument("--times", type=int, default=200, help="how often to break something (default: 200)")
+    chosen = parser.parse_args(arguments)
+    print(f"chaos {chosen.run}: seed {chosen.seed}, {chosen.times} times", flush=True)
+    began = time.monotonic()
+    rows = [tuple(str(cell) for cell in row) for row in RUNS[chosen.run](chosen.seed, chosen.times)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(f"all promises kept, in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

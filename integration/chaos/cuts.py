@@ -1,0 +1,136 @@
+"""Connections cut at random bytes, in either direction, with FIN or RST, during reads and during writes.
+
+Every connection that the client makes is cut. Reads must be exact: each message once, in order. Writes must
+be complete: each message at least once, the first appearances of a key in order. What was written is read by
+the C++ client, past the proxy.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from integration.chaos.messages import (
+    BEGINNING,
+    assert_complete,
+    columns_of,
+    last_message,
+    numbered,
+    records_of,
+)
+from integration.cluster import ProxiedBroker, open_proxied_broker
+from integration.peer import CompressionType, Peer, Record
+from integration.proxy import Cut, Direction, Ending
+from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter, read_range
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+MESSAGES = 5000
+KEYS = 50
+PARTITIONS = 2
+HEADING = ("connection cut during", "cuts", "inside the handshake", "messages", "repeated", "seconds")
+
+# CONNECTED, which is the longer part of the handshake, ends before this byte.
+_HANDSHAKE = 130
+_MOST_BYTES = {Direction.TO_CLIENT: 150_000, Direction.TO_BROKER: 1000}
+
+
+def cuts(seed: int, times: int) -> Iterator[tuple[object, ...]]:
+    """Cut `times` connections during reads, and as many during writes of batches, and of single messages."""
+    yield HEADING
+    with open_proxied_broker() as broker, Peer(broker.broker.service_url) as peer:
+        yield "reads", *_reads(broker, peer, _Cuts(seed, _MOST_BYTES), times)
+        # A writer sends what a reader is sent.
+        most = {Direction.TO_BROKER: 150_000, Direction.TO_CLIENT: 5000}
+        for batching in (True, False):
+            name = "writes of batches" if batching else "writes of single messages"
+            yield name, *_writes(broker, peer, _Cuts(seed, most), times, batching=batching)
+
+
+class _Cuts:
+    """Random cuts, one for each connection; one in four is early enough to meet the handshake."""
+
+    def __init__(self, seed: int, most_bytes: dict[Direction, int]) -> None:
+        self._random = random.Random(seed)
+        self._most_bytes = most_bytes
+        self.in_handshake = 0
+
+    def next(self) -> Cut:
+        direction = self._random.choice(list(Direction))
+        early = self._random.random() < 0.25
+        after = self._random.randrange(_HANDSHAKE if early else self._most_bytes[direction])
+        self.in_handshake += after < _HANDSHAKE
+        return Cut(after, direction, self._random.choice(list(Ending)))
+
+
+def _reads(broker: ProxiedBroker, peer: Peer, planned: _Cuts, times: int) -> tuple[object, ...]:
+    topic = "persistent://public/default/cut-reads"
+    _create(broker, topic)
+    written: list[Record] = []
+    for part, codec in enumerate(("NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY")):
+        records = numbered(MESSAGES // 5, first=part * MESSAGES // 5, keys=KEYS, size=100)
+        batch_size = (0, 7, 100)[part % 3]
+        peer.produce(topic, records, batch_size=batch_size, compression=getattr(CompressionType, codec))
+        written += records
+    expected = peer.read_all(topic)
+    assert Counter(record.value for record in expected) == Counter(record.value for record in written)
+    ends = _ends(broker, topic)
+
+    began, before = time.monotonic(), broker.proxy.connections
+    broker.proxy.cut_next(*(planned.next() for _ in range(times)))
+    messages = 0
+    with Client(ClientOptions(service_url=broker.service_url)) as client:
+        # As long as a cut is left, each connection meets one: the last cut is met when one more was made.
+        while broker.proxy.connections - before <= times:
+            read = []
+            for number, (partition, end) in enumerate(ends.items()):
+                groups = read_range(
+                    client, partition, BEGINNING, end, poll_timeout=60.0, window_bytes=100_000
+                )
+                read += [record for group in groups for record in records_of(group, number)]
+            assert read == expected, "a read was not exact"
+            messages += len(read)
+    return times, planned.in_handshake, messages, 0, f"{time.monotonic() - began:.1f}"
+
+
+def _writes(
+    broker: ProxiedBroker, peer: Peer, planned: _Cuts, times: int, *, batching: bool
+) -> tuple[object, ...]:
+    topic = f"persistent://public/default/cut-writes-{'batches' if batching else 'singles'}"
+    _create(broker, topic)
+    began, before = time.monotonic(), broker.proxy.connections
+    broker.proxy.cut_next(*(planned.next() for _ in range(times)))
+    options = ProducerOptions(
+        batching=batching, batching_max_messages=50, compression=pb.LZ4, max_pending_messages=1000
+    )
+    count = 0
+    with (
+        Client(ClientOptions(service_url=broker.service_url)) as client,
+        TopicWriter(client, TopicName.parse(topic), options) as writer,
+    ):
+        while broker.proxy.connections - before <= times:
+            for _ in range(5):
+                writer.send(columns_of(numbered(200, first=count, keys=KEYS, size=100)))
+                count += 200
+            writer.flush()
+    seconds = time.monotonic() - began
+    repeated = assert_complete(peer.read_all(topic), count, lambda record: record.key)
+    return times, planned.in_handshake, count, repeated, f"{seconds:.1f}"
+
+
+def _create(broker: ProxiedBroker, topic: str) -> None:
+    """Make the topic, with a subscription that keeps its messages."""
+    admin = broker.broker.admin
+    admin.create_partitioned_topic(topic, PARTITIONS)
+    for number in range(PARTITIONS):
+        admin.create_subscription(f"{topic}-partition-{number}", "hold")
+
+
+def _ends(broker: ProxiedBroker, topic: str) -> dict[TopicName, MessageId]:
+    with Client(ClientOptions(service_url=broker.broker.service_url)) as client:
+        return {
+            partition: last_message(client, partition)
+            for partition in client.partitions(TopicName.parse(topic))
+        }

@@ -1,0 +1,158 @@
+"""The driver is killed with -9 at random while a producer writes: every message is read once, in order.
+
+This file is also the driver: ``python -m integration.chaos.restarts SERVICE_URL TOPIC FOLDER [until-idle]``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from integration.broker import StandaloneBroker
+from integration.broker.waiting import wait_until
+from integration.cluster import TEST_JVM
+from integration.fix_spark import ROOT, PulsarInSpark, drain, spark_settings, start
+from integration.peer import Peer, Record
+
+_TOPIC = "persistent://public/default/restarts"
+
+
+def restarts(seed: int, times: int) -> Iterable[tuple[object, ...]]:
+    """Kill the driver ``times`` times; the rows of the chaos table."""
+    with StandaloneBroker(jvm=TEST_JVM) as broker, tempfile.TemporaryDirectory() as folder:
+        broker.admin.create_topic(_TOPIC)
+        began = time.monotonic()
+        messages = kill_drivers(broker.service_url, _TOPIC, Path(folder), random.Random(seed), times)
+        yield "driver killed during", "kills", "messages", "repeated", "seconds"
+        yield "a stream of a growing topic", times, f"{messages:,}", 0, f"{time.monotonic() - began:.1f}"
+
+
+def kill_drivers(service_url: str, topic: str, folder: Path, chance: random.Random, times: int) -> int:
+    """Kill one driver after the other while a producer writes, and let a last one come to the end.
+
+    Every other driver is killed when it has written a micro-batch, the others while they start or begin to
+    work. Raises AssertionError unless the idempotent sink holds each message once, in order.
+
+    Returns:
+        How many messages there were.
+    """
+    with producing(service_url, topic) as producer:
+        for turn in range(times):
+            written, began = len(batches(folder)), folder / "began"
+            began.unlink(missing_ok=True)
+            with driver(service_url, topic, folder) as process:
+                wait_until(began.exists, timeout=120)
+                if turn % 2:
+                    wait_until(lambda before=written: len(batches(folder)) > before, timeout=120)
+                process.wait_for(chance.uniform(0.0, 4.0))
+    with driver(service_url, topic, folder, "until-idle") as process:
+        assert process.wait_for(180) == 0
+    read = [number for file in batches(folder) for number in json.loads(file.read_text())]
+    assert read == list(range(producer.written))
+    return producer.written
+
+
+def batches(folder: Path) -> list[Path]:
+    """What the sink holds, a file for each micro-batch, in order."""
+    return sorted((folder / "out").glob("*.json"), key=lambda file: int(file.stem))
+
+
+class Producing:
+    """A producer that writes ascending numbers until it is told to stop."""
+
+    def __init__(self, service_url: str, topic: str) -> None:
+        self.written = 0
+        self._peer = Peer(service_url)
+        self._topic = topic
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.05):
+            numbers = range(self.written, self.written + 50)
+            self._peer.produce(self._topic, [Record(b"%d" % number) for number in numbers], batch_size=20)
+            self.written += 50
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._peer.client.close()
+
+
+@contextmanager
+def producing(service_url: str, topic: str) -> Iterator[Producing]:
+    producer = Producing(service_url, topic)
+    try:
+        yield producer
+    finally:
+        producer.stop()
+
+
+class Driver:
+    """A Spark driver in processes of its own: Python and the JVM."""
+
+    def __init__(self, *arguments: str) -> None:
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "integration.chaos.restarts", *arguments]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, start_new_session=True, stderr=subprocess.DEVNULL
+        )
+
+    def wait_for(self, seconds: float) -> int | None:
+        """Wait for its end; return its status, or None if it still runs."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """End both at once, with no chance to tidy up."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextmanager
+def driver(service_url: str, topic: str, folder: Path, *more: str) -> Iterator[Driver]:
+    process = Driver(service_url, topic, str(folder), *more)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def run_driver(service_url: str, topic: str, folder: Path, *, until_idle: bool) -> None:
+    """Read into one file a micro-batch, written again if the batch is: an idempotent sink."""
+    spark = SparkSession.builder.master("local[2]").config(map=spark_settings(folder)).getOrCreate()
+    out = folder / "out"
+    out.mkdir(exist_ok=True)
+
+    def write(batch: DataFrame, number: int) -> None:
+        numbers = [int(bytes(row.value)) for row in batch.select("value").collect()]
+        (out / f"{number}.tmp").write_text(json.dumps(numbers))
+        (out / f"{number}.tmp").replace(out / f"{number}.json")
+
+    rows = PulsarInSpark(spark, service_url).stream(topic)
+    (folder / "began").touch()
+    if until_idle:
+        drain(rows, write, folder / "checkpoint")
+        spark.stop()
+    else:
+        start(rows, write, folder / "checkpoint").awaitTermination()
+
+
+if __name__ == "__main__":
+    run_driver(sys.argv[1], sys.argv[2], Path(sys.argv[3]), until_idle=sys.argv[4:] == ["until-idle"])

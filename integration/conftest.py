@@ -1,0 +1,73 @@
+"""Fixtures for tests with a real broker: `cluster`, `admin`, `topic`, `broker_factory`, `proxied_broker`.
+
+Fixtures of other concerns live in files `fix_*.py` beside this one; each is loaded by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from integration.broker import Admin, StandaloneBroker
+from integration.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source, open_proxied_broker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for file in sorted(Path(__file__).parent.glob("fix_*.py")):
+        config.pluginmanager.import_plugin(f"integration.{file.stem}")
+
+
+def pytest_report_header() -> str:
+    return f"pulsar: {choose_source().description}"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The Pulsar that all tests share, with the settings of conf/broker/standalone.conf."""
+    with choose_source().open() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def admin(cluster: Cluster) -> Admin:
+    """Admin requests to the shared cluster."""
+    return cluster.admin
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses, of a topic that does not exist yet."""
+    test = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")
+    return f"persistent://public/default/{test}-{uuid.uuid4().hex[:8]}"
+
+
+class BrokerFactory(Protocol):
+    def __call__(
+        self, settings: Mapping[str, str] | None = None, *, data_dir: Path | None = None
+    ) -> StandaloneBroker: ...
+
+
+@pytest.fixture
+def broker_factory() -> Iterator[BrokerFactory]:
+    """Start brokers of the test's own, to set, kill and start again; they end with the test."""
+    with ExitStack() as stack:
+
+        def start(
+            settings: Mapping[str, str] | None = None, *, data_dir: Path | None = None
+        ) -> StandaloneBroker:
+            return stack.enter_context(StandaloneBroker(settings, data_dir=data_dir, jvm=TEST_JVM))
+
+        yield start
+
+
+@pytest.fixture
+def proxied_broker() -> Iterator[ProxiedBroker]:
+    """A broker of the test's own behind a proxy: all connections of clients go through the proxy."""
+    with open_proxied_broker() as pair:
+        yield pair

@@ -1,0 +1,147 @@
+"""The demonstration: purchases stream into Pulsar, Spark sums them up by window, the sums stream back.
+
+    rate source -> [topic purchases] -> sums per shop and 5 s window -> [topic sums] -> this terminal
+
+It starts a broker of its own, runs for a bounded time or until Ctrl-C, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from integration.broker import StandaloneBroker
+
+SHOPS = ("Aalborg", "Bergen", "Cork", "Dresden")
+TOPICS = ("purchases", "sums")
+
+
+def purchases(spark: SparkSession) -> DataFrame:
+    """An endless stream of purchases: a key, an event time and a JSON value each."""
+    shop = f.element_at(f.array(*map(f.lit, SHOPS)), (f.col("value") % len(SHOPS) + 1).cast("int"))
+    amount = f.round(f.rand() * 100, 2)
+    ticks = spark.readStream.format("rate").option("rowsPerSecond", 200).load()
+    return ticks.select(
+        shop.alias("__key"),
+        f.col("timestamp").alias("__eventTime"),
+        f.to_json(f.struct(shop.alias("shop"), amount.alias("amount"))).alias("value"),
+    )
+
+
+def sums(messages: DataFrame) -> DataFrame:
+    """Sums per shop and window of 5 s; the watermark says when a window is complete."""
+    purchase = f.from_json(f.col("value").cast("string"), "shop string, amount double")
+    by_window = (
+        messages.select(f.col("__eventTime").alias("time"), purchase.alias("purchase"))
+        .withWatermark("time", "2 seconds")
+        .groupBy(f.window("time", "5 seconds"), "purchase.shop")
+        .agg(f.count("*").alias("purchases"), f.round(f.sum("purchase.amount"), 2).alias("total"))
+    )
+    result = f.struct(f.col("window.end").alias("until"), "shop", "purchases", "total")
+    return by_window.select(f.col("shop").alias("__key"), f.to_json(result).alias("value"))
+
+
+class Screen:
+    """Prints the rows of each micro-batch, and counts them."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def show(self, batch: DataFrame, number: int) -> None:
+        """Print one micro-batch."""
+        values = batch.select(f.col("value").cast("string").alias("value")).sort("value").collect()
+        self.rows += len(values)
+        for row in values:
+            print(f"  batch {number:<3} {row.value}", flush=True)
+
+
+def start_queries(spark: SparkSession, service_url: str, state: Path, screen: Screen) -> list[StreamingQuery]:
+    """Start the three queries, each with a checkpoint of its own under ``state``."""
+
+    def read(topic: str) -> DataFrame:
+        source = spark.readStream.format("pulsar").option("service.url", service_url)
+        return source.option("topic", topic).option("startingOffsets", "earliest").load()
+
+    def write(rows: DataFrame, topic: str) -> StreamingQuery:
+        sink = rows.writeStream.format("pulsar").option("service.url", service_url).option("topic", topic)
+        return sink.option("checkpointLocation", str(state / topic)).start()
+
+    sums_shown = read("sums").writeStream.foreachBatch(screen.show)
+    return [
+        write(purchases(spark), "purchases"),
+        write(sums(read("purchases")), "sums"),
+        sums_shown.option("checkpointLocation", str(state / "screen")).start(),
+    ]
+
+
+def spark_session(folder: Path) -> SparkSession:
+    """A small local Spark that keeps its files in ``folder``."""
+    return (
+        SparkSession.builder.master("local[2]")
+        .appName("pulsar_spark demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+
+
+def stop_spark(spark: SparkSession) -> None:
+    """Stop Spark and wait for its JVM, which otherwise ends a moment after this process."""
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+
+
+def run(spark: SparkSession, service_url: str, state: Path, seconds: float) -> int:
+    """Let the stream flow for ``seconds`` or until Ctrl-C; returns how many rows were shown."""
+    screen = Screen()
+    queries = start_queries(spark, service_url, state, screen)
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            spark.streams.awaitAnyTermination(1)
+    except KeyboardInterrupt:
+        print("stopping", flush=True)
+    spark.sparkContext.setLogLevel("OFF")  # Spark calls each task that a stop ends an error
+    for query in queries:
+        query.stop()
+    return screen.rows
+
+
+def main() -> int:
+    """Parse the arguments and run; the exit code is 0 when rows were shown or Ctrl-C came."""
+    parser = argparse.ArgumentParser(prog="python3 -m integration demo", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="how long it runs (default: 60)")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print("starting a Pulsar broker; the first start fetches its jars", flush=True)
+    with StandaloneBroker() as broker, tempfile.TemporaryDirectory(prefix="pulsar_spark_") as folder:
+        print(f"the broker is at {broker.service_url}; starting Spark", flush=True)
+        for topic in TOPICS:
+            broker.admin.create_topic(topic)
+        spark = spark_session(Path(folder))
+        try:
+            print(f"sums of purchases per shop, for {arguments.seconds:g} s or until Ctrl-C:", flush=True)
+            rows = run(spark, broker.service_url, Path(folder), arguments.seconds)
+        finally:
+            stop_spark(spark)
+    print(f"{rows} sums were read back from Pulsar", flush=True)
+    return 0 if rows else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

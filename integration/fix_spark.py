@@ -1,0 +1,165 @@
+"""Spark for tests: the fixtures `spark` and `pulsar_in_spark`, and what runs a streaming query to its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from integration.cluster import Cluster
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Spark's own, and of no concern to a user of this package.
+_SPARKS_WARNINGS = (
+    "ignore:PySpark does not yet fully support pandas:FutureWarning",
+    "ignore:.*is deprecated:DeprecationWarning:pyspark",
+    "ignore:unclosed:ResourceWarning:py4j",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in _SPARKS_WARNINGS:
+        config.addinivalue_line("filterwarnings", line)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small Spark with two cores; it finds the checkout's package by itself, installed or not."""
+    home = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    builder = SparkSession.builder.master("local[2]").appName("pulsar_spark tests")
+    session = builder.config(map=spark_settings(home)).getOrCreate()
+    yield session
+    session.stop()
+
+
+def spark_settings(home: Path) -> dict[str, str]:
+    """Settings of a small, quiet Spark that keeps its files under ``home``."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.local.dir": str(home / "local"),
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.log.level": "OFF",
+    }
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class PulsarInSpark:
+    """Spark and a Pulsar, and short ways to read and to write."""
+
+    spark: SparkSession
+    service_url: str
+
+    def read(self, topic: str, **options: str) -> DataFrame:
+        """A batch read."""
+        return self._source(self.spark.read, topic, options).load()
+
+    def stream(self, topic: str, **options: str) -> DataFrame:
+        """A streaming read; of everything, if nothing else is asked for."""
+        return self._source(self.spark.readStream, topic, {"startingOffsets": "earliest", **options}).load()
+
+    def write(self, rows: DataFrame, topic: str | None = None, **options: str) -> None:
+        """A batch write."""
+        self._sink(rows.write, topic, options).mode("append").save()
+
+    def write_stream(
+        self, rows: DataFrame, checkpoint: Path, topic: str | None = None, **options: str
+    ) -> Any:
+        """A writer of a stream, to be started."""
+        sink = self._sink(rows.writeStream, topic, options)
+        return sink.option("checkpointLocation", str(checkpoint))
+
+    def rows(self, rows: list[tuple[Any, ...]], schema: str | StructType) -> DataFrame:
+        """Rows in one Spark partition, so that they are written in order."""
+        return self.spark.createDataFrame(rows, schema).coalesce(1)
+
+    def _source(self, reader: Any, topic: str, options: dict[str, str]) -> Any:
+        return reader.format("pulsar").options(**{"service.url": self.service_url, "topic": topic, **options})
+
+    def _sink(self, writer: Any, topic: str | None, options: dict[str, str]) -> Any:
+        named = {} if topic is None else {"topic": topic}
+        return writer.format("pulsar").options(**{"service.url": self.service_url, **named, **options})
+
+
+@pytest.fixture
+def pulsar_in_spark(spark: SparkSession, cluster: Cluster) -> PulsarInSpark:
+    """The shared Spark and the shared Pulsar."""
+    return PulsarInSpark(spark, cluster.service_url)
+
+
+@dataclass(slots=True)
+class Collector:
+    """A sink for foreachBatch that keeps the rows of each micro-batch, and fails where it is told to.
+
+    Attributes:
+        fail_at: numbers of batches that fail, each after its rows were taken.
+        batches: rows by number of the micro-batch, one list for each attempt.
+    """
+
+    fail_at: set[int] = field(default_factory=set)
+    batches: dict[int, list[list[Row]]] = field(default_factory=dict)
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        rows = batch.collect()
+        self.batches.setdefault(number, []).append(rows)
+        if number in self.fail_at:
+            raise InjectedError(number)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all batches, each of its last attempt: what an idempotent sink holds."""
+        return [row for number in sorted(self.batches) for row in self.batches[number][-1]]
+
+    @property
+    def values(self) -> list[str]:
+        """Their values as text."""
+        return [bytes(row.value).decode() for row in self.rows]
+
+
+class InjectedError(Exception):
+    """A failure that a test asked for."""
+
+
+def start(
+    rows: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: Path, **trigger: Any
+) -> StreamingQuery:
+    """Start a query into a foreachBatch sink; ``trigger`` as DataStreamWriter.trigger takes it."""
+    writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def drain(rows: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: Path) -> StreamingQuery:
+    """Run a query over all there is (Trigger.AvailableNow) and wait for its end."""
+    query = start(rows, sink, checkpoint, availableNow=True)
+    finish(query)
+    return query
+
+
+def finish(query: StreamingQuery, timeout: float = 60.0) -> None:
+    """Wait for the end of a query that ends by itself; raises its error."""
+    try:
+        assert query.awaitTermination(timeout), f"the query still runs: {query.status}"
+    finally:
+        query.stop()

@@ -1,0 +1,111 @@
+"""Mistakes are told of within 10 s, with what to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from integration.broker.ports import free_port
+from integration.cluster import Cluster
+from integration.fix_spark import InjectedError, PulsarInSpark, finish
+
+SOON = 10.0
+
+
+@pytest.fixture
+def nowhere(spark: SparkSession) -> PulsarInSpark:
+    """A service URL at which nobody listens; Spark is warm."""
+    spark.range(1).count()
+    return PulsarInSpark(spark, f"pulsar://127.0.0.1:{free_port()}")
+
+
+def error_of(action: Callable[[], object]) -> str:
+    begin = time.monotonic()
+    with pytest.raises(PySparkException) as caught:
+        action()
+    assert time.monotonic() - begin < SOON
+    return str(caught.value)
+
+
+def run_stream(here: PulsarInSpark, checkpoint: Path, topic: str, **options: str) -> None:
+    rows = here.stream(topic, **options)
+    finish(rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start())
+
+
+def test_a_refused_connection_of_a_batch_read(nowhere: PulsarInSpark, topic):
+    text = error_of(lambda: nowhere.read(topic).collect())
+    assert "[PULSAR_CONNECT]" in text
+    assert "Check service.url" in text
+
+
+def test_a_refused_connection_of_a_stream(nowhere: PulsarInSpark, topic, checkpoint):
+    assert "[PULSAR_CONNECT]" in error_of(lambda: run_stream(nowhere, checkpoint, topic))
+
+
+def test_a_refused_connection_of_a_batch_write(nowhere: PulsarInSpark, topic):
+    rows = nowhere.rows([("v",)], "value string")
+    assert "[PULSAR_CONNECT]" in error_of(lambda: nowhere.write(rows, topic))
+
+
+def test_a_refused_connection_of_a_streaming_write(nowhere: PulsarInSpark, topic, checkpoint):
+    ticks = nowhere.spark.readStream.format("rate").load().selectExpr("cast(value as string) as value")
+    sink = nowhere.write_stream(ticks, checkpoint, topic)
+    assert "[PULSAR_CONNECT]" in error_of(lambda: finish(sink.start()))
+
+
+def test_a_missing_topic(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
+    for action in (
+        lambda: pulsar_in_spark.read(topic).collect(),
+        lambda: run_stream(pulsar_in_spark, checkpoint, topic),
+    ):
+        text = error_of(action)
+        assert "[PULSAR_TOPIC_NOT_FOUND]" in text
+        assert topic in text
+        assert "create the topic first" in text
+
+
+def test_a_missing_namespace_of_the_sink(pulsar_in_spark: PulsarInSpark):
+    rows = pulsar_in_spark.rows([("v",)], "value string")
+    text = error_of(lambda: pulsar_in_spark.write(rows, "nobody/nowhere/t"))
+    assert "[PULSAR_TOPIC_NOT_FOUND]" in text
+
+
+def test_options_and_rows_that_are_wrong(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
+    rows = pulsar_in_spark.rows([("a", "b")], "a string, b string")
+    for action, advice in (
+        (lambda: pulsar_in_spark.read(topic, startingOffset="latest"), "Did you mean startingOffsets?"),
+        (lambda: pulsar_in_spark.stream(topic, pollTimeoutMs="soon"), "Give it a time such as"),
+        (lambda: pulsar_in_spark.write(rows, topic), "to_json(struct(a, b)) as value"),
+        (lambda: pulsar_in_spark.write(rows.select("a")), 'Set .option("topic", ...)'),
+        (lambda: pulsar_in_spark.write(rows.select("a"), topic, compression="LZ4"), "Did you mean"),
+    ):
+        text = error_of(action)
+        assert "[PULSAR_OPTION]" in text
+        assert advice in text
+
+
+def test_a_users_schema(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, checkpoint):
+    source = pulsar_in_spark.spark.readStream.format("pulsar").schema("value string")
+    rows = source.option("service.url", cluster.service_url).option("topic", topic).load()
+    sink = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    assert "Leave .schema(...) out" in error_of(lambda: finish(sink.start()))
+
+
+def test_a_row_without_a_topic(pulsar_in_spark: PulsarInSpark):
+    rows = pulsar_in_spark.rows([("v", None)], "value string, __topic string")
+    assert "its __topic is null" in error_of(lambda: pulsar_in_spark.write(rows))
+
+
+def test_a_failing_sink_is_not_our_error(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
+    def fail(batch, number):
+        raise InjectedError(number)
+
+    pulsar_in_spark.write(pulsar_in_spark.rows([("v",)], "value string"), topic)
+    stream = pulsar_in_spark.stream(topic).writeStream.foreachBatch(fail)
+    query = stream.option("checkpointLocation", str(checkpoint)).start()
+    assert "InjectedError" in error_of(lambda: finish(query))

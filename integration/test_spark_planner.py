@@ -1,0 +1,184 @@
+"""The planner's subscriptions and the sink's writers against the real broker, without a Spark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from integration.broker import Admin
+from integration.cluster import Cluster
+from integration.fix_spark import Collector, PulsarInSpark, drain
+from integration.peer import Peer, Record
+from pulsar_spark.client import (
+    Client,
+    ClientOptions,
+    Consumer,
+    ProducerOptions,
+    SubscriptionOptions,
+)
+from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark import subscription as module
+from pulsar_spark.spark.offsets import Offsets
+from pulsar_spark.spark.options import SourceOptions, Start
+from pulsar_spark.spark.query import QueryPlanner
+from pulsar_spark.spark.subscription import Subscription, find_partitions
+from pulsar_spark.spark.writer import TopicWriters
+from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire.commands import InitialPosition
+
+EARLIEST = InitialPosition.EARLIEST
+
+
+@pytest.fixture
+def impatient(cluster: Cluster) -> ClientOptions:
+    """Options of a client that gives an operation up after a second."""
+    return ClientOptions(service_url=cluster.service_url, operation_timeout=1.0)
+
+
+@pytest.fixture
+def client(impatient: ClientOptions) -> Iterator[Client]:
+    with Client(impatient) as opened:
+        yield opened
+
+
+@pytest.fixture
+def partitions(admin: Admin, topic: str) -> list[TopicName]:
+    """The partitions of a topic that has three."""
+    admin.create_partitioned_topic(topic, 3)
+    return [TopicName.parse(topic).of_partition(number) for number in range(3)]
+
+
+def held(client: Client, topic: TopicName, name: str) -> Consumer:
+    """A consumer that keeps all others from the subscription `name` of `topic`."""
+    return Consumer(client, topic, SubscriptionOptions(name=name, durable=True))
+
+
+def source(client: ClientOptions, topic: str) -> SourceOptions:
+    return SourceOptions(
+        client=client,
+        topics=(TopicName.parse(topic),),
+        start=Start.EARLIEST,
+        subscription_prefix="spark-pulsar",
+        poll_timeout=5.0,
+    )
+
+
+def test_a_fresh_subscription_that_cannot_be_had_everywhere_is_removed(client, admin, partitions):
+    with held(client, partitions[2], "query"):
+        with pytest.raises(BusyError):
+            Subscription(client, partitions, "query", EARLIEST, fresh=True)
+        assert [admin.subscriptions(str(topic)) for topic in partitions] == [[], [], ["query"]]
+
+
+def test_a_checkpoints_subscription_that_cannot_be_had_everywhere_stays(client, admin, partitions):
+    Subscription(client, partitions, "query", EARLIEST).close()
+    with held(client, partitions[2], "query"), pytest.raises(BusyError):
+        Subscription(client, partitions, "query", EARLIEST)
+    assert [admin.subscriptions(str(topic)) for topic in partitions] == [["query"]] * 3
+
+
+def test_a_restart_that_fails_adds_no_subscription(client, impatient, admin, topic, partitions, caplog):
+    Subscription(client, partitions, "old", EARLIEST).close()
+    end = Offsets("old", {each: MessageId(10**6, 0) for each in partitions})
+    with held(client, partitions[1], "old"), caplog.at_level(logging.INFO):
+        planner = QueryPlanner(source(impatient, topic))
+        fresh = planner.initial()
+        assert admin.subscriptions(str(partitions[0])) == ["old", fresh.subscription]
+        with pytest.raises(BusyError):
+            planner.ranges(fresh, end)
+        planner.close()
+    assert [admin.subscriptions(str(each)) for each in partitions] == [["old"]] * 3
+    assert caplog.text.count(f"makes the subscription {fresh.subscription}") == 1
+
+
+def test_a_fresh_subscription_stays_once_an_offset_may_be_written(impatient, admin, topic, partitions):
+    planner = QueryPlanner(source(impatient, topic))
+    planner.initial()
+    planner.close()
+    assert admin.subscriptions(str(partitions[0])) == []
+    planner = QueryPlanner(source(impatient, topic))
+    planner.latest(planner.initial())
+    planner.close()
+    (kept,) = admin.subscriptions(str(partitions[0]))
+    assert kept.startswith("spark-pulsar-")
+
+
+def test_one_silence_does_not_hide_the_others(client, peer, partitions, monkeypatch, caplog):
+    monkeypatch.setattr(module, "_KNOWN_FOR", 0.0)
+    monkeypatch.setattr(module, "_ACKNOWLEDGED_FOR", 0.0)
+    subscription = Subscription(client, partitions, "query", EARLIEST)
+    silent, *others = partitions
+    subscription._consumers[silent].close()
+    with held(client, silent, "query"):
+        for topic in partitions:
+            peer.produce(str(topic), [Record(b"v")])
+        subscription.lasts()
+        lasts = dict(subscription.lasts())
+        assert [lasts[topic].entry for topic in partitions] == [-1, 0, 0]
+        assert caplog.text.count("is not known now") == 2
+        subscription.acknowledge({topic: lasts[topic] for topic in others})
+    assert subscription.lasts()[silent].entry == 0
+    subscription.close()
+
+
+def test_what_nobody_made_is_not_found(client, impatient, partitions, topic):
+    for name in (f"{topic}-partition-99", f"{topic}x-partition-0", f"{topic}x"):
+        with pytest.raises(TopicNotFoundError):
+            find_partitions(impatient, [TopicName.parse(name)])
+
+
+def test_partitions_that_the_broker_removed_are_made_again(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, partitions, tmp_path: Path
+):
+    peer.produce(topic, [Record(b"%d" % number, key=f"k{number}") for number in range(50)])
+    left = [TopicName.parse(topic).of_partition(number) for number in (0, 2)]
+    expected = sorted(record.value for each in left for record in peer.read_all(str(each)))
+    admin.delete_topic(str(partitions[1]))
+    assert str(partitions[1]) not in admin.topics()
+    rows = pulsar_in_spark.read(topic).collect()
+    assert sorted(bytes(row.value) for row in rows) == expected
+    admin.delete_topic(str(partitions[1]))
+    sink = Collector()
+    drain(pulsar_in_spark.stream(topic), sink, tmp_path / "checkpoint")
+    assert sorted(bytes(row.value) for row in sink.rows) == expected
+    peer.produce(str(partitions[1]), [Record(b"new")])
+    drain(pulsar_in_spark.stream(topic), sink, tmp_path / "checkpoint")
+    assert sink.values[-1] == "new"
+    assert len(sink.values) == len(expected) + 1
+
+
+def columns(value: bytes) -> MessageColumns:
+    return MessageColumns(value=pa.array([value]), key=pa.nulls(1, pa.binary()))
+
+
+def send_to_all(writers: TopicWriters, names: list[TopicName]) -> None:
+    for name in names:
+        writers.of(name).send(columns(b"v"))
+
+
+def test_a_task_has_few_topics_open(client, peer, topic):
+    names = [TopicName.parse(f"{topic}-{number}") for number in range(5)]
+    with TopicWriters(client, ProducerOptions(name="fixed"), most=2) as writers:
+        for turn in range(3):
+            for name in names:
+                writers.of(name).send(columns(b"%d" % turn))
+                assert len([each for each in threading.enumerate() if topic in each.name]) <= 2
+        assert writers.of(names[3]) is writers.of(names[3])
+        writers.flush()
+    for name in names:
+        assert [record.value for record in peer.read_all(str(name))] == [b"0", b"1", b"2"]
+
+
+def test_a_topic_that_cannot_be_flushed_fails_the_task(client, admin, topic):
+    names = [TopicName.parse(f"{topic}-{number}") for number in range(2)]
+    with TopicWriters(client, ProducerOptions(), most=1) as writers:
+        writers.of(names[0]).flush()
+        admin.terminate(str(names[0]))
+        with pytest.raises(PulsarError):
+            send_to_all(writers, names)
