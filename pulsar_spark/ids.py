@@ -106,3 +106,59 @@ class TopicName(NamedTuple):
     def of_partition(self, number: int) -> TopicName:
         """The name of one partition of this topic."""
         return self._replace(local=f"{self.local}-partition-{number}")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """All topics of one namespace whose local name a regular expression matches in full.
+
+    Attributes:
+        tenant: of the namespace.
+        namespace: its name within the tenant.
+        regex: Python's; for the local name, of the partitioned topic where there are partitions.
+    """
+
+    tenant: str
+    namespace: str
+    regex: re.Pattern[str]
+
+    def __str__(self) -> str:
+        return f"persistent://{self.tenant}/{self.namespace}/{self.regex.pattern}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPattern:
+        """Read ``regex`` (in public/default), ``tenant/ns/regex`` or ``persistent://tenant/ns/regex``.
+
+        Raises OptionError for another form, a bad regular expression, a domain that is not persistent.
+        """
+        domain, separator, rest = text.strip().partition("://")
+        if not separator:
+            domain, rest = "persistent", text.strip()
+        parts = rest.split("/", 2)
+        if len(parts) == 1 and not separator:
+            parts = ["public", "default", *parts]
+        if domain != "persistent":
+            raise OptionError(f"pattern {text!r} is not of persistent topics", advice="Only those are read")
+        if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts[:2]) or not parts[2]:
+            raise OptionError(
+                f"{text!r} is no pattern of topics within one namespace",
+                advice="Write persistent://tenant/namespace/regex; only the topic's own name may be a regex",
+            )
+        try:
+            return cls(parts[0], parts[1], re.compile(parts[2]))
+        except (re.error, RecursionError, OverflowError) as error:
+            raise OptionError(
+                f"{text[:200]!r} holds a bad regular expression: {error}",
+                advice="Write it in Python's syntax",
+            ) from None
+
+    def matches(self, topic: TopicName) -> bool:
+        """Whether ``topic``, or the partitioned topic that it is a partition of, is meant.
+
+        Pulsar's own topics (``__change_events``, pending acknowledgements, ...) never are.
+        """
+        local = topic.base.local
+        if local.startswith("__") or local.endswith("__transaction_pending_ack"):
+            return False
+        same_place = (topic.tenant, topic.namespace) == (self.tenant, self.namespace)
+        return same_place and self.regex.fullmatch(local) is not None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 
 LARGEST = 2**63 - 1
 numbers = st.integers(0, 4) | st.integers(0, LARGEST)
@@ -201,3 +201,28 @@ def test_a_number_that_the_broker_would_not_write_names_no_partition(number):
     topic = TopicName("persistent", "a", "b", f"t-partition-{number}")
     assert topic.partition == -1
     assert topic.base == topic
+
+
+@pytest.mark.parametrize(
+    ("text", "matching", "others"),
+    [
+        ("t.*", ["t", "topic", "t-partition-3"], ["a/b/t", "other", "xt"]),
+        ("a/b/t", ["a/b/t", "a/b/t-partition-0"], ["t", "a/c/t", "a/b/t2"]),
+        ("persistent://a/b/(x|y)", ["a/b/x", "a/b/y"], ["a/b/xy"]),
+        (".*", ["t"], ["__change_events", "__change_events-partition-0", "t-s__transaction_pending_ack"]),
+    ],
+)
+def test_topic_patterns(text, matching, others):
+    pattern = TopicPattern.parse(text)
+    assert all(pattern.matches(TopicName.parse(name)) for name in matching)
+    assert not any(pattern.matches(TopicName.parse(name)) for name in others)
+    assert TopicPattern.parse(str(pattern)) == pattern
+    assert pickle.loads(pickle.dumps(pattern)) == pattern
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a/b", "a/b/", "persistent://t", "non-persistent://a/b/c", ".*/b/t", "a/b/(", "*"]
+)
+def test_bad_topic_patterns(text):
+    with pytest.raises(OptionError):
+        TopicPattern.parse(text)
