@@ -10,11 +10,24 @@ from pulsar_spark.spark.offsets import Offsets
 
 
 class Range(NamedTuple):
-    """What one task reads: all of ``topic``, a partition, in ``(start, end]``."""
+    """What one task reads: all of ``topic``, a partition, in ``(start, end]``.
+
+    Attributes:
+        topic: the partition.
+        start: taken up to here.
+        end: the last message, inclusive.
+        visible: whether ``end`` is a message that was visible when it was planned: not to find it is data
+            loss. False for borders within a split range and for ends that users gave, which may be markers,
+            aborted, or behind their ledger's end.
+        begins: batches: the position before the first entry that the broker had when it was planned; a reader
+            that begins later has lost data. None in streams, whose durable subscription holds the data.
+    """
 
     topic: TopicName
     start: MessageId
     end: MessageId
+    visible: bool = True
+    begins: MessageId | None = None
 
 
 def plan_end(
@@ -58,6 +71,30 @@ def plan_ranges(start: Offsets, end: Offsets, begins: Mapping[TopicName, Message
             first = min(first, begin)
         if first < last:
             ranges.append(Range(topic, first, last))
+    return ranges
+
+
+def plan_batch(
+    starts: Mapping[TopicName, MessageId],
+    ends: Mapping[TopicName, MessageId],
+    begins: Mapping[TopicName, MessageId],
+    lasts: Mapping[TopicName, MessageId],
+) -> list[Range]:
+    """One range for each partition of a batch read that has something between its start and its end.
+
+    Args:
+        starts: by partition, resolved: up to where it counts as taken. What lies before the first message
+            that is left means that one.
+        ends: of the same partitions, resolved. What lies behind the last message means that one.
+        begins: the position before the first entry the broker has.
+        lasts: the last visible message; entry -1 where there is none.
+    """
+    ranges = []
+    for topic, begin in begins.items():
+        last = lasts[topic].whole_entry
+        start, end = max(starts[topic], begin), min(ends[topic], last)
+        if last.entry >= 0 and start < end:
+            ranges.append(Range(topic, start, end, visible=end == last, begins=begin))
     return ranges
 
 

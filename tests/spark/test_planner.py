@@ -1,6 +1,8 @@
+import pytest
+
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.offsets import Offsets
-from pulsar_spark.spark.planner import Range, not_behind, plan_end, plan_ranges
+from pulsar_spark.spark.planner import Range, not_behind, plan_batch, plan_end, plan_ranges
 
 P0, P1 = TopicName.parse("t-partition-0"), TopicName.parse("t-partition-1")
 NOTHING = MessageId(-1, -1)
@@ -61,3 +63,32 @@ def test_only_whole_entries_are_acknowledged():
     assert not_behind(MessageId(3, 4)) == MessageId(3, 4)
     assert not_behind(MessageId(3, 4, 0)) == MessageId(3, 3)
     assert not_behind(MessageId(3, 0, 5)) == MessageId(3, -1)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "planned"),
+    [
+        (MessageId(1, -1), MessageId(5, 9), (MessageId(2, 3), MessageId(5, 9), True)),
+        (MessageId(1, -1), MessageId(9, 9, 1), (MessageId(2, 3), MessageId(5, 9), True)),
+        (MessageId(3, 1, 4), MessageId(4, 4), (MessageId(3, 1, 4), MessageId(4, 4), False)),
+        (MessageId(5, 8), MessageId(5, 9, 2), (MessageId(5, 8), MessageId(5, 9, 2), False)),
+        (MessageId(5, 9), MessageId(9, 9), None),
+        (MessageId(9, 9), MessageId(9, 9), None),
+        (MessageId(4, 4), MessageId(4, 4), None),
+        (MessageId(1, 1), MessageId(2, 2), None),
+    ],
+)
+def test_a_batch_reads_what_there_is_between_its_start_and_its_end(start, end, planned):
+    begin, last = MessageId(2, 3), MessageId(5, 9, 7)
+    ranges = plan_batch({P0: start}, {P0: end}, {P0: begin}, {P0: last})
+    assert ranges == ([] if planned is None else [Range(P0, *planned, begin)])
+
+
+def test_a_batch_of_an_empty_topic_has_no_ranges():
+    assert plan_batch({P0: NOTHING}, {P0: MessageId(9, 9)}, {P0: NOTHING}, {P0: NOTHING}) == []
+
+
+def test_the_ranges_of_a_stream_end_in_visible_messages_and_are_held_by_the_subscription():
+    (planned,) = plan_ranges(offsets(p0=MessageId(1, 1)), offsets(p0=MessageId(1, 3)), {})
+    assert planned.visible
+    assert planned.begins is None
