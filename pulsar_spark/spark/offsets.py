@@ -40,9 +40,18 @@ class Offsets:
     def from_json(cls, data: Json) -> Offsets:
         """Read what :meth:`to_json` made.
 
+        A key that is not known is refused: it was written by a newer version, for which the positions alone
+        may not say where to go on, and the next checkpoint would drop it.
+
         Raises:
-            OptionError: it is something else, such as another source's offset.
+            OptionError: it is something else, such as another source's offset or a newer version's.
         """
+        newer = sorted(data.keys() - {"subscription", "topics"})
+        if newer and data.keys() >= {"subscription", "topics"}:
+            raise OptionError(
+                f"the checkpoint holds {', '.join(newer)}, which this version does not know",
+                advice="Go on with the version of pulsar_spark that wrote it, or a newer one",
+            )
         subscription, topics = data.get("subscription"), data.get("topics")
         if not isinstance(subscription, str) or not isinstance(topics, dict):
             raise _not_ours(data)

@@ -53,3 +53,15 @@ def test_what_is_written_is_read(position):
 def test_another_sources_offset_is_an_option_error(data):
     with pytest.raises(OptionError):
         Offsets.from_json(data)
+
+
+def test_the_first_versions_checkpoint_is_read():
+    text = '{"subscription": "s", "topics": {"persistent://public/default/b": {"2": "3:4", "10": "1:1:1"}}}'
+    assert Offsets.from_json(json.loads(text)) == Offsets("s", {B2: MessageId(3, 4), B10: MessageId(1, 1, 1)})
+    assert json.dumps(Offsets.from_json(json.loads(text)).to_json()) == text
+
+
+def test_what_a_newer_version_added_is_not_ignored():
+    data = {**Offsets("s", {A: MessageId(1, 2)}).to_json(), "epochs": {}}
+    with pytest.raises(OptionError, match="the checkpoint holds epochs, which this version does not know"):
+        Offsets.from_json(data)
