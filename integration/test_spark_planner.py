@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +26,8 @@ from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import subscription as module
 from pulsar_spark.spark.offsets import Offsets
-from pulsar_spark.spark.options import SourceOptions, Start
+from pulsar_spark.spark.option_table import Mode
+from pulsar_spark.spark.options import SourceOptions, parse_source
 from pulsar_spark.spark.query import QueryPlanner
 from pulsar_spark.spark.subscription import Subscription, find_partitions
 from pulsar_spark.spark.writer import TopicWriters
@@ -60,13 +62,8 @@ def held(client: Client, topic: TopicName, name: str) -> Consumer:
 
 
 def source(client: ClientOptions, topic: str) -> SourceOptions:
-    return SourceOptions(
-        client=client,
-        topics=(TopicName.parse(topic),),
-        start=Start.EARLIEST,
-        subscription_prefix="spark-pulsar",
-        poll_timeout=5.0,
-    )
+    given = {"service.url": client.service_url, "topic": topic, "startingOffsets": "earliest"}
+    return replace(parse_source(given, Mode.STREAM), client=client)
 
 
 def test_a_fresh_subscription_that_cannot_be_had_everywhere_is_removed(client, admin, partitions):

@@ -1,38 +1,22 @@
-"""The table of all options, and the reading of what a user gave into frozen dataclasses.
+"""The reading of what a user gave into frozen dataclasses; the options themselves are in ``option_table``.
 
-``TABLE`` is the only source of names, defaults and meanings; ``docs/options.md`` is printed from it by
-``python -m pulsar_spark.spark``. Nothing is in it that is not built. This file knows no Spark object.
+``docs/options.md`` is printed by ``python -m pulsar_spark.spark``. This file knows no Spark object.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, Flag
 from typing import Any
 
 from pulsar_spark.client import ClientOptions, ProducerOptions
 from pulsar_spark.errors import OptionError
-from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.lookup import parse_service_url
-from pulsar_spark.wire import pulsar_pb2 as pb
-
-
-class Start(Enum):
-    """Where a query begins that has no checkpoint yet."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-class Scope(Flag):
-    """Which side takes an option."""
-
-    SOURCE = 1
-    SINK = 2
-    BOTH = 3
+from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.protocol.chunks import ChunkLimits
+from pulsar_spark.spark.admission import Limits
+from pulsar_spark.spark.option_table import CLIENT, PRODUCER, TABLE, Mode, Option, Scope
+from pulsar_spark.spark.positions import Positions, Word, check_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +26,45 @@ class SourceOptions:
     Attributes:
         client: how to reach the cluster.
         topics: topics as the user named them, in that order, without repetition; not yet their partitions.
-        start: None where the user left it to the default of the mode.
-        subscription_prefix: of the durable subscription's name.
+            Empty with a pattern.
+        pattern: the topics to read, where they are not named.
+        start: where a query without a checkpoint begins.
+        end: where a batch ends; latest in a stream.
+        limits: of one micro-batch.
+        min_partitions: the least number of tasks, where there are as many entries.
+        max_messages_per_partition: the most messages of a task, by estimate.
+        subscription: the user's name for the durable subscription, or None.
+        subscription_prefix: of the durable subscription's name, where the user did not name it.
+        retain_subscription: whether a stream's subscription stays when it stops.
         poll_timeout: seconds that a task waits for a message that must exist.
+        fail_on_data_loss: whether it is an error that unprocessed messages are gone.
+        wait_for_topics: whether topics may come later than the query.
+        read_compacted: whether compacted topics are read in their compacted form.
+        chunks: bounds of the reassembly of chunked messages.
+        metadata_columns: names of the columns behind the value, in their order.
+        admin_url: of the admin service, or None.
+        allow_different_schemas: whether topics of different schemas may be read together.
     """
 
     client: ClientOptions
     topics: tuple[TopicName, ...]
-    start: Start | None
+    pattern: TopicPattern | None
+    start: Positions
+    end: Positions
+    limits: Limits
+    min_partitions: int | None
+    max_messages_per_partition: int | None
+    subscription: str | None
     subscription_prefix: str
+    retain_subscription: bool
     poll_timeout: float
+    fail_on_data_loss: bool
+    wait_for_topics: bool
+    read_compacted: bool
+    chunks: ChunkLimits
+    metadata_columns: tuple[str, ...]
+    admin_url: str | None
+    allow_different_schemas: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,301 +82,130 @@ class SinkOptions:
     producer: ProducerOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One line of the table.
-
-    Attributes:
-        name: as users write it; looked up without regard to case.
-        kind: what is accepted, for the docs page.
-        parse: makes the value, or raises ValueError with what would be right.
-        default: as a user would write it; None where there is none.
-        scope: which side takes it.
-        doc: the meaning, one sentence or two.
-    """
-
-    name: str
-    kind: str
-    parse: Callable[[str], Any]
-    default: str | None
-    scope: Scope
-    doc: str
-
-
-_TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
-_COMPRESSIONS = {"NONE": pb.NONE, "LZ4": pb.LZ4, "ZLIB": pb.ZLIB, "ZSTD": pb.ZSTD, "SNAPPY": pb.SNAPPY}
-_NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-
-
-# Java's "for ever", Long.MAX_VALUE, is more than the system's calls can wait for: 2**31 ms, 24.8 days.
-_LONGEST = 24 * 86400.0
-_LARGEST = 1 << 40
-
-
-def _seconds(plain_unit: str, least: float) -> Callable[[str], float]:
-    """Make a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
-
-    def parse(text: str) -> float:
-        match = _NUMBER_UNIT.fullmatch(text.lower())
-        unit = _TIME_UNITS.get(match[2] or plain_unit) if match else None
-        if match is None or unit is None:
-            raise ValueError(f"a time such as 500ms, 5s, 2m, or a number of {plain_unit}")
-        seconds = float(match[1]) * unit
-        if seconds < least:
-            raise ValueError(f"a time of at least {least:g} s")
-        if seconds > _LONGEST:
-            raise ValueError(f"a time of at most {_LONGEST / 86400:g}d")
-        return seconds
-
-    return parse
-
-
-def _size(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        match = _NUMBER_UNIT.fullmatch(text.lower())
-        unit = _SIZE_UNITS.get(match[2] or "b") if match else None
-        if match is None or unit is None:
-            raise ValueError("a size such as 512k, 64m, or a number of bytes")
-        size = float(match[1]) * unit
-        if not least <= size <= _LARGEST:
-            raise ValueError(f"a size of {least} to {_LARGEST >> 30}g bytes")
-        return int(size)
-
-    return parse
-
-
-def _count(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,9}", text) or int(text) < least:
-            raise ValueError(f"a whole number from {least} to 999999999")
-        return int(text)
-
-    return parse
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return text.lower() == "true"
-
-
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("a text that is not empty")
-    return text
-
-
-def _start(text: str) -> Start:
-    try:
-        return Start(text.lower())
-    except ValueError:
-        raise ValueError("earliest or latest; this version knows no other") from None
-
-
-def _compression(text: str) -> pb.CompressionType:
-    if text.upper() not in _COMPRESSIONS:
-        raise ValueError(f"one of {', '.join(_COMPRESSIONS)}")
-    return _COMPRESSIONS[text.upper()]
-
-
-def _service_url(text: str) -> str:
-    parse_service_url(text)
-    return text
-
-
-def _topics(text: str) -> tuple[TopicName, ...]:
-    return tuple(dict.fromkeys(TopicName.parse(part) for part in text.split(",")))
-
-
-_CLIENT = "pulsar.client."
-_PRODUCER = "pulsar.producer."
-
-
-def _client(name: str, kind: str, parse: Callable[[str], Any], default: str, doc: str) -> Option:
-    return Option(name=_CLIENT + name, kind=kind, parse=parse, default=default, scope=Scope.BOTH, doc=doc)
-
-
-def _producer(name: str, kind: str, parse: Callable[[str], Any], default: str | None, doc: str) -> Option:
-    return Option(name=_PRODUCER + name, kind=kind, parse=parse, default=default, scope=Scope.SINK, doc=doc)
-
-
-TABLE: tuple[Option, ...] = (
-    Option(
-        name="service.url",
-        kind="URL",
-        parse=_service_url,
-        default=None,
-        scope=Scope.BOTH,
-        doc="Required. `pulsar://h1:6650,h2:6650`; with several hosts the first try is random, "
-        "then they are tried in order.",
-    ),
-    _client(
-        "operationTimeoutMs", "time (ms)", _seconds("ms", 0.001), "30s", "For a request, with its retries."
-    ),
-    _client(
-        "connectionTimeoutMs",
-        "time (ms)",
-        _seconds("ms", 0.001),
-        "10s",
-        "For one TCP connection and handshake.",
-    ),
-    _client(
-        "keepAliveIntervalSeconds",
-        "time (s)",
-        _seconds("s", 1.0),
-        "30s",
-        "Silence after which a PING is sent.",
-    ),
-    Option(
-        name="topic",
-        kind="topic",
-        parse=TopicName.parse,
-        default=None,
-        scope=Scope.BOTH,
-        doc="Source: the one topic to read; a partitioned topic means all its partitions, `t-partition-2` "
-        "means that one. Sink: where all rows go; without it the column `__topic` says it for each row.",
-    ),
-    Option(
-        name="topics",
-        kind="topics",
-        parse=_topics,
-        default=None,
-        scope=Scope.SOURCE,
-        doc="Several topics to read, separated by commas; in place of `topic`.",
-    ),
-    Option(
-        name="startingOffsets",
-        kind="`earliest`, `latest`",
-        parse=_start,
-        default=None,
-        scope=Scope.SOURCE,
-        doc="Where a query without a checkpoint begins. Default: `latest` in a stream, `earliest` in a "
-        "batch.",
-    ),
-    Option(
-        name="subscriptionPrefix",
-        kind="text",
-        parse=_text,
-        default="spark-pulsar",
-        scope=Scope.SOURCE,
-        doc="Streams: the durable subscription is named `<prefix>-<uuid>`, made once per query and kept "
-        "in its checkpoint.",
-    ),
-    Option(
-        name="pollTimeoutMs",
-        kind="time (ms)",
-        parse=_seconds("ms", 0.001),
-        default="2m",
-        scope=Scope.SOURCE,
-        doc="How long a task waits for a message that must exist before it fails.",
-    ),
-    _producer(
-        "producerName",
-        "text",
-        _text,
-        None,
-        "Names of producers are `<this>-<number of the Spark task>`; without it the broker chooses them.",
-    ),
-    _producer("batchingEnabled", "boolean", _boolean, "true", "Several messages in one broker entry."),
-    _producer(
-        "batchingMaxMessages", "number", _count(0), "1000", "Messages that close a batch; 0: no such limit."
-    ),
-    _producer(
-        "batchingMaxBytes",
-        "size",
-        _size(0),
-        "128k",
-        "Bytes that close a batch; 0: the broker's largest message.",
-    ),
-    _producer(
-        "batchingMaxPublishDelayMicros", "time (us)", _seconds("us", 0.0), "1ms", "Time that closes a batch."
-    ),
-    _producer(
-        "maxPendingMessages",
-        "number",
-        _count(1),
-        "10000",
-        "Messages sent and not yet acknowledged, for each partition; 0, in Java no limit, is refused.",
-    ),
-    _producer(
-        "maxPendingMessagesAcrossPartitions",
-        "number",
-        _count(1),
-        "50000",
-        "The same for all partitions of a topic together: each has min(first, this / partitions).",
-    ),
-    _producer(
-        "memoryLimit",
-        "size",
-        _size(1),
-        "64m",
-        "Bytes sent to a topic and not yet acknowledged; 0, in Java no limit, is refused.",
-    ),
-    _producer(
-        "blockIfQueueFull",
-        "boolean",
-        _boolean,
-        "true",
-        "When too many are pending: wait, or fail with `[PULSAR_QUEUE_FULL]`.",
-    ),
-    _producer(
-        "sendTimeoutMs",
-        "time (ms)",
-        _seconds("ms", 0.001),
-        "30s",
-        "Not acknowledged in this time: the task fails; nothing is dropped in silence. "
-        "0, in Java no limit, is refused.",
-    ),
-    _producer(
-        "compressionType",
-        ", ".join(f"`{name}`" for name in _COMPRESSIONS),
-        _compression,
-        "NONE",
-        "Compression of batches and of single messages.",
-    ),
-)  # fmt: skip - a call to a line keeps the table a table
-
 # What Spark 4.2 and 4.3 themselves put among the options: load(path)/save(path), and the stream writer's own.
 _SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
 
 
-def parse_source(options: Mapping[str, str]) -> SourceOptions:
+def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions:
     """Read the options of ``spark.read`` and ``spark.readStream``.
 
+    Args:
+        options: as the user gave them.
+        mode: None where Spark does not say which it will be, when it asks for the schema: what is for one
+            mode only is then let through, and the start is that of a batch.
+
     Raises:
-        OptionError: an unknown name (the nearest known one is in the text), a bad value, a missing option.
+        OptionError: an unknown name (the nearest known one is in the text), a bad value, a missing option, or
+            options that do not go together.
     """
     values = _parse(options, Scope.SOURCE)
-    topic, topics = values["topic"], values["topics"]
-    if (topic is None) == (topics is None):
-        raise OptionError(
-            "exactly one of the options topic and topics is needed", advice='Set .option("topic", ...)'
-        )
+    names = {name.lower() for name in options}
+    given = [option for option in TABLE if option.name.lower() in names]
+    for option in given:
+        if mode is not None and option.only not in (None, mode):
+            raise OptionError(
+                f"option {option.name} is not for reading a {mode.value}", advice="Leave it out"
+            )
+    _check_together({option.name for option in given}, values, mode)
+    topic: TopicName | None = values["topic"]
     return SourceOptions(
         client=_client_options(values),
-        topics=topics or (topic,),
-        start=values["startingOffsets"],
+        topics=values["topics"] or (() if topic is None else (topic,)),
+        pattern=values["topicsPattern"],
+        start=_start(values, mode),
+        end=_end(values),
+        limits=Limits(
+            max_messages=values["maxMessagesPerTrigger"],
+            max_bytes=values["maxBytesPerTrigger"],
+            min_messages=values["minMessagesPerTrigger"],
+            max_delay=values["maxTriggerDelay"],
+        ),
+        min_partitions=values["minPartitions"],
+        max_messages_per_partition=values["maxMessagesPerPartition"],
+        subscription=values["predefinedSubscription"],
         subscription_prefix=values["subscriptionPrefix"],
+        retain_subscription=values["retainSubscription"],
         poll_timeout=values["pollTimeoutMs"],
+        fail_on_data_loss=values["failOnDataLoss"],
+        wait_for_topics=values["waitingForNonExistedTopic"],
+        read_compacted=values["readCompacted"],
+        chunks=ChunkLimits(
+            max_pending=values["maxPendingChunkedMessages"],
+            expire=values["expireTimeOfIncompleteChunkedMessage"],
+            auto_ack_oldest=values["autoAckOldestChunkedMessageOnQueueFull"],
+        ),
+        metadata_columns=values["metadataColumns"],
+        admin_url=values["admin.url"],
+        allow_different_schemas=values["allowDifferentTopicSchemas"],
     )
+
+
+def _start(values: Mapping[str, Any], mode: Mode | None) -> Positions:
+    usual = Word.LATEST if mode is Mode.STREAM else Word.EARLIEST
+    start: Positions | None = values["startingOffsets"] or values["startingTime"]
+    return start or Positions("startingOffsets", usual)
+
+
+def _end(values: Mapping[str, Any]) -> Positions:
+    end: Positions | None = values["endingOffsets"] or values["endingTime"]
+    return end or Positions("endingOffsets", Word.LATEST)
+
+
+def _check_together(given: set[str], values: Mapping[str, Any], mode: Mode | None) -> None:
+    """Refuse what is right by itself and wrong together."""
+    if len(given & {"topic", "topics", "topicsPattern"}) != 1:
+        raise OptionError(
+            "exactly one of the options topic, topics and topicsPattern is needed",
+            advice='Set .option("topic", ...)',
+        )
+    offsets = sorted(given & {"startingOffsets", "endingOffsets"})
+    times = sorted(given & {"startingTime", "endingTime"})
+    if offsets and times:
+        raise OptionError(
+            f"option {offsets[0]} does not go together with {times[0]}",
+            advice="Say both ends by offsets, or both by times",
+        )
+    if {"predefinedSubscription", "subscriptionPrefix"} <= given:
+        raise OptionError(
+            "options predefinedSubscription and subscriptionPrefix both name the subscription",
+            advice="Leave one out",
+        )
+    start, end = _start(values, mode), _end(values)
+    asking = [each.option for each in (start, end) if each.everywhere is Word.SUBSCRIPTION]
+    if asking and values["predefinedSubscription"] is None:
+        raise OptionError(
+            f"option {asking[0]} is subscription, and no subscription is named",
+            advice="Name it with predefinedSubscription",
+        )
+    if mode is Mode.BATCH and values["predefinedSubscription"] is not None and not asking:
+        raise OptionError(
+            "option predefinedSubscription has no use in this batch, which neither begins nor ends there",
+            advice="Set startingOffsets to subscription, or leave it out",
+        )
+    check_order(start, end)
+    least, most = values["minMessagesPerTrigger"], values["maxMessagesPerTrigger"]
+    if least is not None and most is not None and least > most:
+        raise OptionError(
+            f"minMessagesPerTrigger, {least}, is more than maxMessagesPerTrigger, {most}",
+            advice="Make it less or equal",
+        )
 
 
 def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     """Read the options of ``df.write`` and ``df.writeStream``; raises as :func:`parse_source` does."""
     values = _parse(options, Scope.SINK)
     producer = ProducerOptions(
-        name=values[_PRODUCER + "producerName"],
-        batching=values[_PRODUCER + "batchingEnabled"],
-        batching_max_messages=values[_PRODUCER + "batchingMaxMessages"],
-        batching_max_bytes=values[_PRODUCER + "batchingMaxBytes"],
-        batching_max_publish_delay=values[_PRODUCER + "batchingMaxPublishDelayMicros"],
-        compression=values[_PRODUCER + "compressionType"],
-        max_pending_messages=values[_PRODUCER + "maxPendingMessages"],
-        max_pending_messages_across_partitions=values[_PRODUCER + "maxPendingMessagesAcrossPartitions"],
-        memory_limit=values[_PRODUCER + "memoryLimit"],
-        block_if_queue_full=values[_PRODUCER + "blockIfQueueFull"],
-        send_timeout=values[_PRODUCER + "sendTimeoutMs"],
+        name=values[PRODUCER + "producerName"],
+        batching=values[PRODUCER + "batchingEnabled"],
+        batching_max_messages=values[PRODUCER + "batchingMaxMessages"],
+        batching_max_bytes=values[PRODUCER + "batchingMaxBytes"],
+        batching_max_publish_delay=values[PRODUCER + "batchingMaxPublishDelayMicros"],
+        compression=values[PRODUCER + "compressionType"],
+        max_pending_messages=values[PRODUCER + "maxPendingMessages"],
+        max_pending_messages_across_partitions=values[PRODUCER + "maxPendingMessagesAcrossPartitions"],
+        memory_limit=values[PRODUCER + "memoryLimit"],
+        block_if_queue_full=values[PRODUCER + "blockIfQueueFull"],
+        send_timeout=values[PRODUCER + "sendTimeoutMs"],
     )
     return SinkOptions(client=_client_options(values), topic=values["topic"], producer=producer)
 
@@ -371,9 +213,9 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 def _client_options(values: Mapping[str, Any]) -> ClientOptions:
     return ClientOptions(
         service_url=values["service.url"],
-        operation_timeout=values[_CLIENT + "operationTimeoutMs"],
-        connection_timeout=values[_CLIENT + "connectionTimeoutMs"],
-        keep_alive_interval=values[_CLIENT + "keepAliveIntervalSeconds"],
+        operation_timeout=values[CLIENT + "operationTimeoutMs"],
+        connection_timeout=values[CLIENT + "connectionTimeoutMs"],
+        keep_alive_interval=values[CLIENT + "keepAliveIntervalSeconds"],
     )
 
 
@@ -397,7 +239,7 @@ def _value(option: Option, text: str) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise OptionError(f"option {option.name} is {text!r}", advice=f"Give it {error}") from None
+        raise OptionError(f"option {option.name} is {text[:500]!r}", advice=f"Give it {error}") from None
 
 
 def _unknown(name: str, scope: Scope) -> OptionError:
@@ -433,8 +275,7 @@ def docs_page() -> str:
         "|---|---|---|---|---|",
     ]
     for option in TABLE:
+        side = sides[option.scope] if option.only is None else f"{option.only.value} source"
         default = "" if option.default is None else f"`{option.default}`"
-        lines.append(
-            f"| `{option.name}` | {sides[option.scope]} | {option.kind} | {default} | {option.doc} |"
-        )
+        lines.append(f"| `{option.name}` | {side} | {option.kind} | {default} | {option.doc} |")
     return "\n".join(lines) + "\n"

@@ -19,8 +19,9 @@ import uuid
 from pulsar_spark.client import shared_client
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.offsets import Offsets
-from pulsar_spark.spark.options import SourceOptions, Start
+from pulsar_spark.spark.options import SourceOptions
 from pulsar_spark.spark.planner import Range, plan_end, plan_ranges
+from pulsar_spark.spark.positions import Word
 from pulsar_spark.spark.subscription import Subscription, find_partitions, look
 from pulsar_spark.wire.commands import InitialPosition
 
@@ -37,6 +38,7 @@ class QueryPlanner:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._earliest = options.start.everywhere is Word.EARLIEST
         self._client = shared_client(options.client)
         self._topics = find_partitions(options.client, options.topics)
         self._subscription: Subscription | None = None
@@ -49,7 +51,7 @@ class QueryPlanner:
         """Where a query begins that has no checkpoint; always the same in one run."""
         if self._fresh is None:
             name = f"{self._options.subscription_prefix}-{uuid.uuid4()}"
-            earliest = self._options.start is Start.EARLIEST
+            earliest = self._earliest
             position = InitialPosition.EARLIEST if earliest else InitialPosition.LATEST
             _log.info("a new query makes the subscription %s", name)
             self._subscription = Subscription(self._client, self._topics, name, position, fresh=True)
@@ -64,7 +66,7 @@ class QueryPlanner:
         return end
 
     def _end(self, subscription: Subscription, start: Offsets) -> Offsets:
-        if start == self._fresh and not self._start_is_durable and self._options.start is not Start.EARLIEST:
+        if start == self._fresh and not self._start_is_durable and not self._earliest:
             self._start_is_durable = True
             return start
         subscription.acknowledge(start.positions)

@@ -20,8 +20,10 @@ from pyspark.sql.types import StructType
 from pulsar_spark.client import read_range, shared_client
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.offsets import Json, Offsets, positions_to_json
-from pulsar_spark.spark.options import SourceOptions, Start, parse_source
+from pulsar_spark.spark.option_table import Mode
+from pulsar_spark.spark.options import SourceOptions, parse_source
 from pulsar_spark.spark.planner import Range, not_behind
+from pulsar_spark.spark.positions import Word
 from pulsar_spark.spark.query import QueryPlanner
 from pulsar_spark.spark.rows import record_batches
 from pulsar_spark.spark.schema import SOURCE_SCHEMA
@@ -65,7 +67,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in order."""
-        return _read(parse_source(self._options), partition)
+        return _read(parse_source(self._options, Mode.STREAM), partition)
 
     def commit(self, end: Json) -> None:
         """Acknowledge; Spark calls this late, and never for the last batch: ``latestOffset`` does it too."""
@@ -79,7 +81,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planner(self) -> QueryPlanner:
         if self._started is None:
             _check_schema(self._schema)
-            options = parse_source(self._options)
+            options = parse_source(self._options, Mode.STREAM)
             # Spark ends the planner with SIGTERM and does not call stop(): leave by way of its finally block.
             signal.signal(signal.SIGTERM, _exit)
             self._started = QueryPlanner(options)
@@ -91,13 +93,13 @@ class PulsarReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         _check_schema(schema)
-        self._options = parse_source(options)
+        self._options = parse_source(options, Mode.BATCH)
 
     def partitions(self) -> list[InputPartition]:
         """One task for each topic partition that holds messages. Spark wants a list, of any length."""
         options = self._options
         topics = find_partitions(options.client, options.topics)
-        latest = options.start is Start.LATEST
+        latest = options.start.everywhere is Word.LATEST
         position = InitialPosition.LATEST if latest else InitialPosition.EARLIEST
         looks = look(shared_client(options.client), topics, position)
         ranges = [Range(topic, seen.mark_delete, seen.last.whole_entry) for topic, seen in looks.items()]
@@ -112,7 +114,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     asked: Range | None = partition.value
     if asked is None:
         return iter(())
-    topic, start, end = asked
+    topic, start, end = asked[:3]
     entries = read_range(
         shared_client(options.client), topic, not_behind(start), end, poll_timeout=options.poll_timeout
     )

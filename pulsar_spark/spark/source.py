@@ -34,7 +34,7 @@ class PulsarDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a source. Called by ``load()``, so bad options are told of there."""
-        parse_source(self.options)
+        parse_source(self.options, None)
         return SOURCE_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

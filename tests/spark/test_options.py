@@ -4,25 +4,21 @@ import pytest
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options import (
-    TABLE,
-    Scope,
-    SinkOptions,
-    SourceOptions,
-    Start,
-    docs_page,
-    parse_sink,
-    parse_source,
-)
+from pulsar_spark.protocol.chunks import ChunkLimits
+from pulsar_spark.spark.admission import Limits
+from pulsar_spark.spark.option_table import TABLE, Mode, Scope
+from pulsar_spark.spark.option_values import DEFAULT_METADATA_COLUMN_NAMES
+from pulsar_spark.spark.options import SinkOptions, SourceOptions, docs_page, parse_sink, parse_source
+from pulsar_spark.spark.positions import AtTime, Word
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 URL = {"service.url": "pulsar://localhost:6650"}
 HERE = Path(__file__).parent
 
 
-def source(**options: str) -> SourceOptions:
+def source(mode: Mode | None = Mode.STREAM, **options: str) -> SourceOptions:
     return parse_source(
-        {**URL, "topic": "t", **{name.replace("_", "."): text for name, text in options.items()}}
+        {**URL, "topic": "t", **{name.replace("_", "."): text for name, text in options.items()}}, mode
     )
 
 
@@ -33,7 +29,7 @@ def sink(**options: str) -> SinkOptions:
 def test_source_defaults():
     options = source()
     assert options.topics == (TopicName.parse("persistent://public/default/t"),)
-    assert options.start is None
+    assert options.start.everywhere is Word.LATEST
     assert options.subscription_prefix == "spark-pulsar"
     assert options.poll_timeout == 120.0
     assert options.client.service_url == "pulsar://localhost:6650"
@@ -59,9 +55,11 @@ def test_sink_defaults_are_those_of_the_java_client():
 
 
 def test_names_are_case_insensitive():
-    options = parse_source({"SERVICE.URL": "pulsar://h", "Topics": "a, b,a", "STARTINGOFFSETS": "Earliest"})
+    options = parse_source(
+        {"SERVICE.URL": "pulsar://h", "Topics": "a, b,a", "STARTINGOFFSETS": "Earliest"}, None
+    )
     assert [topic.local for topic in options.topics] == ["a", "b"]
-    assert options.start is Start.EARLIEST
+    assert options.start.everywhere is Word.EARLIEST
 
 
 @pytest.mark.parametrize(
@@ -95,7 +93,16 @@ def test_sizes_take_units(text, size):
         ("pollTimeoutMs", "9223372036854775807"),
         ("pollTimeoutMs", "25d"),
         ("pulsar.client.keepAliveIntervalSeconds", "9" * 400),
-        ("startingOffsets", '{"t": {"0": "1:1"}}'),
+        ("startingOffsets", "sometimes"),
+        ("startingOffsets", "{"),
+        ("startingTime", "noon"),
+        ("topicsPattern", "a/b"),
+        ("admin.url", "pulsar://h:6650"),
+        ("failOnDataLoss", "1"),
+        ("maxMessagesPerTrigger", "0"),
+        ("maxBytesPerTrigger", "0"),
+        ("maxPendingChunkedMessages", "-1"),
+        ("metadataColumns", "__key,value"),
         ("topic", "non-persistent://public/default/t"),
         ("service.url", "http://localhost:8080"),
         ("subscriptionPrefix", " "),
@@ -103,7 +110,7 @@ def test_sizes_take_units(text, size):
 )
 def test_bad_values_of_the_source(name, text):
     with pytest.raises(OptionError, match=r"^\[PULSAR_OPTION\] "):
-        parse_source({**URL, "topic": "t", name: text})
+        parse_source({**URL, "topic": "t", name: text}, Mode.STREAM)
 
 
 @pytest.mark.parametrize(
@@ -133,12 +140,12 @@ def test_bad_values_of_the_sink_name_the_option_and_the_value(name, text):
         ("startingoffset", "startingOffsets"),
         ("serviceurl", "service.url"),
         ("operationTimeoutMs", "pulsar.client.operationTimeoutMs"),
-        ("endingOffsets", "startingOffsets"),
+        ("endingOffset", "endingOffsets"),
     ],
 )
 def test_an_unknown_option_names_the_nearest(given, nearest):
     with pytest.raises(OptionError, match=rf"Did you mean {nearest}\?"):
-        parse_source({**URL, "topic": "t", given: "x"})
+        parse_source({**URL, "topic": "t", given: "x"}, Mode.STREAM)
 
 
 def test_an_option_of_the_other_side_is_told_so():
@@ -149,15 +156,15 @@ def test_an_option_of_the_other_side_is_told_so():
 
 
 def test_what_spark_adds_is_let_through():
-    parse_source({**URL, "topic": "t", "path": "p"})
+    parse_source({**URL, "topic": "t", "path": "p"}, Mode.STREAM)
     parse_sink({**URL, "path": "p", "checkpointLocation": "/c", "queryName": "q"})
 
 
 def test_exactly_one_of_topic_and_topics():
     with pytest.raises(OptionError, match="exactly one"):
-        parse_source(URL)
+        parse_source(URL, Mode.STREAM)
     with pytest.raises(OptionError, match="exactly one"):
-        parse_source({**URL, "topic": "a", "topics": "b"})
+        parse_source({**URL, "topic": "a", "topics": "b"}, Mode.STREAM)
 
 
 def test_the_service_url_is_required():
@@ -180,3 +187,150 @@ def test_names_are_unique():
 def test_the_docs_page_is_the_table():
     page = (HERE / "../../docs/options.md").read_text()
     assert page == docs_page(), "run: python -m pulsar_spark.spark > docs/options.md"
+
+
+def refused(match: str, mode: Mode | None = Mode.STREAM, **options: str) -> None:
+    with pytest.raises(OptionError, match=match) as caught:
+        source(mode, **options)
+    assert caught.value.advice
+
+
+def test_all_that_a_source_takes():
+    options = source(
+        admin_url="https://h:8443/",
+        startingOffsets="subscription",
+        failOnDataLoss="false",
+        maxMessagesPerTrigger="100",
+        maxBytesPerTrigger="1m",
+        minMessagesPerTrigger="10",
+        maxTriggerDelay="30s",
+        minPartitions="4",
+        maxMessagesPerPartition="1000",
+        predefinedSubscription="s",
+        retainSubscription="false",
+        waitingForNonExistedTopic="true",
+        allowDifferentTopicSchemas="true",
+        readCompacted="true",
+        maxPendingChunkedMessages="5",
+        expireTimeOfIncompleteChunkedMessage="2m",
+        autoAckOldestChunkedMessageOnQueueFull="true",
+        metadataColumns="__index, __KEY,__index",
+    )
+    assert options.admin_url == "https://h:8443"
+    assert options.start.everywhere is Word.SUBSCRIPTION
+    assert options.limits == Limits(max_messages=100, max_bytes=1 << 20, min_messages=10, max_delay=30.0)
+    assert (options.min_partitions, options.max_messages_per_partition) == (4, 1000)
+    assert options.subscription == "s"
+    assert options.chunks == ChunkLimits(max_pending=5, expire=120.0, auto_ack_oldest=True)
+    assert options.metadata_columns == ("__index", "__key")
+    assert not options.fail_on_data_loss
+    assert not options.retain_subscription
+    assert options.wait_for_topics
+    assert options.allow_different_schemas
+    assert options.read_compacted
+    assert options.pattern is None
+
+
+def test_defaults_of_limits_chunks_and_columns():
+    options = source()
+    assert options.limits == Limits()
+    assert options.chunks == ChunkLimits()
+    assert options.metadata_columns == DEFAULT_METADATA_COLUMN_NAMES
+    assert options.fail_on_data_loss
+    assert options.retain_subscription
+    assert options.subscription is None
+    assert options.admin_url is None
+    assert options.end.everywhere is Word.LATEST
+
+
+def test_metadata_columns_may_be_none_at_all():
+    assert source(metadataColumns=" ").metadata_columns == ()
+
+
+def test_the_usual_start_is_the_modes():
+    assert source(Mode.STREAM).start.everywhere is Word.LATEST
+    assert source(Mode.BATCH).start.everywhere is Word.EARLIEST
+
+
+def test_times_in_place_of_offsets():
+    options = source(Mode.BATCH, startingTime="1000", endingTime="1970-01-01T00:00:02Z")
+    assert options.start.everywhere == AtTime(1000)
+    assert options.end.everywhere == AtTime(2000)
+    assert source(Mode.BATCH, endingTime="5").start.everywhere is Word.EARLIEST
+
+
+def test_a_pattern_in_place_of_topics():
+    options = parse_source({**URL, "topicsPattern": "a/b/t.*"}, Mode.STREAM)
+    assert options.topics == ()
+    assert str(options.pattern) == "persistent://a/b/t.*"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@h:8080",
+        "http://secret@h",
+        "secret",
+        "ftp://secret",
+        "http://h:secret",
+        "http://h:0/secret",
+        "http://h?token=secret",
+        "http://h1,http://secret",
+        "http://[secret",
+    ],
+)
+def test_a_bad_admin_url_is_not_repeated(url):
+    with pytest.raises(OptionError, match=r"admin\.url") as caught:
+        source(admin_url=url)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(OptionError, match=r"admin\.url"):
+        sink(admin_url=url)
+
+
+@pytest.mark.parametrize("other", [{"topics": "b"}, {"topicsPattern": "b.*"}])
+def test_only_one_way_to_name_topics(other):
+    refused("exactly one of the options topic, topics and topicsPattern", **other)
+
+
+@pytest.mark.parametrize("mode", [Mode.STREAM, Mode.BATCH])
+@pytest.mark.parametrize("time", ["startingTime", "endingTime"])
+@pytest.mark.parametrize("offsets", ["startingOffsets", "endingOffsets"])
+def test_offsets_do_not_go_together_with_times(offsets, time, mode):
+    with pytest.raises(OptionError, match=r"does not go together with|is not for reading a stream"):
+        source(mode, **{offsets: "latest", time: "5"})
+
+
+def test_what_is_for_one_mode_only():
+    for name, text in {"endingOffsets": "latest", "endingTime": "5"}.items():
+        refused(f"option {name} is not for reading a stream", **{name: text})
+        source(None, **{name: text})
+    for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay"):
+        refused(f"option {name} is not for reading a batch", Mode.BATCH, **{name: "5"})
+        source(None, **{name: "5"})
+    refused("retainSubscription is not for reading a batch", Mode.BATCH, retainSubscription="true")
+
+
+def test_a_subscription_as_a_position_has_a_name():
+    refused("no subscription is named", startingOffsets="subscription")
+    refused("endingOffsets is subscription", Mode.BATCH, endingOffsets="subscription")
+    source(Mode.BATCH, startingOffsets="subscription", predefinedSubscription="s")
+    source(Mode.BATCH, endingOffsets="subscription", predefinedSubscription="s")
+    refused("no use in this batch", Mode.BATCH, predefinedSubscription="s")
+    refused("both name the subscription", predefinedSubscription="s", subscriptionPrefix="p")
+
+
+def test_an_end_before_the_start():
+    refused("endingTime is before startingTime", Mode.BATCH, startingTime="5", endingTime="4")
+    refused("endingOffsets is before", Mode.BATCH, startingOffsets="latest", endingOffsets="earliest")
+    source(Mode.BATCH, startingTime="5", endingTime="5")
+
+
+def test_the_least_is_not_more_than_the_most():
+    refused("minMessagesPerTrigger, 11, is more", minMessagesPerTrigger="11", maxMessagesPerTrigger="10")
+    source(minMessagesPerTrigger="10", maxMessagesPerTrigger="10")
+
+
+def test_long_values_are_not_repeated_whole():
+    with pytest.raises(OptionError) as caught:
+        source(startingOffsets="x" * 10_000)
+    assert len(str(caught.value)) < 1000

@@ -1,0 +1,389 @@
+"""``TABLE``: names, defaults and meanings of all options, for the code and for docs/options.md alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, Flag
+from functools import partial
+from typing import Any
+
+from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.spark import option_values as values
+from pulsar_spark.spark.positions import parse_offsets, parse_times
+
+
+class Mode(Enum):
+    """How a source is read."""
+
+    BATCH = "batch"
+    STREAM = "stream"
+
+
+class Scope(Flag):
+    """Which side takes an option."""
+
+    SOURCE = 1
+    SINK = 2
+    BOTH = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One line of the table.
+
+    Attributes:
+        name: as users write it; looked up without regard to case.
+        kind: what is accepted, for the docs page.
+        parse: makes the value, or raises ValueError with what would be right.
+        default: as a user would write it; None where there is none.
+        scope: which side takes it.
+        doc: the meaning, one sentence or two.
+        only: the mode of reading that it is for; None: both.
+    """
+
+    name: str
+    kind: str
+    parse: Callable[[str], Any]
+    default: str | None
+    scope: Scope
+    doc: str
+    only: Mode | None = None
+
+
+CLIENT = "pulsar.client."
+PRODUCER = "pulsar.producer."
+
+
+def _client(name: str, kind: str, parse: Callable[[str], Any], default: str, doc: str) -> Option:
+    return Option(name=CLIENT + name, kind=kind, parse=parse, default=default, scope=Scope.BOTH, doc=doc)
+
+
+def _producer(name: str, kind: str, parse: Callable[[str], Any], default: str | None, doc: str) -> Option:
+    return Option(name=PRODUCER + name, kind=kind, parse=parse, default=default, scope=Scope.SINK, doc=doc)
+
+
+def _source(
+    name: str,
+    kind: str,
+    parse: Callable[[str], Any],
+    default: str | None,
+    doc: str,
+    *,
+    only: Mode | None = None,
+) -> Option:
+    return Option(name=name, kind=kind, parse=parse, default=default, scope=Scope.SOURCE, doc=doc, only=only)
+
+
+TABLE: tuple[Option, ...] = (
+    Option(
+        name="service.url",
+        kind="URL",
+        parse=values.service_url,
+        default=None,
+        scope=Scope.BOTH,
+        doc="Required. `pulsar://h1:6650,h2:6650`; with several hosts the first try is random, "
+        "then they are tried in order.",
+    ),
+    Option(
+        name="admin.url",
+        kind="URL",
+        parse=values.admin_url,
+        default=None,
+        scope=Scope.BOTH,
+        doc="`http://host:8080` of the admin service. Only makes estimates of sizes better; nothing requires "
+        "it, and the sink does not use it.",
+    ),
+    _client(
+        "operationTimeoutMs",
+        "time (ms)",
+        values.seconds("ms", 0.001),
+        "30s",
+        "For a request, with its retries.",
+    ),
+    _client(
+        "connectionTimeoutMs",
+        "time (ms)",
+        values.seconds("ms", 0.001),
+        "10s",
+        "For one TCP connection and handshake.",
+    ),
+    _client(
+        "keepAliveIntervalSeconds",
+        "time (s)",
+        values.seconds("s", 1.0),
+        "30s",
+        "Silence after which a PING is sent.",
+    ),
+    Option(
+        name="topic",
+        kind="topic",
+        parse=TopicName.parse,
+        default=None,
+        scope=Scope.BOTH,
+        doc="Source: the one topic to read; a partitioned topic means all its partitions, `t-partition-2` "
+        "means that one. Sink: where all rows go; without it the column `__topic` says it for each row.",
+    ),
+    Option(
+        name="topics",
+        kind="topics",
+        parse=values.topics,
+        default=None,
+        scope=Scope.SOURCE,
+        doc="Several topics to read, separated by commas; in place of `topic`.",
+    ),
+    _source(
+        "topicsPattern",
+        "pattern",
+        TopicPattern.parse,
+        None,
+        "All topics of a namespace whose own name this regular expression matches in full, in place of "
+        "`topic`: `persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or `regex` for "
+        "public/default. Looked up again while the query runs.",
+    ),
+    _source(
+        "startingOffsets",
+        "words, JSON",
+        partial(parse_offsets, "startingOffsets", end=False),
+        None,
+        "Where a query without a checkpoint begins: `earliest`, `latest`, `subscription` (where "
+        "`predefinedSubscription` stands), or JSON "
+        '`{"topic": {"0": "ledger:entry[:batch]", "1": "earliest", "2": "latest"}}` with the key `"-1"` for '
+        "a topic without partitions; the message named is the first one read. The JVM connector's "
+        '`{"persistent://...": [8, 12, 16, ...]}` is read too. Default: `latest` in a stream, `earliest` in '
+        "a batch.",
+    ),
+    _source(
+        "endingOffsets",
+        "words, JSON",
+        partial(parse_offsets, "endingOffsets", end=True),
+        None,
+        "The last message read, in the same forms. Default: `latest`, what there is when it is planned.",
+        only=Mode.BATCH,
+    ),
+    _source(
+        "startingTime",
+        "time, JSON",
+        partial(parse_times, "startingTime"),
+        None,
+        "Begin at the first message published at or after this time: milliseconds since 1970, ISO-8601 "
+        '(without a zone: UTC), or JSON by topic `{"topic": time}`. In place of `startingOffsets`.',
+    ),
+    _source(
+        "endingTime",
+        "time, JSON",
+        partial(parse_times, "endingTime"),
+        None,
+        "End before the first message published at or after this time. In place of `endingOffsets`.",
+        only=Mode.BATCH,
+    ),
+    _source(
+        "failOnDataLoss",
+        "boolean",
+        values.boolean,
+        "true",
+        "Messages that were not processed yet are gone at the broker: fail with `[PULSAR_DATA_LOSS]`, or "
+        "warn and read on.",
+    ),
+    _source(
+        "maxMessagesPerTrigger",
+        "number",
+        values.count(1),
+        None,
+        "The most messages of one micro-batch; see docs/limits.md for what is exact when.",
+        only=Mode.STREAM,
+    ),
+    _source(
+        "maxBytesPerTrigger",
+        "size",
+        values.size(1),
+        None,
+        "The most bytes of one micro-batch, as stored.",
+        only=Mode.STREAM,
+    ),
+    _source(
+        "minMessagesPerTrigger",
+        "number",
+        values.count(1),
+        None,
+        "A micro-batch waits until there are as many messages, for `maxTriggerDelay` at most. "
+        "Trigger.AvailableNow does not wait.",
+        only=Mode.STREAM,
+    ),
+    _source(
+        "maxTriggerDelay",
+        "time (ms)",
+        values.seconds("ms", 0.0),
+        "15m",
+        "The longest that `minMessagesPerTrigger` holds a micro-batch back.",
+        only=Mode.STREAM,
+    ),
+    _source(
+        "minPartitions",
+        "number",
+        values.count(1),
+        None,
+        "The least number of Spark tasks, where there are as many entries: long ranges are split.",
+    ),
+    _source(
+        "maxMessagesPerPartition",
+        "number",
+        values.count(1),
+        None,
+        "Ranges with more messages than this, by estimate, are split into several Spark tasks.",
+    ),
+    _source(
+        "predefinedSubscription",
+        "text",
+        values.non_empty,
+        None,
+        "Streams: name of the durable subscription, in place of one made from `subscriptionPrefix`. "
+        "Batches: the one whose position the word `subscription` means; it is not moved.",
+    ),
+    _source(
+        "subscriptionPrefix",
+        "text",
+        values.non_empty,
+        "spark-pulsar",
+        "Streams: the durable subscription is named `<prefix>-<uuid>`, made once per query and kept "
+        "in its checkpoint.",
+    ),
+    _source(
+        "retainSubscription",
+        "boolean",
+        values.boolean,
+        "true",
+        "Whether the durable subscription stays when the query stops, for its next run. Batches leave none.",
+        only=Mode.STREAM,
+    ),
+    _source(
+        "pollTimeoutMs",
+        "time (ms)",
+        values.seconds("ms", 0.001),
+        "2m",
+        "How long a task waits for a message that must exist before it fails.",
+    ),
+    _source(
+        "waitingForNonExistedTopic",
+        "boolean",
+        values.boolean,
+        "false",
+        "Wait for a topic that does not exist yet; else that is an error at the start.",
+    ),
+    _source(
+        "allowDifferentTopicSchemas",
+        "boolean",
+        values.boolean,
+        "false",
+        "Let topics with different schemas be read together.",
+    ),
+    _source(
+        "readCompacted",
+        "boolean",
+        values.boolean,
+        "false",
+        "Read the compacted topic: of each key the last message only, as far as compaction has come.",
+    ),
+    _source(
+        "maxPendingChunkedMessages",
+        "number",
+        values.count(0),
+        "10",
+        "Incomplete chunked messages that a task keeps at once; over it the oldest is given up. "
+        "0: any number.",
+    ),
+    _source(
+        "expireTimeOfIncompleteChunkedMessage",
+        "time (ms)",
+        values.seconds("ms", 0.0),
+        "1m",
+        "A chunked message whose chunks were published over a longer time is given up. 0: any time.",
+    ),
+    _source(
+        "autoAckOldestChunkedMessageOnQueueFull",
+        "boolean",
+        values.boolean,
+        "false",
+        "Whether a chunked message given up over `maxPendingChunkedMessages` counts as processed.",
+    ),
+    _source(
+        "metadataColumns",
+        "column names",
+        values.metadata_columns,
+        ",".join(values.DEFAULT_METADATA_COLUMN_NAMES),
+        "The columns behind the value, in this order, separated by commas; fewer are faster, an empty list "
+        f"is allowed. Also: {', '.join(f'`{name}`' for name in values.METADATA_COLUMN_NAMES[6:])}.",
+    ),
+    _producer(
+        "producerName",
+        "text",
+        values.non_empty,
+        None,
+        "Names of producers are `<this>-<number of the Spark task>`; without it the broker chooses them.",
+    ),
+    _producer("batchingEnabled", "boolean", values.boolean, "true", "Several messages in one broker entry."),
+    _producer(
+        "batchingMaxMessages",
+        "number",
+        values.count(0),
+        "1000",
+        "Messages that close a batch; 0: no such limit.",
+    ),
+    _producer(
+        "batchingMaxBytes",
+        "size",
+        values.size(0),
+        "128k",
+        "Bytes that close a batch; 0: the broker's largest message.",
+    ),
+    _producer(
+        "batchingMaxPublishDelayMicros",
+        "time (us)",
+        values.seconds("us", 0.0),
+        "1ms",
+        "Time that closes a batch.",
+    ),
+    _producer(
+        "maxPendingMessages",
+        "number",
+        values.count(1),
+        "10000",
+        "Messages sent and not yet acknowledged, for each partition; 0, in Java no limit, is refused.",
+    ),
+    _producer(
+        "maxPendingMessagesAcrossPartitions",
+        "number",
+        values.count(1),
+        "50000",
+        "The same for all partitions of a topic together: each has min(first, this / partitions).",
+    ),
+    _producer(
+        "memoryLimit",
+        "size",
+        values.size(1),
+        "64m",
+        "Bytes sent to a topic and not yet acknowledged; 0, in Java no limit, is refused.",
+    ),
+    _producer(
+        "blockIfQueueFull",
+        "boolean",
+        values.boolean,
+        "true",
+        "When too many are pending: wait, or fail with `[PULSAR_QUEUE_FULL]`.",
+    ),
+    _producer(
+        "sendTimeoutMs",
+        "time (ms)",
+        values.seconds("ms", 0.001),
+        "30s",
+        "Not acknowledged in this time: the task fails; nothing is dropped in silence. "
+        "0, in Java no limit, is refused.",
+    ),
+    _producer(
+        "compressionType",
+        ", ".join(f"`{name}`" for name in values.COMPRESSIONS),
+        values.compression,
+        "NONE",
+        "Compression of batches and of single messages.",
+    ),
+)  # fmt: skip - a call to a line keeps the table a table

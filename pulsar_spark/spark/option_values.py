@@ -1,0 +1,140 @@
+"""Parsers of single option values: text -> value, or ValueError with what would be right.
+
+What has more to say raises an OptionError of its own. No parser repeats what may hold a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.lookup import parse_service_url
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+_TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+COMPRESSIONS = {"NONE": pb.NONE, "LZ4": pb.LZ4, "ZLIB": pb.ZLIB, "ZSTD": pb.ZSTD, "SNAPPY": pb.SNAPPY}
+_NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+
+
+# Java's "for ever", Long.MAX_VALUE, is more than the system's calls can wait for: 2**31 ms, 24.8 days.
+_LONGEST = 24 * 86400.0
+_LARGEST = 1 << 40
+
+
+def seconds(plain_unit: str, least: float) -> Callable[[str], float]:
+    """Make a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
+
+    def parse(text: str) -> float:
+        match = _NUMBER_UNIT.fullmatch(text.lower())
+        unit = _TIME_UNITS.get(match[2] or plain_unit) if match else None
+        if match is None or unit is None:
+            raise ValueError(f"a time such as 500ms, 5s, 2m, or a number of {plain_unit}")
+        seconds = float(match[1]) * unit
+        if seconds < least:
+            raise ValueError(f"a time of at least {least:g} s")
+        if seconds > _LONGEST:
+            raise ValueError(f"a time of at most {_LONGEST / 86400:g}d")
+        return seconds
+
+    return parse
+
+
+def size(least: int) -> Callable[[str], int]:
+    """Make a parser of sizes to bytes."""
+
+    def parse(text: str) -> int:
+        match = _NUMBER_UNIT.fullmatch(text.lower())
+        unit = _SIZE_UNITS.get(match[2] or "b") if match else None
+        if match is None or unit is None:
+            raise ValueError("a size such as 512k, 64m, or a number of bytes")
+        size = float(match[1]) * unit
+        if not least <= size <= _LARGEST:
+            raise ValueError(f"a size of {least} to {_LARGEST >> 30}g bytes")
+        return int(size)
+
+    return parse
+
+
+def count(least: int) -> Callable[[str], int]:
+    """Make a parser of whole numbers."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,9}", text) or int(text) < least:
+            raise ValueError(f"a whole number from {least} to 999999999")
+        return int(text)
+
+    return parse
+
+
+def boolean(text: str) -> bool:
+    """True or false, in any case."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def non_empty(text: str) -> str:
+    """Any text but an empty one."""
+    if not text:
+        raise ValueError("a text that is not empty")
+    return text
+
+
+def compression(text: str) -> pb.CompressionType:
+    """A codec's name, in any case."""
+    if text.upper() not in COMPRESSIONS:
+        raise ValueError(f"one of {', '.join(COMPRESSIONS)}")
+    return COMPRESSIONS[text.upper()]
+
+
+def service_url(text: str) -> str:
+    """Check ``service.url``; gives it as it is."""
+    parse_service_url(text)
+    return text
+
+
+def topics(text: str) -> tuple[TopicName, ...]:
+    """Topic names separated by commas, each once."""
+    return tuple(dict.fromkeys(TopicName.parse(part) for part in text.split(",")))
+
+
+def admin_url(text: str) -> str:
+    """Check ``http(s)://host[:port][/path]``; gives it without a slash at its end."""
+    try:
+        url = urlsplit(text)
+        valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        bare = not (url.username or url.password or url.query or url.fragment)
+    except ValueError:
+        valid = bare = False
+    if not valid or not bare or "," in text or re.search(r"\s", text):
+        raise OptionError(
+            "admin.url is not the http:// or https:// address of a Pulsar admin service",
+            advice="Write http://host:8080, one host, without credentials",
+        )
+    return text.rstrip("/")
+
+
+# The metadata columns that can be asked for, by their names in Spark, and those that nobody has to ask for.
+METADATA_COLUMN_NAMES = (
+    *("__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties"),
+    *("__partition", "__offset", "__orderingKey", "__sequenceId", "__producerName", "__schemaVersion"),
+    *("__replicatedFrom", "__isNull", "__index"),
+)
+DEFAULT_METADATA_COLUMN_NAMES = METADATA_COLUMN_NAMES[:6]
+
+
+def metadata_columns(text: str) -> tuple[str, ...]:
+    """Names separated by commas, in the order given, each once; an empty text is none."""
+    by_name = {name.lower(): name for name in METADATA_COLUMN_NAMES}
+    given = [part.strip() for part in text.split(",")] if text else []
+    for name in given:
+        if name.lower() not in by_name:
+            raise ValueError(
+                f"names out of {', '.join(METADATA_COLUMN_NAMES)}, separated by commas; "
+                "the value is always the first column"
+            )
+    return tuple(dict.fromkeys(by_name[name.lower()] for name in given))
