@@ -5,6 +5,10 @@ from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOp
 from pulsar_spark.client.deadline import Deadline
 from pulsar_spark.client.producer import Producer, ProducerOptions
 from pulsar_spark.client.range_reader import read_range
+from pulsar_spark.client.scout import EntryFacts, Scout, first_at, ledger_end, peek
+from pulsar_spark.client.tail import Tail
+from pulsar_spark.client.together import together
+from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.writer import TopicWriter
 
 __all__ = [
@@ -12,11 +16,19 @@ __all__ = [
     "ClientOptions",
     "Consumer",
     "Deadline",
+    "EntryFacts",
     "LastMessageId",
     "Producer",
     "ProducerOptions",
+    "Scout",
     "SubscriptionOptions",
+    "Tail",
+    "TopicWatch",
     "TopicWriter",
+    "first_at",
+    "ledger_end",
+    "peek",
     "read_range",
     "shared_client",
+    "together",
 ]

@@ -15,7 +15,7 @@ from pulsar_spark.client.pool import Purpose, SessionPool
 from pulsar_spark.client.retry import retry
 from pulsar_spark.client.session import Session
 from pulsar_spark.errors import ConnectError, DeadlineError, from_server
-from pulsar_spark.ids import TopicName
+from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.lookup import Lookup, parse_service_url
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -109,6 +109,18 @@ class Client:
         )
         return [TopicName.parse(text) for text in answer.getTopicsOfNamespaceResponse.topics]
 
+    def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
+        """The topics that ``pattern`` means, sorted; a partitioned one once, by its own name.
+
+        One that is deleted meanwhile is a TopicNotFoundError of ``partitions``.
+        """
+        found = self.topics_of_namespace(pattern.tenant, pattern.namespace)
+        return sorted({topic.base for topic in found if pattern.matches(topic)})
+
+    def service(self, deadline: Deadline) -> Session:
+        """A session with any broker, for what each of them answers."""
+        return self._pool.service(Purpose.READ, deadline)
+
     def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
         """A session with the broker that serves ``topic`` now (LOOKUP); one attempt, redirects followed."""
         service = self._pool.service(purpose, deadline)
@@ -127,7 +139,7 @@ class Client:
                 return self._pool.get(broker, purpose, deadline)
 
     def _ask_service(self, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
-        return self._ask(self._pool.service(Purpose.READ, deadline), build, deadline)
+        return self._ask(self.service(deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
         """Ask what a broker answers at once; a connection that gives no answer in time is given up."""

@@ -111,6 +111,10 @@ class _Inbox:
     def error(self) -> PulsarError | None:
         return self._error
 
+    @property
+    def holds_frames(self) -> bool:
+        return bool(self._frames)
+
 
 class Consumer:
     """A consumer on one topic partition; not thread-safe.
@@ -190,15 +194,44 @@ class Consumer:
                 return entries
         raise deadline.error("no message came", topic=str(self.topic))
 
+    def ask_for(self, entries: int) -> None:
+        """Grant the permits for ``entries`` more entries, and do not wait for them."""
+        self._grant(entries, self._client.operation())
+
+    @property
+    def holds_entries(self) -> bool:
+        """Whether ``receive`` would give entries at once; asks nobody."""
+        return self._inbox.holds_frames
+
+    @property
+    def lost(self) -> bool:
+        """Whether the broker or the connection has gone since the last call; asks nobody."""
+        return self._inbox.error is not None
+
     def last_message_id(self) -> LastMessageId:
-        """Ask for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID)."""
-        answer = self._request(commands.get_last_message_id).getLastMessageIdResponse
+        """Ask for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID).
+
+        A broker that was reached may take two operation timeouts for its answer: where it restores a topic's
+        transactions after a restart it answers after 30 s or more.
+        """
+        patience = Deadline(2 * self._client.options.operation_timeout)
+        answer = self._request(commands.get_last_message_id, patience=patience).getLastMessageIdResponse
         if not answer.HasField("consumer_mark_delete_position"):
             raise UnsupportedError("the broker is too old: it does not tell a subscription's position")
         return LastMessageId(
             commands.from_wire_id(answer.last_message_id),
             commands.from_wire_id(answer.consumer_mark_delete_position),
         )
+
+    def backlog(self) -> int:
+        """Ask for the entries between the subscription's position and the topic's end (CONSUMER_STATS).
+
+        The broker counts what it never delivers, too: transactions' markers and what they aborted.
+        """
+        answer = self._request(commands.consumer_stats).consumerStatsResponse
+        if answer.HasField("error_code"):
+            raise from_server(answer.error_code, answer.error_message, topic=str(self.topic))
+        return commands.from_wire_count(answer.msgBacklog)
 
     def ack_cumulative(self, message_id: MessageId) -> None:
         """Acknowledge all entries up to ``message_id``; returns with the broker's receipt (ACK_RESPONSE)."""
@@ -272,7 +305,10 @@ class Consumer:
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
     def _request(
-        self, build: Callable[[int, int], bytes], attempt_timeout: float | None = None
+        self,
+        build: Callable[[int, int], bytes],
+        attempt_timeout: float | None = None,
+        patience: Deadline | None = None,
     ) -> pb.BaseCommand:
         """Ask the broker, subscribing again where the consumer was lost.
 
@@ -280,11 +316,14 @@ class Consumer:
             build: makes the command from a request id and the consumer id.
             attempt_timeout: seconds after which a consumer that gets no answer is taken for lost: the broker
                 is silent to an ACK for a consumer that it has closed.
+            patience: the deadline where a broker can be reached, if another than the operation timeout.
         """
         deadline = self._client.operation()
 
         def attempt() -> pb.BaseCommand:
             session = self._opened(deadline)
+            if patience is not None:
+                deadline.at, deadline.seconds = patience.at, patience.seconds
             consumer_id = self._id
             within = deadline if attempt_timeout is None else deadline.at_most(attempt_timeout)
             try:

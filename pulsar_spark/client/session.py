@@ -27,6 +27,7 @@ from pulsar_spark.protocol.connection import (
     Event,
     ForConsumer,
     ForProducer,
+    ForWatcher,
 )
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -64,6 +65,7 @@ class Session:
     def __init__(self, address: Address, *, timeout: float, keep_alive: float) -> None:
         self.address = address
         self.max_message_size = 0
+        self.topic_watchers = False
         self.error: PulsarError | None = None
         self._socket = _open_socket(address, timeout)
         self._connection = Connection(
@@ -74,6 +76,7 @@ class Session:
         self._answers: dict[int, Future[pb.BaseCommand]] = {}
         self._consumers: dict[int, Handler] = {}
         self._producers: dict[int, Handler] = {}
+        self._watchers: dict[int, Handler] = {}
         self._connected: Future[None] = Future()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -116,6 +119,10 @@ class Session:
         """Deliver the frames for ``producer_id`` to ``handler`` from now on."""
         self._attach(self._producers, producer_id, handler)
 
+    def attach_watcher(self, watcher_id: int, handler: Handler) -> None:
+        """Deliver the frames for ``watcher_id`` to ``handler`` from now on."""
+        self._attach(self._watchers, watcher_id, handler)
+
     def detach_consumer(self, consumer_id: int) -> None:
         """Drop frames for ``consumer_id`` from now on."""
         with self._lock:
@@ -125,6 +132,11 @@ class Session:
         """Drop frames for ``producer_id`` from now on."""
         with self._lock:
             self._producers.pop(producer_id, None)
+
+    def detach_watcher(self, watcher_id: int) -> None:
+        """Drop frames for ``watcher_id`` from now on."""
+        with self._lock:
+            self._watchers.pop(watcher_id, None)
 
     def close(self) -> None:
         """Close the connection and wait for the thread's end."""
@@ -220,16 +232,23 @@ class Session:
                 for event in group:
                     self._settle(event)
                 continue
-            frames = [event.frame for event in group if isinstance(event, ForConsumer | ForProducer)]
-            handlers = self._consumers if kind[0] is ForConsumer else self._producers
+            frames = [
+                event.frame for event in group if isinstance(event, ForConsumer | ForProducer | ForWatcher)
+            ]
             with self._lock:
-                handler = handlers.get(kind[1])
+                handler = self._handlers(kind[0]).get(kind[1])
             if handler is not None:
                 handler.deliver(frames)
+
+    def _handlers(self, kind: type) -> dict[int, Handler]:
+        if kind is ForConsumer:
+            return self._consumers
+        return self._producers if kind is ForProducer else self._watchers
 
     def _settle(self, event: Event) -> None:
         if isinstance(event, Connected):
             self.max_message_size = event.max_message_size
+            self.topic_watchers = event.topic_watchers
             self._connected.set_result(None)
         elif isinstance(event, Answer):
             with self._lock:
@@ -246,8 +265,8 @@ class Session:
         with self._lock:
             self.error = error
             answers, self._answers = self._answers, {}
-            handlers = [*self._consumers.values(), *self._producers.values()]
-            self._consumers, self._producers = {}, {}
+            handlers = [*self._consumers.values(), *self._producers.values(), *self._watchers.values()]
+            self._consumers, self._producers, self._watchers = {}, {}, {}
         self._wake_sender.close()
         for answer in answers.values():
             answer.set_exception(copy(error))
@@ -262,6 +281,8 @@ def _target(event: Event) -> tuple[type, int] | None:
         return ForConsumer, event.consumer_id
     if isinstance(event, ForProducer):
         return ForProducer, event.producer_id
+    if isinstance(event, ForWatcher):
+        return ForWatcher, event.watcher_id
     return None
 
 

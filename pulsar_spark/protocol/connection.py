@@ -31,6 +31,8 @@ _ANSWERS: dict[int, str] = {
     _Type.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     _Type.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
     _Type.ACK_RESPONSE: "ackResponse",
+    _Type.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
+    _Type.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
 }
 _TO_CONSUMER: dict[int, str] = {
     _Type.MESSAGE: "message",
@@ -43,15 +45,26 @@ _TO_PRODUCER: dict[int, str] = {
     _Type.SEND_ERROR: "send_error",
     _Type.CLOSE_PRODUCER: "close_producer",
 }
-_BODIES: dict[int, str] = {**_ANSWERS, **_TO_CONSUMER, **_TO_PRODUCER, _Type.CONNECTED: "connected"}
+_TO_WATCHER: dict[int, str] = {_Type.WATCH_TOPIC_UPDATE: "watchTopicUpdate"}
+_BODIES: dict[int, str] = {
+    **_ANSWERS,
+    **_TO_CONSUMER,
+    **_TO_PRODUCER,
+    **_TO_WATCHER,
+    _Type.CONNECTED: "connected",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The handshake is done; ``max_message_size`` (bytes) is the broker's and rules every size."""
+    """The handshake is done; ``max_message_size`` (bytes) is the broker's and rules every size.
+
+    ``topic_watchers``: whether the broker tells which topics come and go (WATCH_TOPIC_LIST).
+    """
 
     server_version: str
     max_message_size: int
+    topic_watchers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,15 @@ class ForProducer:
     frame: Frame
 
 
-Event: TypeAlias = Connected | Answer | ForConsumer | ForProducer
+@dataclass(frozen=True, slots=True)
+class ForWatcher:
+    """A frame for one watcher of topics."""
+
+    watcher_id: int
+    frame: Frame
+
+
+Event: TypeAlias = Connected | Answer | ForConsumer | ForProducer | ForWatcher
 
 
 class Connection:
@@ -173,6 +194,8 @@ class Connection:
             return ForConsumer(getattr(command, _TO_CONSUMER[kind]).consumer_id, frame)
         if kind in _TO_PRODUCER:
             return ForProducer(getattr(command, _TO_PRODUCER[kind]).producer_id, frame)
+        if kind in _TO_WATCHER:
+            return ForWatcher(getattr(command, _TO_WATCHER[kind]).watcher_id, frame)
         if kind in _ANSWERS:
             return self._answer(command, getattr(command, _ANSWERS[kind]).request_id)
         if kind == _Type.PING:
@@ -188,7 +211,8 @@ class Connection:
         self.connected = True
         if command.max_message_size > 0:
             self._reader.max_message_size = command.max_message_size
-        return Connected(command.server_version, self._reader.max_message_size)
+        watchers = command.feature_flags.supports_topic_watchers
+        return Connected(command.server_version, self._reader.max_message_size, watchers)
 
     def _answer(self, command: pb.BaseCommand, request_id: int) -> Answer | None:
         if command.type == _Type.ERROR and not self.connected:

@@ -38,6 +38,11 @@ def from_wire_id(data: pb.MessageIdData) -> MessageId:
     return MessageId(_signed(data.ledgerId), _signed(data.entryId), data.batch_index)
 
 
+def from_wire_count(value: int) -> int:
+    """Read a count that a broker may send as the two's complement of a negative number: 0."""
+    return max(0, _signed(value))
+
+
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
@@ -47,6 +52,7 @@ def connect(client_version: str, proxy_to_broker_url: str | None = None) -> byte
     features = pb.FeatureFlags(
         supports_broker_entry_metadata=True,
         supports_partial_producer=True,
+        supports_topic_watchers=True,
         supports_get_partitioned_metadata_without_auto_creation=True,
     )
     command = pb.CommandConnect(
@@ -85,6 +91,21 @@ def topics_of_namespace(request_id: int, namespace: str) -> bytes:
     """GET_TOPICS_OF_NAMESPACE: all persistent topics, each partition by its own name."""
     command = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=namespace)
     return encode_command(pb.BaseCommand(type=_Type.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=command))
+
+
+def watch_topic_list(request_id: int, watcher_id: int, namespace: str) -> bytes:
+    """WATCH_TOPIC_LIST: the topics of a namespace, and from then on which come and go."""
+    # A pattern for all: the broker's regular expressions are not Python's, and it limits their length.
+    command = pb.CommandWatchTopicList(
+        request_id=request_id, watcher_id=watcher_id, namespace=namespace, topics_pattern=".*"
+    )
+    return encode_command(pb.BaseCommand(type=_Type.WATCH_TOPIC_LIST, watchTopicList=command))
+
+
+def watch_topic_list_close(request_id: int, watcher_id: int) -> bytes:
+    """WATCH_TOPIC_LIST_CLOSE."""
+    command = pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id)
+    return encode_command(pb.BaseCommand(type=_Type.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=command))
 
 
 def subscribe(
@@ -132,6 +153,12 @@ def get_last_message_id(request_id: int, consumer_id: int) -> bytes:
     """GET_LAST_MESSAGE_ID of the topic a consumer is on; needs no permits."""
     command = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
     return encode_command(pb.BaseCommand(type=_Type.GET_LAST_MESSAGE_ID, getLastMessageId=command))
+
+
+def consumer_stats(request_id: int, consumer_id: int) -> bytes:
+    """CONSUMER_STATS of one consumer and its subscription."""
+    command = pb.CommandConsumerStats(request_id=request_id, consumer_id=consumer_id)
+    return encode_command(pb.BaseCommand(type=_Type.CONSUMER_STATS, consumerStats=command))
 
 
 def seek(request_id: int, consumer_id: int, target: MessageId | int) -> bytes:
