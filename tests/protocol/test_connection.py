@@ -19,7 +19,14 @@ from pulsar_spark.errors import (
     ProtocolError,
     TopicNotFoundError,
 )
-from pulsar_spark.protocol.connection import Answer, Connected, Connection, ForConsumer, ForProducer
+from pulsar_spark.protocol.connection import (
+    Answer,
+    Connected,
+    Connection,
+    ForConsumer,
+    ForProducer,
+    ForWatcher,
+)
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 
@@ -108,6 +115,19 @@ def test_handshake(fresh):
     events = fresh.receive(connected_frame(max_message_size=102400), 1)
     assert events == [Connected("Pulsar 4", 102400)]
     assert fresh.connected
+
+
+@pytest.mark.parametrize(
+    ("flags", "watchers"),
+    [
+        ({}, False),
+        ({"supports_repl_dedup_by_lid_and_eid": True}, False),
+        ({"supports_topic_watchers": True}, True),
+    ],
+)
+def test_whether_the_broker_watches_topics(fresh, flags, watchers):
+    (event,) = fresh.receive(connected_frame(feature_flags=flags), 1)
+    assert event.topic_watchers == watchers
 
 
 @pytest.mark.parametrize("said", [{}, {"max_message_size": 0}, {"max_message_size": -1}])
@@ -362,8 +382,15 @@ def test_a_type_of_the_future_is_ignored(ready):
 
 TO_CONSUMER = {"MESSAGE", "CLOSE_CONSUMER", "ACTIVE_CONSUMER_CHANGE", "REACHED_END_OF_TOPIC"}
 TO_PRODUCER = {"SEND_RECEIPT", "SEND_ERROR", "CLOSE_PRODUCER"}
+TO_WATCHER = {"WATCH_TOPIC_UPDATE"}
+TARGETS = {
+    **dict.fromkeys(TO_CONSUMER, ("consumer_id", ForConsumer, 7)),
+    **dict.fromkeys(TO_PRODUCER, ("producer_id", ForProducer, 8)),
+    **dict.fromkeys(TO_WATCHER, ("watcher_id", ForWatcher, 9)),
+}
 ANSWERS = {
     *("SUCCESS", "PRODUCER_SUCCESS", "PARTITIONED_METADATA_RESPONSE", "LOOKUP_RESPONSE", "ACK_RESPONSE"),
+    *("CONSUMER_STATS_RESPONSE", "WATCH_TOPIC_LIST_SUCCESS"),
     *("GET_LAST_MESSAGE_ID_RESPONSE", "GET_TOPICS_OF_NAMESPACE_RESPONSE"),
 }
 SPECIAL = {"CONNECTED", "ERROR", "PING"}
@@ -393,7 +420,7 @@ def example(name, request_id):
     number = pb.BaseCommand.Type.Value(name)
     command = pb.BaseCommand(type=number)
     body = getattr(command, pb.BaseCommand.DESCRIPTOR.fields_by_number[number].name)
-    fill(body, {"consumer_id": 7, "producer_id": 8, "request_id": request_id})
+    fill(body, {"consumer_id": 7, "producer_id": 8, "watcher_id": 9, "request_id": request_id})
     body.SetInParent()
     assert command.IsInitialized()
     return command
@@ -424,11 +451,11 @@ def test_every_command_in_every_state(name, handshake_done):
         return
     assert kinds(sent(connection)) == (["PONG"] if name == "PING" else [])
     assert connection.connected == (handshake_done or name == "CONNECTED")
-    if name in TO_CONSUMER | TO_PRODUCER:
+    if name in TARGETS:
         (event,) = events
         assert event.frame.command == command
         assert bytes(event.frame.payload_section) == b"section"
-        target = ("consumer_id", ForConsumer, 7) if name in TO_CONSUMER else ("producer_id", ForProducer, 8)
+        target = TARGETS[name]
         assert (type(event), getattr(event, target[0])) == target[1:]
     elif name in ANSWERS:
         assert events == [Answer(request_id, command)]
@@ -450,9 +477,7 @@ def test_events_come_in_the_order_of_their_frames(ready):
     assert [type(event) for event in ready.receive(stream, 1)] == expected
 
 
-@given(
-    st.lists(st.sampled_from(sorted(TO_CONSUMER | TO_PRODUCER | ANSWERS | {"PING"})), max_size=8), st.data()
-)
+@given(st.lists(st.sampled_from(sorted(TARGETS.keys() | ANSWERS | {"PING"})), max_size=8), st.data())
 def test_byte_by_byte_and_whole_are_the_same(names, data):
     stream = connected_frame() + b"".join(framed(example(name, 0), b"xy") for name in names)
     edges = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))

@@ -38,6 +38,7 @@ CASES = {
             feature_flags={
                 "supports_broker_entry_metadata": True,
                 "supports_partial_producer": True,
+                "supports_topic_watchers": True,
                 "supports_get_partitioned_metadata_without_auto_creation": True,
             },
         ),
@@ -55,6 +56,18 @@ CASES = {
     "GET_TOPICS_OF_NAMESPACE": (
         commands.topics_of_namespace(9, "a/b"),
         pb.CommandGetTopicsOfNamespace(request_id=9, namespace="a/b"),
+    ),
+    "WATCH_TOPIC_LIST": (
+        commands.watch_topic_list(9, 5, "a/b"),
+        pb.CommandWatchTopicList(request_id=9, watcher_id=5, namespace="a/b", topics_pattern=".*"),
+    ),
+    "WATCH_TOPIC_LIST_CLOSE": (
+        commands.watch_topic_list_close(9, 5),
+        pb.CommandWatchTopicListClose(request_id=9, watcher_id=5),
+    ),
+    "CONSUMER_STATS": (
+        commands.consumer_stats(9, 7),
+        pb.CommandConsumerStats(request_id=9, consumer_id=7),
     ),
     "FLOW": (commands.flow(7, 1000), pb.CommandFlow(consumer_id=7, messagePermits=1000)),
     "ACK": (
@@ -210,6 +223,11 @@ def test_ids_travel_in_two_s_complement(ledger, entry, batch_index):
 def test_golden_two_s_complement(wire, value):
     assert commands.from_wire_id(pb.MessageIdData(ledgerId=wire, entryId=wire)) == MessageId(value, value)
     assert commands.to_wire_id(MessageId(value, value)).ledgerId == wire
+
+
+@pytest.mark.parametrize(("wire", "value"), [(0, 0), (5, 5), (2**63 - 1, 2**63 - 1), (UINT64, 0), (2**63, 0)])
+def test_a_count_is_never_negative(wire, value):
+    assert commands.from_wire_count(wire) == value
 
 
 def test_minus_one_on_the_wire():
