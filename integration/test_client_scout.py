@@ -300,13 +300,13 @@ def test_a_tail_survives_a_restart(
 
 def test_the_last_message_id_may_take_longer_than_other_answers(broker: ProxiedBroker, topic: str) -> None:
     broker.broker.admin.create_topic(topic)
-    options = ClientOptions(service_url=broker.service_url, operation_timeout=1.0)
+    options = ClientOptions(service_url=broker.service_url, operation_timeout=0.5)
     reader = SubscriptionOptions(name="reader", durable=False)
     with Client(options) as client, Consumer(client, TopicName.parse(topic), reader) as consumer:
         broker.proxy.stall()
         with pytest.raises(DeadlineError):
             consumer.backlog()
-        later = threading.Timer(1.3, broker.proxy.resume)
+        later = threading.Timer(0.7, broker.proxy.resume)
         later.start()
         assert consumer.last_message_id().last.entry == -1
         later.join()

@@ -39,7 +39,6 @@ def test_a_pattern_means_topics_and_not_their_partitions(
     assert names(client, namespace, "orders-.s") == ["orders-us"]
     assert names(client, namespace, "orders") == ["orders"]
     assert names(client, namespace, ".*partition-1") == []
-    assert f"persistent://{namespace}/__change_events" in admin.topics(namespace)
     assert names(client, namespace, "__.*") == []
     assert names(client, namespace, ".*") == ["old-orders", "orders", "orders-eu", "orders-us"]
     (found,) = client.topics_matching(TopicPattern.parse(f"persistent://{namespace}/orders-us"))

@@ -31,19 +31,19 @@ class _Ear:
 
     def __init__(self, pattern: TopicPattern) -> None:
         self._pattern = pattern
-        # True at first: what came and went before the watch stood is not told.
-        self.heard = True
+        # Only the session's thread writes here. Not 0: what was before the watch stood is not told.
+        self.news = 1
         self.lost_by: PulsarError | None = None
 
     def deliver(self, frames: list[Frame]) -> None:
         for frame in frames:
             update = frame.command.watchTopicUpdate
             if any(map(self._is_meant, [*update.new_topics, *update.deleted_topics])):
-                self.heard = True
+                self.news += 1
 
     def lost(self, error: PulsarError) -> None:
         self.lost_by = error
-        self.heard = True
+        self.news += 1
 
     def _is_meant(self, name: str) -> bool:
         return name.startswith("persistent://") and self._pattern.matches(TopicName.parse(name))
@@ -68,6 +68,7 @@ class TopicWatch:
         self._pattern = pattern
         self._lock = threading.Lock()
         self._ear = _Ear(pattern)
+        self._seen = 0
         self._session: Session | None = None
         self._id = 0
         self._closed = False
@@ -93,13 +94,14 @@ class TopicWatch:
         """
         now = time.monotonic()
         with self._lock:
-            heard, self._ear.heard = self._ear.heard, False
-            if self._ear.lost_by is not None and not self._closed and now >= self._reopen_at:
+            ear, seen = self._ear, self._seen
+            self._seen = ear.news
+            if ear.lost_by is not None and not self._closed and now >= self._reopen_at:
                 self._reopen_at = now + _REOPEN_INTERVAL
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = threading.Thread(target=self._reopen, name="pulsar watch", daemon=True)
                     self._thread.start()
-            if not heard and now < self._list_at:
+            if self._seen == seen and now < self._list_at:
                 return False
             self._list_at = now + _LIST_INTERVAL
             return True
@@ -140,7 +142,7 @@ class TopicWatch:
                 raise
         with self._lock:
             if not self._closed:
-                self._ear, self._session, self._id = ear, session, watcher_id
+                self._ear, self._seen, self._session, self._id = ear, 0, session, watcher_id
                 return
         self._forget(session, watcher_id)
 
