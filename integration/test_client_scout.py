@@ -14,7 +14,7 @@ import pytest
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.leaks import nothing_left
-from integration.chaos.messages import BEGINNING, last_message, numbered, read_partition
+from integration.chaos.messages import BEGINNING, last_message, numbered
 from integration.cluster import ProxiedBroker, open_proxied_broker
 from integration.peer import Peer, Record
 from pulsar_spark.client import (
@@ -31,7 +31,9 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.entries import Entry
 
 SETTINGS = {
     "managedLedgerMaxEntriesPerLedger": "5",
@@ -104,23 +106,28 @@ def filled(client: Client, peer: Peer, admin: Admin, topic: str) -> Iterator[Fil
 
 
 def all_facts(client: Client, topic: TopicName) -> list[EntryFacts]:
-    """What a reader of everything sees."""
-    found = []
-    for entry in read_partition(client, topic):
-        metadata = entry.metadata
-        chunks = metadata.num_chunks_from_msg
-        found.append(
-            EntryFacts(
-                MessageId(entry.ledger, entry.entry),
-                metadata.num_messages_in_batch,
-                len(entry.payload) + metadata.ByteSize(),
-                metadata.publish_time,
-                entry.broker_index,
-                chunks > 1 and metadata.chunk_id + 1 < chunks,
-                chunks > 1,
-            )
-        )
+    """What a consumer of everything sees."""
+    found: list[EntryFacts] = []
+    options = SubscriptionOptions(name="everything", durable=False, start=BEGINNING)
+    with Consumer(client, topic, options, Permits(1 << 20)) as consumer:
+        end = consumer.last_message_id().last.whole_entry
+        while not found or found[-1].id < end:
+            found += [facts(entry) for entry in consumer.receive(client.operation())]
     return found
+
+
+def facts(entry: Entry) -> EntryFacts:
+    metadata = entry.metadata
+    chunks = metadata.num_chunks_from_msg
+    return EntryFacts(
+        MessageId(entry.ledger, entry.entry),
+        metadata.num_messages_in_batch,
+        len(entry.payload) + metadata.ByteSize(),
+        metadata.publish_time,
+        entry.broker_index,
+        chunks > 1 and metadata.chunk_id + 1 < chunks,
+        chunks > 1,
+    )
 
 
 # ---- facts

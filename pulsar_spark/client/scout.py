@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -206,7 +207,7 @@ def next_entry(behind: MessageId) -> MessageId:
     return behind if behind.ledger < 0 else MessageId(behind.ledger, behind.entry + 1)
 
 
-def facts_of(entries: list[Entry]) -> list[EntryFacts]:
+def facts_of(entries: Iterable[Entry]) -> list[EntryFacts]:
     """The facts of entries; their payloads are not looked into."""
     return [_facts(entry) for entry in entries]
 
