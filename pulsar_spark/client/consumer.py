@@ -50,6 +50,7 @@ class SubscriptionOptions:
         start: the first entry wanted, inclusive; non-durable subscriptions only.
         create: whether the first SUBSCRIBE may create the topic: for a partition that its topic's metadata
             name, and that the broker has removed as inactive.
+        read_compacted: whether to be given what compaction left, where the topic was compacted.
     """
 
     name: str
@@ -57,6 +58,7 @@ class SubscriptionOptions:
     initial: InitialPosition = InitialPosition.LATEST
     start: MessageId | None = None
     create: bool = False
+    read_compacted: bool = False
 
 
 class LastMessageId(NamedTuple):
@@ -163,12 +165,15 @@ class Consumer:
     ) -> None:
         self.close()
 
-    def receive(self, deadline: Deadline, remaining_entries: int | None = None) -> list[Entry]:
+    def receive(
+        self, deadline: Deadline, remaining_entries: int | None = None, idle: float | None = None
+    ) -> list[Entry]:
         """Wait for entries and return all that have come, in order, each once.
 
         Args:
             deadline: for the first of them.
             remaining_entries: how many the caller still needs, where it knows; permits shrink with it.
+            idle: seconds of silence on a living connection after which it returns none.
 
         Raises:
             DeadlineError: none came.
@@ -182,7 +187,8 @@ class Consumer:
             try:
                 self._flush_due_acks()
                 self._grant(remaining_entries, deadline)
-                frames = self._inbox.take(self._time_to_wait(deadline))
+                quiet = deadline if idle is None else deadline.at_most(idle)
+                frames = self._inbox.take(self._time_to_wait(quiet))
             except PulsarError as error:
                 if not error.retriable:
                     raise error.located(str(self.topic)) from error
@@ -190,7 +196,7 @@ class Consumer:
                 retry(lambda: self._open(deadline), deadline)
                 continue
             entries = self._new_entries(frames)
-            if entries:
+            if entries or (quiet.passed and not deadline.passed):
                 return entries
         raise deadline.error("no message came", topic=str(self.topic))
 
@@ -377,6 +383,7 @@ class Consumer:
             initial=options.initial if self._is_new else InitialPosition.EARLIEST,
             start=None if options.durable else start,
             create=options.create and self._is_new,
+            read_compacted=options.read_compacted,
         )
 
     def _release(self, deadline: Deadline) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
+import logging
 from collections.abc import Iterator
 
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.consumer import Consumer, SubscriptionOptions
-from pulsar_spark.client.deadline import Deadline
-from pulsar_spark.errors import DataLossError
+from pulsar_spark.client.entries_between import WINDOW_BYTES, RangeOptions, entries_between
+from pulsar_spark.client.look_back import look_back, take
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.chunks import Assembled, ChunkLimits, Chunks, Dropped, is_chunk
 from pulsar_spark.wire.entries import Entry
 
-WINDOW_BYTES = 16 * 1024 * 1024
+_log = logging.getLogger(__name__)
 
 
 def read_range(
@@ -23,54 +22,101 @@ def read_range(
     end: MessageId,
     *,
     poll_timeout: float,
+    visible: bool = True,
+    begins: MessageId | None = None,
+    fail_on_data_loss: bool = True,
+    read_compacted: bool = False,
+    chunks: ChunkLimits | None = None,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[list[Entry]]:
     """Give all entries behind ``start`` up to and with ``end``, whole, in order, each once.
 
-    It reads through a non-durable subscription of its own, so nothing stays behind at the broker.
+    A chunked message belongs to the range that holds its last chunk, and comes as one entry in the place of
+    that; its other chunks are left out, and are fetched from before the range where they lie there. What
+    stays incomplete is left out and named in one WARNING.
+
+    It reads through non-durable subscriptions of its own, so nothing stays behind at the broker.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
         start: the last entry taken before; ``MessageId(-1, -1)`` for the beginning.
-        end: an entry that exists.
+        end: the last entry wanted.
         poll_timeout: seconds to wait for each next entry.
+        visible: whether ``end`` was a message when the range was planned, so that not to find it is data
+            loss; else it may be a marker, aborted, compacted, or beyond the end of its ledger.
+        begins: where no subscription holds the data: the position before the first entry that the broker had
+            when the range was planned; a reader that begins later has lost data.
+        fail_on_data_loss: whether lost data is an error; else it is a WARNING and reading goes on behind it.
+        read_compacted: whether to read what compaction left. There, what is missing is no loss.
+        chunks: bounds of chunked messages in the making; None for the usual ones.
         window_bytes: how much may be on its way from the broker.
 
     Raises:
-        DataLossError: the broker passed over ``end``: it has been deleted.
-        DeadlineError: nothing came for ``poll_timeout``.
+        DataLossError: something of the range has been deleted.
+        DeadlineError: nothing came for ``poll_timeout``, and the broker did not say that nothing will.
+        CorruptError: an entry that cannot be taken apart.
     """
-    if start >= end:
-        return
-    first = start if start.ledger < 0 else MessageId(start.ledger, start.entry + 1)
-    options = SubscriptionOptions(name=f"spark-pulsar-reader-{uuid.uuid4()}", durable=False, start=first)
-    with Consumer(client, topic, options, Permits(window_bytes)) as consumer:
-        # The broker moves a start that it no longer has to the next entry it has, and says nothing.
-        begins = consumer.last_message_id().mark_delete
-        if begins >= end.whole_entry:
-            raise _gone(topic, start, end, f"what it has begins behind {begins}")
-        position = start
-        while position < end:
-            entries = consumer.receive(Deadline(poll_timeout), _entries_left(position, end))
-            inside = [entry for entry in entries if (entry.ledger, entry.entry) <= (end.ledger, end.entry)]
-            if inside:
-                position = MessageId(inside[-1].ledger, inside[-1].entry)
-                yield inside
-            if len(inside) < len(entries) and position < end.whole_entry:
-                found = entries[len(inside)]
-                raise _gone(topic, position, end, f"behind {position} it sent {found.ledger}:{found.entry}")
-
-
-def _entries_left(position: MessageId, end: MessageId) -> int | None:
-    """How many entries are left, where that is known: within one ledger they are numbered without gaps."""
-    return end.entry - position.entry if position.ledger == end.ledger else None
-
-
-def _gone(topic: TopicName, position: MessageId, end: MessageId, why: str) -> DataLossError:
-    return DataLossError(
-        f"the broker has no message {end} any more: {why}",
-        topic=str(topic),
-        message_id=f"({position}, {end}]",
-        advice="Look at the topic's retention, and whether its subscription was removed",
+    options = RangeOptions(
+        poll_timeout=poll_timeout,
+        visible=visible,
+        begins=begins,
+        fail_on_data_loss=fail_on_data_loss,
+        read_compacted=read_compacted,
+        window_bytes=window_bytes,
     )
+    assembly = _Assembly(client, topic, chunks or ChunkLimits(), options)
+    for entries in entries_between(client, topic, start, end, options):
+        if any(is_chunk(entry.metadata) for entry in entries):
+            yield from assembly.whole(entries)
+        else:
+            yield entries
+    assembly.report(start, end)
+
+
+class _Assembly:
+    """Chunked messages of one range."""
+
+    def __init__(self, client: Client, topic: TopicName, limits: ChunkLimits, options: RangeOptions) -> None:
+        self._client = client
+        self._topic = topic
+        self._limits = limits
+        self._options = options
+        self._chunks = Chunks(limits)
+
+    def whole(self, entries: list[Entry]) -> Iterator[list[Entry]]:
+        """Give the entries, with messages in the place of their last chunks."""
+        found = [whole for entry in entries if (whole := self._whole(entry)) is not None]
+        if found:
+            yield found
+
+    def report(self, start: MessageId, end: MessageId) -> None:
+        """Tell what was left out."""
+        dropped = self._chunks.dropped
+        if dropped:
+            reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())
+            _log.warning(
+                "%s: %d incomplete chunked messages in (%s, %s] are left out: %s",
+                *(self._topic, dropped.total(), start, end, reasons),
+            )
+        if self._chunks.pending:
+            _log.info("%s: %d chunked messages end behind %s", self._topic, self._chunks.pending, end)
+
+    def _whole(self, entry: Entry) -> Entry | None:
+        if not is_chunk(entry.metadata):
+            return entry
+        message = take(self._chunks, entry)
+        if message is Dropped.NO_BEGINNING:
+            message = self._look_back(entry)
+        if not isinstance(message, Assembled):
+            return None
+        return entry._replace(payload=message.payload, first_chunk=message.first)
+
+    def _look_back(self, last: Entry) -> Assembled | None:
+        uuid = last.metadata.uuid
+        message = look_back(self._client, self._topic, last, self._limits, self._options)
+        if isinstance(message, Dropped):
+            self._chunks.drop(uuid, message)
+            return None
+        self._chunks.finish(uuid)
+        return message

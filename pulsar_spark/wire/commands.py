@@ -118,6 +118,7 @@ def subscribe(
     initial: InitialPosition,
     start: MessageId | None,
     create: bool,
+    read_compacted: bool = False,
 ) -> bytes:
     """SUBSCRIBE, exclusive. ``start`` is inclusive and counts for non-durable subscriptions only."""
     command = pb.CommandSubscribe(
@@ -130,6 +131,8 @@ def subscribe(
         initialPosition=initial.value,
         force_topic_creation=create,
     )
+    if read_compacted:
+        command.read_compacted = True
     if start is not None:
         command.start_message_id.CopyFrom(to_wire_id(start))
     return encode_command(pb.BaseCommand(type=_Type.SUBSCRIBE, subscribe=command))

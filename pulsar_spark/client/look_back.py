@@ -1,0 +1,75 @@
+"""Looking for the first chunks of a message before the range that holds its last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.entries_between import RangeOptions, entries_between, position_before
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.chunks import Assembled, ChunkLimits, Chunks, Dropped, is_chunk
+from pulsar_spark.wire.entries import Entry
+
+# The most entries of the first step back: a message does not say truly of how many chunks it is.
+_FIRST_STEP = 1000
+
+
+def look_back(
+    client: Client, topic: TopicName, last: Entry, limits: ChunkLimits, options: RangeOptions
+) -> Assembled | Dropped | None:
+    """Put the message together whose last chunk is ``last`` from what lies before that.
+
+    It reads what may hold the message's chunks, from ever further back, to the topic's beginning or to where
+    entries are older than a message may take to complete.
+
+    Args:
+        client: where to connect.
+        topic: the topic partition.
+        last: the last chunk of the message.
+        limits: ``expire`` counts.
+        options: how to read.
+
+    Returns:
+        The message; why it cannot be had; or None where ``last`` repeats the last chunk of a message that was
+        complete before it.
+    """
+    options = replace(options, visible=False, begins=None, fail_on_data_loss=False)
+    end = MessageId(last.ledger, last.entry - 1)
+    for start in _further_back(client, topic, last):
+        chunks = Chunks(limits)
+        oldest = last.metadata.publish_time
+        for entries in entries_between(client, topic, start, end, options):
+            oldest = min(oldest, entries[0].metadata.publish_time)
+            for entry in entries:
+                if is_chunk(entry.metadata) and entry.metadata.uuid == last.metadata.uuid:
+                    take(chunks, entry)
+        message = take(chunks, last)
+        if isinstance(message, Assembled):
+            return message
+        if chunks.is_finished(last.metadata.uuid):
+            return next(iter(chunks.dropped), None)
+        if 0 < limits.expire * 1000 < last.metadata.publish_time - oldest:
+            break
+    return Dropped.NO_BEGINNING
+
+
+def take(chunks: Chunks, entry: Entry) -> Assembled | Dropped | None:
+    """Take the chunk in that an entry holds; see :meth:`Chunks.take`."""
+    message_id = MessageId(entry.ledger, entry.entry)
+    return chunks.take(entry.metadata, entry.payload, message_id, entry.metadata.publish_time / 1000)
+
+
+def _further_back(client: Client, topic: TopicName, last: Entry) -> Iterator[MessageId]:
+    """Positions before an entry, each about twice as far back, the last of them the topic's beginning."""
+    ledger, entry = last.ledger, last.entry
+    step = min(2 * last.metadata.num_chunks_from_msg, _FIRST_STEP)
+    while True:
+        while step < entry:
+            yield MessageId(ledger, entry - step - 1)
+            step *= 2
+        yield MessageId(ledger, -1)
+        before = position_before(client, topic, MessageId(ledger, 0))
+        if before.ledger >= ledger:
+            return
+        ledger, entry = before.ledger, before.entry + 1
