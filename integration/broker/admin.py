@@ -153,6 +153,14 @@ class Admin:
         """Return ledgers and cursors of a topic without partitions, or of one partition."""
         return dict(self.request("GET", f"{topic_path(topic)}/internalStats"))
 
+    def compact(self, topic: str) -> None:
+        """Begin to compact a topic; `compaction_status` tells when it has ended."""
+        self.request("PUT", f"{topic_path(topic)}/compaction")
+
+    def compaction_status(self, topic: str) -> str:
+        """Return NOT_RUN, RUNNING, SUCCESS or ERROR, of the compaction that was asked for last."""
+        return str(self.request("GET", f"{topic_path(topic)}/compaction")["status"])
+
     # Subscriptions
 
     def subscriptions(self, topic: str) -> list[str]:

@@ -86,6 +86,8 @@ class _Range:
         # Compaction may have taken the end away, and may still have what was trimmed.
         self._visible = options.visible and not options.read_compacted
         self._begins = None if options.read_compacted else options.begins
+        # The ledger up to which it is known that nothing was trimmed behind the start.
+        self._seen = start.ledger
 
     def read(self) -> Iterator[list[Entry]]:
         if not self._options.read_compacted:
@@ -108,6 +110,7 @@ class _Range:
         """See where the broker begins: it moves a start that it no longer has, and says nothing."""
         start, mark = self._position, self._consumer.last_message_id().mark_delete
         self._position = max(start, mark)
+        self._seen = mark.ledger
         if self._begins is not None and mark > max(start, self._begins):
             self._lost(max(start, self._begins), min(mark, self._end), f"what it has begins behind {mark}")
         elif self._visible and mark >= self._end.whole_entry:
@@ -152,11 +155,12 @@ class _Range:
 
         Ledgers are trimmed from the oldest on: where the last one is still there, so is all behind it.
         """
-        if self._begins is None or ledger == self._position.ledger:
-            return
-        before = position_before(self._client, self._consumer.topic, _behind(self._position))
-        if before.ledger != self._position.ledger:
-            self._lost(self._position, min(before, self._end), "the ledger was removed while it was read")
+        if self._begins is not None and ledger > max(self._seen, self._position.ledger):
+            before = position_before(self._client, self._consumer.topic, MessageId(self._seen, 1))
+            if before.ledger != self._seen:
+                why = f"ledger {self._seen} was removed while it was read"
+                self._lost(self._position, MessageId(ledger, -1), why)
+        self._seen = ledger
 
     def _passed(self, found: MessageId | None) -> None:
         """Nothing of the range is left, without its end having come; ``found`` is what came behind it."""
@@ -171,9 +175,9 @@ class _Range:
     def _lost(self, start: MessageId, end: MessageId, why: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"the broker has no message {end} any more: {why}",
+                f"messages in ({start}, {end}] are lost: {why}",
                 topic=str(self._consumer.topic),
-                message_id=f"({start}, {end}]",
+                message_id=str(end),
                 advice="Look at the topic's retention, and whether its subscription was removed",
             )
         _log.warning("%s: messages in (%s, %s] are lost: %s", self._consumer.topic, start, end, why)

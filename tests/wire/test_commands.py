@@ -161,6 +161,14 @@ def test_subscribe_from_an_id(start, ledger, entry):
     assert body.start_message_id == pb.MessageIdData(ledgerId=ledger, entryId=entry)
 
 
+def test_subscribe_to_what_compaction_left():
+    options = {"durable": False, "initial": InitialPosition.LATEST, "start": None, "create": False}
+    _, body = body_of(commands.subscribe(9, 7, "t", "s", read_compacted=True, **options))
+    assert body.read_compacted
+    _, usual = body_of(commands.subscribe(9, 7, "t", "s", **options))
+    assert not usual.HasField("read_compacted")
+
+
 def test_seek_to_a_time():
     name, body = body_of(commands.seek(9, 7, 1_700_000_000_123))
     assert name == "SEEK"

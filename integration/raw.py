@@ -1,0 +1,128 @@
+"""A blocking connection that sends whatever a test wants: entries with any metadata, any command.
+
+with RawConnection(cluster.service_url) as connection:
+    producer = RawProducer(connection, topic)
+    producer.send(b"part", uuid="u", chunk_id=0, num_chunks_from_msg=2, total_chunk_msg_size=8)
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections import deque
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import (
+    Buffer,
+    FrameReader,
+    encode_command,
+    encode_command_head,
+    encode_section_head,
+)
+
+_TIMEOUT = 60.0
+
+
+class RawConnection:
+    """One TCP connection, on which one request at a time is asked and answered."""
+
+    def __init__(self, service_url: str) -> None:
+        address = urlsplit(service_url)
+        self._socket = socket.create_connection((address.hostname, address.port or 6650), _TIMEOUT)
+        self._reader = FrameReader()
+        self._commands: deque[pb.BaseCommand] = deque()
+        self._ids = itertools.count(1)
+        connected = self.exchange(commands.connect("raw")).connected
+        self._reader.max_message_size = connected.max_message_size
+
+    def __enter__(self) -> RawConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def new_id(self) -> int:
+        """An id for a request or a producer."""
+        return next(self._ids)
+
+    def ask(self, request: pb.BaseCommand) -> pb.BaseCommand:
+        """Send a command without payload and return its answer; see :meth:`exchange`."""
+        return self.exchange(encode_command(request))
+
+    def exchange(self, *frame: Buffer) -> pb.BaseCommand:
+        """Send a frame and return the next command that comes, but for pings.
+
+        Raises:
+            RuntimeError: it is an error, or holds one.
+            ConnectionError: the broker closed the connection.
+        """
+        self._socket.sendall(b"".join(frame))
+        command = self._next()
+        _, body = command.ListFields()[-1]
+        if command.type == pb.BaseCommand.ERROR or (
+            "error" in body.DESCRIPTOR.fields_by_name and body.HasField("error")
+        ):
+            raise RuntimeError(f"{pb.ServerError.Name(body.error)}: {body.message}")
+        return command
+
+    def look_up(self, topic: str) -> None:
+        """Make the broker own a topic: it refuses what concerns one that was not looked up."""
+        self.exchange(commands.lookup(self.new_id(), topic, authoritative=False))
+
+    def _next(self) -> pb.BaseCommand:
+        while True:
+            while self._commands:
+                command = self._commands.popleft()
+                if command.type == pb.BaseCommand.PING:
+                    self._socket.sendall(commands.pong())
+                else:
+                    return command
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the broker closed the connection")
+            self._commands += [frame.command for frame in self._reader.feed(data)]
+
+
+class RawProducer:
+    """Writes entries with the metadata that a test wants, and waits for each receipt."""
+
+    def __init__(self, connection: RawConnection, topic: str) -> None:
+        self._connection = connection
+        self._id = connection.new_id()
+        self._sequence_ids = itertools.count()
+        connection.look_up(topic)
+        answer = connection.exchange(commands.producer(connection.new_id(), self._id, topic, None, 0))
+        self.name: str = answer.producer_success.producer_name
+
+    def send(self, payload: bytes, *, txn: tuple[int, int] | None = None, **fields: Any) -> MessageId:
+        """Write one entry.
+
+        Args:
+            payload: as it is to be stored.
+            txn: most and least bits of the transaction that it belongs to.
+            fields: of MessageMetadata; what is required is set where it is not among them.
+        """
+        sequence_id = next(self._sequence_ids)
+        usual = {
+            "producer_name": self.name,
+            "sequence_id": sequence_id,
+            "publish_time": int(time.time() * 1000),
+            "uncompressed_size": len(payload),
+        }
+        metadata = pb.MessageMetadata(**(usual | fields))
+        send = commands.send(self._id, sequence_id, 1)
+        if txn is not None:
+            for place in (metadata, send.send):
+                place.txnid_most_bits, place.txnid_least_bits = txn
+        head = encode_section_head(metadata.SerializeToString(), payload)
+        frame_head = encode_command_head(send, len(head) + len(payload))
+        answer = self._connection.exchange(frame_head, head, payload)
+        return commands.from_wire_id(answer.send_receipt.message_id)
