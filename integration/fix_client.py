@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from integration.broker.waiting import FAR_AWAY
 from integration.chaos.leaks import nothing_left
 from integration.cluster import Cluster
 from integration.peer import Peer
@@ -21,8 +22,9 @@ def leaves_nothing() -> Iterator[None]:
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[Client]:
-    """Our client."""
-    with Client(ClientOptions(service_url=cluster.service_url)) as opened:
+    """Our client; what fails at once must not wait for its operation timeout."""
+    options = ClientOptions(service_url=cluster.service_url, operation_timeout=FAR_AWAY)
+    with Client(options) as opened:
         yield opened
 
 

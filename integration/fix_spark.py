@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from integration.broker.waiting import HANG
 from integration.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -157,7 +158,7 @@ def drain(rows: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: P
     return query
 
 
-def finish(query: StreamingQuery, timeout: float = 60.0) -> None:
+def finish(query: StreamingQuery, timeout: float = HANG) -> None:
     """Wait for the end of a query that ends by itself; raises its error."""
     try:
         assert query.awaitTermination(timeout), f"the query still runs: {query.status}"

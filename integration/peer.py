@@ -21,7 +21,7 @@ from integration.broker.waiting import wait_until
 __all__ = ["CompressionType", "Peer", "Record"]
 
 # How long one message may take to come, in ms.
-_READ_TIMEOUT = 30_000
+_READ_TIMEOUT = 120_000
 
 
 @dataclass(frozen=True, slots=True)

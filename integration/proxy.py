@@ -140,8 +140,8 @@ class Proxy:
         self._listener.close()
 
     def _do(self, work: Coroutine[None, None, _T]) -> _T:
-        """Have `work` done on the proxy's loop and wait for it, 10 s at most."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10.0)
+        """Have `work` done on the proxy's loop and wait for it, a minute at most."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60.0)
 
     # Everything from here on runs on the proxy's loop.
 

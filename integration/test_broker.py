@@ -23,7 +23,7 @@ import pytest
 
 from integration.broker import Admin, AdminError, BrokerError, StandaloneBroker, free_port
 from integration.broker.jars import broker_jars, cache_folder
-from integration.broker.waiting import wait_until
+from integration.broker.waiting import HANG, wait_until
 from integration.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source
 from integration.conftest import BrokerFactory
 from integration.peer import CompressionType, Peer, Record
@@ -286,7 +286,7 @@ def test_the_command_stops_cleanly(number: signal.Signals) -> None:
         settings = Admin(admin_url).request("GET", "brokers/configuration/runtime")
         assert settings["maxMessageSize"] == "102400"
         launcher.send_signal(number)
-        assert launcher.wait(30) == 0
+        assert launcher.wait(HANG) == 0
         assert process_line(jvm) == ""
         assert not folder.exists()
 
@@ -302,7 +302,7 @@ def test_nothing_stays_when_the_launcher_is_killed() -> None:
 def test_the_command_says_when_the_broker_died() -> None:
     with launched() as (launcher, jvm, _, folder):
         os.kill(jvm, signal.SIGKILL)
-        assert launcher.wait(30) == 1
+        assert launcher.wait(HANG) == 1
         assert not folder.exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from integration.broker import Admin
 from integration.broker.ports import free_port
-from integration.broker.waiting import wait_until
+from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
 from integration.chaos.messages import (
     BEGINNING,
     last_message,
@@ -50,7 +51,7 @@ def reader(start: MessageId | None = None) -> SubscriptionOptions:
     return SubscriptionOptions(name="reader", durable=False, start=start)
 
 
-def take(consumer: Consumer, count: int, seconds: float = 10.0) -> list[Entry]:
+def take(consumer: Consumer, count: int, seconds: float = HANG) -> list[Entry]:
     """Receive until there are `count` entries."""
     entries: list[Entry] = []
     deadline = Deadline(seconds)
@@ -123,7 +124,7 @@ def test_a_range_excludes_its_start_and_includes_its_end(
     entries = entries_of(client, topic)
     for first, last in ((0, 1), (0, len(entries) - 1), (7, 12), (len(entries) - 2, len(entries) - 1)):
         groups = read_range(
-            client, TopicName.parse(topic), id_of(entries[first]), id_of(entries[last]), poll_timeout=10.0
+            client, TopicName.parse(topic), id_of(entries[first]), id_of(entries[last]), poll_timeout=HANG
         )
         assert [entry for group in groups for entry in group] == entries[first + 1 : last + 1]
 
@@ -198,7 +199,7 @@ def test_no_more_is_asked_for_than_the_range_holds(
     ledger = ids[0].ledger_id()
     before = admin.stats(topic)["msgOutCounter"]
     groups = read_range(
-        client, TopicName.parse(topic), MessageId(ledger, 4), MessageId(ledger, 24), poll_timeout=10.0
+        client, TopicName.parse(topic), MessageId(ledger, 4), MessageId(ledger, 24), poll_timeout=HANG
     )
     assert sum(len(group) for group in groups) == 20
     assert admin.stats(topic)["msgOutCounter"] - before == messages
@@ -207,7 +208,7 @@ def test_no_more_is_asked_for_than_the_range_holds(
 def test_a_small_window_reads_it_all(client: Client, peer: Peer, topic: str) -> None:
     peer.produce(topic, numbered(300), batch_size=3)
     end = last_message(client, TopicName.parse(topic))
-    groups = read_range(client, TopicName.parse(topic), BEGINNING, end, poll_timeout=10.0, window_bytes=100)
+    groups = read_range(client, TopicName.parse(topic), BEGINNING, end, poll_timeout=HANG, window_bytes=100)
     assert [number for group in groups for number in numbers(group)] == list(range(300))
 
 
@@ -338,7 +339,7 @@ def test_closing_a_reader_leaves_no_subscription(
     with Consumer(client, name, reader(BEGINNING), Permits(WINDOW)):
         assert admin.subscriptions(topic) == ["reader"]
     assert admin.subscriptions(topic) == []
-    groups = read_range(client, name, BEGINNING, last_message(client, name), poll_timeout=10.0)
+    groups = read_range(client, name, BEGINNING, last_message(client, name), poll_timeout=HANG)
     next(groups)
     assert len(admin.subscriptions(topic)) == 1
     groups.close()
@@ -377,7 +378,7 @@ def test_a_closed_client_does_not_connect_again(cluster: Cluster, peer: Peer, to
     client.close()
     try:
         with pytest.raises(ClosedError):
-            consumer.receive(Deadline(1.0))
+            consumer.receive(Deadline(HANG))
     finally:
         client.close()
 
@@ -392,12 +393,12 @@ def test_a_second_exclusive_consumer_is_refused(
     name = TopicName.parse(topic)
     with (
         Consumer(client, name, DURABLE),
-        Client(ClientOptions(service_url=cluster.service_url, operation_timeout=1.5)) as other,
+        Client(ClientOptions(service_url=cluster.service_url, operation_timeout=4.0)) as other,
     ):
         began = time.monotonic()
         with pytest.raises(BusyError, match=r"\[PULSAR_BUSY\].*another name"):
             Consumer(other, name, DURABLE)
-        assert 0.5 < time.monotonic() - began < 3.0
+        assert time.monotonic() - began > 2.0
     assert subscription(admin, topic)["consumers"] == []
 
 
@@ -415,12 +416,11 @@ def test_a_second_consumer_gets_its_turn(client: Client, cluster: Cluster, admin
 @pytest.mark.parametrize("missing", ["no-such-topic", "public/no-such-namespace/topic", "no-such-tenant/a/b"])
 def test_a_missing_topic_is_an_error_at_once(client: Client, missing: str) -> None:
     name = TopicName.parse(missing)
-    began = time.monotonic()
-    with pytest.raises(TopicNotFoundError, match=missing):
-        client.partitions(name)
-    with pytest.raises(TopicNotFoundError, match=missing):
-        Consumer(client, name, DURABLE)
-    assert time.monotonic() - began < 5.0
+    with promptly():
+        with pytest.raises(TopicNotFoundError, match=missing):
+            client.partitions(name)
+        with pytest.raises(TopicNotFoundError, match=missing):
+            Consumer(client, name, DURABLE)
 
 
 def test_a_topic_that_is_deleted_under_a_reader_is_an_error(
@@ -431,7 +431,7 @@ def test_a_topic_that_is_deleted_under_a_reader_is_an_error(
         take(consumer, 3)
         admin.delete_topic(topic)
         with pytest.raises(TopicNotFoundError):
-            consumer.receive(Deadline(10.0))
+            consumer.receive(Deadline(HANG))
     assert topic not in admin.topics()
 
 
@@ -456,7 +456,7 @@ def test_goes_past_dead_hosts(cluster: Cluster, admin: Admin, topic: str) -> Non
     dead = [f"127.0.0.1:{free_port()}" for _ in range(3)]
     for _ in range(6):
         url = "pulsar://" + ",".join([*dead, live])
-        with Client(ClientOptions(service_url=url, operation_timeout=10.0)) as client:
+        with Client(ClientOptions(service_url=url, operation_timeout=FAR_AWAY)) as client:
             assert client.partitions(TopicName.parse(topic)) == [TopicName.parse(topic)]
             with Consumer(client, TopicName.parse(topic), reader()) as consumer:
                 assert consumer.last_message_id().last.entry == -1
@@ -464,11 +464,12 @@ def test_goes_past_dead_hosts(cluster: Cluster, admin: Admin, topic: str) -> Non
 
 def test_only_dead_hosts_are_an_error(topic: str) -> None:
     url = f"pulsar://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
-    with Client(ClientOptions(service_url=url, operation_timeout=1.0)) as client:
-        began = time.monotonic()
-        with pytest.raises(ConnectError, match=r"cannot connect to 127.0.0.1:\d+: .*service\.url"):
-            client.partitions(TopicName.parse(topic))
-        assert time.monotonic() - began < 3.0
+    text = r"cannot connect to 127.0.0.1:\d+: .*service\.url"
+    with (
+        Client(ClientOptions(service_url=url, operation_timeout=1.0)) as client,
+        pytest.raises(ConnectError, match=text),
+    ):
+        client.partitions(TopicName.parse(topic))
 
 
 # ---- what the broker forgot
@@ -510,8 +511,8 @@ def test_a_range_that_is_gone_is_an_error_at_once(broker_factory, topic: str) ->
         broker.admin.trim(topic)
         gone = MessageId(begins.ledger, 4)
         wait_until(lambda: begins.ledger not in ledgers(broker.admin, topic))
-        with pytest.raises(DataLossError, match=rf"{gone}\] are lost") as raised:
-            list(read_range(client, name, begins, gone, poll_timeout=60.0))
+        with pytest.raises(DataLossError, match=rf"{gone}\] are lost") as raised, promptly():
+            list(read_range(client, name, begins, gone, poll_timeout=FAR_AWAY))
     assert raised.value.topic == topic
 
 
@@ -519,11 +520,13 @@ def ledgers(admin: Admin, topic: str) -> set[int]:
     return {ledger["ledgerId"] for ledger in admin.internal_stats(topic)["ledgers"]}
 
 
-def test_a_first_host_that_is_silent_leaves_time_for_the_second(cluster: Cluster, topic: str) -> None:
+def test_a_first_host_that_is_silent_leaves_time_for_the_second(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "randrange", lambda count: 0)  # by this the first host is chosen
     with socket.create_server(("127.0.0.1", 0)) as silent:
         second = cluster.service_url.removeprefix("pulsar://")
         url = f"pulsar://127.0.0.1:{silent.getsockname()[1]},{second}"
-        for _ in range(4):  # the first host is chosen at random
-            options = ClientOptions(service_url=url, operation_timeout=3.0, connection_timeout=3.0)
-            with Client(options) as client:
-                assert client.topics_of_namespace("public", "default") is not None
+        options = ClientOptions(service_url=url, operation_timeout=10.0, connection_timeout=10.0)
+        with Client(options) as client:
+            assert client.topics_of_namespace("public", "default") is not None

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from integration.broker import Admin
-from integration.broker.waiting import wait_until
+from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
 from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import (
     BEGINNING,
@@ -83,7 +83,7 @@ def leaves_nothing(broker: ProxiedBroker) -> Iterator[None]:
 
 @pytest.fixture
 def client(proxy: Proxy) -> Iterator[Client]:
-    with Client(ClientOptions(service_url=proxy.service_url, operation_timeout=20.0)) as opened:
+    with Client(ClientOptions(service_url=proxy.service_url, operation_timeout=HANG)) as opened:
         yield opened
 
 
@@ -104,7 +104,7 @@ def fill(peer: Peer, admin: Admin, topic: str, count: int, batch_size: int) -> N
 def numbers_read(client: Client, topic: str, window_bytes: int = 1 << 20) -> list[int]:
     name = TopicName.parse(topic)
     groups = read_range(
-        client, name, BEGINNING, last_message(client, name), poll_timeout=20.0, window_bytes=window_bytes
+        client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, window_bytes=window_bytes
     )
     return [number_of(record) for group in groups for record in records_of(group)]
 
@@ -117,7 +117,7 @@ def in_background(action: object) -> Iterator[threading.Thread]:
     try:
         yield thread
     finally:
-        thread.join(60)
+        thread.join(HANG)
         assert not thread.is_alive()
 
 
@@ -159,7 +159,7 @@ def test_writes_completely_through_cuts(
     before = proxy.connections
     planned = cuts(direction)
     proxy.cut_next(*planned)
-    options = ProducerOptions(batching=batching, batching_max_messages=10, send_timeout=20.0)
+    options = ProducerOptions(batching=batching, batching_max_messages=10, send_timeout=HANG)
     written = 0
     with TopicWriter(client, TopicName.parse(topic), options) as writer:
         while proxy.connections - before <= len(planned):
@@ -178,7 +178,7 @@ def test_goes_on_after_a_truncated_chunk(
     fill(peer, admin, topic, 100, 0)
     name = TopicName.parse(topic)
     groups = read_range(
-        client, name, BEGINNING, last_message(client, name), poll_timeout=20.0, window_bytes=500
+        client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, window_bytes=500
     )
     read = [number_of(record) for record in records_of(next(groups))]
     proxy.truncate_next(count, direction)
@@ -198,13 +198,13 @@ def test_keep_alive_notices_a_stall(
     name = TopicName.parse(topic)
     options = ClientOptions(
         service_url=proxy.service_url,
-        operation_timeout=20.0,
+        operation_timeout=HANG,
         connection_timeout=2.0,
         keep_alive_interval=0.25,
     )
     with Client(options) as client:
         groups = read_range(
-            client, name, BEGINNING, last_message(client, name), poll_timeout=20.0, window_bytes=100
+            client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, window_bytes=100
         )
         read = [number_of(record) for record in records_of(next(groups))]
         connections = proxy.connections
@@ -235,7 +235,7 @@ def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str)
     options = ClientOptions(service_url=proxy.service_url, connection_timeout=2.0, keep_alive_interval=0.25)
     with (
         Client(options) as client,
-        TopicWriter(client, TopicName.parse(topic), ProducerOptions(batching_max_messages=10)) as writer,
+        open_writer(client, topic, batching_max_messages=10) as writer,
     ):
         writer.send(columns_of(numbered(100)))
         writer.flush()
@@ -251,6 +251,7 @@ def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str)
 
 
 def open_writer(client: Client, topic: str, **options: object) -> TopicWriter:
+    options = {"send_timeout": FAR_AWAY, **options}
     return TopicWriter(client, TopicName.parse(topic), ProducerOptions(**options))  # type: ignore[arg-type]
 
 
@@ -297,10 +298,8 @@ def test_a_full_queue_is_an_error_where_that_is_wanted(
     ) as writer:
         proxy.stall(TO_CLIENT)
         writer.send(columns_of(numbered(30)))
-        began = time.monotonic()
-        with pytest.raises(QueueFullError, match=r"\[PULSAR_QUEUE_FULL\].*blockIfQueueFull"):
+        with promptly(), pytest.raises(QueueFullError, match=r"\[PULSAR_QUEUE_FULL\].*blockIfQueueFull"):
             writer.send(columns_of(numbered(1, first=30)))
-        assert time.monotonic() - began < 0.5
         proxy.resume()
         # What of a call was sent is not known to its caller: it must not look as if all were well later.
         with pytest.raises(QueueFullError):
@@ -313,12 +312,12 @@ def test_a_connection_is_mended_while_the_caller_is_away(
     client: Client, peer: Peer, proxy: Proxy, topic: str, batching: bool
 ) -> None:
     """Spark may take longer for the next rows than the send timeout is."""
-    with open_writer(client, topic, batching=batching, send_timeout=2.0) as writer:
+    with open_writer(client, topic, batching=batching) as writer:
         proxy.stall(TO_CLIENT)
         writer.send(columns_of(numbered(10)))
+        connections = proxy.connections
         proxy.cut_all()
         proxy.resume()
-        connections = proxy.connections
         wait_until(lambda: proxy.connections > connections)
         wait_until(lambda: len(peer.read_all(topic)) >= 10)
         writer.send(columns_of(numbered(10, first=10)))
@@ -330,14 +329,14 @@ def test_the_send_timeout_does_not_count_the_wait_for_room(
     client: Client, peer: Peer, proxy: Proxy, topic: str
 ) -> None:
     """A broker that is slow but answers is backpressure, not a failure."""
-    with open_writer(client, topic, batching=False, max_pending_messages=5, send_timeout=1.0) as writer:
-        proxy.delay(0.1)
+    with open_writer(client, topic, batching=False, max_pending_messages=5, send_timeout=3.0) as writer:
+        proxy.delay(0.2)
         began = time.monotonic()
-        writer.send(columns_of(numbered(100)))
+        writer.send(columns_of(numbered(50)))
         writer.flush()
-        assert time.monotonic() - began > 1.0
+        assert time.monotonic() - began > 3.0
         proxy.delay(0)
-    assert [number_of(record) for record in peer.read_all(topic)] == list(range(100))
+    assert [number_of(record) for record in peer.read_all(topic)] == list(range(50))
 
 
 @pytest.mark.parametrize("direction", Direction)
@@ -346,17 +345,17 @@ def test_the_send_timeout_is_an_error(
     client: Client, proxy: Proxy, topic: str, direction: Direction, batching: bool
 ) -> None:
     """It says how many messages are open, and every later call says so too: nothing is lost in silence."""
-    with open_writer(client, topic, batching=batching, send_timeout=1.0) as writer:
+    with open_writer(client, topic, batching=batching, send_timeout=3.0) as writer:
         writer.send(columns_of(numbered(10)))
         writer.flush()
         proxy.stall(direction)
         writer.send(columns_of(numbered(7, first=10)))
         began = time.monotonic()
         with pytest.raises(
-            SendError, match=r"\[PULSAR_SEND\] 7 messages .* within 1 s: no receipt .*; topic .*sendTimeoutMs"
+            SendError, match=r"\[PULSAR_SEND\] 7 messages .* within 3 s: no receipt .*; topic .*sendTimeoutMs"
         ):
             writer.flush()
-        assert 0.5 < time.monotonic() - began < 2.0
+        assert time.monotonic() - began > 1.0
         proxy.resume()
         with pytest.raises(SendError):
             send_and_flush(writer)
@@ -373,7 +372,7 @@ def send_and_flush(writer: TopicWriter) -> None:
 def test_the_send_timeout_counts_while_there_is_no_connection(
     client: Client, proxy: Proxy, topic: str, batching: bool
 ) -> None:
-    with open_writer(client, topic, send_timeout=1.5, batching=batching) as writer:
+    with open_writer(client, topic, send_timeout=3.0, batching=batching) as writer:
         writer.send(columns_of(numbered(10)))
         writer.flush()
         proxy.stall()
@@ -382,7 +381,7 @@ def test_the_send_timeout_counts_while_there_is_no_connection(
         began = time.monotonic()
         with pytest.raises(SendError, match="10 messages"):
             writer.flush()
-        assert 0.5 < time.monotonic() - began < 3.0
+        assert time.monotonic() - began > 1.0
         proxy.resume()
 
 
@@ -416,16 +415,16 @@ def test_goes_on_through_unloads(client: Client, peer: Peer, admin: Admin, topic
         for number in range(unloads):
             threshold = (number + 1) * count // (unloads + 2) // 10
             while len(entries) < threshold:
-                entries += consumer.receive(Deadline(20.0))
+                entries += consumer.receive(Deadline(HANG))
             if what == "topic":
                 admin.unload(topic)
             else:
                 admin.unload_namespace("public/default")
-        written.wait(60)
+        assert written.wait(HANG)
         assert not failures
         end = consumer.last_message_id().last.whole_entry
         while MessageId(entries[-1].ledger, entries[-1].entry) < end:
-            entries += consumer.receive(Deadline(20.0))
+            entries += consumer.receive(Deadline(HANG))
     assert_complete(records_of(entries), count)
     places = [(entry.ledger, entry.entry) for entry in entries]
     assert places == sorted(set(places))
@@ -439,9 +438,9 @@ def test_a_cut_during_each_operation_is_mended(
     fill(peer, admin, topic, 10, 0)
     name = TopicName.parse(topic)
     with Consumer(client, name, DURABLE, Permits(1 << 20)) as consumer:
-        entries = consumer.receive(Deadline(10.0))
+        entries = consumer.receive(Deadline(HANG))
         while len(entries) < 10:
-            entries += consumer.receive(Deadline(10.0))
+            entries += consumer.receive(Deadline(HANG))
         ids = [MessageId(entry.ledger, entry.entry) for entry in entries]
         for ending in Ending:
             proxy.cut_all(ending)
@@ -456,9 +455,9 @@ def test_a_cut_during_each_operation_is_mended(
             consumer.seek(ids[0])
             proxy.cut_all(ending)
             assert client.partitions(name) == [name]
-            again = consumer.receive(Deadline(10.0))
+            again = consumer.receive(Deadline(HANG))
             while len(again) < 10:
-                again += consumer.receive(Deadline(10.0))
+                again += consumer.receive(Deadline(HANG))
             assert again == entries
         proxy.cut_all()
         consumer.unsubscribe()
@@ -469,7 +468,12 @@ def test_a_reader_is_closed_within_its_time_when_nothing_answers(
     peer: Peer, admin: Admin, proxy: Proxy, topic: str
 ) -> None:
     fill(peer, admin, topic, 10, 0)
-    options = ClientOptions(service_url=proxy.service_url, operation_timeout=1.0, connection_timeout=1.0)
+    options = ClientOptions(
+        service_url=proxy.service_url,
+        operation_timeout=4.0,
+        connection_timeout=1.0,
+        keep_alive_interval=FAR_AWAY,
+    )
     with Client(options) as client:
         consumer = Consumer(
             client,
@@ -477,9 +481,8 @@ def test_a_reader_is_closed_within_its_time_when_nothing_answers(
             SubscriptionOptions(name="reader", durable=False, start=BEGINNING),
         )
         proxy.stall()
-        began = time.monotonic()
-        consumer.close()
-        assert time.monotonic() - began < 6.0
+        with promptly():
+            consumer.close()
         proxy.cut_all()
         with pytest.raises(ConnectError):
             client.partitions(TopicName.parse(topic))

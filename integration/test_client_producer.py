@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from integration.broker import Admin
-from integration.broker.waiting import wait_until
+from integration.broker.waiting import FAR_AWAY, promptly, wait_until
 from integration.chaos.messages import columns_of, last_message, number_of, numbered, read_partition
 from integration.cluster import Cluster
 from integration.peer import Peer, Record
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 def open_writer(client: Client, topic: str, **options: object) -> TopicWriter:
+    options = {"send_timeout": FAR_AWAY, **options}
     return TopicWriter(client, TopicName.parse(topic), ProducerOptions(**options))  # type: ignore[arg-type]
 
 
@@ -82,13 +83,12 @@ def test_without_a_limit_on_count_the_bytes_decide(client: Client, peer: Peer, t
 
 def test_a_batch_closes_by_time(client: Client, peer: Peer, topic: str) -> None:
     name = TopicName.parse(topic)
-    with open_writer(client, topic, batching_max_publish_delay=0.7) as writer:
+    with open_writer(client, topic, batching_max_publish_delay=2.0) as writer:
         began = time.monotonic()
         writer.send(columns_of(numbered(2)))
         writer.send(columns_of(numbered(3, first=2)))
-        assert last_message(client, name).entry == -1
         wait_until(lambda: last_message(client, name).entry == 0)
-        assert 0.6 < time.monotonic() - began < 5.0
+        assert time.monotonic() - began > 1.9
     assert batch_sizes(peer, topic) == [5]
 
 
@@ -139,10 +139,9 @@ def test_a_message_larger_than_the_broker_takes_is_an_error(
     client: Client, peer: Peer, topic: str, batching: bool
 ) -> None:
     with open_writer(client, topic, batching=batching) as writer:
-        began = time.monotonic()
-        with pytest.raises(SendError, match=r"\[PULSAR_SEND\].*5242880; topic .*maxMessageSize"):
+        text = r"\[PULSAR_SEND\].*5242880; topic .*maxMessageSize"
+        with promptly(), pytest.raises(SendError, match=text):
             send_and_flush(writer, columns_of([Record(b"x" * (5 * MIB + 1))]))
-        assert time.monotonic() - began < 5.0
 
 
 @pytest.mark.parametrize("batching", [True, False])
@@ -150,11 +149,13 @@ def test_properties_larger_than_the_broker_takes_are_an_error(
     client: Client, topic: str, batching: bool
 ) -> None:
     """The broker drops the connection at such a frame: it must not be sent, nor again and again."""
-    with open_writer(client, topic, batching=batching, send_timeout=5.0) as writer:
-        began = time.monotonic()
-        with pytest.raises(SendError, match="5242880"):
-            send_and_flush(writer, columns_of([Record(b"x", properties=(("large", "x" * (6 * MIB)),))]))
-        assert time.monotonic() - began < 4.0
+    too_large = columns_of([Record(b"x", properties=(("large", "x" * (6 * MIB)),))])
+    with (
+        open_writer(client, topic, batching=batching) as writer,
+        promptly(),
+        pytest.raises(SendError, match="5242880"),
+    ):
+        send_and_flush(writer, too_large)
 
 
 def test_a_message_a_little_smaller_than_that_passes(client: Client, peer: Peer, topic: str) -> None:
@@ -167,21 +168,17 @@ def test_a_message_a_little_smaller_than_that_passes(client: Client, peer: Peer,
 
 
 def test_a_missing_namespace_is_an_error_at_once(client: Client) -> None:
-    began = time.monotonic()
-    with pytest.raises(TopicNotFoundError, match="no-such-namespace"):
+    with promptly(), pytest.raises(TopicNotFoundError, match="no-such-namespace"):
         open_writer(client, "public/no-such-namespace/topic")
-    assert time.monotonic() - began < 5.0
 
 
 def test_a_name_that_is_taken_is_an_error(client: Client, cluster: Cluster, admin: Admin, topic: str) -> None:
     with (
         open_writer(client, topic, name="taken"),
-        Client(ClientOptions(service_url=cluster.service_url, operation_timeout=1.5)) as other,
+        Client(ClientOptions(service_url=cluster.service_url, operation_timeout=4.0)) as other,
     ):
-        began = time.monotonic()
         with pytest.raises(BusyError, match=r"\[PULSAR_BUSY\]"):
             open_writer(other, topic, name="taken")
-        assert time.monotonic() - began < 3.0
         assert len(admin.stats(topic)["publishers"]) == 1
     assert admin.stats(topic)["publishers"] == []
 
@@ -191,10 +188,8 @@ def test_a_terminated_topic_is_an_error_at_once(client: Client, peer: Peer, admi
         writer.send(columns_of(numbered(5)))
         writer.flush()
         admin.terminate(topic)
-        began = time.monotonic()
-        with pytest.raises(SendError, match="terminated"):
+        with promptly(), pytest.raises(SendError, match="terminated"):
             send_and_flush(writer, columns_of(numbered(5)))
-        assert time.monotonic() - began < 10.0
     assert len(peer.read_all(topic)) == 5
 
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from integration.broker import StandaloneBroker
+from integration.broker.waiting import HANG
 from integration.chaos.messages import BEGINNING, assert_complete, columns_of, numbered, records_of
 from integration.peer import Peer
 from pulsar_spark.client import (
@@ -34,20 +35,20 @@ def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic: str, how: 
     broker.admin.create_topic(topic)
     broker.admin.create_subscription(topic, "hold")
     name = TopicName.parse(topic)
-    options = ClientOptions(service_url=broker.service_url, operation_timeout=60.0)
+    options = ClientOptions(service_url=broker.service_url, operation_timeout=HANG)
     reader = SubscriptionOptions(name="reader", durable=False, start=BEGINNING)
     half, restarted = threading.Event(), threading.Event()
     with Client(options) as client, Consumer(client, name, reader, Permits(1 << 16)) as consumer:
         writing = Writing(client, name, half, restarted)
-        assert half.wait(60)
-        entries = consumer.receive(Deadline(30.0))
+        assert half.wait(HANG)
+        entries = consumer.receive(Deadline(HANG))
         broker.stop() if how == "stop" else broker.kill()
         broker.start()
         restarted.set()
         writing.finish()
         end = consumer.last_message_id().last.whole_entry
         while MessageId(entries[-1].ledger, entries[-1].entry) < end:
-            entries += consumer.receive(Deadline(30.0))
+            entries += consumer.receive(Deadline(HANG))
     assert_complete(records_of(entries), COUNT)
     places = [(entry.ledger, entry.entry) for entry in entries]
     assert places == sorted(set(places))
@@ -70,7 +71,7 @@ class Writing(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        options = ProducerOptions(batching_max_messages=10, send_timeout=60.0)
+        options = ProducerOptions(batching_max_messages=10, send_timeout=HANG)
         try:
             with TopicWriter(self._client, self._topic, options) as writer:
                 for first in range(0, COUNT - STEP, STEP):
@@ -78,7 +79,7 @@ class Writing(threading.Thread):
                     if first == COUNT // 2:
                         writer.flush()
                         self._half.set()
-                self._restarted.wait(60)
+                self._restarted.wait(HANG)
                 writer.send(columns_of(numbered(STEP, first=COUNT - STEP)))
                 writer.flush()
         except Exception as error:  # noqa: BLE001 - it is told to the test by finish()
@@ -87,16 +88,16 @@ class Writing(threading.Thread):
             self._half.set()
 
     def finish(self) -> None:
-        self.join(90)
+        self.join(HANG)
         assert not self.is_alive()
         assert not self._failures
 
 
 def test_an_idle_reader_keeps_its_connection(broker_factory, topic: str) -> None:
     """Its caller does nothing for longer than both sides' patience, as Spark may; then messages come."""
-    broker: StandaloneBroker = broker_factory({"keepAliveIntervalSeconds": "1"})
+    broker: StandaloneBroker = broker_factory({"keepAliveIntervalSeconds": "3"})
     broker.admin.create_topic(topic)
-    options = ClientOptions(service_url=broker.service_url, keep_alive_interval=1.0)
+    options = ClientOptions(service_url=broker.service_url, keep_alive_interval=3.0)
     reader = SubscriptionOptions(name="reader", durable=False, start=BEGINNING)
     with Client(options) as client, Peer(broker.service_url) as peer:
         name = TopicName.parse(topic)
@@ -104,12 +105,12 @@ def test_an_idle_reader_keeps_its_connection(broker_factory, topic: str) -> None
             with pytest.raises(DeadlineError):
                 consumer.receive(Deadline(0.1))
             (before,) = broker.admin.stats(topic)["subscriptions"]["reader"]["consumers"]
-            time.sleep(4.0)  # twice both sides' keep-alive: the time itself is what is tested
+            time.sleep(7.5)  # more than twice both sides' keep-alive: the time itself is what is tested
             (after,) = broker.admin.stats(topic)["subscriptions"]["reader"]["consumers"]
             assert after["connectedSince"] == before["connectedSince"]
             assert after["address"] == before["address"]
             peer.produce(topic, numbered(10))
-            entries = consumer.receive(Deadline(10.0))
+            entries = consumer.receive(Deadline(HANG))
             while len(entries) < 10:
-                entries += consumer.receive(Deadline(10.0))
+                entries += consumer.receive(Deadline(HANG))
             assert records_of(entries) == peer.read_all(topic)

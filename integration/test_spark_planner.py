@@ -39,8 +39,8 @@ EARLIEST = InitialPosition.EARLIEST
 
 @pytest.fixture
 def impatient(cluster: Cluster) -> ClientOptions:
-    """Options of a client that gives an operation up after a second."""
-    return ClientOptions(service_url=cluster.service_url, operation_timeout=1.0)
+    """Options of a client that gives an operation up after a few seconds."""
+    return ClientOptions(service_url=cluster.service_url, operation_timeout=3.0)
 
 
 @pytest.fixture

@@ -117,13 +117,13 @@ def test_rows_come_soon_and_the_backlog_is_nothing_soon_after(
             peer.produce(topic, records(first, 10), batch_size=10)
             wait_until(lambda first=first: sink.values == texts(0, first + 10))
             (subscription,) = admin.subscriptions(topic)
-            wait_until(lambda name=subscription: admin.backlog(topic, name) == 0, timeout=5)
+            wait_until(lambda name=subscription: admin.backlog(topic, name) == 0)
         shown = json.loads(query.lastProgress["sources"][0]["latestOffset"])
         assert list(shown["topics"]) == [topic]
     finally:
         query.stop()
     assert query.exception() is None
-    wait_until(lambda: not admin.stats(topic)["subscriptions"][subscription]["consumers"], timeout=5)
+    wait_until(lambda: not admin.stats(topic)["subscriptions"][subscription]["consumers"])
 
 
 def test_partitions_and_several_topics(pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint):

@@ -11,7 +11,7 @@ from hypothesis import settings
 settings.register_profile("pulsar", deadline=None, database=None, print_blob=True)
 settings.load_profile("pulsar")
 
-_GRACE = 2.0
+_GRACE = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ def nothing_left() -> Iterator[None]:
     threads, descriptors = set(threading.enumerate()), _descriptors()
     yield
     try:
-        wait_until(lambda: set(threading.enumerate()) <= threads and _descriptors() <= descriptors, timeout=5)
+        wait_until(lambda: set(threading.enumerate()) <= threads and _descriptors() <= descriptors)
     except TimeoutError:
         new_threads = [thread.name for thread in set(threading.enumerate()) - threads]
         raise AssertionError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from integration.broker.waiting import HANG
 from integration.peer import Record
 from pulsar_spark.client import Client, Consumer, SubscriptionOptions, read_range
 from pulsar_spark.ids import MessageId, TopicName
@@ -52,7 +53,7 @@ def read_partition(
     client: Client, topic: TopicName, start: MessageId = BEGINNING, end: MessageId | None = None
 ) -> Iterator[Entry]:
     """Give the entries behind `start` up to `end`, or to what is the last one now."""
-    for group in read_range(client, topic, start, end or last_message(client, topic), poll_timeout=30.0):
+    for group in read_range(client, topic, start, end or last_message(client, topic), poll_timeout=HANG):
         yield from group
 
 

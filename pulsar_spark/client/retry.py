@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pulsar_spark.client.deadline import Deadline
-from pulsar_spark.errors import PulsarError
+from pulsar_spark.errors import DeadlineError, PulsarError
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -23,13 +23,18 @@ def retry(action: Callable[[], T], deadline: Deadline) -> T:
     """Run ``action`` until it succeeds or its error is final.
 
     Raises:
-        PulsarError: the first error that is not retriable, or the last one before the deadline.
+        PulsarError: the first error that is not retriable, or the last one before the deadline: an attempt
+            that the deadline cuts short does not hide why there had to be another one.
     """
     pause = _FIRST_PAUSE
+    last: PulsarError | None = None
     while True:
         try:
             return action()
         except PulsarError as error:
+            if last is not None and deadline.passed and isinstance(error, DeadlineError):
+                raise last from error
+            last = error
             wait = pause * random.uniform(0.5, 1.0)
             if not error.retriable or deadline.left <= wait:
                 raise

@@ -143,3 +143,18 @@ def test_a_deadline_that_has_passed_leaves_one_try(clock):
     with pytest.raises(errors.ConnectError):
         retry(action, Deadline(0))
     assert (action.calls, clock.pauses) == (1, [])
+
+
+def test_an_attempt_that_is_cut_short_does_not_hide_the_reason(clock):
+    busy = errors.BusyError("taken")
+    action = Action(clock, [busy, errors.DeadlineError("no answer")], takes=10)
+    with pytest.raises(errors.BusyError) as caught:
+        retry(action, Deadline(15))
+    assert caught.value is busy
+    assert action.calls == 2
+
+
+def test_a_deadline_of_its_own_is_final(clock):
+    action = Action(clock, [errors.BusyError("taken"), errors.DeadlineError("no answer")], takes=1)
+    with pytest.raises(errors.DeadlineError):
+        retry(action, Deadline(1000))
