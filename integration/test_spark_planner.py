@@ -24,12 +24,13 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark import subscription as module
+from pulsar_spark.spark import beginning
 from pulsar_spark.spark.offsets import Offsets
 from pulsar_spark.spark.option_table import Mode
 from pulsar_spark.spark.options import SourceOptions, parse_source
 from pulsar_spark.spark.query import QueryPlanner
-from pulsar_spark.spark.subscription import Subscription, find_partitions
+from pulsar_spark.spark.subscription import Subscription
+from pulsar_spark.spark.topics import find_partitions
 from pulsar_spark.spark.writer import TopicWriters
 from pulsar_spark.wire.columns import MessageColumns
 from pulsar_spark.wire.commands import InitialPosition
@@ -66,22 +67,36 @@ def source(client: ClientOptions, topic: str) -> SourceOptions:
     return replace(parse_source(given, Mode.STREAM), client=client)
 
 
-def test_a_fresh_subscription_that_cannot_be_had_everywhere_is_removed(client, admin, partitions):
-    with held(client, partitions[2], "query"):
+def test_a_fresh_subscription_that_cannot_be_had_everywhere_is_removed(
+    client, impatient, admin, topic, partitions, monkeypatch
+):
+    monkeypatch.setattr(beginning, "uuid4", lambda: "fixed")
+    with held(client, partitions[2], "spark-pulsar-fixed"):
         with pytest.raises(BusyError):
-            Subscription(client, partitions, "query", EARLIEST, fresh=True)
-        assert [admin.subscriptions(str(topic)) for topic in partitions] == [[], [], ["query"]]
+            QueryPlanner(source(impatient, topic)).initial()
+        assert [admin.subscriptions(str(each)) for each in partitions] == [[], [], ["spark-pulsar-fixed"]]
 
 
-def test_a_checkpoints_subscription_that_cannot_be_had_everywhere_stays(client, admin, partitions):
-    Subscription(client, partitions, "query", EARLIEST).close()
-    with held(client, partitions[2], "query"), pytest.raises(BusyError):
-        Subscription(client, partitions, "query", EARLIEST)
+def test_a_subscription_that_cannot_be_had_everywhere_is_let_go_everywhere(client, admin, partitions):
+    everywhere = dict.fromkeys(partitions, EARLIEST)
+    first = Subscription(client, "query", 60.0)
+    first.open(everywhere)
+    first.close()
+    with held(client, partitions[2], "query"):
+        second = Subscription(client, "query", 60.0)
+        with pytest.raises(BusyError):
+            second.open(everywhere)
+        second.close()
+    third = Subscription(client, "query", 60.0)
+    third.open(everywhere)
+    third.close()
     assert [admin.subscriptions(str(topic)) for topic in partitions] == [["query"]] * 3
 
 
 def test_a_restart_that_fails_adds_no_subscription(client, impatient, admin, topic, partitions, caplog):
-    Subscription(client, partitions, "old", EARLIEST).close()
+    old = Subscription(client, "old", 60.0)
+    old.open(dict.fromkeys(partitions, EARLIEST))
+    old.close()
     end = Offsets("old", {each: MessageId(10**6, 0) for each in partitions})
     with held(client, partitions[1], "old"), caplog.at_level(logging.INFO):
         planner = QueryPlanner(source(impatient, topic))
@@ -91,7 +106,7 @@ def test_a_restart_that_fails_adds_no_subscription(client, impatient, admin, top
             planner.ranges(fresh, end)
         planner.close()
     assert [admin.subscriptions(str(each)) for each in partitions] == [["old"]] * 3
-    assert caplog.text.count(f"makes the subscription {fresh.subscription}") == 1
+    assert caplog.text.count(f"has the subscription {fresh.subscription}") == 1
 
 
 def test_a_fresh_subscription_stays_once_an_offset_may_be_written(impatient, admin, topic, partitions):
@@ -106,28 +121,29 @@ def test_a_fresh_subscription_stays_once_an_offset_may_be_written(impatient, adm
     assert kept.startswith("spark-pulsar-")
 
 
-def test_one_silence_does_not_hide_the_others(client, peer, partitions, monkeypatch, caplog):
-    monkeypatch.setattr(module, "_KNOWN_FOR", 0.0)
-    monkeypatch.setattr(module, "_ACKNOWLEDGED_FOR", 0.0)
-    subscription = Subscription(client, partitions, "query", EARLIEST)
+def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):
+    subscription = Subscription(client, "query", 60.0)
+    subscription.open(dict.fromkeys(partitions, EARLIEST))
     silent, *others = partitions
     subscription._consumers[silent].close()
     with held(client, silent, "query"):
         for topic in partitions:
             peer.produce(str(topic), [Record(b"v")])
-        subscription.lasts()
-        lasts = dict(subscription.lasts())
-        assert [lasts[topic].entry for topic in partitions] == [-1, 0, 0]
-        assert caplog.text.count("is not known now") == 2
-        subscription.acknowledge({topic: lasts[topic] for topic in others})
-    assert subscription.lasts()[silent].entry == 0
+        answers = subscription.ask(partitions)
+        assert isinstance(answers[silent], BusyError)
+        lasts = {topic: answers[topic].last.whole_entry for topic in others}
+        assert [last.entry for last in lasts.values()] == [0, 0]
+        subscription.acknowledge(lasts)
+    answers = subscription.ask(partitions)
+    assert [answers[topic].last.entry for topic in partitions] == [0, 0, 0]
+    assert [answers[topic].mark_delete.entry for topic in others] == [0, 0]
     subscription.close()
 
 
 def test_what_nobody_made_is_not_found(client, impatient, partitions, topic):
     for name in (f"{topic}-partition-99", f"{topic}x-partition-0", f"{topic}x"):
         with pytest.raises(TopicNotFoundError):
-            find_partitions(impatient, [TopicName.parse(name)])
+            find_partitions(client, source(impatient, name))
 
 
 def test_partitions_that_the_broker_removed_are_made_again(

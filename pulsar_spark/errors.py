@@ -180,6 +180,12 @@ class TopicNotFoundError(BrokerError):
     usual_advice = "Check the spelling, or create the topic first"
 
 
+class NotAllowedError(BrokerError):
+    """What is asked for does not go with what is there, such as a subscription of another kind."""
+
+    code = "PULSAR_NOT_ALLOWED"
+
+
 class SchemaError(BrokerError):
     """The broker refused the schema, or data does not fit it."""
 
@@ -211,6 +217,7 @@ _BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
     16: BusyError,  # ProducerBusy
     17: TopicNotFoundError,  # InvalidTopicName
     18: SchemaError,
+    22: NotAllowedError,
     25: SendError,  # ProducerFenced
 }
 

@@ -124,6 +124,7 @@ BY_CODE = {
     "ProducerBusy": errors.BusyError,
     "InvalidTopicName": errors.TopicNotFoundError,
     "IncompatibleSchema": errors.SchemaError,
+    "NotAllowedError": errors.NotAllowedError,
     "ProducerFenced": errors.SendError,
 }
 

@@ -1,6 +1,7 @@
 """The driver is killed with -9 at random while a producer writes: every message is read once, in order.
 
-This file is also the driver: ``python -m integration.chaos.restarts SERVICE_URL TOPIC FOLDER [until-idle]``.
+This file is also the driver of other runs:
+``python -m integration.chaos.restarts SERVICE_URL TOPIC FOLDER {for-ever|until-idle} [OPTION=VALUE...]``.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def kill_drivers(service_url: str, topic: str, folder: Path, chance: random.Rand
                 process.wait_for(chance.uniform(0.0, 4.0))
     with driver(service_url, topic, folder, "until-idle") as process:
         assert process.wait_for(180) == 0
-    read = [number for file in batches(folder) for number in json.loads(file.read_text())]
+    read = [number for numbers in rows_by_topic(folder).values() for number in numbers]
     assert read == list(range(producer.written))
     return producer.written
 
@@ -67,6 +68,15 @@ def kill_drivers(service_url: str, topic: str, folder: Path, chance: random.Rand
 def batches(folder: Path) -> list[Path]:
     """What the sink holds, a file for each micro-batch, in order."""
     return sorted((folder / "out").glob("*.json"), key=lambda file: int(file.stem))
+
+
+def rows_by_topic(folder: Path) -> dict[str, list[int]]:
+    """What the sink holds: the numbers of each topic partition, in the order of the micro-batches."""
+    numbers: dict[str, list[int]] = {}
+    for file in batches(folder):
+        for topic, number in json.loads(file.read_text()):
+            numbers.setdefault(topic, []).append(number)
+    return numbers
 
 
 class Producing:
@@ -126,26 +136,33 @@ class Driver:
 
 
 @contextmanager
-def driver(service_url: str, topic: str, folder: Path, *more: str) -> Iterator[Driver]:
-    process = Driver(service_url, topic, str(folder), *more)
+def driver(
+    service_url: str, topic: str, folder: Path, ends: str = "for-ever", **options: str
+) -> Iterator[Driver]:
+    """A driver of its own; ``options`` are of the source."""
+    process = Driver(
+        service_url, topic, str(folder), ends, *(f"{name}={value}" for name, value in options.items())
+    )
     try:
         yield process
     finally:
         process.kill()
 
 
-def run_driver(service_url: str, topic: str, folder: Path, *, until_idle: bool) -> None:
+def run_driver(
+    service_url: str, topic: str, folder: Path, options: dict[str, str], *, until_idle: bool
+) -> None:
     """Read into one file a micro-batch, written again if the batch is: an idempotent sink."""
     spark = SparkSession.builder.master("local[2]").config(map=spark_settings(folder)).getOrCreate()
     out = folder / "out"
     out.mkdir(exist_ok=True)
 
     def write(batch: DataFrame, number: int) -> None:
-        numbers = [int(bytes(row.value)) for row in batch.select("value").collect()]
-        (out / f"{number}.tmp").write_text(json.dumps(numbers))
+        rows = [(row["__topic"], int(bytes(row.value))) for row in batch.select("__topic", "value").collect()]
+        (out / f"{number}.tmp").write_text(json.dumps(rows))
         (out / f"{number}.tmp").replace(out / f"{number}.json")
 
-    rows = PulsarInSpark(spark, service_url).stream(topic)
+    rows = PulsarInSpark(spark, service_url).stream(topic, **options)
     (folder / "began").touch()
     if until_idle:
         drain(rows, write, folder / "checkpoint")
@@ -155,4 +172,10 @@ def run_driver(service_url: str, topic: str, folder: Path, *, until_idle: bool) 
 
 
 if __name__ == "__main__":
-    run_driver(sys.argv[1], sys.argv[2], Path(sys.argv[3]), until_idle=sys.argv[4:] == ["until-idle"])
+    run_driver(
+        sys.argv[1],
+        sys.argv[2],
+        Path(sys.argv[3]),
+        dict(option.split("=", 1) for option in sys.argv[5:]),
+        until_idle=sys.argv[4] == "until-idle",
+    )

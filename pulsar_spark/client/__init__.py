@@ -1,8 +1,9 @@
 """Sockets, threads and time: a blocking client of one Pulsar cluster."""
 
+from pulsar_spark.client.admin import Admin, Ledger
 from pulsar_spark.client.client import Client, ClientOptions, shared_client
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
-from pulsar_spark.client.deadline import Deadline
+from pulsar_spark.client.deadline import Deadline, now
 from pulsar_spark.client.producer import Producer, ProducerOptions
 from pulsar_spark.client.range_reader import read_range
 from pulsar_spark.client.scout import EntryFacts, Scout, first_at, ledger_end, peek
@@ -12,12 +13,14 @@ from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.writer import TopicWriter
 
 __all__ = [
+    "Admin",
     "Client",
     "ClientOptions",
     "Consumer",
     "Deadline",
     "EntryFacts",
     "LastMessageId",
+    "Ledger",
     "Producer",
     "ProducerOptions",
     "Scout",
@@ -27,6 +30,7 @@ __all__ = [
     "TopicWriter",
     "first_at",
     "ledger_end",
+    "now",
     "peek",
     "read_range",
     "shared_client",

@@ -214,14 +214,19 @@ class Consumer:
         """Whether the broker or the connection has gone since the last call; asks nobody."""
         return self._inbox.error is not None
 
-    def last_message_id(self) -> LastMessageId:
+    def last_message_id(self, deadline: Deadline | None = None) -> LastMessageId:
         """Ask for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID).
+
+        Args:
+            deadline: for reaching the broker, where it is another than one operation timeout.
 
         A broker that was reached may take two operation timeouts for its answer: where it restores a topic's
         transactions after a restart it answers after 30 s or more.
         """
         patience = Deadline(2 * self._client.options.operation_timeout)
-        answer = self._request(commands.get_last_message_id, patience=patience).getLastMessageIdResponse
+        answer = self._request(
+            commands.get_last_message_id, deadline=deadline, patience=patience
+        ).getLastMessageIdResponse
         if not answer.HasField("consumer_mark_delete_position"):
             raise UnsupportedError("the broker is too old: it does not tell a subscription's position")
         return LastMessageId(
@@ -278,9 +283,13 @@ class Consumer:
         self._inbox = _Inbox()
         self._inbox.lost(NotReadyError("the subscription was moved"))
 
-    def unsubscribe(self) -> None:
-        """Remove the subscription and its position at the broker, and close."""
-        self._request(commands.unsubscribe)
+    def unsubscribe(self, deadline: Deadline | None = None) -> None:
+        """Remove the subscription and its position at the broker, and close.
+
+        Args:
+            deadline: for the request; None for one operation timeout.
+        """
+        self._request(commands.unsubscribe, deadline=deadline)
         self._release(Deadline(_CLOSE_TIMEOUT))
 
     def close(self) -> None:
@@ -306,13 +315,15 @@ class Consumer:
         def build(request_id: int, consumer_id: int) -> bytes:
             return commands.ack(request_id, consumer_id, message_ids, cumulative=cumulative)
 
-        answer = self._request(build, _ACK_TIMEOUT).ackResponse
+        answer = self._request(build, attempt_timeout=_ACK_TIMEOUT).ackResponse
         if answer.HasField("error"):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
     def _request(
         self,
         build: Callable[[int, int], bytes],
+        *,
+        deadline: Deadline | None = None,
         attempt_timeout: float | None = None,
         patience: Deadline | None = None,
     ) -> pb.BaseCommand:
@@ -320,18 +331,19 @@ class Consumer:
 
         Args:
             build: makes the command from a request id and the consumer id.
+            deadline: for all attempts; None for one operation timeout.
             attempt_timeout: seconds after which a consumer that gets no answer is taken for lost: the broker
                 is silent to an ACK for a consumer that it has closed.
             patience: the deadline where a broker can be reached, if another than the operation timeout.
         """
-        deadline = self._client.operation()
+        until = Deadline((deadline or self._client.operation()).left)
 
         def attempt() -> pb.BaseCommand:
-            session = self._opened(deadline)
+            session = self._opened(until)
             if patience is not None:
-                deadline.at, deadline.seconds = patience.at, patience.seconds
+                until.at, until.seconds = patience.at, patience.seconds
             consumer_id = self._id
-            within = deadline if attempt_timeout is None else deadline.at_most(attempt_timeout)
+            within = until if attempt_timeout is None else until.at_most(attempt_timeout)
             try:
                 return session.request(lambda request_id: build(request_id, consumer_id), within)
             except DeadlineError as error:
@@ -341,7 +353,7 @@ class Consumer:
                 raise NotReadyError("the broker did not answer an acknowledgement") from error
 
         try:
-            return retry(attempt, deadline)
+            return retry(attempt, until)
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
 

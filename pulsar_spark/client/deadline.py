@@ -7,6 +7,11 @@ import time
 from pulsar_spark.errors import DeadlineError
 
 
+def now() -> float:
+    """Seconds of a clock that never goes back."""
+    return time.monotonic()
+
+
 class Deadline:
     """A point in monotonic time.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.offsets import Offsets
+from pulsar_spark.spark.offsets import Json, Offsets
 
 
 class Range(NamedTuple):
@@ -30,28 +30,6 @@ class Range(NamedTuple):
     begins: MessageId | None = None
 
 
-def plan_end(
-    start: Offsets, begins: Mapping[TopicName, MessageId], lasts: Mapping[TopicName, MessageId]
-) -> Offsets:
-    """The end of a batch that takes all there is.
-
-    Args:
-        start: the end of the batch before.
-        begins: for each partition that is read, where it begins if ``start`` does not know it.
-        lasts: for each of them the last message the broker holds; entry -1 where it holds none.
-
-    Returns:
-        An end that is nowhere before ``start``: a topic may have been trimmed meanwhile, or hold nothing
-        visible. Partitions that are read no longer are not in it.
-    """
-    positions = {}
-    for topic, begin in begins.items():
-        last = lasts[topic]
-        position = start.positions.get(topic, begin)
-        positions[topic] = position if last.entry < 0 else max(position, last.whole_entry)
-    return Offsets(start.subscription, positions)
-
-
 def plan_ranges(start: Offsets, end: Offsets, begins: Mapping[TopicName, MessageId]) -> list[Range]:
     """One range for each partition that has something between ``start`` and ``end``.
 
@@ -67,7 +45,8 @@ def plan_ranges(start: Offsets, end: Offsets, begins: Mapping[TopicName, Message
     for topic, last in end.positions.items():
         begin = begins.get(topic, last)
         first = start.positions.get(topic, begin)
-        if anew:
+        if anew or last < first:
+            # An end before the start is that of another topic of the same name, read from its beginning.
             first = min(first, begin)
         if first < last:
             ranges.append(Range(topic, first, last))
@@ -96,6 +75,41 @@ def plan_batch(
         if last.entry >= 0 and start < end:
             ranges.append(Range(topic, start, end, visible=end == last, begins=begin))
     return ranges
+
+
+def progress(
+    positions: Mapping[TopicName, MessageId],
+    lasts: Mapping[TopicName, MessageId],
+    backlogs: Mapping[TopicName, int],
+) -> Json:
+    """What StreamingQueryProgress shows: by topic and partition the end, and what is left behind a batch.
+
+    Args:
+        positions: by partition, where the batch ends.
+        lasts: the last message; in front of everything where there is none.
+        backlogs: entries that were not acknowledged when it was planned, for where they cannot be counted.
+
+    Returns:
+        ``{"topics": {topic: {partition: {"end": id, "backlogEntries": n, "backlogMessages": n}}}}``, and the
+        sums beside it. Messages are told only where none is left: entries are batches of any size.
+    """
+    topics: dict[str, dict[str, Json]] = {}
+    total = 0
+    for topic in sorted(positions, key=lambda name: (str(name.base), name.partition)):
+        position, last = not_behind(positions[topic]), lasts[topic]
+        left = 0
+        if position < last:
+            same = position.ledger == last.ledger
+            left = last.entry - position.entry if same else max(1, backlogs.get(topic, 1))
+        shown: Json = {"end": str(max(last, positions[topic])), "backlogEntries": left}
+        if left == 0:
+            shown["backlogMessages"] = 0
+        total += left
+        topics.setdefault(str(topic.base), {})[str(topic.partition)] = shown
+    report: Json = {"topics": topics, "backlogEntries": total}
+    if total == 0:
+        report["backlogMessages"] = 0
+    return report
 
 
 def not_behind(position: MessageId) -> MessageId:

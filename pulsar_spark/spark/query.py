@@ -2,30 +2,41 @@
 
 Spark checkpoints the start and end of each batch; what is decided here must come out the same from there.
 
-    fresh query     initial() makes a subscription: its position is the start. From "latest" the first
-                    latest() takes nothing: Spark checkpoints an empty batch 0 and with it the start.
+    fresh query     initial() makes a subscription, which holds everything from the start on. Unless that is
+                    "earliest" the first latest() takes nothing: Spark checkpoints an empty batch 0 and with
+                    it the start.
     every trigger   latest(start): Spark has checkpointed ``start`` as processed, it is acknowledged
     restart         ranges(start, end) of the unfinished batch, or latest(start): both name the subscription
                     to go on with. For a batch 0 that did not finish Spark calls initial() once more and hands
-                    over that start. The subscription made for it is removed again, and the batch begins no
+                    over that start. A subscription made for it is removed again, and the batch begins no
                     later than where the one in ``end`` stands, to which nothing was acknowledged yet.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
+from collections.abc import Mapping, Sequence
 
-from pulsar_spark.client import shared_client
+from pulsar_spark.client import Deadline, LastMessageId, now, shared_client, together
+from pulsar_spark.errors import DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.offsets import Offsets
+from pulsar_spark.spark.admission import Admission
+from pulsar_spark.spark.beginning import begin
+from pulsar_spark.spark.lookahead import Lookahead, cut
+from pulsar_spark.spark.offsets import Json, Offsets
 from pulsar_spark.spark.options import SourceOptions
-from pulsar_spark.spark.planner import Range, plan_end, plan_ranges
-from pulsar_spark.spark.positions import Word
-from pulsar_spark.spark.subscription import Subscription, find_partitions, look
+from pulsar_spark.spark.outlook import Outlook
+from pulsar_spark.spark.planner import Range, not_behind, plan_ranges, progress
+from pulsar_spark.spark.positions import AtTime, Word
+from pulsar_spark.spark.starts import before_time, look
+from pulsar_spark.spark.subscription import Subscription, is_passing
+from pulsar_spark.spark.topics import Topics, first_contact
 from pulsar_spark.wire.commands import InitialPosition
 
 _log = logging.getLogger(__name__)
+
+# Seconds until a batch that was not due, or not possible, is planned again.
+_HELD_BACK = 0.5
 
 
 class QueryPlanner:
@@ -33,90 +44,321 @@ class QueryPlanner:
 
     Raises:
         TopicNotFoundError: a topic does not exist.
-        BrokerError: no broker answers within :data:`subscription.FIRST_CONTACT` seconds.
+        BrokerError: no broker answers within :data:`topics.FIRST_CONTACT` seconds.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._earliest = options.start.everywhere is Word.EARLIEST
         self._client = shared_client(options.client)
-        self._topics = find_partitions(options.client, options.topics)
+        self._topics = Topics(self._client, options, first_contact(options))
+        self._lookahead = Lookahead(self._client, options.admin_url, self._hold_chunks)
+        self._admission = Admission(options.limits, self._lookahead, together)
+        self._outlook = Outlook(self._client, self._ask, self._check, self._hold_chunks)
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
         self._start_is_durable = False
         self._frozen: dict[TopicName, MessageId] | None = None
+        self._held_back = Deadline(0.0)
+        self._timed: set[TopicName] = set()
+        self._recreated: set[TopicName] = set()
+        # As of the last trigger: up to where partitions were taken and will be taken, and their backlogs.
+        self._positions: dict[TopicName, MessageId] = {}
+        self._planned: dict[TopicName, MessageId] = {}
+        self._backlogs: dict[TopicName, int] = {}
+
+    # ---- called by Spark
 
     def initial(self) -> Offsets:
         """Where a query begins that has no checkpoint; always the same in one run."""
         if self._fresh is None:
-            name = f"{self._options.subscription_prefix}-{uuid.uuid4()}"
-            earliest = self._earliest
-            position = InitialPosition.EARLIEST if earliest else InitialPosition.LATEST
-            _log.info("a new query makes the subscription %s", name)
-            self._subscription = Subscription(self._client, self._topics, name, position, fresh=True)
-            self._fresh = Offsets(name, self._subscription.begins)
+            subscription, answers, positions = begin(self._client, self._options, self._topics.partitions)
+            self._subscription = subscription
+            self._outlook.add(answers)
+            self._fresh = Offsets(subscription.name, positions)
         return self._fresh
-
-    def latest(self, start: Offsets) -> Offsets:
-        """Acknowledge ``start``, which is processed, and return the next end; ``start`` if nothing is new."""
-        subscription = self._follow(start)
-        end = self._end(subscription, start)
-        self._fresh_is_planned = True
-        return end
-
-    def _end(self, subscription: Subscription, start: Offsets) -> Offsets:
-        if start == self._fresh and not self._start_is_durable and not self._earliest:
-            self._start_is_durable = True
-            return start
-        subscription.acknowledge(start.positions)
-        return plan_end(start, subscription.begins, self._frozen or subscription.lasts())
-
-    def ends(self) -> dict[TopicName, MessageId]:
-        """The last message of each partition, for the query's progress; empty before the first batch."""
-        return {} if self._subscription is None else self._frozen or self._subscription.lasts()
 
     def freeze(self) -> None:
         """Take what the topics hold now as all there is (Trigger.AvailableNow)."""
-        looks = look(self._client, self._topics, InitialPosition.LATEST)
+        looks = look(self._client, self._topics.partitions)
         self._frozen = {topic: seen.last for topic, seen in looks.items()}
+
+    def latest(self, start: Offsets, *, limited: bool = True) -> Offsets:
+        """Acknowledge ``start``, which is processed, and return the next end; ``start`` if there is none.
+
+        Args:
+            start: the end of the batch before.
+            limited: whether the user's limits hold.
+        """
+        subscription = self._follow(start, start.positions)
+        self._fresh_is_planned = True
+        begins_with_rows = self._options.start.everywhere is Word.EARLIEST
+        if start == self._fresh and not self._start_is_durable and not begins_with_rows:
+            self._start_is_durable = True
+            return start
+        self._take_in_new_partitions(subscription)
+        self._positions = {
+            topic: begins if topic in self._recreated else start.positions.get(topic, begins)
+            for topic, begins in subscription.begins.items()
+        }
+        self._recreated.clear()
+        for topic in self._outlook.refresh(self._positions):
+            self._topic_gone(subscription, topic)
+        self._lookahead.look_for_chunks({topic: self._last(topic) for topic in self._positions})
+        self._acknowledge(subscription)
+        self._planned = self._plan(subscription, limited)
+        return Offsets(start.subscription, self._planned)
+
+    def report(self) -> Json:
+        """Ends and backlogs for the query's progress, as of the last trigger."""
+        lasts = {topic: self._last(topic) for topic in self._planned}
+        return progress(self._planned, lasts, self._backlogs)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What the tasks of the batch ``(start, end]`` read."""
-        return plan_ranges(start, end, self._follow(end).begins)
+        processed = start.positions if start.subscription == end.subscription else end.positions
+        subscription = self._follow(end, processed)
+        ranges = self._behind_times(plan_ranges(start, end, subscription.begins))
+        tasks = cut(ranges, self._options, self._lookahead)
+        _log.info(
+            "a batch of %d tasks: %s",
+            len(tasks),
+            ", ".join(f"{each.topic} ({each.start}, {each.end}]" for each in ranges),
+        )
+        return tasks
 
     def commit(self, end: Offsets) -> None:
         """Acknowledge a batch that Spark has finished."""
-        self._follow(end).acknowledge(end.positions)
+        subscription = self._follow(end, end.positions)
+        self._positions.update(end.positions)
+        self._acknowledge(subscription)
 
     def close(self) -> None:
         """Let go of the subscription, which stays for the next run; if no checkpoint can name it, it goes."""
+        self._admission.close()
+        self._outlook.close()
+        self._topics.close()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             self._leave(subscription)
 
+    # ---- subscription and topics
+
+    def _follow(self, offsets: Offsets, processed: Mapping[TopicName, MessageId]) -> Subscription:
+        """The subscription that a checkpointed offset names, on all partitions that are read now.
+
+        It is asked for as one that would begin at the end: if somebody removed it, it shows as one that has
+        acknowledged what this query never did.
+        """
+        before, name = self._subscription, offsets.subscription
+        if before is not None and before.name == name:
+            return before
+        partitions = self._topics.partitions
+        for topic in sorted(processed.keys() - set(partitions)):
+            self._gone_while_stopped(topic, processed[topic], name)
+        self._subscription = None
+        found = Subscription(self._client, name, self._options.chunks.expire)
+        try:
+            answers = found.open(
+                {
+                    topic: InitialPosition.LATEST if topic in processed else InitialPosition.EARLIEST
+                    for topic in partitions
+                }
+            )
+            for topic, answer in answers.items():
+                if topic in processed:
+                    self._check_restart(found, topic, processed[topic], answer)
+        except BaseException:  # SystemExit, too: that is how Spark ends the planner
+            found.close()
+            raise
+        finally:
+            if before is not None:
+                self._leave(before)
+        self._outlook.close()
+        self._outlook.add(answers)
+        self._subscription = found
+        return found
+
     def _leave(self, subscription: Subscription) -> None:
-        made_here = self._fresh is not None and subscription.name == self._fresh.subscription
-        if made_here and not self._fresh_is_planned:
+        mine = self._options.subscription is None
+        made_here = mine and self._fresh is not None and subscription.name == self._fresh.subscription
+        if (made_here and not self._fresh_is_planned) or not self._options.retain_subscription:
             subscription.unsubscribe()
         else:
             subscription.close()
 
-    def _follow(self, offsets: Offsets) -> Subscription:
-        """The subscription that a checkpointed offset names; on a partition that is new: from earliest."""
-        before, name = self._subscription, offsets.subscription
-        if before is not None and before.name == name:
-            return before
-        gone = sorted(str(topic) for topic in offsets.positions.keys() - set(self._topics))
-        if gone:
-            _log.warning(
-                "the query reads %s no longer; remove the subscription %s from there", ", ".join(gone), name
-            )
-        self._subscription = None
+    def _take_in_new_partitions(self, subscription: Subscription) -> None:
+        """Read topics and partitions that are new from their beginning."""
+        if self._frozen is not None:
+            return
+        self._topics.refresh()
+        new = [topic for topic in self._topics.partitions if topic not in subscription.begins]
+        if not new:
+            return
         try:
-            found = Subscription(self._client, self._topics, name, InitialPosition.EARLIEST)
-        finally:
-            if before is not None:
-                self._leave(before)
-        self._subscription = found
-        return found
+            answers = subscription.open(dict.fromkeys(new, InitialPosition.EARLIEST))
+        except PulsarError as error:
+            for topic in new:
+                subscription.drop(topic)
+            if not is_passing(error):
+                raise
+            _log.warning("new partitions cannot be read yet, it is tried again: %s", error)
+            return
+        _log.info("new partitions are read: %s", ", ".join(map(str, new)))
+        self._outlook.add(answers)
+
+    def _hold_chunks(self, topic: TopicName) -> None:
+        if self._subscription is not None:
+            self._subscription.hold_chunks(topic)
+
+    def _acknowledge(self, subscription: Subscription) -> None:
+        """Acknowledge what is processed; a start that the user gave may lie behind all there is."""
+        subscription.acknowledge(
+            {topic: min(position, self._last(topic)) for topic, position in self._positions.items()}
+        )
+
+    # ---- ends
+
+    def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
+        return {} if self._subscription is None else self._subscription.ask(topics)
+
+    def _last(self, topic: TopicName) -> MessageId:
+        """The last visible message; in front of everything where there is none."""
+        last = self._outlook.last(topic)
+        return MessageId(-1, -1) if last.entry < 0 else last.whole_entry
+
+    def _plan(self, subscription: Subscription, limited: bool) -> dict[TopicName, MessageId]:
+        starts = self._positions
+        ends = {topic: max(position, self._end(topic)) for topic, position in starts.items()}
+        limits = self._options.limits
+        if ends == starts or not limited or not (limits.capped or limits.min_messages):
+            return ends
+        if not self._held_back.passed:
+            return starts
+        self._backlogs = self._count_backlogs(subscription, starts, ends)
+        available_now = self._frozen is not None
+        planned = self._admission.plan(starts, ends, self._backlogs, now(), available_now=available_now)
+        if planned == starts:
+            self._held_back = Deadline(_HELD_BACK)
+        return planned
+
+    def _count_backlogs(
+        self,
+        subscription: Subscription,
+        starts: Mapping[TopicName, MessageId],
+        ends: Mapping[TopicName, MessageId],
+    ) -> dict[TopicName, int]:
+        """Entries between starts and ends: within a ledger by their numbers, else the broker counts them."""
+        counts, across = {}, []
+        for topic, end in ends.items():
+            start = starts[topic]
+            if start < end and start.ledger == end.ledger:
+                counts[topic] = end.entry - start.entry
+            elif start < end:
+                across.append(topic)
+        return counts | (subscription.backlogs(across) if across else {})
+
+    def _end(self, topic: TopicName) -> MessageId:
+        last = self._last(topic)
+        return last if self._frozen is None else min(last, self._frozen.get(topic, last))
+
+    # ---- ranges
+
+    def _behind_times(self, ranges: list[Range]) -> list[Range]:
+        """Leave out what was published before ``startingTime``: it may have come after the query began."""
+        starts = self._options.start
+        timed = []
+        for each in ranges:
+            time = starts.everywhere or starts.named.get(each.topic, starts.named.get(each.topic.base))
+            if isinstance(time, AtTime) and each.topic not in self._timed:
+                start, end = not_behind(each.start), each.end.whole_entry
+                first = before_time(self._client, each.topic, time, start, end)
+                if first >= end:
+                    continue
+                self._timed.add(each.topic)
+                each = each._replace(start=max(each.start, first))
+            timed.append(each)
+        return timed
+
+    # ---- loss
+
+    def _check(self, topic: TopicName, answer: LastMessageId) -> None:
+        """Notice that somebody moved or removed the subscription under the running query."""
+        subscription = self._subscription
+        if subscription is not None and subscription.was_moved(topic, answer.mark_delete):
+            seen = self._last(topic)
+            self._moved(subscription, topic, self._positions.get(topic, subscription.begins[topic]), seen)
+
+    def _check_restart(
+        self, subscription: Subscription, topic: TopicName, position: MessageId, answer: LastMessageId
+    ) -> None:
+        """Notice what happened to a partition while the query was stopped."""
+        last = answer.last
+        if answer.mark_delete > not_behind(position):
+            self._moved(subscription, topic, position, None)
+        elif last.entry >= 0 and last.ledger < position.ledger and position != self._named_start(topic):
+            _log.warning(
+                "topic %s ends at %s, before the checkpoint's %s: it is another topic of that name, and is "
+                "read from its beginning",
+                *(topic, last, position),
+            )
+            subscription.put_back(topic, MessageId(-1, -1))
+            self._recreated.add(topic)
+
+    def _named_start(self, topic: TopicName) -> object:
+        return self._options.start.named.get(topic)
+
+    def _moved(
+        self, subscription: Subscription, topic: TopicName, position: MessageId, seen: MessageId | None
+    ) -> None:
+        """Hold again what is left, and tell of what is not.
+
+        Args:
+            subscription: that somebody moved, or removed.
+            topic: where.
+            position: up to where the query has processed it.
+            seen: the last message that was seen there; None where the query did not run meanwhile.
+        """
+        name, found = subscription.name, subscription.put_back(topic, not_behind(position))
+        if found <= not_behind(position):
+            _log.warning("subscription %s was moved on %s; nothing is lost", name, topic)
+        elif seen is not None and position >= seen:
+            _log.warning(
+                "subscription %s was moved on %s, where all that was seen is processed",
+                subscription.name,
+                topic,
+            )
+        else:
+            self._lost(topic, position, found, "its subscription was removed or moved by somebody else")
+
+    def _topic_gone(self, subscription: Subscription, topic: TopicName) -> None:
+        """A topic, or one partition, was deleted under the running query."""
+        position, last = self._positions[topic], self._last(topic)
+        subscription.drop(topic)
+        self._outlook.drop(topic)
+        self._topics.drop(topic)
+        del self._positions[topic]
+        if position < last:
+            self._lost(topic, position, last, "the topic was deleted")
+        else:
+            _log.warning("topic %s was deleted; all that was seen of it is processed", topic)
+
+    def _gone_while_stopped(self, topic: TopicName, position: MessageId, name: str) -> None:
+        pattern = self._options.pattern
+        is_read = topic.base in self._options.topics or topic in self._options.topics
+        if is_read or (pattern is not None and pattern.matches(topic)):
+            self._lost(topic, position, None, "the topic was deleted while the query was stopped")
+        else:
+            _log.warning("the query reads %s no longer; remove the subscription %s from there", topic, name)
+
+    def _lost(self, topic: TopicName, start: MessageId, end: MessageId | None, why: str) -> None:
+        """Raise, or log where ``failOnDataLoss`` is false."""
+        error = DataLossError(
+            f"messages that this query had not processed are gone: {why}",
+            topic=str(topic),
+            message_id=f"({start}, {'the end' if end is None else end}]",
+            advice="Look at the topic's retention, TTL and subscriptions; failOnDataLoss=false goes on",
+        )
+        if self._options.fail_on_data_loss:
+            raise error
+        _log.warning("%s", error)

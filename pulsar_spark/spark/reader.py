@@ -14,21 +14,27 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from pulsar_spark.client import read_range, shared_client
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.offsets import Json, Offsets, positions_to_json
+from pulsar_spark.spark.batch import plan_read
+from pulsar_spark.spark.offsets import Json, Offsets
 from pulsar_spark.spark.option_table import Mode
 from pulsar_spark.spark.options import SourceOptions, parse_source
 from pulsar_spark.spark.planner import Range, not_behind
-from pulsar_spark.spark.positions import Word
 from pulsar_spark.spark.query import QueryPlanner
 from pulsar_spark.spark.rows import record_batches
 from pulsar_spark.spark.schema import SOURCE_SCHEMA
-from pulsar_spark.spark.subscription import find_partitions, look
-from pulsar_spark.wire.commands import InitialPosition
+
+# Spark wants a number in its marker; it is not used.
+_LIMITED = 1
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -48,13 +54,18 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Make the query's durable subscription; its position is the start. Called twice in a first batch."""
         return self._planner().initial().to_json()
 
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """A marker: Spark knows no limit of several kinds, and passes another one where none holds."""
+        return ReadMaxRows(_LIMITED)
+
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """All there is; ``start`` itself, the same JSON, if there is nothing new."""
-        return self._planner().latest(Offsets.from_json(start)).to_json()
+        """The next end under the user's limits; ``start`` itself, the same JSON, if there is nothing new."""
+        limited = not isinstance(limit, ReadAllAvailable)
+        return self._planner().latest(Offsets.from_json(start), limited=limited).to_json()
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
-        """The broker's ends, shown as ``latestOffset`` in StreamingQueryProgress."""
-        return {"topics": positions_to_json(self._planner().ends())}
+        """The broker's ends and the backlogs, shown as ``latestOffset`` in StreamingQueryProgress."""
+        return self._planner().report()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the run; Spark calls this first of all."""
@@ -97,13 +108,7 @@ class PulsarReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One task for each topic partition that holds messages. Spark wants a list, of any length."""
-        options = self._options
-        topics = find_partitions(options.client, options.topics)
-        latest = options.start.everywhere is Word.LATEST
-        position = InitialPosition.LATEST if latest else InitialPosition.EARLIEST
-        looks = look(shared_client(options.client), topics, position)
-        ranges = [Range(topic, seen.mark_delete, seen.last.whole_entry) for topic, seen in looks.items()]
-        return [InputPartition(each) for each in ranges if each.start < each.end]
+        return [InputPartition(each) for each in plan_read(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in order; none for the one partition Spark makes where there are none."""
@@ -114,11 +119,19 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     asked: Range | None = partition.value
     if asked is None:
         return iter(())
-    topic, start, end = asked[:3]
     entries = read_range(
-        shared_client(options.client), topic, not_behind(start), end, poll_timeout=options.poll_timeout
+        shared_client(options.client),
+        asked.topic,
+        not_behind(asked.start),
+        asked.end,
+        poll_timeout=options.poll_timeout,
+        visible=asked.visible,
+        begins=asked.begins,
+        fail_on_data_loss=options.fail_on_data_loss,
+        read_compacted=options.read_compacted,
+        chunks=options.chunks,
     )
-    return record_batches(topic, entries, start, end)
+    return record_batches(asked.topic, entries, asked.start, asked.end)
 
 
 def _check_schema(schema: StructType) -> None:

@@ -23,7 +23,7 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.messages import MessageShape, message_shape
 from pulsar_spark.spark.options import SinkOptions
-from pulsar_spark.spark.subscription import check_reachable
+from pulsar_spark.spark.topics import check_reachable
 
 _log = logging.getLogger(__name__)
 

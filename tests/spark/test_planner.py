@@ -2,7 +2,7 @@ import pytest
 
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.offsets import Offsets
-from pulsar_spark.spark.planner import Range, not_behind, plan_batch, plan_end, plan_ranges
+from pulsar_spark.spark.planner import Range, not_behind, plan_batch, plan_ranges, progress
 
 P0, P1 = TopicName.parse("t-partition-0"), TopicName.parse("t-partition-1")
 NOTHING = MessageId(-1, -1)
@@ -10,38 +10,6 @@ NOTHING = MessageId(-1, -1)
 
 def offsets(**positions: MessageId) -> Offsets:
     return Offsets("s", {{"p0": P0, "p1": P1}[name]: position for name, position in positions.items()})
-
-
-def test_the_end_is_the_last_whole_entry():
-    start = offsets(p0=MessageId(1, 2), p1=MessageId(1, -1))
-    end = plan_end(start, start.positions, {P0: MessageId(1, 5, 99), P1: MessageId(2, 0)})
-    assert end == offsets(p0=MessageId(1, 5), p1=MessageId(2, 0))
-
-
-def test_the_end_is_never_before_the_start():
-    start = offsets(p0=MessageId(7, 2), p1=MessageId(7, 2))
-    assert plan_end(start, start.positions, {P0: NOTHING, P1: MessageId(6, 9)}) == start
-
-
-def test_a_batch_position_is_before_the_end_of_its_entry():
-    start = offsets(p0=MessageId(7, 2, 5))
-    end = plan_end(start, start.positions, {P0: MessageId(7, 2, 9)})
-    assert end == offsets(p0=MessageId(7, 2))
-    assert plan_ranges(start, end, {}) == [Range(P0, MessageId(7, 2, 5), MessageId(7, 2))]
-
-
-def test_a_new_partition_begins_where_its_subscription_does():
-    start, begins = offsets(p0=MessageId(1, 1)), {P0: MessageId(0, -1), P1: MessageId(4, -1)}
-    end = plan_end(start, begins, {P0: MessageId(1, 1), P1: MessageId(4, 8)})
-    assert end == offsets(p0=MessageId(1, 1), p1=MessageId(4, 8))
-    assert plan_ranges(start, end, begins) == [Range(P1, MessageId(4, -1), MessageId(4, 8))]
-
-
-def test_a_partition_that_is_read_no_longer_is_dropped():
-    start = offsets(p0=MessageId(1, 1), p1=MessageId(2, 2))
-    end = plan_end(start, {P0: MessageId(0, -1)}, {P0: MessageId(1, 3)})
-    assert end == offsets(p0=MessageId(1, 3))
-    assert plan_ranges(start, end, {}) == [Range(P0, MessageId(1, 1), MessageId(1, 3))]
 
 
 def test_an_empty_batch_has_no_ranges():
@@ -92,3 +60,33 @@ def test_the_ranges_of_a_stream_end_in_visible_messages_and_are_held_by_the_subs
     (planned,) = plan_ranges(offsets(p0=MessageId(1, 1)), offsets(p0=MessageId(1, 3)), {})
     assert planned.visible
     assert planned.begins is None
+
+
+def test_an_end_before_its_start_is_another_topics():
+    assert plan_ranges(
+        offsets(p0=MessageId(900, 5)), offsets(p0=MessageId(3, 7)), {P0: MessageId(2, -1)}
+    ) == [Range(P0, MessageId(2, -1), MessageId(3, 7))]
+
+
+def test_progress_tells_ends_and_backlogs():
+    lasts = {P0: MessageId(7, 9), P1: MessageId(9, 0)}
+    report = progress({P0: MessageId(7, 4), P1: MessageId(8, 3)}, lasts, {P1: 12})
+    assert report == {
+        "topics": {
+            "persistent://public/default/t": {
+                "0": {"end": "7:9", "backlogEntries": 5},
+                "1": {"end": "9:0", "backlogEntries": 12},
+            }
+        },
+        "backlogEntries": 17,
+    }
+
+
+def test_progress_at_the_end_knows_of_no_messages_left():
+    report = progress({P0: MessageId(7, 9)}, {P0: NOTHING}, {})
+    assert report["backlogEntries"] == report["backlogMessages"] == 0
+    assert report["topics"]["persistent://public/default/t"]["0"] == {
+        "end": "7:9",
+        "backlogEntries": 0,
+        "backlogMessages": 0,
+    }

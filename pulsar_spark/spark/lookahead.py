@@ -1,0 +1,149 @@
+"""What admission control and splitting ask about partitions: through the client, or the admin service."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+
+from pulsar_spark.client import Admin, Client, EntryFacts, Scout, ledger_end, peek, together
+from pulsar_spark.errors import PulsarError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark import facts
+from pulsar_spark.spark.options import SourceOptions
+from pulsar_spark.spark.planner import Range, not_behind
+from pulsar_spark.spark.splits import split
+
+_log = logging.getLogger(__name__)
+
+# Ledgers of one range that are asked about, to cut it at their ends; a longer range is cut in what is known.
+_MOST_LEDGERS = 100
+
+
+class Lookahead:
+    """The broker as :class:`facts.Source`; a closed ledger is asked about once.
+
+    Args:
+        client: where to connect.
+        admin_url: of the admin service, which knows all ledgers at once; None to do without.
+        on_chunk: told of each partition in which a part of a chunked message is met.
+    """
+
+    def __init__(self, client: Client, admin_url: str | None, on_chunk: Callable[[TopicName], None]) -> None:
+        self._client = client
+        self._on_chunk = on_chunk
+        self._admin = None if admin_url is None else Admin(admin_url)
+        self._ends: dict[tuple[TopicName, int], facts.LedgerEnd] = {}
+        self._next: dict[tuple[TopicName, int], MessageId] = {}
+        self._looked_at: dict[TopicName, int] = {}
+
+    def scout(self, topic: TopicName, behind: MessageId) -> facts.Scout:
+        """Open a scout of the entries behind ``behind``."""
+        return _Watched(Scout(self._client, topic, behind), lambda: self._on_chunk(topic))
+
+    def peek(self, topic: TopicName, position: MessageId) -> facts.Facts:
+        """The first visible entry at or behind ``position``, which exists."""
+        found = peek(self._client, topic, position)
+        if found.chunked:
+            self._on_chunk(topic)
+        return found
+
+    def look_for_chunks(self, lasts: Mapping[TopicName, MessageId]) -> None:
+        """Look at the last message of each partition that has begun a ledger since this was asked."""
+        due = {
+            topic: last
+            for topic, last in lasts.items()
+            if last.entry >= 0 and self._looked_at.get(topic) != last.ledger
+        }
+        calls = [partial(self.peek, topic, last) for topic, last in due.items()]
+        for (topic, last), found in zip(due.items(), together(calls) if calls else (), strict=True):
+            if isinstance(found, PulsarError):
+                _log.info("the last message of %s is looked at later: %s", topic, found)
+            else:
+                self._looked_at[topic] = last.ledger
+
+    def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> facts.LedgerEnd:
+        """Where the ledger of ``position`` ends; it is an older one than that of ``last``."""
+        known = self._ends.get((topic, position.ledger)) or self._told(topic, position.ledger)
+        if known is None:
+            entry, behind = ledger_end(self._client, topic, position, last)
+            known = self._ends[topic, position.ledger] = facts.LedgerEnd(entry)
+            if behind is not None:
+                self._next[topic, position.ledger] = behind
+        return known
+
+    def ledger_ends(self, ranges: Iterable[Range]) -> dict[TopicName, list[MessageId]]:
+        """The last entries of the ledgers that ranges leave behind them."""
+        return {each.topic: self._ends_within(each) for each in ranges}
+
+    def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
+        """What the first entry of each range holds: the same again when the range is planned again."""
+        return {
+            each.topic: float(self.peek(each.topic, _behind(not_behind(each.start))).messages)
+            for each in ranges
+        }
+
+    def _ends_within(self, each: Range) -> list[MessageId]:
+        ends: list[MessageId] = []
+        position = not_behind(each.start)
+        while position.ledger < each.end.ledger and len(ends) < _MOST_LEDGERS:
+            if position.ledger >= 0:
+                ends.append(MessageId(position.ledger, self.ledger_end(each.topic, position, each.end).entry))
+            following = self._next.get((each.topic, position.ledger))
+            if following is None:
+                break
+            position = following
+        return ends
+
+    def _told(self, topic: TopicName, ledger: int) -> facts.LedgerEnd | None:
+        """What the admin service knows; nothing where there is none, or it does not answer."""
+        if self._admin is None:
+            return None
+        try:
+            ledgers = self._admin.ledgers(str(topic))
+        except PulsarError as error:
+            _log.warning("admin.url is not used now: %s", error)
+            return None
+        for each, following in pairwise(ledgers):
+            self._ends[topic, each.id] = facts.LedgerEnd(each.entries - 1, each.size)
+            self._next[topic, each.id] = MessageId(following.id, -1)
+        return self._ends.get((topic, ledger))
+
+
+def cut(ranges: list[Range], options: SourceOptions, lookahead: Lookahead) -> list[Range]:
+    """Several tasks for long ranges, as ``minPartitions`` and ``maxMessagesPerPartition`` ask for.
+
+    The same again when the batch is planned again.
+    """
+    least, most = options.min_partitions, options.max_messages_per_partition
+    if (least is None or least <= len(ranges)) and most is None:
+        return ranges
+    return split(
+        ranges,
+        min_partitions=least,
+        max_messages=most,
+        ledger_ends=lookahead.ledger_ends(ranges),
+        messages_per_entry=None if most is None else lookahead.messages_per_entry(ranges),
+    )
+
+
+class _Watched:
+    """A scout that tells of parts of chunked messages."""
+
+    def __init__(self, scout: Scout, on_chunk: Callable[[], None]) -> None:
+        self._scout = scout
+        self._on_chunk = on_chunk
+
+    def read(self, messages: int, size: int, end: MessageId) -> Sequence[EntryFacts]:
+        found = self._scout.read(messages, size, end)
+        if any(entry.chunked for entry in found):
+            self._on_chunk()
+        return found
+
+    def close(self) -> None:
+        self._scout.close()
+
+
+def _behind(position: MessageId) -> MessageId:
+    return position if position.ledger < 0 else MessageId(position.ledger, position.entry + 1)
