@@ -27,6 +27,7 @@ TABLE = [
     ("BusyError", "PULSAR_BUSY", True, "BrokerError"),
     ("AuthError", "PULSAR_AUTH", False, "BrokerError"),
     ("TopicNotFoundError", "PULSAR_TOPIC_NOT_FOUND", False, "BrokerError"),
+    ("NotAllowedError", "PULSAR_NOT_ALLOWED", False, "BrokerError"),
     ("SchemaError", "PULSAR_SCHEMA", False, "BrokerError"),
     ("SendError", "PULSAR_SEND", False, "BrokerError"),
 ]
