@@ -23,8 +23,16 @@ from pyspark.sql.types import StructType
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
 from pulsar_spark.spark.rows import MAX_BYTES, MAX_ROWS
-from pulsar_spark.spark.schema import ARROW_SCHEMA, EVENT_TIME, PROPERTIES, PUBLISH_TIME, SOURCE_SCHEMA
+from pulsar_spark.spark.schema import (
+    DEFAULT_METADATA_COLUMNS,
+    EVENT_TIME,
+    PROPERTIES,
+    PUBLISH_TIME,
+    SOURCE_SCHEMA,
+    arrow_schema,
+)
 
+_ARROW_SCHEMA = arrow_schema(DEFAULT_METADATA_COLUMNS)
 _TOPIC = "persistent://public/default/bench"
 _PUBLISHED = 1_700_000_000_000_000  # microseconds
 
@@ -113,11 +121,11 @@ def repeated_batch(shape: Shape) -> pa.RecordBatch:
         made.key,
         pa.repeat(pa.scalar(_TOPIC), count),
         ids,
-        pa.array([_PUBLISHED] * count).cast(ARROW_SCHEMA.field(PUBLISH_TIME).type),
-        pa.nulls(count, ARROW_SCHEMA.field(EVENT_TIME).type),
-        (none if made.properties is None else made.properties).cast(ARROW_SCHEMA.field(PROPERTIES).type),
+        pa.array([_PUBLISHED] * count).cast(_ARROW_SCHEMA.field(PUBLISH_TIME).type),
+        pa.nulls(count, _ARROW_SCHEMA.field(EVENT_TIME).type),
+        (none if made.properties is None else made.properties).cast(_ARROW_SCHEMA.field(PROPERTIES).type),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
 
 
 def _drop(iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -14,7 +14,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.batches import decode_batch
 from pulsar_spark.wire.codecs import decompress
 from pulsar_spark.wire.columns import MessageColumns
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entries import Entries, Entry
 from pulsar_spark.wire.singles import decode_singles
 
 BEGINNING = MessageId(-1, -1)
@@ -41,7 +41,7 @@ def decoded(entry: Entry) -> MessageColumns:
     payload = decompress(metadata.compression, entry.payload, metadata.uncompressed_size, _LIMIT)
     if metadata.HasField("num_messages_in_batch"):
         return decode_batch(payload, metadata.num_messages_in_batch).columns
-    return decode_singles([entry._replace(payload=memoryview(payload))])
+    return decode_singles(Entries.of([entry]), [payload])
 
 
 def records_of(entries: Iterable[Entry], partition: int = 0) -> list[Record]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple
 
+import numpy as np
+
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.deadline import Deadline
 from pulsar_spark.client.pool import Purpose
@@ -30,8 +32,9 @@ from pulsar_spark.protocol.permits import Permits
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entries import Entry
-from pulsar_spark.wire.frames import Frame, decode_payload_section
+from pulsar_spark.wire.entries import Entries, decode
+from pulsar_spark.wire.frames import Frame
+from pulsar_spark.wire.messages import Messages, together
 
 _ACK_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 5.0
@@ -78,15 +81,15 @@ class _Inbox:
     """What the session's thread leaves for a consumer: one per connection, so that old frames stay out."""
 
     def __init__(self) -> None:
-        self._frames: deque[Frame] = deque()
+        self._messages: list[Messages] = []
         self._changed = threading.Condition()
         self._error: PulsarError | None = None
 
-    def deliver(self, frames: list[Frame]) -> None:
+    def deliver(self, frames: list[Frame | Messages]) -> None:
         with self._changed:
             for frame in frames:
-                if frame.command.type == pb.BaseCommand.MESSAGE:
-                    self._frames.append(frame)
+                if isinstance(frame, Messages):
+                    self._messages.append(frame)
                 elif frame.command.type == pb.BaseCommand.CLOSE_CONSUMER:
                     self._error = NotReadyError("the broker closed the consumer")
             self._changed.notify()
@@ -96,26 +99,25 @@ class _Inbox:
             self._error = error
             self._changed.notify()
 
-    def take(self, timeout: float) -> list[Frame]:
-        """All frames that are there, after waiting for the first; empty when the time is over.
+    def take(self, timeout: float) -> list[Messages]:
+        """All messages that are there, after waiting for the first; empty when the time is over.
 
-        Raises the error by which the consumer was lost once the frames before it are taken.
+        Raises the error by which the consumer was lost once the messages before it are taken.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._frames or self._error is not None, timeout)
-            frames = list(self._frames)
-            self._frames.clear()
-            if not frames and self._error is not None:
+            self._changed.wait_for(lambda: self._messages or self._error is not None, timeout)
+            messages, self._messages = self._messages, []
+            if not messages and self._error is not None:
                 raise self._error
-            return frames
+            return messages
 
     @property
     def error(self) -> PulsarError | None:
         return self._error
 
     @property
-    def holds_frames(self) -> bool:
-        return bool(self._frames)
+    def holds_messages(self) -> bool:
+        return bool(self._messages)
 
 
 class Consumer:
@@ -154,6 +156,7 @@ class Consumer:
         self._corrupt: CorruptError | None = None
         self._session: Session | None = None
         self._inbox = _Inbox()
+        self._received: deque[list[Messages]] = deque()  # taken from the inbox, not yet decoded
         deadline = client.operation()
         retry(lambda: self._open(deadline), deadline)
 
@@ -167,8 +170,8 @@ class Consumer:
 
     def receive(
         self, deadline: Deadline, remaining_entries: int | None = None, idle: float | None = None
-    ) -> list[Entry]:
-        """Wait for entries and return all that have come, in order, each once.
+    ) -> Entries:
+        """Wait for entries and return some that have come, in order, each once.
 
         Args:
             deadline: for the first of them.
@@ -183,21 +186,27 @@ class Consumer:
         """
         if self._corrupt is not None:
             raise self._corrupt
-        while not deadline.passed:
+        while self._received or not deadline.passed:
             try:
                 self._flush_due_acks()
                 self._grant(remaining_entries, deadline)
                 quiet = deadline if idle is None else deadline.at_most(idle)
-                frames = self._inbox.take(self._time_to_wait(quiet))
+                if not self._received:
+                    self._received.extend(together(self._inbox.take(self._time_to_wait(quiet))))
             except PulsarError as error:
                 if not error.retriable:
                     raise error.located(str(self.topic)) from error
                 _log.info("%s: subscribing again: %s", self.topic, error)
                 retry(lambda: self._open(deadline), deadline)
                 continue
-            entries = self._new_entries(frames)
-            if entries or (quiet.passed and not deadline.passed):
-                return entries
+            if self._received:
+                entries = self._new_entries(self._received.popleft())
+                if len(entries):
+                    return entries
+                if self._corrupt is not None:
+                    raise self._corrupt
+            elif quiet.passed and not deadline.passed:
+                return Entries.of([])
         raise deadline.error("no message came", topic=str(self.topic))
 
     def ask_for(self, entries: int) -> None:
@@ -207,7 +216,7 @@ class Consumer:
     @property
     def holds_entries(self) -> bool:
         """Whether ``receive`` would give entries at once; asks nobody."""
-        return self._inbox.holds_frames
+        return bool(self._received) or self._inbox.holds_messages
 
     @property
     def lost(self) -> bool:
@@ -280,6 +289,7 @@ class Consumer:
             raise UnsupportedError("a reader cannot seek to a time", topic=str(self.topic))
         self._last = None
         self._acks = AckTracker()
+        self._received.clear()
         self._inbox = _Inbox()
         self._inbox.lost(NotReadyError("the subscription was moved"))
 
@@ -365,6 +375,7 @@ class Consumer:
 
     def _open(self, deadline: Deadline) -> None:
         """Find the broker and subscribe: one attempt."""
+        self._received.clear()
         self._release(deadline)
         session = self._client.locate(self.topic, Purpose.READ, deadline)
         # A new id each time: what was on its way to the old one goes nowhere.
@@ -419,24 +430,33 @@ class Consumer:
         if granted:
             self._opened(deadline).send(commands.flow(self._id, granted))
 
-    def _new_entries(self, frames: list[Frame]) -> list[Entry]:
-        entries: list[Entry] = []
+    def _new_entries(self, received: list[Messages]) -> Entries:
+        """Decode messages, and leave those out that were given out before."""
+        entries, corrupt, corrupt_id = decode(received)
+        count = len(entries)
+        if corrupt is not None:
+            self._corrupt = corrupt.located(str(self.topic), str(corrupt_id))
+            self._received.clear()
+        if count and self._permits is not None:
+            held = int(np.maximum(entries.messages, 1).sum(dtype=np.int64))
+            self._permits.used(held, int(entries.sizes.sum()), count)
         last = (-1, -1) if self._last is None else (self._last.ledger, self._last.entry)
-        for command, section in frames:
-            message_id = command.message.message_id
-            position = message_id.ledgerId, message_id.entryId
-            try:
-                metadata, payload, broker_index = decode_payload_section(section)
-            except CorruptError as error:
-                self._corrupt = error.located(str(self.topic), str(MessageId(*position)))
-                break
-            if self._permits is not None:
-                self._permits.used(metadata.num_messages_in_batch, len(section))
-            if position > last:
-                entries.append(Entry(*position, metadata, payload, broker_index))
-                last = position
-        if entries:
-            self._last = MessageId(*last)
-        elif self._corrupt is not None:
-            raise self._corrupt
+        entries = _behind(entries, last)
+        if len(entries):
+            self._last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
         return entries
+
+
+def _behind(entries: Entries, last: tuple[int, int]) -> Entries:
+    """The entries that lie behind ``last`` and behind all that come before them."""
+    ledger, entry = entries.ledger, entries.entry
+    older = np.zeros(len(entries), np.bool_)
+    older[1:] = (ledger[1:] < ledger[:-1]) | ((ledger[1:] == ledger[:-1]) & (entry[1:] <= entry[:-1]))
+    if not older.any() and len(entries) and (int(ledger[0]), int(entry[0])) > last:
+        return entries
+    new = []
+    for one in entries:
+        if (one.ledger, one.entry) > last:
+            new.append(one)
+            last = one.ledger, one.entry
+    return Entries.of(new)

@@ -7,13 +7,15 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consumer import Consumer, SubscriptionOptions
 from pulsar_spark.client.deadline import Deadline
 from pulsar_spark.errors import DataLossError, DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import Permits
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entries import Entries
 
 WINDOW_BYTES = 16 * 1024 * 1024
 
@@ -50,7 +52,7 @@ class RangeOptions:
 
 def entries_between(
     client: Client, topic: TopicName, start: MessageId, end: MessageId, options: RangeOptions
-) -> Iterator[list[Entry]]:
+) -> Iterator[Entries]:
     """Give all entries behind ``start`` up to and with ``end``, whole, in order, each once.
 
     Raises what :func:`pulsar_spark.client.read_range` does.
@@ -89,21 +91,23 @@ class _Range:
         # The ledger up to which it is known that nothing was trimmed behind the start.
         self._seen = start.ledger
 
-    def read(self) -> Iterator[list[Entry]]:
+    def read(self) -> Iterator[Entries]:
         if not self._options.read_compacted:
             self._begin()
-        end = (self._end.ledger, self._end.entry)
+        end = self._end
         while self._position < self._end:
             entries = self._next()
-            inside = [entry for entry in entries if (entry.ledger, entry.entry) <= end]
-            if inside:
-                self._cross(inside[-1].ledger)
-                self._position = MessageId(inside[-1].ledger, inside[-1].entry)
-                yield inside
-            if len(inside) < len(entries) and self._position < self._end.whole_entry:
-                found = MessageId(entries[len(inside)].ledger, entries[len(inside)].entry)
-                self._passed(found)
-            if not entries:
+            ledger, entry = entries.ledger, entries.entry
+            is_inside = (ledger < end.ledger) | ((ledger == end.ledger) & (entry <= end.entry))
+            count = int(np.count_nonzero(is_inside))
+            if count:
+                last = MessageId(int(ledger[count - 1]), int(entry[count - 1]))
+                self._cross(last.ledger)
+                self._position = last
+                yield entries[:count]
+            if count < len(entries) and self._position < end.whole_entry:
+                self._passed(MessageId(int(ledger[count]), int(entry[count])))
+            if not len(entries):
                 self._passed(None)
 
     def _begin(self) -> None:
@@ -116,12 +120,12 @@ class _Range:
         elif self._visible and mark >= self._end.whole_entry:
             self._lost(start, self._end, f"what it has begins behind {mark}")
 
-    def _next(self) -> list[Entry]:
+    def _next(self) -> Entries:
         """The next entries; none when the broker has nothing more in this range."""
         deadline, idle = Deadline(self._options.poll_timeout), _FIRST_IDLE
         while True:
             entries = self._consumer.receive(deadline, self._entries_left(), idle)
-            if entries or self._is_exhausted():
+            if len(entries) or self._is_exhausted():
                 return entries
             idle = min(2 * idle, _LONGEST_IDLE)
 

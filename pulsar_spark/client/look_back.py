@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.entries_between import RangeOptions, entries_between, position_before
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunks import Assembled, ChunkLimits, Chunks, Dropped, is_chunk
+from pulsar_spark.protocol.chunks import Assembled, ChunkLimits, Chunks, Dropped
 from pulsar_spark.wire.entries import Entry
 
 # The most entries of the first step back: a message does not say truly of how many chunks it is.
@@ -40,9 +42,10 @@ def look_back(
         chunks = Chunks(limits)
         oldest = last.metadata.publish_time
         for entries in entries_between(client, topic, start, end, options):
-            oldest = min(oldest, entries[0].metadata.publish_time)
-            for entry in entries:
-                if is_chunk(entry.metadata) and entry.metadata.uuid == last.metadata.uuid:
+            oldest = min(oldest, int(entries.publish_time[0]))
+            for row in np.flatnonzero(entries.chunked).tolist():
+                entry = entries.one(row)
+                if entry.metadata.uuid == last.metadata.uuid:
                     take(chunks, entry)
         message = take(chunks, last)
         if isinstance(message, Assembled):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+import numpy as np
+
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.entries_between import WINDOW_BYTES, RangeOptions, entries_between
 from pulsar_spark.client.look_back import look_back, take
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunks import Assembled, ChunkLimits, Chunks, Dropped, is_chunk
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.protocol.chunks import Assembled, ChunkLimits, Chunks, Dropped
+from pulsar_spark.wire.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +30,7 @@ def read_range(
     read_compacted: bool = False,
     chunks: ChunkLimits | None = None,
     window_bytes: int = WINDOW_BYTES,
-) -> Iterator[list[Entry]]:
+) -> Iterator[Entries]:
     """Give all entries behind ``start`` up to and with ``end``, whole, in order, each once.
 
     A chunked message belongs to the range that holds its last chunk, and comes as one entry in the place of
@@ -67,7 +69,7 @@ def read_range(
     )
     assembly = _Assembly(client, topic, chunks or ChunkLimits(), options)
     for entries in entries_between(client, topic, start, end, options):
-        if any(is_chunk(entry.metadata) for entry in entries):
+        if entries.chunked.any():
             yield from assembly.whole(entries)
         else:
             yield entries
@@ -84,11 +86,18 @@ class _Assembly:
         self._options = options
         self._chunks = Chunks(limits)
 
-    def whole(self, entries: list[Entry]) -> Iterator[list[Entry]]:
+    def whole(self, entries: Entries) -> Iterator[Entries]:
         """Give the entries, with messages in the place of their last chunks."""
-        found = [whole for entry in entries if (whole := self._whole(entry)) is not None]
-        if found:
-            yield found
+        first = 0
+        for row in np.flatnonzero(entries.chunked).tolist():
+            if row > first:
+                yield entries[first:row]
+            message = self._whole(entries.one(row))
+            if message is not None:
+                yield Entries.of([message])
+            first = row + 1
+        if first < len(entries):
+            yield entries[first:]
 
     def report(self, start: MessageId, end: MessageId) -> None:
         """Tell what was left out."""
@@ -103,8 +112,6 @@ class _Assembly:
             _log.info("%s: %d chunked messages end behind %s", self._topic, self._chunks.pending, end)
 
     def _whole(self, entry: Entry) -> Entry | None:
-        if not is_chunk(entry.metadata):
-            return entry
         message = take(self._chunks, entry)
         if message is Dropped.NO_BEGINNING:
             message = self._look_back(entry)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from copy import copy
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pulsar_spark.client.deadline import Deadline
 from pulsar_spark.errors import ConnectError, PulsarError
@@ -32,17 +32,22 @@ from pulsar_spark.protocol.connection import (
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame
+from pulsar_spark.wire.messages import Messages
 
 _RECEIVE_SIZE = 1 << 18
 _SEND_BUFFERS = 64
+_KEPT_BLOCK = 4 << 20
 
 _log = logging.getLogger(__name__)
 
 
-class Handler(Protocol):
+T = TypeVar("T")
+
+
+class Handler(Protocol[T]):
     """What a session calls, on its own thread; neither call may block."""
 
-    def deliver(self, frames: list[Frame]) -> None:
+    def deliver(self, frames: list[T]) -> None:
         """Take frames, in the order they came."""
 
     def lost(self, error: PulsarError) -> None:
@@ -67,6 +72,7 @@ class Session:
         self.max_message_size = 0
         self.topic_watchers = False
         self.error: PulsarError | None = None
+        _keep_freed_memory()
         self._socket = _open_socket(address, timeout)
         self._connection = Connection(
             time.monotonic(), keep_alive=keep_alive, timeout=timeout, proxy_to=address.proxy_to
@@ -74,9 +80,9 @@ class Session:
         self._lock = threading.Lock()
         self._out: deque[Buffer] = deque()
         self._answers: dict[int, Future[pb.BaseCommand]] = {}
-        self._consumers: dict[int, Handler] = {}
-        self._producers: dict[int, Handler] = {}
-        self._watchers: dict[int, Handler] = {}
+        self._consumers: dict[int, Handler[Frame | Messages]] = {}
+        self._producers: dict[int, Handler[Frame]] = {}
+        self._watchers: dict[int, Handler[Frame]] = {}
         self._connected: Future[None] = Future()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -111,15 +117,15 @@ class Session:
             self._connection.send(*buffers)
         self._wake()
 
-    def attach_consumer(self, consumer_id: int, handler: Handler) -> None:
+    def attach_consumer(self, consumer_id: int, handler: Handler[Frame | Messages]) -> None:
         """Deliver the frames for ``consumer_id`` to ``handler`` from now on."""
         self._attach(self._consumers, consumer_id, handler)
 
-    def attach_producer(self, producer_id: int, handler: Handler) -> None:
+    def attach_producer(self, producer_id: int, handler: Handler[Frame]) -> None:
         """Deliver the frames for ``producer_id`` to ``handler`` from now on."""
         self._attach(self._producers, producer_id, handler)
 
-    def attach_watcher(self, watcher_id: int, handler: Handler) -> None:
+    def attach_watcher(self, watcher_id: int, handler: Handler[Frame]) -> None:
         """Deliver the frames for ``watcher_id`` to ``handler`` from now on."""
         self._attach(self._watchers, watcher_id, handler)
 
@@ -144,7 +150,7 @@ class Session:
         self._wake()
         self._thread.join()
 
-    def _attach(self, handlers: dict[int, Handler], handler_id: int, handler: Handler) -> None:
+    def _attach(self, handlers: dict[int, Handler[T]], handler_id: int, handler: Handler[T]) -> None:
         with self._lock:
             if self.error is not None:
                 raise copy(self.error)
@@ -232,18 +238,19 @@ class Session:
                 for event in group:
                     self._settle(event)
                 continue
-            frames = [
-                event.frame for event in group if isinstance(event, ForConsumer | ForProducer | ForWatcher)
-            ]
-            with self._lock:
-                handler = self._handlers(kind[0]).get(kind[1])
-            if handler is not None:
-                handler.deliver(frames)
+            if kind[0] is ForConsumer:
+                messages = [event.frame for event in group if isinstance(event, ForConsumer)]
+                self._deliver(self._consumers, kind[1], messages)
+            else:
+                frames = [event.frame for event in group if isinstance(event, ForProducer | ForWatcher)]
+                handlers = self._producers if kind[0] is ForProducer else self._watchers
+                self._deliver(handlers, kind[1], frames)
 
-    def _handlers(self, kind: type) -> dict[int, Handler]:
-        if kind is ForConsumer:
-            return self._consumers
-        return self._producers if kind is ForProducer else self._watchers
+    def _deliver(self, handlers: dict[int, Handler[T]], handler_id: int, frames: list[T]) -> None:
+        with self._lock:
+            handler = handlers.get(handler_id)
+        if handler is not None:
+            handler.deliver(frames)
 
     def _settle(self, event: Event) -> None:
         if isinstance(event, Connected):
@@ -265,13 +272,14 @@ class Session:
         with self._lock:
             self.error = error
             answers, self._answers = self._answers, {}
-            handlers = [*self._consumers.values(), *self._producers.values(), *self._watchers.values()]
+            tell = [each.lost for each in self._consumers.values()]
+            tell += [each.lost for each in (*self._producers.values(), *self._watchers.values())]
             self._consumers, self._producers, self._watchers = {}, {}, {}
         self._wake_sender.close()
         for answer in answers.values():
             answer.set_exception(copy(error))
-        for handler in handlers:
-            handler.lost(copy(error))
+        for lost in tell:
+            lost(copy(error))
         if not self._connected.done():
             self._connected.set_exception(error)
 
@@ -284,6 +292,15 @@ def _target(event: Event) -> tuple[type, int] | None:
     if isinstance(event, ForWatcher):
         return ForWatcher, event.watcher_id
     return None
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc take blocks of what is received from its heap; elsewhere nothing happens.
+
+    It maps blocks of 128 KiB and more anew, page by page, which takes longer than what is done with them,
+    until it has seen a larger one freed: then it keeps up to twice as much.
+    """
+    bytes(_KEPT_BLOCK)
 
 
 def _open_socket(address: Address, timeout: float) -> socket.socket:

@@ -16,6 +16,7 @@ from pulsar_spark.errors import ConnectError, DeadlineError, ProtocolError, Puls
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame, FrameReader
+from pulsar_spark.wire.messages import Messages
 
 CLIENT_VERSION = "pulsar-spark 0.1.0"
 
@@ -35,7 +36,7 @@ _ANSWERS: dict[int, str] = {
     _Type.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
 }
 _TO_CONSUMER: dict[int, str] = {
-    _Type.MESSAGE: "message",
+    _Type.MESSAGE: "message",  # whole ones have become Messages
     _Type.CLOSE_CONSUMER: "close_consumer",
     _Type.ACTIVE_CONSUMER_CHANGE: "active_consumer_change",
     _Type.REACHED_END_OF_TOPIC: "reachedEndOfTopic",
@@ -77,10 +78,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ForConsumer:
-    """A frame for one consumer."""
+    """A frame for one consumer, or messages in a row."""
 
     consumer_id: int
-    frame: Frame
+    frame: Frame | Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,9 @@ class Connection:
         del self._deadlines[request_id]
         return Answer(request_id, DeadlineError("the broker did not answer a request in time"))
 
-    def _event(self, frame: Frame) -> Event | None:
+    def _event(self, frame: Frame | Messages) -> Event | None:
+        if isinstance(frame, Messages):
+            return ForConsumer(frame.consumer_id, frame)
         command = frame.command
         kind = command.type
         field = _BODIES.get(kind)

@@ -29,12 +29,12 @@ class Permits:
         self._bytes = 0
         self._entries = 0
 
-    def used(self, messages: int, size: int) -> None:
-        """One entry has come, of ``messages`` messages and ``size`` bytes as it was sent."""
+    def used(self, messages: int, size: int, entries: int = 1) -> None:
+        """Entries have come, of ``messages`` messages and ``size`` bytes as they were sent."""
         self._balance -= messages
         self._messages += max(1, messages)
         self._bytes += size
-        self._entries += 1
+        self._entries += entries
 
     def lost(self) -> None:
         """The consumer was closed or cut: its permits are gone with it."""

@@ -1,56 +1,48 @@
-"""Entries -> Arrow record batches of :data:`schema.ARROW_SCHEMA`: the hot path of reading.
+"""Entries -> Arrow record batches of :func:`schema.arrow_schema`: the hot path of reading.
 
 All columns but key and value must cost next to nothing: what is the same in all rows is a slice of an array
 made before, what is the same in an entry is made for all entries of an output batch in one kernel call. No
-Python object is made for a message of a batch. No Spark session and no client is known here.
+Python object is made for a message. No Spark session and no client is known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import groupby
-from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.errors import CorruptError, PulsarError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.schema import ARROW_SCHEMA, EVENT_TIME, PROPERTIES, PUBLISH_TIME
-from pulsar_spark.wire.batches import DecodedBatches, decode_batches
+from pulsar_spark.spark.row_columns import MAKERS, MAX_ROWS, Piece, entry_of, joined, ledger_of
+from pulsar_spark.spark.schema import DEFAULT_METADATA_COLUMNS, arrow_schema
+from pulsar_spark.wire.batches import decode_batches
 from pulsar_spark.wire.codecs import decompress
-from pulsar_spark.wire.columns import MessageColumns
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.fields import Flags, Ints
+from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.singles import decode_singles
 
-_Ints: TypeAlias = "npt.NDArray[np.int64]"
-T = TypeVar("T")
-
-# An output batch is closed at either. More bytes than a cache holds are slower to decode together.
-MAX_ROWS = 10_000
+# A batch is closed at this or at MAX_ROWS. More bytes than a cache holds are slower to decode together.
 MAX_BYTES = 3 * 1024 * 1024
 
 # The most bytes that one entry may decompress to and the most messages it may hold, far above what producers
 # send: 2 KB can be made to decompress to gigabytes, and to say that they are millions of rows.
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
 MAX_MESSAGES = 1_000_000
-
-# Columns that are the same in all rows are kept up to this length; longer ones are made when they are needed.
-_KEPT_ROWS = 10 * MAX_ROWS
-
-_MAX_MS = (1 << 63) // 1000 - 1  # the latest time in ms that fits into microseconds
-_EMPTY = pa.scalar(b"", pa.binary())
+# The same for chunked messages, of which so much has come that they may be as large as Arrow can hold.
+MAX_CHUNKED = 2**31 - 1
 
 
 def record_batches(
     topic: TopicName,
-    entries: Iterable[Sequence[Entry]],
+    entries: Iterable[Entries],
     start: MessageId | None = None,
     end: MessageId | None = None,
     *,
+    columns: Sequence[str] = DEFAULT_METADATA_COLUMNS,
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[pa.RecordBatch]:
@@ -58,23 +50,57 @@ def record_batches(
 
     Args:
         topic: the topic partition they are from.
-        entries: as :func:`pulsar_spark.client.read_range` gives them.
+        entries: as :func:`pulsar_spark.client.read_range` gives them; chunked messages whole.
         start: where this has a batch index, rows of its entry up to that index are left out.
         end: where this has a batch index, rows of its entry behind that index are left out.
+        columns: which of ``METADATA_COLUMNS`` follow the value.
         max_rows: a batch is closed when it has so many; with its last entry it never reaches twice as many.
         max_bytes: the same for the bytes of payloads; only a single row that is larger makes a larger batch.
 
     Raises:
         CorruptError: an entry cannot be decoded; topic and message id are in it.
-        UnsupportedError: a chunked or encrypted message.
+        UnsupportedError: an encrypted message.
     """
-    rows = _Rows(topic, start, end)
+    rows = _Rows(topic, start, end, columns)
     for group in entries:
-        for entry in group:
-            rows.add(entry)
-            if rows.count >= max_rows or rows.bytes >= max_bytes:
+        counts = np.maximum(group.messages, 1).astype(np.int64)
+        sizes = np.where(group.compression == 0, group.payload_sizes, group.uncompressed_size)
+        rows.check(group, sizes)
+        for first, last, is_full in _cuts(counts, sizes, rows.count, rows.bytes, max_rows, max_bytes):
+            if rows.count and rows.bytes + int(sizes[first:last].sum()) >= 2 * max_bytes:
+                yield from rows.take(max_rows, max_bytes)  # what is huge is joined with nothing
+            rows.add(group[first:last], int(counts[first:last].sum()), int(sizes[first:last].sum()))
+            if is_full:
                 yield from rows.take(max_rows, max_bytes)
     yield from rows.take(max_rows, max_bytes)
+
+
+def _cuts(
+    counts: Ints, sizes: Ints, rows: int, size: int, max_rows: int, max_bytes: int
+) -> Iterator[tuple[int, int, bool]]:
+    """Cut entries where the rows or the bytes since the last cut reach their limit.
+
+    Args:
+        counts: rows of each entry.
+        sizes: bytes of each entry.
+        rows: how many there are already.
+        size: likewise.
+        max_rows: limit.
+        max_bytes: likewise.
+    """
+    row_ends, ends = np.cumsum(counts), np.cumsum(sizes)
+    first = 0
+    while first < len(counts):
+        full = min(
+            int(np.searchsorted(row_ends, max_rows - rows)), int(np.searchsorted(ends, max_bytes - size))
+        )
+        is_full = full < len(counts)
+        last = full + 1 if is_full else full
+        # A large entry behind small ones makes a batch of its own.
+        if is_full and full > first and sizes[full] >= max_bytes:
+            last = full
+        yield first, last, is_full
+        rows, size, first = -int(row_ends[last - 1]), -int(ends[last - 1]), last
 
 
 def _split(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -90,245 +116,150 @@ def _split(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.
         taken = ends[first - 1]
 
 
-class _Piece(NamedTuple):
-    """Decoded messages of some entries: of batches, or of entries of one message each.
-
-    Attributes:
-        columns: the messages.
-        counts: rows of each entry.
-        prefixes: for each entry, its serialized MessageIdData up to and with the partition.
-        suffixes: for each row, what follows that.
-        publish_times: ms, for each entry.
-    """
-
-    columns: MessageColumns
-    counts: _Ints
-    prefixes: list[bytes]
-    suffixes: pa.BinaryArray
-    publish_times: list[int]
-
-
-class _Repeated:
-    """A column that is the same in all rows, of any length: a slice of an array that grows to a limit."""
-
-    def __init__(self, make: Callable[[int], pa.Array]) -> None:
-        self._make = make
-        self._array = make(0)
-
-    def of(self, length: int) -> pa.Array:
-        if length > _KEPT_ROWS:
-            return self._make(length)
-        if length > len(self._array):
-            self._array = self._make(max(length, MAX_ROWS))
-        return self._array.slice(0, length)
-
-
-_NO_SUFFIX = _Repeated(lambda n: pa.repeat(_EMPTY, n))
-_NO_EVENT_TIME = _Repeated(lambda n: pa.nulls(n, pa.int64()))
-_NO_PROPERTIES = _Repeated(
-    lambda n: pa.MapArray.from_arrays(
-        pa.array(np.zeros(n + 1, np.int32)), pa.array([], pa.string()), pa.array([], pa.string())
-    )
-)
-# Tags and values of MessageIdData.batch_index, for all indexes.
-_INDEXES = _Repeated(lambda n: pa.array([b"\x20" + _varint(index) for index in range(n)], pa.binary()))
-
-
 class _Rows:
     """Collects entries until their rows are taken as one record batch."""
 
-    def __init__(self, topic: TopicName, start: MessageId | None, end: MessageId | None) -> None:
+    def __init__(
+        self, topic: TopicName, start: MessageId | None, end: MessageId | None, columns: Sequence[str]
+    ) -> None:
         self._topic = str(topic)
-        self._topics = _Repeated(lambda n: pa.repeat(pa.scalar(str(topic)), n))
-        self._partition = b"" if topic.partition < 0 else b"\x18" + _varint(topic.partition)
         self._start = start
         self._end = end
+        self._schema = arrow_schema(columns)
+        self._makers = [MAKERS[name](topic) for name in columns]
         self.count = 0
         self.bytes = 0
-        self._entries: list[Entry] = []
+        self._entries: list[Entries] = []
 
-    def add(self, entry: Entry) -> None:
-        """Take one entry in."""
-        try:
-            entry = self._plain(entry)
-        except CorruptError as error:
-            raise self._located(error, entry) from error
-        self.count += entry.metadata.num_messages_in_batch  # 1 where it is no batch
-        self.bytes += len(entry.payload)
-        self._entries.append(entry)
+    def check(self, entries: Entries, sizes: Ints) -> None:
+        """Refuse what cannot be read.
+
+        Args:
+            entries: any.
+            sizes: bytes of their payloads as declared or, where they are not compressed, as they are.
+        """
+        messages, limits = entries.messages, np.where(entries.chunked, MAX_CHUNKED, MAX_UNCOMPRESSED)
+        bad = np.flatnonzero((messages > MAX_MESSAGES) | entries.encrypted | (sizes > limits))
+        if not len(bad):
+            return
+        row = int(bad[0])
+        if entries.encrypted[row]:
+            refused: PulsarError = UnsupportedError("encrypted messages cannot be read by this version")
+        elif messages[row] > MAX_MESSAGES:
+            refused = CorruptError(f"a batch of {messages[row]} messages, where {MAX_MESSAGES} are accepted")
+        else:
+            refused = CorruptError(
+                f"a payload of {sizes[row]} bytes uncompressed, where {limits[row]} are accepted"
+            )
+        raise self._located(refused, entries, row)
+
+    def add(self, entries: Entries, count: int, size: int) -> None:
+        """Take entries in.
+
+        Args:
+            entries: that were checked.
+            count: rows they have.
+            size: bytes of their payloads, decompressed.
+        """
+        self.count += count
+        self.bytes += size
+        is_batch = entries.messages > 0
+        first = 0
+        for last in [*(np.flatnonzero(is_batch[1:] != is_batch[:-1]) + 1).tolist(), len(entries)]:
+            self._entries.append(entries[first:last])
+            first = last
 
     def take(self, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of all entries since the last call."""
-        pieces = [
-            self._batches(list(run)) if is_batch else self._singles(list(run))
-            for is_batch, run in groupby(self._entries, _is_batch)
-        ]
+        runs, size = self._entries, self.bytes
+        self._entries, self.count, self.bytes = [], 0, 0
+        pieces = []
+        for is_batch, run in groupby(runs, _is_batch):
+            if is_batch:
+                pieces.append(self._batches(list(run)))
+            else:
+                pieces += map(self._singles, run)
+        del runs
         count = sum(len(piece.columns) for piece in pieces)
         if count:
-            batch = self._record_batch(pieces, count)
-            whole = count < 2 * max_rows and self.bytes < 2 * max_bytes
+            columns = [joined([piece.columns.value for piece in pieces])]
+            columns += [make(pieces, count) for make in self._makers]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            del pieces, columns
+            whole = count < 2 * max_rows and size < 2 * max_bytes
             yield from [batch] if whole else _split(batch, max_rows, max_bytes)
-        self.count = self.bytes = 0
-        self._entries = []
 
-    def _record_batch(self, pieces: list[_Piece], count: int) -> pa.RecordBatch:
-        times = [min(time, _MAX_MS) for piece in pieces for time in piece.publish_times]
-        counts = np.concatenate([piece.counts for piece in pieces])
-        publish_times = np.repeat(np.array(times, np.int64) * 1000, counts)
-        columns = [
-            _joined([piece.columns.value for piece in pieces]),
-            _joined([piece.columns.key for piece in pieces]),
-            self._topics.of(count),
-            _message_ids(pieces, counts),
-            pa.array(publish_times).view(ARROW_SCHEMA.field(PUBLISH_TIME).type),
-            _event_times(pieces, count),
-            _properties(pieces, count),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
-
-    def _plain(self, entry: Entry) -> Entry:
-        """The entry with its payload decompressed."""
-        metadata = entry.metadata
-        if metadata.num_messages_in_batch > MAX_MESSAGES:
-            raise CorruptError(
-                f"a batch of {metadata.num_messages_in_batch} messages, where {MAX_MESSAGES} are accepted"
+    def _batches(self, parts: list[Entries]) -> Piece:
+        payloads = [payload for part in parts for payload in self._plain(part)]
+        sizes = np.concatenate([part.messages for part in parts])
+        try:
+            decoded = decode_batches(payloads, sizes)
+        except CorruptError:
+            self._find_corrupt(
+                parts, lambda row: decode_batches(payloads[row : row + 1], sizes[row : row + 1])
             )
-        if metadata.num_chunks_from_msg > 1:
-            raise self._unsupported("chunked", entry)
-        if metadata.encryption_keys:
-            raise self._unsupported("encrypted", entry)
-        if not metadata.compression:
-            return entry
-        plain = decompress(metadata.compression, entry.payload, metadata.uncompressed_size, MAX_UNCOMPRESSED)
-        return entry._replace(payload=memoryview(plain))
+            raise
+        piece = Piece(parts, decoded.columns, decoded.held, decoded.batch_index)
+        inside = self._inside(piece)
+        if inside is None:
+            return piece
+        entry_of_row = np.repeat(np.arange(len(payloads)), piece.counts)[inside]
+        return Piece(
+            parts,
+            piece.columns.take(pa.array(np.flatnonzero(inside))),
+            np.bincount(entry_of_row, minlength=len(payloads)),
+            piece.batch_index[inside],
+        )
 
-    def _batches(self, entries: list[Entry]) -> _Piece:
-        decoded = self._decode(entries, _decode_batches)
-        sizes = [entry.metadata.num_messages_in_batch for entry in entries]
-        columns, counts = decoded.columns, decoded.held
-        suffixes = _joined([_suffixes(size) for size in sizes])
-        rows = np.repeat(np.cumsum(sizes) - sizes, counts) + decoded.batch_index
-        inside = self._inside(entries, counts, decoded.batch_index)
-        if not inside.all():
-            columns, rows = columns.take(pa.array(np.flatnonzero(inside))), rows[inside]
-            entry_of_row = np.repeat(np.arange(len(entries)), counts)[inside]
-            counts = np.bincount(entry_of_row, minlength=len(entries))
-        if len(rows) < len(suffixes):
-            suffixes = suffixes.take(pa.array(rows))
-        return self._piece(entries, columns, counts, suffixes)
-
-    def _inside(self, entries: list[Entry], counts: _Ints, index: _Ints) -> npt.NDArray[np.bool_]:
-        """Which rows of batches lie behind the start and not behind the end, where one is inside a batch."""
-        inside = np.ones(len(index), np.bool_)
-        ends = np.cumsum(counts)
+    def _inside(self, piece: Piece) -> Flags | None:
+        """Which rows of batches lie behind the start and not behind the end; None where all do."""
+        inside = None
         for position in (self._start, self._end):
             if position is None or position.batch_index < 0:
                 continue
-            for number, entry in enumerate(entries):
-                if (entry.ledger, entry.entry) == (position.ledger, position.entry):
-                    rows = slice(ends[number] - counts[number], ends[number])
-                    behind = index[rows] > position.batch_index
-                    inside[rows] &= behind if position is self._start else ~behind
+            ledger, entry = (piece.of_entries(each) for each in (ledger_of, entry_of))
+            for number in np.flatnonzero((ledger == position.ledger) & (entry == position.entry)):
+                first = int(piece.counts[:number].sum())
+                rows = slice(first, first + int(piece.counts[number]))
+                behind = piece.batch_index[rows] > position.batch_index
+                if inside is None:
+                    inside = np.ones(len(piece.batch_index), np.bool_)
+                inside[rows] &= behind if position is self._start else ~behind
         return inside
 
-    def _singles(self, entries: list[Entry]) -> _Piece:
-        columns = self._decode(entries, decode_singles)
-        return self._piece(entries, columns, np.ones(len(entries), np.int64), _NO_SUFFIX.of(len(entries)))
-
-    def _piece(
-        self, entries: list[Entry], columns: MessageColumns, counts: _Ints, suffixes: pa.BinaryArray
-    ) -> _Piece:
-        prefixes = [
-            b"\x08" + _varint(entry.ledger) + b"\x10" + _varint(entry.entry) + self._partition
-            for entry in entries
-        ]
-        times = [entry.metadata.publish_time for entry in entries]
-        return _Piece(columns, counts, prefixes, suffixes, times)
-
-    def _decode(self, entries: list[Entry], decode: Callable[[list[Entry]], T]) -> T:
-        """Decode entries together; of a failure find the entry that it is about."""
+    def _singles(self, entries: Entries) -> Piece:
+        payloads = self._plain(entries) if entries.compression.any() else None
         try:
-            return decode(entries)
+            columns = decode_singles(entries, payloads)
         except CorruptError:
-            for entry in entries:
-                try:
-                    decode([entry])
-                except CorruptError as error:
-                    raise self._located(error, entry) from error
+            self._find_corrupt([entries], lambda row: decode_singles(entries[row : row + 1]))
             raise
+        return Piece([entries], columns, np.ones(len(entries), np.int64), np.full(len(entries), -1))
 
-    def _located(self, error: PulsarError, entry: Entry) -> PulsarError:
-        return error.located(self._topic, f"{entry.ledger}:{entry.entry}")
+    def _plain(self, entries: Entries) -> list[Buffer]:
+        """The payloads, decompressed."""
+        payloads, kinds = entries.payloads, entries.compression
+        sizes, chunked = entries.uncompressed_size, entries.chunked
+        for row in np.flatnonzero(kinds):
+            limit = MAX_CHUNKED if chunked[row] else MAX_UNCOMPRESSED
+            try:
+                payloads[row] = decompress(int(kinds[row]), payloads[row], int(sizes[row]), limit)
+            except CorruptError as error:
+                raise self._located(error, entries, int(row)) from error
+        return payloads
 
-    def _unsupported(self, what: str, entry: Entry) -> PulsarError:
-        return self._located(UnsupportedError(f"{what} messages cannot be read by this version"), entry)
+    def _find_corrupt(self, parts: list[Entries], decode: Callable[[int], object]) -> None:
+        """Decode entries one by one to find the one that could not be decoded among the others."""
+        places = [(part, row) for part in parts for row in range(len(part))]
+        for number, (part, row) in enumerate(places):
+            try:
+                decode(number)
+            except CorruptError as error:
+                raise self._located(error, part, row) from error
 
-
-def _is_batch(entry: Entry) -> bool:
-    return entry.metadata.HasField("num_messages_in_batch")
-
-
-def _decode_batches(entries: list[Entry]) -> DecodedBatches:
-    return decode_batches(
-        [entry.payload for entry in entries], [entry.metadata.num_messages_in_batch for entry in entries]
-    )
-
-
-def _message_ids(pieces: list[_Piece], counts: _Ints) -> pa.BinaryArray:
-    """Serialize MessageIdData of all rows, with the fields and their order as in the C++ client."""
-    prefixes = pa.array([prefix for piece in pieces for prefix in piece.prefixes], pa.binary())
-    if len(prefixes) < counts.sum():
-        prefixes = prefixes.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
-    return pc.binary_join_element_wise(prefixes, _joined([piece.suffixes for piece in pieces]), _EMPTY)
-
-
-def _suffixes(size: int) -> pa.BinaryArray:
-    """batch_index and batch_size of MessageIdData for all messages of a batch of ``size``."""
-    return _kept_suffixes(size) if size <= MAX_ROWS else _new_suffixes(size)
+    def _located(self, error: PulsarError, entries: Entries, row: int) -> PulsarError:
+        return error.located(self._topic, f"{entries.ledger[row]}:{entries.entry[row]}")
 
 
-@lru_cache(maxsize=64)
-def _kept_suffixes(size: int) -> pa.BinaryArray:
-    return _new_suffixes(size)
-
-
-def _new_suffixes(size: int) -> pa.BinaryArray:
-    batch_size = pa.scalar(b"\x30" + _varint(size), pa.binary())
-    return pc.binary_join_element_wise(_INDEXES.of(size), batch_size, _EMPTY)
-
-
-def _event_times(pieces: list[_Piece], count: int) -> pa.TimestampArray:
-    kind = ARROW_SCHEMA.field(EVENT_TIME).type
-    if all(piece.columns.event_time is None for piece in pieces):
-        return _NO_EVENT_TIME.of(count).view(kind)
-    times = _joined([_or_nothing(piece.columns.event_time, _NO_EVENT_TIME, piece) for piece in pieces])
-    # 0 is Pulsar's unset; what does not fit into microseconds becomes the earliest or latest that does.
-    times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)
-    times = pc.min_element_wise(times, _MAX_MS, skip_nulls=False)
-    times = pc.max_element_wise(times, -_MAX_MS, skip_nulls=False)
-    return pc.multiply(times, 1000).view(kind)
-
-
-def _properties(pieces: list[_Piece], count: int) -> pa.MapArray:
-    if all(piece.columns.properties is None for piece in pieces):
-        return _NO_PROPERTIES.of(count)
-    maps = _joined([_or_nothing(piece.columns.properties, _NO_PROPERTIES, piece) for piece in pieces])
-    return maps.cast(ARROW_SCHEMA.field(PROPERTIES).type)
-
-
-def _or_nothing(column: pa.Array | None, nothing: _Repeated, piece: _Piece) -> pa.Array:
-    return nothing.of(len(piece.columns)) if column is None else column
-
-
-def _joined(arrays: list[pa.Array]) -> pa.Array:
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-
-
-def _varint(value: int) -> bytes:
-    """Base 128, least significant group first, as protobuf writes unsigned integers."""
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+def _is_batch(entries: Entries) -> bool:
+    return bool(entries.messages[0])

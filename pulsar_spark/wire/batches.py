@@ -1,9 +1,9 @@
 """A batch entry's payload <-> MessageColumns: the hot path of reading and of writing.
 
-Owns the null rules and the making of Arrow arrays. Where the fields of a message lie comes from
-:mod:`batch_fields` (the layout is drawn there), how columns become fields from :mod:`pieces`. Which messages
-form a batch, its metadata and its compression are the business of others. No Python object is made for a
-message, either way.
+Where the fields of a message lie comes from :mod:`batch_walk` (the layout is drawn in :mod:`fields`), how
+they become columns from :mod:`arrays`, how columns become fields from :mod:`pieces`. Which messages form a
+batch, its metadata and its compression are the business of others. No Python object is made for a message,
+either way.
 """
 
 from __future__ import annotations
@@ -16,12 +16,23 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire import batch_fields as bf
+from pulsar_spark.wire import fields as fs
 from pulsar_spark.wire import pieces, texts
+from pulsar_spark.wire.arrays import Numbers, flag, joined_buffer, to_columns
 from pulsar_spark.wire.batch_walk import find_fields
 from pulsar_spark.wire.columns import MessageColumns
 
 Readable: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
+
+_NUMBERS = Numbers(
+    key=fs.KEY,
+    event_time=fs.EVENT_TIME,
+    key_is_base64=fs.KEY_IS_BASE64,
+    ordering_key=fs.ORDERING_KEY,
+    sequence_id=fs.SEQUENCE_ID,
+    null_value=fs.NULL_VALUE,
+    null_key=fs.NULL_KEY,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,7 @@ class DecodedBatch:
     """
 
     columns: MessageColumns
-    batch_index: bf.Ints | None
+    batch_index: fs.Ints | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +60,8 @@ class DecodedBatches:
     """
 
     columns: MessageColumns
-    held: bf.Ints
-    batch_index: bf.Ints
+    held: fs.Ints
+    batch_index: fs.Ints
 
 
 def decode_batch(payload: Readable, count: int) -> DecodedBatch:
@@ -68,10 +79,10 @@ def decode_batch(payload: Readable, count: int) -> DecodedBatch:
     """
     fields = find_fields(payload, count)
     held = _held(fields)
-    return DecodedBatch(_columns(pa.py_buffer(payload), fields, held), held)
+    return DecodedBatch(to_columns(pa.py_buffer(payload), fields, _NUMBERS, held), held)
 
 
-def decode_batches(payloads: Sequence[Readable], counts: Sequence[int]) -> DecodedBatches:
+def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints) -> DecodedBatches:
     """Decode at least one batch payload, as :func:`decode_batch` does, in one go.
 
     The fixed cost of a call is that of decoding hundreds of messages, so small batches are much cheaper
@@ -84,7 +95,7 @@ def decode_batches(payloads: Sequence[Readable], counts: Sequence[int]) -> Decod
     expected = np.array(counts)
     if expected.min() <= 0:
         raise CorruptError(f"a batch of {expected.min()} messages")
-    body = b"".join(payloads)
+    body = joined_buffer(payloads)
     fields = find_fields(body, int(expected.sum()))
     first = np.cumsum(expected) - expected
     if (fields.start[first] != np.cumsum(sizes) - sizes).any():
@@ -95,7 +106,7 @@ def decode_batches(payloads: Sequence[Readable], counts: Sequence[int]) -> Decod
         batch = np.repeat(np.arange(len(expected)), expected)
         expected = np.bincount(batch[held], minlength=len(expected))
         index = index[held]
-    return DecodedBatches(_columns(pa.py_buffer(body), fields, held), expected, index)
+    return DecodedBatches(to_columns(body, fields, _NUMBERS, held), expected, index)
 
 
 def encode_batch_messages(columns: MessageColumns) -> pieces.EncodedMessages:
@@ -125,85 +136,7 @@ def encode_batch_messages(columns: MessageColumns) -> pieces.EncodedMessages:
     return pieces.join([header_size, *fields, pieces.Piece(value, value_sizes)], count)
 
 
-def _held(fields: bf.Fields) -> bf.Ints | None:
+def _held(fields: fs.Fields) -> fs.Ints | None:
     """Return the rows that compaction has left, None where that is all of them."""
-    gone = _flag(fields, bf.COMPACTED_OUT)
+    gone = flag(fields, fs.COMPACTED_OUT)
     return None if gone is None else np.flatnonzero(~gone)
-
-
-def _columns(body: pa.Buffer, fields: bf.Fields, held: bf.Ints | None) -> MessageColumns:
-    no_value = _flag(fields, bf.NULL_VALUE)
-    return MessageColumns(
-        value=_gather(body, *fields.value, None if no_value is None else ~no_value, held),
-        key=_keys(body, fields, held),
-        event_time=_numbers(fields, bf.EVENT_TIME, held),
-        properties=_properties(body, fields, held),
-        ordering_key=_gather(body, *fields.spans[bf.ORDERING_KEY], held)
-        if bf.ORDERING_KEY in fields.spans
-        else None,
-        sequence_id=_numbers(fields, bf.SEQUENCE_ID, held),
-    )
-
-
-def _gather(
-    body: pa.Buffer, at: bf.Ints, end: bf.Ints, has: bf.Flags | None, held: bf.Ints | None
-) -> pa.BinaryArray:
-    """Copy the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
-
-    The body is looked at as a binary array whose even elements are the spans and whose odd ones are what
-    lies between them; ``take`` of the even ones then copies all spans in one call.
-    """
-    count = len(at)
-    offsets = np.empty(2 * count, np.int32)
-    offsets[0::2] = at
-    offsets[1::2] = end
-    spans = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), body])
-    even = np.arange(0, 2 * count, 2, dtype=np.int32) if held is None else (2 * held).astype(np.int32)
-    absent = None if has is None or has.all() else ~(has if held is None else has[held])
-    return spans.take(pa.array(even, mask=absent))
-
-
-def _flag(fields: bf.Fields, number: int) -> bf.Flags | None:
-    """Return which messages have the bool field set to true, None if none has."""
-    if number not in fields.numbers:
-        return None
-    true = fields.numbers[number][0] != 0
-    return true if true.any() else None
-
-
-def _numbers(fields: bf.Fields, number: int, held: bf.Ints | None) -> pa.Int64Array | None:
-    if number not in fields.numbers:
-        return None
-    values, has = fields.numbers[number]
-    if held is not None:
-        values, has = values[held], has[held]
-    return pa.array(values, mask=None if has.all() else ~has)
-
-
-def _keys(body: pa.Buffer, fields: bf.Fields, held: bf.Ints | None) -> pa.BinaryArray:
-    count = len(fields.start) if held is None else len(held)
-    if bf.KEY not in fields.spans:
-        return pa.nulls(count, pa.binary())
-    at, end, has = fields.spans[bf.KEY]
-    null = _flag(fields, bf.NULL_KEY)
-    keys = _gather(body, at, end, has if null is None else has & ~null, held)
-    base64_text = _flag(fields, bf.KEY_IS_BASE64)
-    if base64_text is None:
-        return keys
-    return texts.decode_keys(keys, base64_text if held is None else base64_text[held])
-
-
-def _properties(body: pa.Buffer, fields: bf.Fields, held: bf.Ints | None) -> pa.MapArray | None:
-    if fields.properties is None:
-        return None
-    row, key, key_end, value, value_end = fields.properties
-    per_message = np.bincount(row, minlength=len(fields.start))
-    chosen = None
-    if held is not None:
-        chosen = np.flatnonzero(np.isin(row, held))
-        per_message = per_message[held]
-    offsets = np.zeros(len(per_message) + 1, np.int32)
-    np.cumsum(per_message, out=offsets[1:])
-    names = texts.to_strings(_gather(body, key, key_end, None, chosen))
-    values = texts.to_strings(_gather(body, value, value_end, None, chosen))
-    return pa.MapArray.from_arrays(pa.array(offsets), names, values)

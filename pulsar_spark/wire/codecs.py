@@ -12,7 +12,9 @@ None but SNAPPY is sure to hold its own size: MessageMetadata's ``uncompressed_s
 
 from __future__ import annotations
 
+import struct
 import zlib
+from functools import lru_cache
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -23,6 +25,10 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 Readable: TypeAlias = "bytes | bytearray | memoryview"
 
 _ARROW_NAMES: dict[int, str] = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
+_LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
+_LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
+_U32 = struct.Struct("<I")
+_U32_MASK = 0xFFFFFFFF
 _ZSTD_LEVEL = 3  # what the Java and C++ clients use; Arrow's own default is 1
 
 
@@ -59,16 +65,23 @@ def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) ->
         raise CorruptError(f"a payload of {uncompressed_size} bytes uncompressed, where {limit} are accepted")
     if kind == pb.ZLIB:
         return _inflate(data, uncompressed_size)
-    codec = _codec(kind)
     if kind == pb.SNAPPY and _snappy_size(data) != uncompressed_size:
         raise CorruptError("a SNAPPY payload has not the size that is declared")
+    codec = _codec(kind)
     try:
-        plain: bytes = codec.decompress(data, uncompressed_size, asbytes=True)
+        if kind == pb.LZ4 and uncompressed_size and max(uncompressed_size, len(data)) <= _LZ4_BLOCK_SIZES[-1]:
+            framed = _lz4_frame(data, uncompressed_size)
+            return _view(pa.Codec("lz4").decompress(framed, uncompressed_size))
+        plain = codec.decompress(data, uncompressed_size)
     except (OSError, pa.ArrowException):
         raise CorruptError(f"a payload is not {uncompressed_size} bytes in {codec.name}") from None
     if kind == pb.LZ4 and uncompressed_size and _fits(codec, data, uncompressed_size - 1):
         raise CorruptError("an LZ4 payload is shorter than declared")
-    return plain
+    return _view(plain)
+
+
+def _view(plain: pa.Buffer) -> memoryview:
+    return memoryview(plain).cast("B")  # Arrow says its bytes are signed
 
 
 def _codec(kind: int) -> pa.Codec:
@@ -100,10 +113,39 @@ def _snappy_size(data: Readable) -> int:
     return -1
 
 
+def _lz4_frame(block: Readable, size: int) -> bytes:
+    """Put a raw block into an LZ4 frame that declares its size, for the frame's decoder verifies that."""
+    enough = next(place for place, most in enumerate(_LZ4_BLOCK_SIZES, 4) if max(size, len(block)) <= most)
+    return b"".join((_lz4_frame_head(size, enough), _U32.pack(len(block)), block, _LZ4_END))
+
+
+@lru_cache(maxsize=64)
+def _lz4_frame_head(size: int, block_size: int) -> bytes:
+    # Version 1, independent blocks, no checksums, with the size of the content.
+    descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")
+    return _LZ4_MAGIC + descriptor + bytes((_xxh32(descriptor) >> 8 & 0xFF,))
+
+
+def _xxh32(data: bytes) -> int:
+    """XXH32 of less than 16 bytes, with seed 0."""
+    value = 374761393 + len(data)
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        value = value + int.from_bytes(data[at : at + 4], "little") * 3266489917 & _U32_MASK
+        value = (value << 17 | value >> 15) * 668265263 & _U32_MASK
+    for byte in data[whole:]:
+        value = value + byte * 374761393 & _U32_MASK
+        value = (value << 11 | value >> 21) * 2654435761 & _U32_MASK
+    value = (value ^ value >> 15) * 2246822519 & _U32_MASK
+    value = (value ^ value >> 13) * 3266489917 & _U32_MASK
+    return value ^ value >> 16
+
+
 def _fits(codec: pa.Codec, data: Readable, size: int) -> bool:
     """Tell whether the data decompresses to ``size`` bytes or fewer.
 
-    Arrow does not say how many bytes an LZ4 block gave, and leaves the rest of the output as it was.
+    Arrow does not say how many bytes an LZ4 block gave, and leaves the rest of the output as it was. Blocks
+    up to 4 MiB are put into a frame instead, whose decoder knows.
     """
     try:
         codec.decompress(data, size)

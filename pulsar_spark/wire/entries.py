@@ -1,20 +1,35 @@
-"""Entry: one broker entry as it was delivered, before its payload is looked into."""
+"""Entries: broker entries as they were delivered, by column, before their payloads are looked into."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from pulsar_spark.ids import MessageId
-    from pulsar_spark.wire import pulsar_pb2 as pb
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.errors import CorruptError
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import message_fields as mf
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.arrays import gather
+from pulsar_spark.wire.field_walk import NotPlainError
+from pulsar_spark.wire.fields import Fields, Flags, Ints
+from pulsar_spark.wire.frames import Buffer, decode_payload_section
+from pulsar_spark.wire.messages import Messages, joined
+from pulsar_spark.wire.sections import read_sections
+
+_FEW = 24  # entries; below it the fixed cost of numpy calls is more than protobuf takes
+_SMALL = 4096  # bytes an entry; larger ones are not copied together, and protobuf's part in them is small
 
 
 class Entry(NamedTuple):
-    """One MESSAGE command with its metadata and payload.
+    """One MESSAGE command with its metadata and payload, or the whole of a chunked message.
 
     Attributes:
-        ledger: ledger id.
-        entry: entry id in the ledger.
+        ledger: ledger id; of the last chunk.
+        entry: entry id in the ledger; of the last chunk.
         metadata: the entry's MessageMetadata.
         payload: the stored bytes, still compressed; a batch where ``num_messages_in_batch`` is set.
         broker_index: the broker's index of the entry's last message, or None where the broker sends none.
@@ -25,6 +40,253 @@ class Entry(NamedTuple):
     ledger: int
     entry: int
     metadata: pb.MessageMetadata
-    payload: memoryview
+    payload: Buffer
     broker_index: int | None
     first_chunk: MessageId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What slices share.
+
+    Attributes:
+        ledger: int64[n].
+        entry: int64[n].
+        sizes: int64[n].
+        index: int64[n], -1 for none.
+        fields: of the metadata; their spans lie in ``heads``, and ``value``, the payload, in ``data``.
+        heads: see there.
+        data: see there; None where ``payloads`` and ``metadata`` are given one by one.
+        metadata: parsed; None where it is still in ``heads``, from ``fields.start`` to the payload.
+        payloads: None where they are in ``data``.
+        first_chunks: by row, for chunked messages that are whole.
+    """
+
+    ledger: Ints
+    entry: Ints
+    sizes: Ints
+    index: Ints
+    fields: Fields
+    heads: bytes
+    data: bytes | None
+    metadata: Sequence[pb.MessageMetadata] | None
+    payloads: Sequence[Buffer] | None
+    first_chunks: dict[int, MessageId]
+
+
+class Entries:
+    """n entries in order; slices share their memory.
+
+    Made by :func:`decode` and :meth:`of`.
+    """
+
+    __slots__ = ("_block", "_first", "_stop")
+
+    def __init__(self, block: _Block, first: int, stop: int) -> None:
+        self._block = block
+        self._first = first
+        self._stop = stop
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Entries:
+        """Make columns of single entries; payloads are not copied."""
+        return _of(entries, [one.metadata.ByteSize() + len(one.payload) for one in entries])
+
+    def __len__(self) -> int:
+        return self._stop - self._first
+
+    def __getitem__(self, rows: slice) -> Entries:
+        first, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise ValueError("entries are sliced in their order, without gaps")
+        return Entries(self._block, self._first + first, self._first + max(first, stop))
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (self.one(row) for row in range(len(self)))
+
+    @property
+    def ledger(self) -> Ints:
+        """Ledger ids, int64[n]."""
+        return self._block.ledger[self._first : self._stop]
+
+    @property
+    def entry(self) -> Ints:
+        """Entry ids, int64[n]."""
+        return self._block.entry[self._first : self._stop]
+
+    @property
+    def sizes(self) -> Ints:
+        """Bytes of metadata and payload as they were sent, int64[n]."""
+        return self._block.sizes[self._first : self._stop]
+
+    @property
+    def index(self) -> Ints:
+        """The broker's index of each entry's last message, int64[n]; -1 where it sends none."""
+        return self._block.index[self._first : self._stop]
+
+    @property
+    def messages(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """``num_messages_in_batch``, int32[n]; 0 where the entry is no batch."""
+        return self._number(mf.MESSAGES).astype(np.int32)
+
+    @property
+    def publish_time(self) -> Ints:
+        """In ms since the epoch, int64[n]; what is beyond 2**63 - 1 is negative."""
+        return self._number(mf.PUBLISH_TIME)
+
+    @property
+    def sequence_id(self) -> Ints:
+        """As :attr:`publish_time`, int64[n]; of a batch's first message."""
+        return self._number(mf.SEQUENCE_ID)
+
+    @property
+    def chunked(self) -> Flags:
+        """Which are part of a chunked message of several chunks, or the whole of one, bool[n]."""
+        return self._number(mf.CHUNKS).astype(np.int32) > 1
+
+    @property
+    def compression(self) -> Ints:
+        """CompressionType of the payloads, known or not, int64[n]."""
+        return self._number(mf.COMPRESSION)
+
+    @property
+    def uncompressed_size(self) -> Ints:
+        """As declared, bytes, int64[n]."""
+        return self._number(mf.UNCOMPRESSED_SIZE) & 0xFFFFFFFF
+
+    @property
+    def encrypted(self) -> Flags:
+        """Which have encryption keys, bool[n]."""
+        spans = self._block.fields.spans
+        if mf.ENCRYPTION_KEYS not in spans:
+            return np.zeros(len(self), np.bool_)
+        return spans[mf.ENCRYPTION_KEYS][2][self._first : self._stop]
+
+    @property
+    def payload_sizes(self) -> Ints:
+        """Bytes of the stored payloads, int64[n]."""
+        if self._block.payloads is not None:
+            return np.array([len(one) for one in self._block.payloads[self._first : self._stop]], np.int64)
+        at, end = self._block.fields.value
+        return (end - at)[self._first : self._stop]
+
+    @property
+    def payloads(self) -> list[Buffer]:
+        """The stored payloads, still compressed; no copies."""
+        if self._block.data is None:
+            assert self._block.payloads is not None
+            return list(self._block.payloads[self._first : self._stop])
+        view = memoryview(self._block.data)
+        at, end = (bound[self._first : self._stop].tolist() for bound in self._block.fields.value)
+        return [view[first:last] for first, last in zip(at, end, strict=True)]
+
+    @property
+    def fields(self) -> tuple[bytes, Fields]:
+        """Fields of the metadata by the numbers of :mod:`message_fields`, and what holds their spans."""
+        return self._block.heads, self._block.fields.rows(self._first, self._stop)
+
+    @property
+    def body(self) -> bytes | None:
+        """What ``value`` of the fields, the payloads, lies in; None where they are apart."""
+        return self._block.data
+
+    def texts(self, number: int) -> pa.BinaryArray:
+        """A span of the metadata, by its number in :mod:`message_fields`; null where it is not set."""
+        heads, fields = self.fields
+        if number not in fields.spans:
+            return pa.nulls(len(self), pa.binary())
+        return gather(pa.py_buffer(heads), *fields.spans[number], None)
+
+    def first_chunk(self, row: int) -> MessageId | None:
+        """The id of the first chunk, for a chunked message that is whole."""
+        return self._block.first_chunks.get(self._first + row)
+
+    def one(self, row: int) -> Entry:
+        """One entry, its metadata parsed."""
+        place = range(self._first, self._stop)[row]
+        block = self._block
+        if block.metadata is not None:
+            metadata = block.metadata[place]
+        else:
+            first, last = int(block.fields.start[place]), int(block.fields.value[0][place])
+            metadata = pb.MessageMetadata.FromString(block.heads[first:last])
+        index = int(block.index[place])
+        return Entry(
+            int(block.ledger[place]),
+            int(block.entry[place]),
+            metadata,
+            self[row : row + 1 or None].payloads[0],
+            None if index < 0 else index,
+            block.first_chunks.get(place),
+        )
+
+    def _number(self, number: int) -> Ints:
+        """A number of the metadata, 0 where it is not set."""
+        numbers = self._block.fields.numbers
+        if number not in numbers:
+            return np.zeros(len(self), np.int64)
+        return numbers[number][0][self._first : self._stop]
+
+
+class Decoded(NamedTuple):
+    """What :func:`decode` gives.
+
+    Attributes:
+        entries: all, or those before the first that cannot be taken apart.
+        corrupt: what is wrong with that, or None.
+        corrupt_id: which it is.
+    """
+
+    entries: Entries
+    corrupt: CorruptError | None = None
+    corrupt_id: MessageId | None = None
+
+
+def decode(parts: Sequence[Messages]) -> Decoded:
+    """Take payload sections apart and verify their checksums; at least one part, for one consumer."""
+    count = sum(len(part.at) for part in parts)
+    size = sum(int(part.end[-1] - part.at[0]) for part in parts)
+    if count < _FEW or size > _SMALL * count:
+        return _decode_each(parts)
+    messages = joined(parts)
+    try:
+        fields, index = read_sections(messages)
+    except NotPlainError:
+        return _decode_each([messages])
+    data, sizes = messages.data, messages.end - messages.at
+    block = _Block(messages.ledger, messages.entry, sizes, index, fields, data, data, None, None, {})
+    return Decoded(Entries(block, 0, count))
+
+
+def _decode_each(parts: Sequence[Messages]) -> Decoded:
+    """The same, one by one."""
+    entries: list[Entry] = []
+    sizes: list[int] = []
+    for part in parts:
+        view = memoryview(part.data)
+        for ledger, entry, first, last in zip(*(column.tolist() for column in part[2:]), strict=True):
+            try:
+                stored = decode_payload_section(view[first:last])
+            except CorruptError as error:
+                return Decoded(_of(entries, sizes), error, MessageId(ledger, entry))
+            entries.append(Entry(ledger, entry, *stored))
+            sizes.append(last - first)
+    return Decoded(_of(entries, sizes))
+
+
+def _of(entries: Sequence[Entry], sizes: Sequence[int]) -> Entries:
+    heads, fields = mf.fields_of([one.metadata for one in entries])
+    indexes = [-1 if one.broker_index is None else one.broker_index for one in entries]
+    block = _Block(
+        ledger=np.array([one.ledger for one in entries], np.int64),
+        entry=np.array([one.entry for one in entries], np.int64),
+        sizes=np.array(sizes, np.int64),
+        index=np.array(indexes, np.int64),
+        fields=fields,
+        heads=heads,
+        data=None,
+        metadata=[one.metadata for one in entries],
+        payloads=[one.payload for one in entries],
+        first_chunks={row: one.first_chunk for row, one in enumerate(entries) if one.first_chunk is not None},
+    )
+    return Entries(block, 0, len(entries))

@@ -13,11 +13,13 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from pulsar_spark.errors import CorruptError, ProtocolError
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -27,6 +29,7 @@ DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
 
 _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_ENTRY_MAGIC = b"\x0e\x02"
+_FEW = 8  # frames; below it the fixed cost of numpy calls is more than parsing takes
 _U32 = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
 
@@ -78,6 +81,8 @@ def is_intact(section_head: bytes, payload: Buffer) -> bool:
 class FrameReader:
     """Cuts a byte stream into frames; feeding it whole or byte by byte gives the same frames.
 
+    MESSAGE frames come out as :class:`Messages`, as many together as came for one consumer in a row.
+
     Args:
         max_message_size: bytes; frames larger than this and the padding are refused before they are buffered.
     """
@@ -87,8 +92,9 @@ class FrameReader:
         self._pending: list[Buffer] = []
         self._held = 0
         self._needed = 4
+        self._template = NO_TEMPLATE
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[Frame | Messages]:
         """Take bytes in, give the frames that are complete.
 
         Raises:
@@ -98,22 +104,52 @@ class FrameReader:
         self._held += len(data)
         if self._held < self._needed:
             return []
-        view = memoryview(data if len(self._pending) == 1 else b"".join(self._pending))
-        frames: list[Frame] = []
+        whole = data if len(self._pending) == 1 else b"".join(self._pending)
+        frames: list[Frame | Messages] = []
+        run: list[int] = []  # where the frames begin that look like the last MESSAGE
         position = 0
         while True:
             self._needed = 4
-            left = len(view) - position
+            left = len(whole) - position
             if left < 4:
                 break
-            self._needed = 4 + self._checked_total(_U32.unpack_from(view, position)[0])
+            self._needed = 4 + self._checked_total(_U32.unpack_from(whole, position)[0])
             if left < self._needed:
                 break
-            frames.append(_parse_frame(view[position + 4 : position + self._needed]))
+            if whole.startswith(self._template.head, position + 4):
+                run.append(position)
+            else:
+                self._take_run(whole, run, position, frames)
+                run = []
+                self._take(whole, position, position + self._needed, frames)
             position += self._needed
-        self._pending = [view[position:]] if left else []
+        self._take_run(whole, run, position, frames)
+        self._pending = [memoryview(whole)[position:]] if left else []
         self._held = left
         return frames
+
+    def _take_run(self, data: bytes, run: list[int], end: int, frames: list[Frame | Messages]) -> None:
+        if len(run) >= _FEW:
+            messages = self._template.messages(data, run, end)
+            if messages is not None:
+                frames.append(messages)
+                return
+        for first, last in zip(run, [*run[1:], end], strict=False):
+            self._take(data, first, last, frames)
+
+    def _take(self, data: bytes, position: int, end: int, frames: list[Frame | Messages]) -> None:
+        """Parse one frame."""
+        frame = _parse_frame(memoryview(data)[position + 4 : end])
+        command = frame.command
+        if command.type != pb.BaseCommand.MESSAGE or not command.HasField("message"):
+            frames.append(frame)
+            return
+        at = end - len(frame.payload_section)
+        self._template = template_of(data[position + 8 : at], command)
+        place = command.message.message_id
+        ids = np.array([place.ledgerId, place.entryId], np.uint64).view(np.int64).reshape(2, 1)
+        places = np.array([[at], [end]])
+        frames.append(Messages(command.message.consumer_id, data, *ids, *places))
 
     def _checked_total(self, total: int) -> int:
         if not 4 < total <= self.max_message_size + FRAME_PADDING:

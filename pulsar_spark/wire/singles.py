@@ -6,31 +6,19 @@ Here the fields of a message lie in the entry's own MessageMetadata, and the who
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pulsar_spark.wire import message_fields as mf
 from pulsar_spark.wire import pieces, texts
+from pulsar_spark.wire.arrays import flag, gather, joined_buffer, to_columns
 from pulsar_spark.wire.columns import MessageColumns
-
-if TYPE_CHECKING:
-    from pulsar_spark.wire import pulsar_pb2 as pb
-
-T = TypeVar("T")
-_Optional: TypeAlias = Literal["partition_key", "ordering_key", "event_time"]
-
-
-class SingleEntry(Protocol):
-    """What decoding needs of an entry: metadata, and the payload, decompressed and whole."""
-
-    @property
-    def metadata(self) -> pb.MessageMetadata:
-        """The entry's metadata, without ``num_messages_in_batch``."""
-
-    @property
-    def payload(self) -> bytes | memoryview:
-        """The message's value."""
+from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.fields import Flags
+from pulsar_spark.wire.frames import Buffer
 
 
 class EncodedSingle(NamedTuple):
@@ -46,22 +34,24 @@ class EncodedSingle(NamedTuple):
     payload: memoryview
 
 
-def decode_singles(entries: Sequence[SingleEntry]) -> MessageColumns:
+def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -> MessageColumns:
     """Decode entries that hold one message each; the rules are those of ``decode_batch``.
+
+    Args:
+        entries: none of them a batch.
+        payloads: their payloads, decompressed and whole; None where they are so in the entries. A single one
+            is not copied.
 
     Raises:
         CorruptError: a key flagged as base64 is not.
     """
-    metadata = [entry.metadata for entry in entries]
-    values = [None if one.metadata.null_value else one.payload for one in entries]
-    return MessageColumns(
-        value=pa.array(values, pa.binary()),
-        key=_keys(metadata),
-        event_time=_event_times(metadata),
-        properties=_properties(metadata),
-        ordering_key=_ordering_keys(metadata),
-        sequence_id=_signed([one.sequence_id for one in metadata]),
-    )
+    heads, fields = entries.fields
+    null = flag(fields, mf.NULL_VALUE)
+    if payloads is None and entries.body is not None:
+        value = gather(pa.py_buffer(entries.body), *fields.value, None if null is None else ~null)
+    else:
+        value = _values(entries.payloads if payloads is None else payloads, null)
+    return to_columns(pa.py_buffer(heads), fields, mf.NUMBERS, None, value)
 
 
 def encode_singles(columns: MessageColumns) -> list[EncodedSingle]:
@@ -93,55 +83,13 @@ def encode_singles(columns: MessageColumns) -> list[EncodedSingle]:
     ]
 
 
-def _keys(metadata: Sequence[pb.MessageMetadata]) -> pa.BinaryArray:
-    # A key that is not UTF-8 comes out of protobuf as bytes, any other as str; Arrow takes both.
-    keys = [
-        None if one.null_partition_key else one.partition_key or _empty_or_null(one, "partition_key", b"")
-        for one in metadata
-    ]
-    array = pa.array(keys, pa.binary())
-    is_base64 = np.array([one.partition_key_b64_encoded for one in metadata], np.bool_)
-    return texts.decode_keys(array, is_base64) if is_base64.any() else array
-
-
-def _ordering_keys(metadata: Sequence[pb.MessageMetadata]) -> pa.BinaryArray | None:
-    keys = [one.ordering_key or _empty_or_null(one, "ordering_key", b"") for one in metadata]
-    array = pa.array(keys, pa.binary())
-    return None if array.null_count == len(array) else array
-
-
-def _event_times(metadata: Sequence[pb.MessageMetadata]) -> pa.Int64Array | None:
-    times = [one.event_time or _empty_or_null(one, "event_time", 0) for one in metadata]
-    array = _signed(times)
-    return None if array.null_count == len(array) else array
-
-
-def _empty_or_null(metadata: pb.MessageMetadata, name: _Optional, empty: T) -> T | None:
-    return empty if metadata.HasField(name) else None
-
-
-def _signed(numbers: list[int | None]) -> pa.Int64Array:
-    """Make int64 of unsigned 64 bit numbers; those beyond 2**63 - 1 come out negative, as in Java."""
-    unsigned = pa.array(numbers, pa.uint64())
-    return unsigned.view(pa.int64())
-
-
-def _properties(metadata: Sequence[pb.MessageMetadata]) -> pa.MapArray | None:
-    per_message = [len(one.properties) for one in metadata]
-    if not any(per_message):
-        return None
-    names, values = [], []
-    for one in metadata:
-        for each in one.properties:
-            names.append(each.key)
-            values.append(each.value)
-    offsets = np.zeros(len(metadata) + 1, np.int32)
-    np.cumsum(per_message, out=offsets[1:])
-    return pa.MapArray.from_arrays(
-        pa.array(offsets),
-        texts.to_strings(pa.array(names, pa.binary())),
-        texts.to_strings(pa.array(values, pa.binary())),
-    )
+def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
+    """Make one array of payloads, below 2 GiB together."""
+    offsets = np.zeros(len(payloads) + 1, np.int32)
+    np.cumsum([len(payload) for payload in payloads], out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), joined_buffer(payloads)]
+    values = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
+    return values if null is None else pc.if_else(pa.array(~null), values, None)
 
 
 def _views(values: pa.BinaryArray) -> list[memoryview]:

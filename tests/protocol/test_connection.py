@@ -29,6 +29,7 @@ from pulsar_spark.protocol.connection import (
 )
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.messages import Messages
 
 KEEP_ALIVE = 30
 TIMEOUT = 10
@@ -416,6 +417,17 @@ def fill(message, ids):
                 setattr(message, field.name, 1)
 
 
+def messages_of(event):
+    """Consumer, ledger, entry and section of each of the messages that an event brings."""
+    if not isinstance(event, ForConsumer) or not isinstance(event.frame, Messages):
+        return []
+    consumer_id, data, *columns = event.frame
+    return [
+        (consumer_id, ledger, entry, data[at:end])
+        for ledger, entry, at, end in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
 def example(name, request_id):
     number = pb.BaseCommand.Type.Value(name)
     command = pb.BaseCommand(type=number)
@@ -453,8 +465,11 @@ def test_every_command_in_every_state(name, handshake_done):
     assert connection.connected == (handshake_done or name == "CONNECTED")
     if name in TARGETS:
         (event,) = events
-        assert event.frame.command == command
-        assert bytes(event.frame.payload_section) == b"section"
+        if name == "MESSAGE":
+            assert messages_of(event) == [(7, 1, 1, b"section")]
+        else:
+            assert event.frame.command == command
+            assert bytes(event.frame.payload_section) == b"section"
         target = TARGETS[name]
         assert (type(event), getattr(event, target[0])) == target[1:]
     elif name in ANSWERS:
@@ -477,8 +492,13 @@ def test_events_come_in_the_order_of_their_frames(ready):
     assert [type(event) for event in ready.receive(stream, 1)] == expected
 
 
-@given(st.lists(st.sampled_from(sorted(TARGETS.keys() | ANSWERS | {"PING"})), max_size=8), st.data())
-def test_byte_by_byte_and_whole_are_the_same(names, data):
+@given(
+    st.lists(st.sampled_from(sorted(TARGETS.keys() | ANSWERS | {"PING"})), max_size=8),
+    st.sampled_from([0, 1, 20]),
+    st.data(),
+)
+def test_byte_by_byte_and_whole_are_the_same(names, messages_behind, data):
+    names += ["MESSAGE"] * messages_behind
     stream = connected_frame() + b"".join(framed(example(name, 0), b"xy") for name in names)
     edges = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     results = []
@@ -490,7 +510,8 @@ def test_byte_by_byte_and_whole_are_the_same(names, data):
         events = [
             event for a, b in itertools.pairwise(bounds) for event in connection.receive(stream[a:b], 1)
         ]
-        results.append((events, kinds(sent(connection))))
+        opened = [each for event in events for each in (messages_of(event) or [event])]
+        results.append((opened, kinds(sent(connection))))
     assert results[0] == results[1] == results[2]
 
 

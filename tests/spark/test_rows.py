@@ -4,19 +4,29 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark import rows as module
+from pulsar_spark.spark import row_columns as module
 from pulsar_spark.spark.rows import MAX_MESSAGES, MAX_UNCOMPRESSED, record_batches
-from pulsar_spark.spark.schema import ARROW_SCHEMA, SOURCE_SCHEMA
+from pulsar_spark.spark.schema import (
+    DEFAULT_METADATA_COLUMNS,
+    METADATA_COLUMNS,
+    SOURCE_SCHEMA,
+    arrow_schema,
+    source_schema,
+)
+from pulsar_spark.wire import message_ids
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.codecs import compress
 from pulsar_spark.wire.columns import MessageColumns
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entries import Entries, Entry
 
+ARROW_SCHEMA = arrow_schema(DEFAULT_METADATA_COLUMNS)
 TOPIC = TopicName.parse("t-partition-3")
 UTC = datetime.timezone.utc
 
@@ -52,7 +62,7 @@ def bomb(count: int) -> Entry:
 
 
 def rows_of(groups, *positions, topic=TOPIC, **limits) -> list[dict]:
-    batches = list(record_batches(topic, groups, *positions, **limits))
+    batches = list(record_batches(topic, [Entries.of(group) for group in groups], *positions, **limits))
     assert all(batch.schema.equals(ARROW_SCHEMA) for batch in batches)
     for batch in batches:
         batch.validate(full=True)
@@ -136,7 +146,7 @@ def test_batches_and_singles_keep_their_order_and_their_own_columns():
 def test_an_event_time_of_zero_is_unset_and_an_absurd_one_does_not_overflow():
     times = pa.array([0, 2**62, -(2**62), 1], pa.int64())
     entry = batch_entry(1, 0, columns([b"a"] * 4, event_time=times), publish_time=2**64 - 1)
-    (batch,) = record_batches(TOPIC, [[entry]])
+    (batch,) = record_batches(TOPIC, [Entries.of([entry])])
     micros = batch.column("__eventTime").cast(pa.int64()).to_pylist()
     assert micros[0] is None
     assert micros[1] > 2**62
@@ -178,10 +188,10 @@ def test_positions_inside_a_batch_cut_it():
 
 
 def test_small_entries_share_a_record_batch_and_large_ones_are_split():
-    entries = [[batch_entry(1, number, columns([b"v"] * 10))] for number in range(10)]
+    entries = [Entries.of([batch_entry(1, number, columns([b"v"] * 10))]) for number in range(10)]
     assert [batch.num_rows for batch in record_batches(TOPIC, entries, max_rows=40)] == [40, 40, 20]
     huge = batch_entry(1, 0, columns([b"%05d" % row for row in range(1000)]))
-    batches = list(record_batches(TOPIC, [[huge]], max_rows=300))
+    batches = list(record_batches(TOPIC, [Entries.of([huge])], max_rows=300))
     assert [batch.num_rows for batch in batches] == [300, 300, 300, 100]
     assert [row for batch in batches for row in batch["value"].to_pylist()] == [
         b"%05d" % row for row in range(1000)
@@ -190,24 +200,26 @@ def test_small_entries_share_a_record_batch_and_large_ones_are_split():
 
 def test_bytes_bound_a_record_batch():
     entry = batch_entry(1, 0, columns([b"x" * 100, None, b"y" * 5000, b"z" * 100, b"z" * 100, b""]))
-    sizes = [batch.num_rows for batch in record_batches(TOPIC, [[entry]], max_bytes=1000)]
+    sizes = [batch.num_rows for batch in record_batches(TOPIC, [Entries.of([entry])], max_bytes=1000)]
     assert sizes == [2, 1, 3]
     singles = [single_entry(1, number, b"x" * 400) for number in range(7)]
-    assert [batch.num_rows for batch in record_batches(TOPIC, [singles], max_bytes=1000)] == [3, 3, 1]
+    assert [batch.num_rows for batch in record_batches(TOPIC, [Entries.of(singles)], max_bytes=1000)] == [
+        3,
+        3,
+        1,
+    ]
 
 
 def test_no_entries_no_batches():
     assert list(record_batches(TOPIC, [])) == []
 
 
-@pytest.mark.parametrize(
-    "fields", [{"num_chunks_from_msg": 2}, {"encryption_keys": [{"key": "k", "value": b"v"}]}]
-)
-def test_what_is_not_built_names_the_message(fields):
+def test_what_is_not_built_names_the_message():
+    encrypted = single_entry(5, 6, b"v", encryption_keys=[{"key": "k", "value": b"v"}])
     with pytest.raises(
         UnsupportedError, match=r"topic persistent://public/default/t-partition-3; message 5:6"
     ):
-        rows_of([[single_entry(5, 6, b"v", **fields)]])
+        rows_of([[single_entry(5, 5, b"v"), encrypted]])
 
 
 @pytest.mark.parametrize(
@@ -237,12 +249,12 @@ def test_the_largest_decompressed_size():
 
 
 def test_huge_batches_leave_nothing_in_memory():
-    before = module._kept_suffixes.cache_info().currsize
-    total = sum(batch.num_rows for batch in record_batches(TOPIC, [[bomb(300_000)]]))
+    before = message_ids._kept_suffixes.cache_info().currsize
+    total = sum(batch.num_rows for batch in record_batches(TOPIC, [Entries.of([bomb(300_000)])]))
     assert total == 300_000
-    assert module._kept_suffixes.cache_info().currsize == before
-    kept = (module._INDEXES, module._NO_SUFFIX, module._NO_EVENT_TIME, module._NO_PROPERTIES)
-    assert max(len(column._array) for column in kept) <= module._KEPT_ROWS
+    assert message_ids._kept_suffixes.cache_info().currsize == before
+    kept = (module.NO_BYTES, module.NO_TIME, module.NO_PROPERTIES)
+    assert max(len(column._array) for column in kept) <= module.KEPT_ROWS
 
 
 def test_random_batches_survive_the_way():
@@ -257,3 +269,110 @@ def test_random_batches_survive_the_way():
     rows = rows_of([entries], max_rows=700, max_bytes=20_000)
     assert [row["value"] for row in rows] == values
     assert [row["__key"] for row in rows] == values
+
+
+ALL = tuple(METADATA_COLUMNS)
+
+
+def rows_with(columns_wanted, groups, *positions, topic=TOPIC) -> list[dict]:
+    batches = list(record_batches(topic, groups, *positions, columns=columns_wanted))
+    assert all(batch.schema.equals(arrow_schema(columns_wanted)) for batch in batches)
+    for batch in batches:
+        batch.validate(full=True)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_all_columns_of_batches_and_singles():
+    common = {"producer_name": "maker", "schema_version": b"\0\1", "replicated_from": "west"}
+    messages = columns([b"a", None, b"c"], ordering_key=pa.array([None, b"o", None], pa.binary()))
+    batch = batch_entry(7, 3, messages, sequence_id=40, **common)._replace(broker_index=12)
+    single = single_entry(7, 4, b"s", sequence_id=50, ordering_key=b"x")._replace(broker_index=13)
+    null = single_entry(7, 5, b"", sequence_id=51, null_value=True)
+    rows = rows_with(ALL, [Entries.of([batch]), Entries.of([single, null])])
+    assert [row["__offset"] for row in rows] == ["7:3:0", "7:3:1", "7:3:2", "7:4", "7:5"]
+    assert [row["__index"] for row in rows] == [10, 11, 12, 13, None]
+    assert [row["__isNull"] for row in rows] == [False, True, False, False, True]
+    assert [row["__orderingKey"] for row in rows] == [None, b"o", None, b"x", None]
+    assert [row["__sequenceId"] for row in rows] == [40, 40, 40, 50, 51]
+    assert [row["__producerName"] for row in rows] == ["maker"] * 3 + ["p"] * 2
+    assert [row["__schemaVersion"] for row in rows] == [b"\0\1"] * 3 + [None] * 2
+    assert [row["__replicatedFrom"] for row in rows] == ["west"] * 3 + [None] * 2
+    assert [row["__partition"] for row in rows] == [3] * 5
+    (row,) = rows_with(("__partition",), [Entries.of([single])], topic=TopicName.parse("t"))
+    assert row == {"value": b"s", "__partition": None}
+
+
+def test_a_message_s_own_sequence_id_wins_over_its_entry_s():
+    messages = columns([b"a", b"b"], sequence_id=pa.array([41, None], pa.int64()))
+    rows = rows_with(("__sequenceId",), [Entries.of([batch_entry(1, 0, messages, sequence_id=40)])])
+    assert [row["__sequenceId"] for row in rows] == [41, 40]
+
+
+def test_columns_of_what_compaction_and_positions_left():
+    parts = []
+    for index in range(4):
+        head = pb.SingleMessageMetadata(payload_size=1, compacted_out=index == 1).SerializeToString()
+        parts.append(len(head).to_bytes(4, "big") + head + b"abcd"[index : index + 1])
+    entry = Entry(1, 0, metadata(num_messages_in_batch=4), memoryview(b"".join(parts)), 99)
+    rows = rows_with(ALL, [Entries.of([entry])], MessageId(1, 0, 0))
+    assert [(row["value"], row["__index"], row["__offset"], row["__producerName"]) for row in rows] == [
+        (b"c", 98, "1:0:2", "p"),
+        (b"d", 99, "1:0:3", "p"),
+    ]
+    assert [id_of(row).batch_index for row in rows] == [2, 3]
+
+
+@pytest.mark.parametrize("wanted", [(), ("__key",), ("__index", "__offset", "__topic"), ALL[::-1]])
+def test_columns_come_in_the_order_that_is_asked_for(wanted):
+    (row,) = rows_with(wanted, [Entries.of([single_entry(1, 2, b"v")])])
+    assert tuple(row) == ("value", *wanted)
+    assert arrow_schema(wanted).equals(to_arrow_schema(source_schema(wanted), timezone="UTC"))
+
+
+def test_a_chunked_message_is_one_row_that_is_not_copied():
+    payload = memoryview(bytes(range(256)) * 40_000)
+    whole = single_entry(5, 9, payload, num_chunks_from_msg=3)._replace(first_chunk=MessageId(4, 300))
+    around = single_entry(5, 10, b"small")
+    batches = list(record_batches(TOPIC, [Entries.of([around, whole, around])]))
+    assert [batch.num_rows for batch in batches] == [1, 1, 1]
+    value = batches[1].column(0)
+    assert value.buffers()[2].address == pa.py_buffer(payload).address
+    row = batches[1].to_pylist()[0]
+    expected = pb.MessageIdData(
+        ledgerId=5,
+        entryId=9,
+        partition=3,
+        first_chunk_message_id=pb.MessageIdData(ledgerId=4, entryId=300, partition=3),
+    )
+    assert row["value"] == payload
+    assert row["__messageId"] == expected.SerializeToString()
+
+
+def test_a_chunked_message_may_be_larger_than_what_else_is_accepted(monkeypatch):
+    monkeypatch.setattr("pulsar_spark.spark.rows.MAX_UNCOMPRESSED", 100)
+    packed = memoryview(compress(pb.ZSTD, bytes(1000)))
+    fields = {"compression": pb.ZSTD, "uncompressed_size": 1000}
+    (row,) = rows_of([[Entry(5, 6, metadata(num_chunks_from_msg=2, **fields), packed, None)]])
+    assert row["value"] == bytes(1000)
+    with pytest.raises(CorruptError, match="1000 bytes uncompressed, where 100"):
+        rows_of([[Entry(5, 6, metadata(**fields), packed, None)]])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 5, 2**40]), st.integers(0, 2**30), st.integers(0, 300)), max_size=20
+    ),
+    st.sampled_from([-1, 0, 300]),
+)
+def test_message_ids_are_those_of_protobuf(entries, partition):
+    ledger, entry, sizes = (np.array([one[place] for one in entries], np.int64) for place in range(3))
+    expected = []
+    for ledger_id, entry_id, size in entries:
+        for index in range(size or 1):
+            place = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
+            if partition >= 0:
+                place.partition = partition
+            if size:
+                place.batch_index, place.batch_size = index, size
+            expected.append(place.SerializeToString())
+    assert message_ids.serialize_ids(ledger, entry, sizes, partition).to_pylist() == expected

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batch_fields import Fields
 from pulsar_spark.wire.batch_scan import scan
 from pulsar_spark.wire.batch_walk import find_fields
+from pulsar_spark.wire.fields import Fields
 
 OPTIONAL = {
     "partition_key": st.text(max_size=6),

@@ -98,3 +98,14 @@ def test_an_unknown_compression_is_refused():
         decompress(9, b"", 0, LIMIT)
     with pytest.raises(CorruptError, match="unknown compression 9"):
         compress(9, b"")
+
+
+@pytest.mark.parametrize("size", [1 << 16, (1 << 16) + 1, 1 << 18, 1 << 20, 1 << 22, (1 << 22) + 1])
+@pytest.mark.parametrize("noise", [False, True])
+def test_lz4_blocks_of_every_size(size, noise):
+    plain = random.Random(size).randbytes(size) if noise else bytes(size)
+    packed = compress(pb.LZ4, plain)
+    assert decompress(pb.LZ4, packed, size, size + 1) == plain
+    for wrong in (size - 1, size + 1):
+        with pytest.raises(CorruptError):
+            decompress(pb.LZ4, packed, wrong, size + 1)

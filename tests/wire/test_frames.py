@@ -12,6 +12,7 @@ from pulsar_spark.errors import CorruptError, ProtocolError
 from pulsar_spark.wire import commands, frames
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import FrameReader, decode_payload_section
+from pulsar_spark.wire.messages import Messages
 
 MAX_FRAME = 5 * 1024 * 1024 + 10 * 1024
 
@@ -42,11 +43,50 @@ def cut(data, cuts):
 
 def read(pieces, reader=None):
     reader = reader or FrameReader()
+    return [each for piece in pieces for frame in reader.feed(piece) for each in opened(frame)]
+
+
+def opened(frame):
+    """The command and the payload section of a frame, or of each of the messages."""
+    if not isinstance(frame, Messages):
+        return [(frame.command.SerializePartialToString(), bytes(frame.payload_section))]
     return [
-        (frame.command.SerializeToString(), bytes(frame.payload_section))
-        for piece in pieces
-        for frame in reader.feed(piece)
+        (message_command(frame.consumer_id, ledger, entry).SerializeToString(), frame.data[at:end])
+        for ledger, entry, at, end in zip(*(column.tolist() for column in frame[2:]), strict=True)
     ]
+
+
+def message_command(consumer_id, ledger, entry):
+    place = {"ledgerId": ledger & 2**64 - 1, "entryId": entry & 2**64 - 1}
+    return pb.BaseCommand(
+        type=pb.BaseCommand.MESSAGE, message={"consumer_id": consumer_id, "message_id": place}
+    )
+
+
+@pytest.mark.parametrize("partition", [None, -1, 3, 300])
+@pytest.mark.parametrize("redelivered", [None, 2])
+def test_messages_in_a_row_come_together(partition, redelivered):
+    def frame(entry):
+        command = message_command(7, 5, entry)
+        if partition is not None:
+            command.message.message_id.partition = partition
+        if redelivered is not None:
+            command.message.redelivery_count = redelivered
+        return framed(command, section(payload=b"%d" % entry))
+
+    stream = b"".join(frame(entry) for entry in range(100, 150))
+    first, rest, *others = FrameReader().feed(stream)
+    assert first.entry.tolist() == [100]
+    assert rest.entry[:27].tolist() == list(range(101, 128))  # the id of 128 is longer
+    assert [entry for each in (first, rest, *others) for entry in each.entry.tolist()] == list(
+        range(100, 150)
+    )
+    assert len(others) == 2
+
+
+def section_of(messages):
+    """The payload section of the one message there is."""
+    return memoryview(messages.data)[int(messages.at[0]) : int(messages.end[0])]
 
 
 def framed(command, section=b""):
@@ -96,11 +136,10 @@ def test_golden_send(kind):
 
 
 def test_golden_message():
-    ((command, payload_section),) = FrameReader().feed(MESSAGE)
-    assert command.type == pb.BaseCommand.MESSAGE
-    assert command.message.consumer_id == 7
-    assert (command.message.message_id.ledgerId, command.message.message_id.entryId) == (1, 2)
-    metadata, payload, index = decode_payload_section(payload_section)
+    (messages,) = FrameReader().feed(MESSAGE)
+    assert messages.consumer_id == 7
+    assert (messages.ledger.tolist(), messages.entry.tolist()) == ([1], [2])
+    metadata, payload, index = decode_payload_section(section_of(messages))
     assert (metadata.producer_name, metadata.sequence_id, metadata.publish_time) == ("p", 2, 3)
     assert bytes(payload) == b"hi"
     assert index == 6
@@ -145,7 +184,18 @@ command_frames = st.sampled_from(
         framed(pb.BaseCommand(type=pb.BaseCommand.PONG, pong={}), b"\x00"),
     ]
 )
-streams = st.lists(command_frames, max_size=6)
+runs = st.builds(
+    lambda consumer, ledger, first, count: [
+        framed(message_command(consumer, ledger, first + number), section()) for number in range(count)
+    ],
+    st.sampled_from([1, 7, 200, 2**64 - 1]),
+    st.sampled_from([0, 5, 2**40, 2**64 - 1]),
+    st.sampled_from([0, 100, 120, 16_380, 2**40, 2**63]),
+    st.integers(1, 20),
+)
+streams = st.lists(runs | command_frames.map(lambda one: [one]), max_size=4).map(
+    lambda parts: [frame for part in parts for frame in part]
+)
 
 
 @given(streams, st.lists(st.integers(0, 300), max_size=12))
@@ -188,7 +238,7 @@ def test_a_frame_outlives_the_frames_behind_it():
     (first,) = reader.feed(MESSAGE)
     for _ in range(3):
         reader.feed(SEND)
-    assert bytes(decode_payload_section(first.payload_section).payload) == b"hi"
+    assert bytes(decode_payload_section(section_of(first)).payload) == b"hi"
 
 
 def test_frames_that_arrive_whole_are_not_copied():
@@ -196,7 +246,7 @@ def test_frames_that_arrive_whole_are_not_copied():
     for _ in range(3):
         data = bytes(bytearray(MESSAGE))
         (frame,) = reader.feed(data)
-        assert frame.payload_section.obj is data
+        assert frame.data is data
 
 
 # ---- lengths that lie
@@ -387,11 +437,13 @@ def test_a_damaged_stream_raises_documented_errors_only(stream, cuts):
             found = reader.feed(piece)
         except ProtocolError:
             return
-        for command, payload_section in found:
+        for command, payload_section in [each for frame in found for each in opened(frame)]:
             given_out += 8 + len(payload_section)
-            assert command.IsInitialized() or not command.HasField("type")
+            parsed = pb.BaseCommand()
+            parsed.MergeFromString(command)
+            assert parsed.IsInitialized() or not parsed.HasField("type")
             try:
-                decode_payload_section(payload_section)
+                decode_payload_section(memoryview(payload_section))
             except CorruptError:
                 continue
     assert given_out <= len(stream)

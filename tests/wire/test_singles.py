@@ -1,5 +1,3 @@
-from typing import NamedTuple
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -8,26 +6,26 @@ from hypothesis import strategies as st
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire.entries import Entries, Entry
 from pulsar_spark.wire.singles import decode_singles, encode_singles
 
 
-class Single(NamedTuple):
-    metadata: pb.MessageMetadata
-    payload: bytes | memoryview
+def entry(metadata: pb.MessageMetadata, payload: bytes | memoryview) -> Entry:
+    return Entry(1, 2, metadata, payload, None)
 
 
-def single(payload: bytes = b"", **fields: object) -> Single:
+def single(payload: bytes = b"", **fields: object) -> Entry:
     required = {"producer_name": "p", "sequence_id": 0, "publish_time": 0}
-    return Single(pb.MessageMetadata(**(required | fields)), payload)
+    return entry(pb.MessageMetadata(**(required | fields)), payload)
 
 
-def sent(columns: MessageColumns) -> list[Single]:
+def sent(columns: MessageColumns) -> list[Entry]:
     """Make entries of encoded messages as a producer does: its own fields first, then the message's."""
     entries = []
     for sequence_id, (metadata, payload) in enumerate(encode_singles(columns)):
         own = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=2)
         whole = own.SerializeToString() + metadata
-        entries.append(Single(pb.MessageMetadata.FromString(whole), payload))
+        entries.append(entry(pb.MessageMetadata.FromString(whole), payload))
         assert entries[-1].metadata.SerializeToString() == whole
     return entries
 
@@ -58,10 +56,10 @@ def test_what_is_encoded_is_decoded_to_the_same(rows, before):
         ordering_key=pa.array(ordering_key, pa.binary()),
     )
     entries = sent(columns)
-    for (metadata, payload), expected in zip(entries, rows, strict=True):
-        assert metadata.null_value == (expected[0] is None)
-        assert payload == (expected[0] or b"")
-    decoded = decode_singles(entries)
+    for one, expected in zip(entries, rows, strict=True):
+        assert one.metadata.null_value == (expected[0] is None)
+        assert one.payload == (expected[0] or b"")
+    decoded = decode_singles(Entries.of(entries))
     count = len(rows)
     assert decoded.value.to_pylist() == list(value)
     assert decoded.key.to_pylist() == list(key)
@@ -73,14 +71,14 @@ def test_what_is_encoded_is_decoded_to_the_same(rows, before):
 
 
 def test_columns_that_no_message_has_are_none():
-    columns = decode_singles([single(b"v")])
+    columns = decode_singles(Entries.of([single(b"v")]))
     assert columns.event_time is None
     assert columns.properties is None
     assert columns.ordering_key is None
 
 
 def test_what_is_set_to_zero_or_empty_is_not_null():
-    columns = decode_singles([single(partition_key="", event_time=0, ordering_key=b""), single()])
+    columns = decode_singles(Entries.of([single(partition_key="", event_time=0, ordering_key=b""), single()]))
     assert columns.value.to_pylist() == [b"", b""]
     assert columns.key.to_pylist() == [b"", None]
     assert columns.event_time is not None
@@ -90,11 +88,13 @@ def test_what_is_set_to_zero_or_empty_is_not_null():
 
 
 def test_a_null_key_is_null_whatever_else_is_set():
-    assert decode_singles([single(partition_key="k", null_partition_key=True)]).key.to_pylist() == [None]
+    assert decode_singles(
+        Entries.of([single(partition_key="k", null_partition_key=True)])
+    ).key.to_pylist() == [None]
 
 
 def test_numbers_beyond_int64_come_out_negative():
-    columns = decode_singles([single(sequence_id=2**64 - 1, event_time=2**63)])
+    columns = decode_singles(Entries.of([single(sequence_id=2**64 - 1, event_time=2**63)]))
     assert columns.sequence_id is not None
     assert columns.sequence_id.to_pylist() == [-1]
     assert columns.event_time is not None
@@ -103,15 +103,18 @@ def test_numbers_beyond_int64_come_out_negative():
 
 def test_base64_keys_are_decoded_and_bad_ones_refused():
     good = single(partition_key="/wA=", partition_key_b64_encoded=True)
-    assert decode_singles([good, single(partition_key="/wA=")]).key.to_pylist() == [b"\xff\0", b"/wA="]
+    assert decode_singles(Entries.of([good, single(partition_key="/wA=")])).key.to_pylist() == [
+        b"\xff\0",
+        b"/wA=",
+    ]
     with pytest.raises(CorruptError):
-        decode_singles([single(partition_key="no base64", partition_key_b64_encoded=True)])
+        decode_singles(Entries.of([single(partition_key="no base64", partition_key_b64_encoded=True)]))
 
 
 def test_text_that_is_not_utf8_survives_as_far_as_its_column_can_hold_it():
     head = single().metadata.SerializeToString()
     foreign = head + b"\x22\x08\x0a\x02\xffk\x12\x02\xfev" + b"\x32\x02\xc3\x28"
-    columns = decode_singles([Single(pb.MessageMetadata.FromString(foreign), b"")])
+    columns = decode_singles(Entries.of([entry(pb.MessageMetadata.FromString(foreign), b"")]))
     assert columns.key.to_pylist() == [b"\xc3\x28"]
     assert columns.properties is not None
     assert columns.properties.to_pylist() == [[("\ufffdk", "\ufffdv")]]
@@ -125,6 +128,6 @@ def test_payloads_are_views_of_the_column():
 
 
 def test_no_entries_and_no_rows():
-    assert len(decode_singles([])) == 0
+    assert len(decode_singles(Entries.of([]))) == 0
     empty = pa.array([], pa.binary())
     assert encode_singles(MessageColumns(value=empty, key=empty)) == []

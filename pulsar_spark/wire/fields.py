@@ -1,4 +1,4 @@
-"""Fields: where the fields of each message of a batch lie, before they become Arrow arrays.
+"""Fields: where the fields of each message lie, before they become Arrow arrays.
 
 The layout of a batch, and of the KeyValue inside field 1:
 
@@ -87,3 +87,23 @@ class Fields:
         all_at[rows] = at
         all_end[rows] = end
         has[rows] = True
+
+    def rows(self, first: int, stop: int) -> Fields:
+        """The fields of the messages first to ``stop``, exclusive."""
+        if first == 0 and stop == len(self.start):
+            return self
+        cut = slice(first, stop)
+        properties = None
+        if self.properties is not None:
+            low, high = np.searchsorted(self.properties[0], (first, stop))
+            row, *spans = (column[low:high] for column in self.properties)
+            if len(row):
+                key, key_end, value, value_end = spans
+                properties = row - first, key, key_end, value, value_end
+        return Fields(
+            self.start[cut],
+            (self.value[0][cut], self.value[1][cut]),
+            {number: (at[cut], end[cut], has[cut]) for number, (at, end, has) in self.spans.items()},
+            {number: (values[cut], has[cut]) for number, (values, has) in self.numbers.items()},
+            properties,
+        )

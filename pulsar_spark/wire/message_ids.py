@@ -1,0 +1,124 @@
+"""Serialized MessageIdData of many messages, byte for byte as the C++ client makes them.
+
+    08 ledger 10 entry [18 partition] [20 batch_index 30 batch_size] [3a size first_chunk_message_id]
+
+Ids of one length are rows of a matrix: what is the same in many of them is filled in at once.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire.fields import Ints
+from pulsar_spark.wire.messages import varint
+
+_Bytes = npt.NDArray[np.uint8]
+
+KEPT_SIZE = 20_000  # messages; what belongs to batches up to this size is kept
+
+
+def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryArray:
+    """Serialize the ids of all messages of entries.
+
+    Args:
+        ledger: int64[n], not negative.
+        entry: int64[n], likewise.
+        sizes: int64[n], how many messages each entry holds; 0 for one that is no batch: it has one id.
+        partition: -1 for a topic without partitions.
+    """
+    widths = _widths(entry)
+    changes = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(widths) != 0) | (np.diff(sizes) != 0)) + 1
+    bounds = [0, *changes.tolist(), len(ledger)]
+    parts = [
+        _alike(int(ledger[first]), entry[first:last], int(widths[first]), int(sizes[first]), partition)
+        for first, last in pairwise(bounds)
+        if last > first
+    ]
+    if not parts:
+        return pa.array([], pa.binary())
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def serialize_chunked_id(last: MessageId, first: MessageId, partition: int) -> bytes:
+    """Serialize the id of a chunked message: that of its last chunk with that of the first in it."""
+    inner = _single(first, partition)
+    return _single(last, partition) + b"\x3a" + varint(len(inner)) + inner
+
+
+def _single(place: MessageId, partition: int) -> bytes:
+    return b"\x08" + varint(place.ledger) + b"\x10" + varint(place.entry) + _partition_field(partition)
+
+
+def _partition_field(partition: int) -> bytes:
+    return b"" if partition < 0 else b"\x18" + varint(partition)
+
+
+def _alike(ledger: int, entry: Ints, width: int, size: int, partition: int) -> pa.BinaryArray:
+    """Ids of entries of a ledger; each entry id takes ``width`` bytes, each entry holds ``size`` messages."""
+    before, behind = b"\x08" + varint(ledger) + b"\x10", _partition_field(partition)
+    suffixes = _suffixes(size)
+    prefix_size = len(before) + width + len(behind)
+    lengths = np.concatenate([np.full(len(each), prefix_size + each.shape[1], np.int32) for each in suffixes])
+    entry_size = int(lengths.sum(dtype=np.int64))
+    body = np.empty(len(entry) * entry_size, np.uint8)
+    prefixes = np.empty((len(entry), prefix_size), np.uint8)
+    prefixes[:, : len(before)] = np.frombuffer(before, np.uint8)
+    _put_varints(prefixes[:, len(before) : len(before) + width], entry)
+    prefixes[:, len(before) + width :] = np.frombuffer(behind, np.uint8)
+    at = 0
+    for suffix in suffixes:
+        length = prefix_size + suffix.shape[1]
+        ids: _Bytes = np.ndarray(
+            (len(entry), len(suffix), length), np.uint8, body, at, (entry_size, length, 1)
+        )
+        ids[:, :, :prefix_size] = prefixes[:, np.newaxis, :]
+        ids[:, :, prefix_size:] = suffix
+        at += len(suffix) * length
+    offsets = np.zeros(len(entry) * len(lengths) + 1, np.int32)
+    np.cumsum(lengths if len(entry) == 1 else np.tile(lengths, len(entry)), out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(body)]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def _suffixes(size: int) -> list[_Bytes]:
+    """What follows the entry's part, for the messages of a batch: a matrix for each length, in order."""
+    return _kept_suffixes(size) if size <= KEPT_SIZE else _new_suffixes(size)
+
+
+@lru_cache(maxsize=64)
+def _kept_suffixes(size: int) -> list[_Bytes]:
+    return _new_suffixes(size)
+
+
+def _new_suffixes(size: int) -> list[_Bytes]:
+    if size == 0:
+        return [np.empty((1, 0), np.uint8)]
+    batch_size = np.frombuffer(b"\x30" + varint(size), np.uint8)
+    made, first, width = [], 0, 1
+    while first < size:
+        last = min(size, 1 << (7 * width))
+        ids = np.empty((last - first, 1 + width + len(batch_size)), np.uint8)
+        ids[:, 0] = 0x20
+        _put_varints(ids[:, 1 : 1 + width], np.arange(first, last))
+        ids[:, 1 + width :] = batch_size
+        made.append(ids)
+        first, width = last, width + 1
+    return made
+
+
+def _put_varints(into: _Bytes, values: Ints) -> None:
+    """Write varints that take as many bytes as ``into`` has columns."""
+    width = into.shape[1]
+    for place in range(width):
+        into[:, place] = (values >> (7 * place) & 0x7F) | (0x80 if place < width - 1 else 0)
+
+
+def _widths(values: Ints) -> Ints:
+    """How many bytes the varints take."""
+    return 1 + np.searchsorted([1 << (7 * most) for most in range(1, 9)], values, side="right")

@@ -1,0 +1,170 @@
+"""Messages: runs of MESSAGE frames, of which no Python object is made one by one.
+
+What the broker sends to one consumer in a row differs in the bytes of the entry id only, so the commands are
+compared with the one before, and the ids are read by column. A command that differs more is parsed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.fields import Ints
+
+_U32 = struct.Struct(">I")
+_MOST_TOGETHER = 1 << 20  # bytes
+_TAIL_TAGS = frozenset(b"\x18\x28")  # numbers behind the entry id: partition, redelivery count, epoch
+
+
+class Messages(NamedTuple):
+    """n MESSAGE frames for one consumer, in the order they came; ids and places are int64[n].
+
+    Attributes:
+        consumer_id: whom they are for.
+        data: what holds their payload sections.
+        ledger: ledger ids.
+        entry: entry ids.
+        at: where each payload section begins in ``data``.
+        end: where it ends.
+    """
+
+    consumer_id: int
+    data: bytes
+    ledger: Ints
+    entry: Ints
+    at: Ints
+    end: Ints
+
+
+class Template(NamedTuple):
+    """A MESSAGE command that others are like.
+
+    Attributes:
+        head: the command with its size in front, up to the entry id.
+        entry_size: bytes of the entry id.
+        tail: what follows it.
+        consumer_id: in all that are like it.
+        ledger: likewise.
+    """
+
+    head: bytes
+    entry_size: int
+    tail: bytes
+    consumer_id: int
+    ledger: int
+
+    def messages(self, data: bytes, starts: list[int], end: int) -> Messages | None:
+        """Read frames that follow one another, and whose commands begin with ``head``.
+
+        Args:
+            data: what holds them.
+            starts: where each frame begins.
+            end: where the last one ends.
+
+        Returns:
+            None where one of them is not like the template.
+        """
+        body = np.frombuffer(data, np.uint8)
+        start = np.array(starts)
+        ends = np.array([*starts[1:], end])
+        cursor = start + 4 + len(self.head)
+        sections = cursor + self.entry_size + len(self.tail)
+        if (sections > ends).any():
+            return None
+        entry = np.zeros(len(start), np.int64)
+        for place in range(self.entry_size):
+            byte = body[cursor + place]
+            if ((byte > 0x7F) != (place < self.entry_size - 1)).any():
+                return None
+            entry |= (byte & 0x7F).astype(np.int64) << (7 * place)
+        for place, expected in enumerate(self.tail, self.entry_size):
+            if (body[cursor + place] != expected).any():
+                return None
+        return Messages(self.consumer_id, data, np.full(len(start), self.ledger), entry, sections, ends)
+
+
+NO_TEMPLATE = Template(b"no command", 0, b"", 0, 0)
+
+
+def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
+    """Make a template of a MESSAGE command, or none that anything is like if it is put in an unusual way."""
+    message = parsed.message
+    place = message.message_id
+    if place.ledgerId >> 63 or place.entryId >> 56:
+        return NO_TEMPLATE
+    ids = b"\x08" + varint(place.ledgerId) + b"\x10"
+    consumer = b"\x08" + varint(message.consumer_id) + b"\x12"
+    # The lengths of the body and of the id are bytes that are taken as they are: the rest hangs on them.
+    head = b"\x08\x09\x4a" + command[3:4] + consumer + command[4 + len(consumer) : 5 + len(consumer)] + ids
+    entry = varint(place.entryId)
+    tail = command[len(head) + len(entry) :]
+    if not command.startswith(head + entry) or max(command[3], command[4 + len(consumer)]) > 0x7F:
+        return NO_TEMPLATE
+    if not _is_plain(tail):
+        return NO_TEMPLATE
+    head = _U32.pack(len(command)) + head
+    return Template(head, len(entry), tail, message.consumer_id, place.ledgerId)
+
+
+def _is_plain(tail: bytes) -> bool:
+    """Whether a command, known to be well-formed, ends with nothing but numbers that are not looked at."""
+    begins = True
+    for byte in tail:
+        if begins and byte not in _TAIL_TAGS:
+            return False
+        # A tag is one byte; its number ends with the first byte that is no more than 0x7f.
+        begins = not begins and byte < 0x80
+    return begins
+
+
+def varint(value: int) -> bytes:
+    """Base 128, least significant group first, as protobuf writes unsigned integers."""
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def together(received: Iterable[Messages]) -> Iterator[list[Messages]]:
+    """Group messages that are to be decoded together: the fixed cost is that of hundreds of small ones."""
+    waiting: list[Messages] = []
+    waiting_size = 0
+    for messages in received:
+        size = int(messages.end[-1] - messages.at[0])
+        if waiting and waiting_size + size > _MOST_TOGETHER:
+            yield waiting
+            waiting, waiting_size = [], 0
+        waiting.append(messages)
+        waiting_size += size
+    if waiting:
+        yield waiting
+
+
+def joined(parts: Sequence[Messages]) -> Messages:
+    """Make one of several, for the same consumer; what holds them is copied unless it is the same."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(part.data is parts[0].data for part in parts):
+        data, shifts = parts[0].data, [0] * len(parts)
+    else:
+        pieces, shifts, size = [], [], 0
+        for part in parts:
+            first, last = int(part.at[0]), int(part.end[-1])
+            pieces.append(memoryview(part.data)[first:last])
+            shifts.append(size - first)
+            size += last - first
+        data = b"".join(pieces)
+    return Messages(
+        parts[0].consumer_id,
+        data,
+        np.concatenate([part.ledger for part in parts]),
+        np.concatenate([part.entry for part in parts]),
+        np.concatenate([part.at + shift for part, shift in zip(parts, shifts, strict=True)]),
+        np.concatenate([part.end + shift for part, shift in zip(parts, shifts, strict=True)]),
+    )

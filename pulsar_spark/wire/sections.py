@@ -1,0 +1,83 @@
+"""Payload sections of many MESSAGE frames, taken apart and verified by column.
+
+The layout is drawn in :mod:`frames`. What is wrong, or unusual (a section without a checksum), is not plain:
+it is left to :func:`frames.decode_payload_section`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from pulsar_spark.wire import message_fields as mf
+from pulsar_spark.wire.field_walk import Bytes, Kind, Layout, big_endian, every, require, walk
+from pulsar_spark.wire.fields import VARINT, Fields, Flags, Ints
+from pulsar_spark.wire.messages import Messages
+
+_CHECKSUM_MAGIC = 0x0E01
+_BROKER_ENTRY_MAGIC = 0x0E02
+_TIMESTAMP, _INDEX = 1, 2
+_BROKER_ENTRY = Layout({_TIMESTAMP << 3 | VARINT: Kind.IGNORED, _INDEX << 3 | VARINT: Kind.NUMBER}, highest=2)
+
+
+class Sections(NamedTuple):
+    """n payload sections.
+
+    Attributes:
+        fields: of their metadata; ``start`` is where that begins, ``value`` where the stored payload lies.
+        indexes: int64[n], the broker's index of each entry's last message, -1 where it sends none.
+    """
+
+    fields: Fields
+    indexes: Ints
+
+
+def read_sections(messages: Messages) -> Sections:
+    """Take the sections apart and verify their checksums.
+
+    Raises:
+        NotPlainError: take them one by one.
+    """
+    body = np.frombuffer(messages.data, np.uint8)
+    at, end = messages.at, messages.end
+    require(every(end - at >= 6))
+    index, at = _broker_entries(body, at, end)
+    require(every(end - at >= 10) and every(big_endian(body, at, 2) == _CHECKSUM_MAGIC))
+    view = memoryview(messages.data)
+    checksums = [
+        crc32c(view[first:last]) for first, last in zip((at + 6).tolist(), end.tolist(), strict=True)
+    ]
+    require(every(big_endian(body, at + 2, 4) == np.array(checksums, np.int64)))
+    start = at + 10
+    payload = start + big_endian(body, at + 6, 4)
+    require(every(payload <= end))
+    fields = walk(body, start, start, payload, mf.LAYOUT)
+    fields.value = payload, end
+    require(mf.PRODUCER_NAME in fields.spans and every(fields.spans[mf.PRODUCER_NAME][2]))
+    for number in (mf.SEQUENCE_ID, mf.PUBLISH_TIME):
+        require(number in fields.numbers and every(fields.numbers[number][1]))
+    if mf.MESSAGES in fields.numbers:
+        counts, has = fields.numbers[mf.MESSAGES]
+        require(every((counts.astype(np.int32) > 0) | ~has))
+    return Sections(fields, index)
+
+
+def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Read the broker's metadata where there are any; returns its indexes and where the rest begins."""
+    index = np.full(len(at), -1, np.int64)
+    has: Flags = big_endian(body, at, 2) == _BROKER_ENTRY_MAGIC
+    if not has.any():
+        return index, at
+    rows = np.flatnonzero(has)
+    first = at[rows] + 6
+    last = first + big_endian(body, at[rows] + 2, 4)
+    require(every(last <= end[rows]))
+    numbers = walk(body, first, first, last, _BROKER_ENTRY).numbers
+    if _INDEX in numbers:
+        values, given = numbers[_INDEX]
+        index[rows[given]] = values[given]
+    rest = at.copy()
+    rest[rows] = last
+    return index, rest
