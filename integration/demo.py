@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.broker import StandaloneBroker
+from integration.local_spark import local_spark
 
 SHOPS = ("Aalborg", "Bergen", "Cork", "Dresden")
 TOPICS = ("purchases", "sums")
@@ -82,21 +83,6 @@ def start_queries(spark: SparkSession, service_url: str, state: Path, screen: Sc
     ]
 
 
-def spark_session(folder: Path) -> SparkSession:
-    """A small local Spark that keeps its files in ``folder``."""
-    return (
-        SparkSession.builder.master("local[2]")
-        .appName("pulsar_spark demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-
-
 def stop_spark(spark: SparkSession) -> None:
     """Stop Spark and wait for its JVM, which otherwise ends a moment after this process."""
     gateway = spark.sparkContext._gateway
@@ -133,7 +119,7 @@ def main() -> int:
         print(f"the broker is at {broker.service_url}; starting Spark", flush=True)
         for topic in TOPICS:
             broker.admin.create_topic(topic)
-        spark = spark_session(Path(folder))
+        spark = local_spark(Path(folder), "demo", {})
         try:
             print(f"sums of purchases per shop, for {arguments.seconds:g} s or until Ctrl-C:", flush=True)
             rows = run(spark, broker.service_url, Path(folder), arguments.seconds)

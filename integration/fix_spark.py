@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +14,7 @@ from pyspark.sql.types import StructType
 
 from integration.broker.waiting import HANG
 from integration.cluster import Cluster
-
-ROOT = Path(__file__).resolve().parent.parent
+from integration.local_spark import local_spark
 
 # Spark's own, and of no concern to a user of this package.
 _SPARKS_WARNINGS = (
@@ -35,30 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small Spark with two cores; it finds the checkout's package by itself, installed or not."""
-    home = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    builder = SparkSession.builder.master("local[2]").appName("pulsar_spark tests")
-    session = builder.config(map=spark_settings(home)).getOrCreate()
+    session = local_spark(tmp_path_factory.mktemp("spark"), "tests", {"spark.log.level": "OFF"})
     yield session
     session.stop()
-
-
-def spark_settings(home: Path) -> dict[str, str]:
-    """Settings of a small, quiet Spark that keeps its files under ``home``."""
-    return {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.local.dir": str(home / "local"),
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
-        "spark.log.level": "OFF",
-    }
 
 
 @pytest.fixture

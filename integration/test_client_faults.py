@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -21,9 +20,11 @@ from integration.chaos.messages import (
     numbered,
     records_of,
 )
+from integration.clients import DURABLE, open_writer
 from integration.cluster import ProxiedBroker, open_proxied_broker
+from integration.faults import TO_BROKER, TO_CLIENT, cuts, fill, in_background, numbers_read
 from integration.peer import Peer
-from integration.proxy import Cut, Direction, Ending, Proxy
+from integration.proxy import Direction, Ending, Proxy
 from pulsar_spark.client import (
     Client,
     ClientOptions,
@@ -37,22 +38,6 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import ConnectError, PulsarError, QueueFullError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import Permits
-from pulsar_spark.wire.commands import InitialPosition
-
-TO_BROKER, TO_CLIENT = Direction.TO_BROKER, Direction.TO_CLIENT
-DURABLE = SubscriptionOptions(name="held", durable=True, initial=InitialPosition.EARLIEST)
-
-# Bytes after which connections are cut. CONNECT and CONNECTED are shorter than 200 bytes, look-up and
-# SUBSCRIBE or PRODUCER than 800; what follows are messages. Each early cut is followed by a late one, since
-# the pauses between attempts grow until one succeeds.
-EARLY = (0, 1, 4, 5, 20, 61, 130, 170, 210, 300, 420, 510)
-LATE = (650, 801, 1000, 1499, 1811, 2222, 2603, 3007, 4001, 5003, 7003, 9999)
-
-
-def cuts(direction: Direction) -> list[Cut]:
-    """One for each place, in which both endings take turns."""
-    places = [place for pair in zip(EARLY, LATE, strict=True) for place in pair]
-    return [Cut(place, direction, list(Ending)[number // 2 % 2]) for number, place in enumerate(places)]
 
 
 @pytest.fixture(scope="module")
@@ -92,33 +77,6 @@ def peer(broker: ProxiedBroker) -> Iterator[Peer]:
     """The C++ client, past the proxy."""
     with Peer(broker.broker.service_url) as opened:
         yield opened
-
-
-def fill(peer: Peer, admin: Admin, topic: str, count: int, batch_size: int) -> None:
-    """Write numbered messages into a topic that keeps them."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
-    peer.produce(topic, numbered(count, size=40), batch_size=batch_size)
-
-
-def numbers_read(client: Client, topic: str, window_bytes: int = 1 << 20) -> list[int]:
-    name = TopicName.parse(topic)
-    groups = read_range(
-        client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, window_bytes=window_bytes
-    )
-    return [number_of(record) for group in groups for record in records_of(group)]
-
-
-@contextmanager
-def in_background(action: object) -> Iterator[threading.Thread]:
-    assert callable(action)
-    thread = threading.Thread(target=action)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        thread.join(HANG)
-        assert not thread.is_alive()
 
 
 # ---- cuts
@@ -248,11 +206,6 @@ def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str)
 
 
 # ---- the pending window
-
-
-def open_writer(client: Client, topic: str, **options: object) -> TopicWriter:
-    options = {"send_timeout": FAR_AWAY, **options}
-    return TopicWriter(client, TopicName.parse(topic), ProducerOptions(**options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit", [{"max_pending_messages": 50}, {"memory_limit": 50_000}])
@@ -488,9 +441,4 @@ def test_a_reader_is_closed_within_its_time_when_nothing_answers(
             client.partitions(TopicName.parse(topic))
         proxy.resume()
     wait_until(lambda: admin.subscriptions(topic) == ["hold"])
-    assert list(read_partition_of(peer, topic)) == list(range(10))
-
-
-def read_partition_of(peer: Peer, topic: str) -> Iterator[int]:
-    for record in peer.read_all(topic):
-        yield number_of(record)
+    assert [number_of(record) for record in peer.read_all(topic)] == list(range(10))

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from integration.broker import Admin
-from integration.broker.waiting import FAR_AWAY, promptly, wait_until
+from integration.broker.waiting import promptly, wait_until
 from integration.chaos.messages import columns_of, last_message, number_of, numbered, read_partition
+from integration.clients import open_writer
 from integration.cluster import Cluster
 from integration.peer import Peer, Record
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
@@ -26,11 +27,6 @@ MIB = 1 << 20
 
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
-
-
-def open_writer(client: Client, topic: str, **options: object) -> TopicWriter:
-    options = {"send_timeout": FAR_AWAY, **options}
-    return TopicWriter(client, TopicName.parse(topic), ProducerOptions(**options))  # type: ignore[arg-type]
 
 
 def batch_sizes(peer: Peer, topic: str) -> list[int]:

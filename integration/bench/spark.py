@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,28 +11,15 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from integration.bench.transport import Transport
+from integration.local_spark import local_spark
 
-_ROOT = Path(__file__).resolve().parents[2]
 _checkpoints = itertools.count()
 
 
 @contextmanager
 def session(folder: Path) -> Iterator[SparkSession]:
     """A local Spark on all cores that keeps its files in ``folder``."""
-    # Spark's workers are this Python, and import this package and the connector from the checkout.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    spark = (
-        SparkSession.builder.master("local[*]")
-        .appName("pulsar_spark bench")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
+    spark = local_spark(folder, "bench", {"spark.driver.memory": "2g"}, cores="*")
     try:
         spark.dataSource.register(Transport)
         yield spark

@@ -19,12 +19,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.cluster import TEST_JVM
-from integration.fix_spark import ROOT, PulsarInSpark, drain, spark_settings, start
+from integration.fix_spark import PulsarInSpark, drain, start
+from integration.local_spark import ROOT, local_spark
 from integration.peer import Peer, Record
 
 _TOPIC = "persistent://public/default/restarts"
@@ -115,11 +116,8 @@ class Driver:
     """A Spark driver in processes of its own: Python and the JVM."""
 
     def __init__(self, *arguments: str) -> None:
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "integration.chaos.restarts", *arguments]
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, start_new_session=True, stderr=subprocess.DEVNULL
-        )
+        self._process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
 
     def wait_for(self, seconds: float) -> int | None:
         """Wait for its end; return its status, or None if it still runs."""
@@ -153,7 +151,7 @@ def run_driver(
     service_url: str, topic: str, folder: Path, options: dict[str, str], *, until_idle: bool
 ) -> None:
     """Read into one file a micro-batch, written again if the batch is: an idempotent sink."""
-    spark = SparkSession.builder.master("local[2]").config(map=spark_settings(folder)).getOrCreate()
+    spark = local_spark(folder, "chaos", {"spark.log.level": "OFF"})
     out = folder / "out"
     out.mkdir(exist_ok=True)
 

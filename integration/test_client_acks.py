@@ -1,0 +1,180 @@
+"""Acknowledgements against the real broker, and what closing leaves behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration.broker import Admin
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.messages import (
+    BEGINNING,
+    last_message,
+    numbered,
+    read_partition,
+)
+from integration.clients import DURABLE, WINDOW, id_of, reader, subscription, take
+from integration.cluster import Cluster
+from integration.peer import Peer
+from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, read_range
+from pulsar_spark.errors import (
+    ClosedError,
+    DeadlineError,
+)
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.permits import Permits
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+
+def cursor(admin: Admin, topic: str, name: str = "held") -> dict[str, Any]:
+    found: dict[str, Any] = admin.internal_stats(topic)["cursors"][name]
+    return found
+
+
+# ---- acknowledgements
+
+
+def test_a_cumulative_acknowledgement_is_at_the_broker(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    peer.produce(topic, numbered(10))
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
+        entries = take(consumer, 10)
+        consumer.ack_cumulative(id_of(entries[6]))
+        assert consumer.last_message_id().mark_delete == id_of(entries[6])
+        assert subscription(admin, topic)["msgBacklog"] == 3
+        consumer.ack_cumulative(id_of(entries[2]))  # Never back.
+        assert consumer.last_message_id().mark_delete == id_of(entries[6])
+
+
+def test_single_acknowledgements_are_at_the_broker(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    peer.produce(topic, numbered(30), batch_size=3)
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
+        entries = take(consumer, 10)
+        for index in (1, 2, 5, 9):
+            consumer.acknowledge(id_of(entries[index]))
+        consumer.flush_acks()
+        assert subscription(admin, topic)["msgBacklog"] == 6
+        assert consumer.last_message_id().mark_delete < id_of(entries[0])
+        for index in (0, 3, 4):
+            consumer.acknowledge(id_of(entries[index]))
+        consumer.flush_acks()
+        assert consumer.last_message_id().mark_delete == id_of(entries[5])
+        assert subscription(admin, topic)["msgBacklog"] == 3
+    assert cursor(admin, topic)["markDeletePosition"] == str(id_of(entries[5]))
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
+        assert take(consumer, 3) == entries[6:9]
+
+
+def test_acknowledgements_go_out_in_time_while_receiving(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    peer.produce(topic, numbered(5))
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
+        for entry in take(consumer, 5):
+            consumer.acknowledge(id_of(entry))
+        with pytest.raises(DeadlineError):
+            consumer.receive(Deadline(0.5))
+        assert subscription(admin, topic)["msgBacklog"] == 0
+
+
+def test_closing_sends_the_acknowledgements_that_wait(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    peer.produce(topic, numbered(5))
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
+        for entry in take(consumer, 5):
+            consumer.acknowledge(id_of(entry))
+    state = subscription(admin, topic)
+    assert state["msgBacklog"] == 0
+    assert state["consumers"] == []
+
+
+def test_acknowledges_more_than_one_group(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+    peer.produce(topic, numbered(2500), max_pending_messages=3000)
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
+        for entry in take(consumer, 2500):
+            consumer.acknowledge(id_of(entry))
+    assert subscription(admin, topic)["msgBacklog"] == 0
+
+
+# ---- closing
+
+
+def test_closing_a_reader_leaves_no_subscription(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    peer.produce(topic, numbered(100))
+    name = TopicName.parse(topic)
+    with Consumer(client, name, reader(BEGINNING), Permits(WINDOW)):
+        assert admin.subscriptions(topic) == ["reader"]
+    assert admin.subscriptions(topic) == []
+    groups = read_range(client, name, BEGINNING, last_message(client, name), poll_timeout=HANG)
+    next(groups)
+    assert len(admin.subscriptions(topic)) == 1
+    groups.close()
+    assert admin.subscriptions(topic) == []
+    list(read_partition(client, name))
+    assert admin.subscriptions(topic) == []
+
+
+def test_unsubscribing_removes_the_subscription(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+    peer.produce(topic, numbered(1))
+    with Consumer(client, TopicName.parse(topic), DURABLE) as consumer:
+        assert admin.subscriptions(topic) == ["held"]
+        consumer.unsubscribe()
+        assert admin.subscriptions(topic) == []
+
+
+def test_closing_after_an_unload_leaves_no_consumer(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    """The acknowledgements that wait make it subscribe again, and that subscription must be closed."""
+    peer.produce(topic, numbered(5))
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
+        entries = take(consumer, 5)
+        admin.unload(topic)
+        consumer.acknowledge(id_of(entries[0]))
+    state = subscription(admin, topic)
+    assert state["msgBacklog"] == 4
+    assert state["consumers"] == []
+
+
+def test_a_closed_client_does_not_connect_again(cluster: Cluster, peer: Peer, topic: str) -> None:
+    peer.produce(topic, numbered(1))
+    client = Client(ClientOptions(service_url=cluster.service_url))
+    consumer = Consumer(client, TopicName.parse(topic), reader(BEGINNING), Permits(WINDOW))
+    take(consumer, 1)
+    client.close()
+    try:
+        with pytest.raises(ClosedError):
+            consumer.receive(Deadline(HANG))
+    finally:
+        client.close()
+
+
+# ---- what the broker forgot
+
+
+def test_an_acknowledgement_is_made_good_when_the_broker_went_back(
+    client: Client, admin: Admin, peer: Peer, topic: str
+) -> None:
+    """As after a crash, which loses the last position of a cursor."""
+    admin.create_topic(topic)
+    name = TopicName.parse(topic)
+    with Consumer(client, name, DURABLE) as consumer:
+        peer.produce(topic, numbered(10))
+        last = consumer.last_message_id().last
+        consumer.ack_cumulative(last)
+        wait_until(lambda: admin.backlog(topic, "held") == 0)
+        first = MessageId(last.ledger, 0)
+        consumer.seek(first)
+        assert consumer.last_message_id().mark_delete < first
+    with Consumer(client, name, DURABLE) as consumer:
+        consumer.ack_cumulative(last)
+        assert consumer.last_message_id().mark_delete == last
+        consumer.ack_cumulative(last)

@@ -1,0 +1,164 @@
+"""What the real broker refuses, hosts that are dead or silent, and data that is gone."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+
+import pytest
+
+from integration.broker import Admin
+from integration.broker.ports import free_port
+from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
+from integration.chaos.messages import (
+    BEGINNING,
+    numbered,
+)
+from integration.clients import DURABLE, WINDOW, reader, subscription, take
+from integration.cluster import Cluster
+from integration.peer import Peer
+from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, read_range
+from pulsar_spark.errors import (
+    BusyError,
+    ConnectError,
+    DataLossError,
+    TopicNotFoundError,
+)
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.permits import Permits
+
+ROLL_AT_ONCE = {"managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+
+# ---- refusals
+
+
+def test_a_second_exclusive_consumer_is_refused(
+    client: Client, cluster: Cluster, admin: Admin, topic: str
+) -> None:
+    admin.create_topic(topic)
+    name = TopicName.parse(topic)
+    with (
+        Consumer(client, name, DURABLE),
+        Client(ClientOptions(service_url=cluster.service_url, operation_timeout=4.0)) as other,
+    ):
+        began = time.monotonic()
+        with pytest.raises(BusyError, match=r"\[PULSAR_BUSY\].*another name"):
+            Consumer(other, name, DURABLE)
+        assert time.monotonic() - began > 2.0
+    assert subscription(admin, topic)["consumers"] == []
+
+
+def test_a_second_consumer_gets_its_turn(client: Client, cluster: Cluster, admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    name = TopicName.parse(topic)
+    first = Consumer(client, name, DURABLE)
+    timer = threading.Timer(0.5, first.close)
+    timer.start()
+    with Consumer(client, name, DURABLE) as second:
+        assert second.last_message_id().last.entry == -1
+    timer.join()
+
+
+@pytest.mark.parametrize("missing", ["no-such-topic", "public/no-such-namespace/topic", "no-such-tenant/a/b"])
+def test_a_missing_topic_is_an_error_at_once(client: Client, missing: str) -> None:
+    name = TopicName.parse(missing)
+    with promptly():
+        with pytest.raises(TopicNotFoundError, match=missing):
+            client.partitions(name)
+        with pytest.raises(TopicNotFoundError, match=missing):
+            Consumer(client, name, DURABLE)
+
+
+def test_a_topic_that_is_deleted_under_a_reader_is_an_error(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    peer.produce(topic, numbered(3))
+    with Consumer(client, TopicName.parse(topic), reader(BEGINNING), Permits(WINDOW)) as consumer:
+        take(consumer, 3)
+        admin.delete_topic(topic)
+        with pytest.raises(TopicNotFoundError):
+            consumer.receive(Deadline(HANG))
+    assert topic not in admin.topics()
+
+
+def test_finds_partitions_and_topics(client: Client, admin: Admin, topic: str) -> None:
+    admin.create_partitioned_topic(topic, 3)
+    name = TopicName.parse(topic)
+    partitions = [name.of_partition(number) for number in range(3)]
+    assert client.partitions(name) == partitions
+    assert client.partitions(partitions[1]) == [partitions[1]]
+    found = client.topics_of_namespace("public", "default")
+    assert set(partitions) <= set(found)
+    assert client.topics_of_namespace("public", "no-such-namespace") == []
+
+
+# ---- several hosts
+
+
+def test_goes_past_dead_hosts(cluster: Cluster, admin: Admin, topic: str) -> None:
+    """The first host is chosen at random, so of six clients one at least begins with a dead one."""
+    admin.create_topic(topic)
+    live = cluster.service_url.removeprefix("pulsar://")
+    dead = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+    for _ in range(6):
+        url = "pulsar://" + ",".join([*dead, live])
+        with Client(ClientOptions(service_url=url, operation_timeout=FAR_AWAY)) as client:
+            assert client.partitions(TopicName.parse(topic)) == [TopicName.parse(topic)]
+            with Consumer(client, TopicName.parse(topic), reader()) as consumer:
+                assert consumer.last_message_id().last.entry == -1
+
+
+def test_only_dead_hosts_are_an_error(topic: str) -> None:
+    url = f"pulsar://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    text = r"cannot connect to 127.0.0.1:\d+: .*service\.url"
+    with (
+        Client(ClientOptions(service_url=url, operation_timeout=1.0)) as client,
+        pytest.raises(ConnectError, match=text),
+    ):
+        client.partitions(TopicName.parse(topic))
+
+
+def test_a_first_host_that_is_silent_leaves_time_for_the_second(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "randrange", lambda count: 0)  # by this the first host is chosen
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        second = cluster.service_url.removeprefix("pulsar://")
+        url = f"pulsar://127.0.0.1:{silent.getsockname()[1]},{second}"
+        options = ClientOptions(service_url=url, operation_timeout=10.0, connection_timeout=10.0)
+        with Client(options) as client:
+            assert client.topics_of_namespace("public", "default") is not None
+
+
+# ---- what the broker forgot
+
+
+def test_a_range_that_is_gone_is_an_error_at_once(broker_factory, topic: str) -> None:
+    """Short ledgers and no retention: what no subscription holds is trimmed."""
+    broker = broker_factory({"managedLedgerMaxEntriesPerLedger": "5", **ROLL_AT_ONCE})
+    broker.admin.create_topic(topic)
+    broker.admin.create_subscription(topic, "hold")
+    name = TopicName.parse(topic)
+    with Client(ClientOptions(service_url=broker.service_url)) as client, Peer(broker.service_url) as peer:
+        peer.produce(topic, numbered(12))
+        with Consumer(client, name, reader(BEGINNING)) as consumer:
+            begins = consumer.last_message_id().mark_delete
+        peer.produce(topic, numbered(13))
+        broker.admin.delete_subscription(topic, "hold")
+        broker.admin.unload(topic)
+        broker.admin.trim(topic)
+        gone = MessageId(begins.ledger, 4)
+        wait_until(lambda: begins.ledger not in ledgers(broker.admin, topic))
+        with pytest.raises(DataLossError, match=rf"{gone}\] are lost") as raised, promptly():
+            list(read_range(client, name, begins, gone, poll_timeout=FAR_AWAY))
+    assert raised.value.topic == topic
+
+
+def ledgers(admin: Admin, topic: str) -> set[int]:
+    return {ledger["ledgerId"] for ledger in admin.internal_stats(topic)["ledgers"]}
