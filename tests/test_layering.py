@@ -1,4 +1,4 @@
-"""Who may import whom: spark -> client -> protocol -> wire, sockets and clocks in client only, no cycles."""
+"""Who may import whom: spark, cli -> client -> protocol -> wire, sockets and clocks in client, no cycles."""
 
 import ast
 from pathlib import Path
@@ -16,6 +16,8 @@ BELOW = {
     "protocol": {"errors", "ids", "wire"},
     "client": {"errors", "ids", "wire", "protocol"},
     "spark": {"errors", "ids", "wire", "protocol", "client"},
+    "cli": {"errors", "ids", "wire", "protocol", "client"},
+    "__main__": {"cli"},
     "pulsar_spark": {"errors", "ids", "wire", "protocol", "client", "spark"},
     "pyspark_pulsar": {"errors", "ids", "wire", "protocol", "client", "spark", "pulsar_spark"},
 }
@@ -147,6 +149,7 @@ def test_the_project_keeps_to_its_layers():
         "wire",
         "protocol",
         "client",
+        "cli",
         "spark",
     }
     assert violations(sources) == []
@@ -165,6 +168,10 @@ BAD = {
         "pulsar_spark.protocol.a",
         "from pulsar_spark.client.deadline import Deadline",
     ),
+    "client imports cli": ("pulsar_spark.client.a", "import pulsar_spark.cli"),
+    "spark imports cli": ("pulsar_spark.spark.a", "from pulsar_spark import cli"),
+    "cli imports spark": ("pulsar_spark.cli.a", "from pulsar_spark.spark import options"),
+    "pyspark in cli": ("pulsar_spark.cli.a", "import pyspark"),
     "client imports spark": ("pulsar_spark.client.a", "import pulsar_spark.spark.rows"),
     "errors imports ids": ("pulsar_spark.errors", "from pulsar_spark.ids import MessageId"),
     "a layer imports the root": ("pulsar_spark.wire.a", "from pulsar_spark import version"),

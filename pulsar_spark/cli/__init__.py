@@ -1,0 +1,30 @@
+"""The command line, ``pulsar_spark COMMAND`` or ``python -m pulsar_spark COMMAND``; it needs no Spark."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from pulsar_spark.cli import subscriptions
+from pulsar_spark.errors import OptionError, PulsarError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0 fine, 1 an error, 2 wrong usage.
+
+    Args:
+        arguments: of the command line, without the program's name; None takes those of this process.
+    """
+    parser = argparse.ArgumentParser(prog="pulsar_spark", description="Look after streaming queries' traces.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    subscriptions.add_command(commands)
+    parsed = parser.parse_args(arguments)
+    try:
+        parsed.run(parsed)
+    except OptionError as error:
+        parser.exit(2, f"pulsar_spark: {error}\n")
+    except (PulsarError, OSError) as error:
+        sys.stderr.write(f"pulsar_spark: {error}\n")
+        return 1
+    return 0

@@ -1,0 +1,161 @@
+"""``pulsar_spark subscriptions``: list the durable subscriptions of queries, remove the forsaken ones."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pulsar_spark.cli.checkpoints import UUID, named_in
+from pulsar_spark.client.admin import Admin
+from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
+from pulsar_spark.ids import TopicName
+
+_HEADER = ("SUBSCRIPTION", "TOPIC", "CONNECTED", "BACKLOG", "CHECKPOINT")
+
+_DESCRIPTION = """
+List the durable subscriptions that streaming queries made: on each topic partition, whether a query is
+connected, the backlog in entries, and the checkpoint that names it. A query that is gone for good leaves its
+subscription behind, and the broker then keeps all that comes. With --remove those go that no checkpoint names
+and no query is connected to.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A query's subscription on one topic partition.
+
+    Attributes:
+        name: of the subscription.
+        topic: the partition.
+        connected: whether a consumer is.
+        backlog: entries behind its position.
+    """
+
+    name: str
+    topic: TopicName
+    connected: bool
+    backlog: int
+
+    @property
+    def uuid(self) -> str:
+        """What follows the prefix."""
+        return self.name[-36:]
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the parser of the command line."""
+    parser = commands.add_parser("subscriptions", help="list and clean up", description=_DESCRIPTION)
+    parser.add_argument("--admin-url", required=True, metavar="URL", help="such as http://localhost:8080")
+    parser.add_argument(
+        "--namespace", action="append", metavar="TENANT/NS", help="again for more (default: public/default)"
+    )
+    parser.add_argument("--topic", action="append", metavar="TOPIC", help="only this one; again for more")
+    parser.add_argument("--prefix", default="spark-pulsar", help="subscriptionPrefix (default: %(default)s)")
+    parser.add_argument(
+        "--checkpoint",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="a checkpoint, or a folder with checkpoints below it; again for more",
+    )
+    parser.add_argument("--remove", action="store_true", help="remove what is forsaken; needs --checkpoint")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """List, and remove where that is asked for.
+
+    Raises:
+        OptionError: wrong usage.
+        PulsarError: the admin service refuses or does not answer.
+        OSError: a checkpoint cannot be read; nothing was removed.
+    """
+    if arguments.remove and not arguments.checkpoint:
+        raise OptionError(
+            "--remove needs --checkpoint", advice="Name the folders of all queries' checkpoints"
+        )
+    if arguments.topic and arguments.namespace:
+        raise OptionError("--topic names its namespace itself", advice="Leave --namespace out")
+    admin = Admin(arguments.admin_url)
+    topics = _topics(admin, arguments.topic or [], arguments.namespace or ["public/default"])
+    found = list(find(admin, topics, arguments.prefix))
+    # In this order: a subscription that was found without a consumer has had its checkpoint written by now.
+    named = None if arguments.checkpoint is None else named_in(arguments.checkpoint)
+    _print_table(found, named)
+    forsaken = [] if named is None else forsaken_of(found, named)
+    if arguments.remove:
+        _remove(admin, forsaken)
+    elif forsaken:
+        _say(f"{len(forsaken)} forsaken; --remove removes them")
+
+
+def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:
+    """The durable subscriptions named ``<prefix>-<uuid>``; a topic that is deleted meanwhile has none."""
+    name = re.compile(re.escape(prefix) + "-" + UUID.pattern)
+    for topic in topics:
+        try:
+            if not any(map(name.fullmatch, admin.subscriptions(topic))):
+                continue
+            stats = admin.stats(topic)["subscriptions"]
+        except TopicNotFoundError:
+            continue
+        for each in sorted(filter(name.fullmatch, stats)):
+            if stats[each]["isDurable"]:
+                yield Found(each, topic, bool(stats[each]["consumers"]), int(stats[each]["msgBacklog"]))
+
+
+def forsaken_of(found: Iterable[Found], named: dict[str, Path]) -> list[Found]:
+    """Those that no checkpoint names, of queries that are connected nowhere."""
+    found = list(found)
+    alive = {each.name for each in found if each.connected}
+    return [each for each in found if each.name not in alive and each.uuid not in named]
+
+
+def _topics(admin: Admin, wanted: list[str], namespaces: list[str]) -> list[TopicName]:
+    """All partitions of the topics that are asked about."""
+    if not wanted:
+        return [topic for namespace in dict.fromkeys(namespaces) for topic in admin.topics(namespace)]
+    found: dict[TopicName, None] = {}
+    for name in map(TopicName.parse, wanted):
+        there = [
+            topic for topic in admin.topics(f"{name.tenant}/{name.namespace}") if name in (topic, topic.base)
+        ]
+        if not there:
+            raise TopicNotFoundError("the topic does not exist", topic=str(name))
+        found.update(dict.fromkeys(there))
+    return list(found)
+
+
+def _print_table(found: list[Found], named: dict[str, Path] | None) -> None:
+    rows = [_HEADER]
+    for each in found:
+        checkpoint = "not looked for" if named is None else str(named.get(each.uuid, "none"))
+        connected = "yes" if each.connected else "no"
+        rows.append((each.name, str(each.topic), connected, str(each.backlog), checkpoint))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _remove(admin: Admin, forsaken: list[Found]) -> None:
+    removed = 0
+    for each in forsaken:
+        try:
+            admin.remove_subscription(each.topic, each.name)
+        except BusyError:
+            _say(f"kept {each.name} on {each.topic}: a query has connected")
+        except TopicNotFoundError:
+            _say(f"{each.name} on {each.topic} has gone meanwhile")
+        else:
+            removed += 1
+            _say(f"removed {each.name} from {each.topic}")
+    _say(f"{removed} removed")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
