@@ -101,7 +101,7 @@ class Lookahead:
         if self._admin is None:
             return None
         try:
-            ledgers = self._admin.ledgers(str(topic))
+            ledgers = self._admin.ledgers(topic)
         except PulsarError as error:
             _log.warning("admin.url is not used now: %s", error)
             return None
