@@ -15,6 +15,7 @@
         ├── BusyError                   PULSAR_BUSY        yes
         ├── AuthError                   PULSAR_AUTH
         ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
+        ├── NotAllowedError             PULSAR_NOT_ALLOWED
         ├── SchemaError                 PULSAR_SCHEMA
         └── SendError                   PULSAR_SEND
 
@@ -184,6 +185,7 @@ class NotAllowedError(BrokerError):
     """What is asked for does not go with what is there, such as a subscription of another kind."""
 
     code = "PULSAR_NOT_ALLOWED"
+    usual_advice = "Look at the topic's subscriptions and policies, or choose another subscription name"
 
 
 class SchemaError(BrokerError):
