@@ -11,6 +11,7 @@ from typing import Any
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark import option_values as values
 from pulsar_spark.spark.positions import parse_offsets, parse_times
+from pulsar_spark.spark.schema import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 
 
 class Mode(Enum):
@@ -310,9 +311,9 @@ TABLE: tuple[Option, ...] = (
         "metadataColumns",
         "column names",
         values.metadata_columns,
-        ",".join(values.DEFAULT_METADATA_COLUMN_NAMES),
+        ",".join(DEFAULT_METADATA_COLUMNS),
         "The columns behind the value, in this order, separated by commas; fewer are faster, an empty list "
-        f"is allowed. Also: {', '.join(f'`{name}`' for name in values.METADATA_COLUMN_NAMES[6:])}.",
+        f"is allowed. Also: {', '.join(f'`{name}`' for name in tuple(METADATA_COLUMNS)[6:])}.",
     ),
     _producer(
         "producerName",

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.lookup import parse_service_url
+from pulsar_spark.spark.schema import METADATA_COLUMNS
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -118,23 +119,14 @@ def admin_url(text: str) -> str:
     return text.rstrip("/")
 
 
-# The metadata columns that can be asked for, by their names in Spark, and those that nobody has to ask for.
-METADATA_COLUMN_NAMES = (
-    *("__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties"),
-    *("__partition", "__offset", "__orderingKey", "__sequenceId", "__producerName", "__schemaVersion"),
-    *("__replicatedFrom", "__isNull", "__index"),
-)
-DEFAULT_METADATA_COLUMN_NAMES = METADATA_COLUMN_NAMES[:6]
-
-
 def metadata_columns(text: str) -> tuple[str, ...]:
     """Names separated by commas, in the order given, each once; an empty text is none."""
-    by_name = {name.lower(): name for name in METADATA_COLUMN_NAMES}
+    by_name = {name.lower(): name for name in METADATA_COLUMNS}
     given = [part.strip() for part in text.split(",")] if text else []
     for name in given:
         if name.lower() not in by_name:
             raise ValueError(
-                f"names out of {', '.join(METADATA_COLUMN_NAMES)}, separated by commas; "
+                f"names out of {', '.join(METADATA_COLUMNS)}, separated by commas; "
                 "the value is always the first column"
             )
     return tuple(dict.fromkeys(by_name[name.lower()] for name in given))

@@ -31,7 +31,7 @@ from pulsar_spark.spark.options import SourceOptions, parse_source
 from pulsar_spark.spark.planner import Range, not_behind
 from pulsar_spark.spark.query import QueryPlanner
 from pulsar_spark.spark.rows import record_batches
-from pulsar_spark.spark.schema import SOURCE_SCHEMA
+from pulsar_spark.spark.schema import source_schema
 
 # Spark wants a number in its marker; it is not used.
 _LIMITED = 1
@@ -91,8 +91,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planner(self) -> QueryPlanner:
         if self._started is None:
-            _check_schema(self._schema)
             options = parse_source(self._options, Mode.STREAM)
+            _check_schema(self._schema, options)
             # Spark ends the planner with SIGTERM and does not call stop(): leave by way of its finally block.
             signal.signal(signal.SIGTERM, _exit)
             self._started = QueryPlanner(options)
@@ -103,8 +103,8 @@ class PulsarReader(DataSourceReader):
     """A batch source: what the topics hold when it is planned."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        _check_schema(schema)
         self._options = parse_source(options, Mode.BATCH)
+        _check_schema(schema, self._options)
 
     def partitions(self) -> list[InputPartition]:
         """One task for each topic partition that holds messages. Spark wants a list, of any length."""
@@ -131,13 +131,14 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         read_compacted=options.read_compacted,
         chunks=options.chunks,
     )
-    return record_batches(asked.topic, entries, asked.start, asked.end)
+    return record_batches(asked.topic, entries, asked.start, asked.end, columns=options.metadata_columns)
 
 
-def _check_schema(schema: StructType) -> None:
-    if schema != SOURCE_SCHEMA:
+def _check_schema(schema: StructType, options: SourceOptions) -> None:
+    ours = source_schema(options.metadata_columns)
+    if schema != ours:
         raise OptionError(
-            f"the source has the columns {SOURCE_SCHEMA.simpleString()}, not {schema.simpleString()}",
+            f"the source has the columns {ours.simpleString()}, not {schema.simpleString()}",
             advice="Leave .schema(...) out, and select and cast behind .load()",
         )
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.spark.options import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
-from pulsar_spark.spark.schema import SOURCE_SCHEMA
+from pulsar_spark.spark.schema import source_schema
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
 _log = logging.getLogger(__name__)
@@ -34,8 +34,7 @@ class PulsarDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a source. Called by ``load()``, so bad options are told of there."""
-        parse_source(self.options, None)
-        return SOURCE_SCHEMA
+        return source_schema(parse_source(self.options, None).metadata_columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""

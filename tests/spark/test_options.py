@@ -7,9 +7,9 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.chunks import ChunkLimits
 from pulsar_spark.spark.admission import Limits
 from pulsar_spark.spark.option_table import TABLE, Mode, Scope
-from pulsar_spark.spark.option_values import DEFAULT_METADATA_COLUMN_NAMES
 from pulsar_spark.spark.options import SinkOptions, SourceOptions, docs_page, parse_sink, parse_source
 from pulsar_spark.spark.positions import AtTime, Word
+from pulsar_spark.spark.schema import DEFAULT_METADATA_COLUMNS
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 URL = {"service.url": "pulsar://localhost:6650"}
@@ -235,7 +235,7 @@ def test_defaults_of_limits_chunks_and_columns():
     options = source()
     assert options.limits == Limits()
     assert options.chunks == ChunkLimits()
-    assert options.metadata_columns == DEFAULT_METADATA_COLUMN_NAMES
+    assert options.metadata_columns == DEFAULT_METADATA_COLUMNS
     assert options.fail_on_data_loss
     assert options.retain_subscription
     assert options.subscription is None

@@ -49,7 +49,7 @@ def test_the_schema_call_tells_of_bad_options():
 
 
 def test_making_a_stream_reader_never_fails_and_its_first_call_does():
-    reader = source(nonsense="x").streamReader(schema=StructType().add("a", IntegerType()))
+    reader = source(topic="t").streamReader(schema=StructType().add("a", IntegerType()))
     reader.stop()
     with pytest.raises(OptionError, match=r"Leave \.schema"):
         reader.initialOffset()
