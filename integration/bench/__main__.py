@@ -1,6 +1,7 @@
 """Measure our source and sink against Spark's transport alone and pulsar-client alone.
 
-    python3 -m integration bench [--quick] [--only read|write] [--shapes ...] [--partitions ...] [--repeat N]
+    python3 -m integration bench [--quick] [--only read|write|scaling|backlog]
+                                 [--shapes ...] [--partitions ...] [--repeat N]
     python3 -m integration bench --client     our client alone against pulsar-client, without Spark
     python3 -m integration bench --write-docs
 
@@ -13,11 +14,11 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from integration.bench import machine, memory, own, report
+from integration.bench import backlog, machine, memory, own, report, scaling
 from integration.bench.measure import Result
 from integration.bench.picture import draw
 from integration.bench.queries import Queries
@@ -34,6 +35,7 @@ _JSON = _ROOT / "build" / "benchmark.json"
 
 _QUICK = 10  # --quick measures a tenth of the messages
 _MEMORY_COUNTS = (200_000, 2_000_000)
+_BACKLOG = 20_000_000
 _JVM = Jvm(heap="1g", direct_memory="2g")
 # The idle subscriber lets the broker keep what readers have taken: for the whole run, not for a second and
 # up to 1,000 entries, or it would be the broker's storage that is measured.
@@ -50,8 +52,7 @@ def main() -> int:
     """Measure, print, and write what is asked for."""
     options = _parsed()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    peaks: list[memory.Peak] = []
-    results: list[Result] = []
+    findings = report.Findings()
     with ExitStack() as stack:
         print("starting a broker", flush=True)
         broker = stack.enter_context(StandaloneBroker(_SETTINGS, jvm=_JVM))
@@ -65,13 +66,17 @@ def main() -> int:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pulsar_spark_bench_")))
             queries = Queries(stack.enter_context(session(folder)), topics, folder)
             steps = _steps(options, queries.read, queries.write)
-            peaks = _memory(queries, options)
+            if options.only in (None, "read"):
+                findings.peaks = memory.measure(queries, SHAPES["batched"], _MEMORY_COUNTS)
+                print(report.memory_lines(findings.peaks), flush=True)
             print("warming Spark up", flush=True)
             queries.warm_spark(options.shapes[0])
         for shape, partitions, step in steps:
-            results.append(step(shape, partitions, options.repeat))
-            print(report.line(results[-1]), flush=True)
-    _finish(options, results, peaks)
+            findings.results.append(step(shape, partitions, options.repeat))
+            print(report.line(findings.results[-1]), flush=True)
+        if not options.client:
+            _long_runs(queries, options, findings)
+    _finish(options, findings)
     return 0
 
 
@@ -87,25 +92,27 @@ def _steps(options: argparse.Namespace, read: Step, write: Step) -> list[tuple[S
     ]
 
 
-def _memory(queries: Queries, options: argparse.Namespace) -> list[memory.Peak]:
-    if options.only == "write":
-        return []
-    peaks = memory.measure(queries, SHAPES["batched"], _MEMORY_COUNTS)
-    print(report.memory_lines(peaks), flush=True)
-    return peaks
+def _long_runs(queries: Queries, options: argparse.Namespace, findings: report.Findings) -> None:
+    if options.only in (None, "scaling"):
+        shape = SHAPES["batched"].scaled(_QUICK if options.quick else 1)
+        findings.scalings = scaling.measure(queries, shape, options.repeat)
+        print(report.scaling_lines(findings.scalings), flush=True)
+    if options.only in (None, "backlog"):
+        messages = _BACKLOG // (_QUICK if options.quick else 1)
+        findings.backlog = backlog.measure(queries, SHAPES["batched"], messages)
+        print(report.backlog_line(findings.backlog), flush=True)
 
 
-def _finish(options: argparse.Namespace, results: Sequence[Result], peaks: Sequence[memory.Peak]) -> None:
+def _finish(options: argparse.Namespace, findings: report.Findings) -> None:
     facts = machine.facts()
-    print("\nmessages a second:\n" + report.text_table(results))
-    if peaks:
-        print("\n" + report.memory_lines(peaks))
+    if findings.results:
+        print("\nmessages a second:\n" + report.text_table(findings.results))
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(report.as_json(results, peaks, facts))
+    options.json.write_text(report.as_json(findings, facts))
     print(f"\nall rates are in {options.json}")
     if options.write_docs:
-        _PAGE.write_text(report.page(results, peaks, facts, options.repeat))
-        draw(results, _PICTURE)
+        _PAGE.write_text(report.page(findings, facts, options.repeat))
+        draw(findings.results, _PICTURE)
 
 
 def _parsed() -> argparse.Namespace:
@@ -117,7 +124,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the messages: a try, not a measurement"
     )
-    parser.add_argument("--only", choices=("read", "write"))
+    parser.add_argument("--only", choices=("read", "write", "scaling", "backlog"))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--partitions", nargs="+", type=int, default=list(PARTITIONS), metavar="N")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each side (default: 3)")

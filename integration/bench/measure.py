@@ -58,18 +58,18 @@ class Result:
         """Our best rate over that of another side; None where that was not measured."""
         return self.best(Side.OURS) / self.best(side) if side in self.rates else None
 
-    @property
-    def is_required(self) -> bool:
-        """Whether the required ratios are meant for these messages."""
-        return self.shape.name == "batched" and self.partitions == 1
+    def required(self, side: Side) -> float | None:
+        """The least ratio that the project asks of itself; None where it asks none."""
+        return REQUIRED.get((self.direction, self.shape.name, self.partitions, side))
 
 
-# Our rate over the other side's must be at least this, for 100-byte batched messages on 1 partition.
 REQUIRED = {
-    ("read", Side.CLIENT): 3.5,
-    ("read", Side.TRANSPORT): 0.55,
-    ("write", Side.CLIENT): 2.5,
-    ("write", Side.TRANSPORT): 0.55,
+    ("read", "batched", 1, Side.CLIENT): 3.5,
+    ("read", "batched", 1, Side.TRANSPORT): 0.6,
+    ("read", "lz4", 1, Side.CLIENT): 2.5,
+    ("read", "unbatched", 1, Side.CLIENT): 0.7,
+    ("write", "batched", 1, Side.CLIENT): 2.5,
+    ("write", "batched", 1, Side.TRANSPORT): 0.55,
 }
 
 

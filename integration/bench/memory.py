@@ -49,6 +49,11 @@ def measure(queries: Queries, shape: Shape, counts: tuple[int, ...]) -> list[Pea
     return peaks
 
 
+def peak_mib() -> float:
+    """The highest resident size of a worker since it began or was set back, MiB."""
+    return max(_sizes("VmHWM")) / 1024
+
+
 def _idle_size(spark: SparkSession) -> int:
     """KiB of a worker that has passed one row through Arrow and waits."""
 

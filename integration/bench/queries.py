@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from integration.bench import peer
 from integration.bench.measure import Result, Side, Trial, interleaved
 from integration.bench.shapes import Shape, rows_to_write
-from integration.bench.spark import read_seconds, write_seconds
+from integration.bench.spark import read_batches, write_seconds
 from integration.bench.topics import Topics
 
 _TRANSPORT = "bench_transport"
@@ -70,23 +70,25 @@ class Queries:
         ]
         return Result("write", shape, partitions, interleaved(trials, repeat))
 
-    def read_topic(self, topic: str, messages: int) -> float:
+    def read_topic(self, topic: str, messages: int, **more: str) -> float:
         """Read a whole topic of ``messages`` messages through our source; returns the seconds."""
+        return sum(seconds for _, seconds in self.read_batches(topic, messages, **more))
+
+    def read_batches(self, topic: str, messages: int, **more: str) -> list[tuple[int, float]]:
+        """The same; returns the rows and the seconds of each micro-batch."""
         options = {
             "service.url": self.topics.service_url,
             "topic": topic,
             "startingOffsets": "earliest",
             "subscriptionPrefix": _SUBSCRIPTIONS,
+            "retainSubscription": "false",
         }
-        seconds = read_seconds(self.spark, "pulsar", options, messages, self.folder)
-        for name in self.topics.admin.subscriptions(topic):
-            if name.startswith(_SUBSCRIPTIONS):
-                self.topics.admin.delete_subscription(topic, name)
-        return seconds
+        return read_batches(self.spark, "pulsar", options | more, messages, self.folder)
 
     def _read_transport(self, shape: Shape, partitions: int, count: int) -> float:
         options = {"shape": shape.name, "rows": str(count), "partitions": str(partitions)}
-        return read_seconds(self.spark, _TRANSPORT, options, count, self.folder)
+        batches = read_batches(self.spark, _TRANSPORT, options, count, self.folder)
+        return sum(seconds for _, seconds in batches)
 
     def _write_ours(self, shape: Shape, partitions: int, count: int) -> float:
         with self.topics.empty(partitions) as topic:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from integration.bench.measure import REQUIRED, Result, Side
+from integration.bench import backlog
+from integration.bench.backlog import Backlog
+from integration.bench.measure import Result, Side
 from integration.bench.memory import REQUIRED_MIB, Peak
+from integration.bench.scaling import Scaling
 
 _OTHERS = (Side.TRANSPORT, Side.CLIENT)
+_BUSY = 0.9  # of all cores: there is nothing left to gain
 
 _PAGE = """\
 # Benchmarks
@@ -28,6 +32,20 @@ that the project asks of itself, for the messages and partitions that it is said
 {memory}
 The highest resident size of a worker during the read, as the kernel keeps it (`VmHWM`), less the resident
 size of a worker that has passed one row through Arrow and waits. Required: less than {limit} MiB.
+
+## Two cores
+
+{scaling}
+The same messages, read by one task and by four on two cores, in turn. The cores are those of Spark's JVM,
+the workers and the broker together: *busy* is the part of both that was used. Where both are, no more is to
+be had.
+
+## A long backlog
+
+{backlog}
+{messages} messages on one partition under a cap that makes 40 micro-batches. Speed: the median of the last
+tenth's over that of the first's; required: within {steady:.0%}. Memory: a worker's highest resident size in a
+read of a tenth as many, and in this one.
 
 ## What is measured
 
@@ -59,6 +77,16 @@ cache.
 {machine}"""
 
 
+@dataclass(slots=True)
+class Findings:
+    """What a run has measured."""
+
+    results: list[Result] = field(default_factory=list)
+    peaks: list[Peak] = field(default_factory=list)
+    scalings: list[Scaling] = field(default_factory=list)
+    backlog: Backlog | None = None
+
+
 def text_table(results: Sequence[Result]) -> str:
     """The results in columns for a terminal."""
     rows = [_header(), *(_cells(result) for result in results)]
@@ -87,25 +115,50 @@ def memory_lines(peaks: Sequence[Peak]) -> str:
     )
 
 
-def as_json(results: Sequence[Result], peaks: Sequence[Peak], machine: Mapping[str, str]) -> str:
+def scaling_lines(scalings: Sequence[Scaling]) -> str:
+    """The comparisons of one task with four, for a terminal."""
+    return "\n".join(", ".join(cells) for cells in map(_scaling_cells, scalings))
+
+
+def backlog_line(read: Backlog) -> str:
+    """A long backlog, for a terminal."""
+    return ", ".join(_backlog_cells(read))
+
+
+def as_json(findings: Findings, machine: Mapping[str, str]) -> str:
     """Everything, with the rate of each run."""
     return json.dumps(
         {
             "machine": dict(machine),
-            "results": [_result_json(result) for result in results],
-            "memory": [asdict(peak) for peak in peaks],
+            "results": [_result_json(result) for result in findings.results],
+            "memory": [asdict(peak) for peak in findings.peaks],
+            "scaling": [asdict(scaling) for scaling in findings.scalings],
+            "backlog": None if findings.backlog is None else asdict(findings.backlog),
         },
         indent=2,
     )
 
 
-def page(results: Sequence[Result], peaks: Sequence[Peak], machine: Mapping[str, str], repeat: int) -> str:
-    """docs/benchmarks.md."""
+def page(findings: Findings, machine: Mapping[str, str], repeat: int) -> str:
+    """docs/benchmarks.md; of the whole run."""
+    assert findings.backlog is not None
     return _PAGE.format(
-        results=_markdown(_header(), [_cells(result) for result in results], numbers_from=2),
+        results=_markdown(_header(), [_cells(result) for result in findings.results], numbers_from=2),
+        scaling=_markdown(
+            ["read by", "over one task", "cores busy with one task", "with four"],
+            [_scaling_cells(scaling) for scaling in findings.scalings],
+            numbers_from=1,
+        ),
+        backlog=_markdown(
+            ["messages", "last tenth's speed over the first's", "MiB for a tenth", "MiB"],
+            [_backlog_cells(findings.backlog)],
+            numbers_from=0,
+        ),
+        messages=f"{findings.backlog.messages:,}",
+        steady=backlog.REQUIRED,
         memory=_markdown(
             ["messages read", "MiB above an idle worker"],
-            [[f"{peak.messages:,}", f"{peak.mib_above_idle:.0f}"] for peak in peaks],
+            [[f"{peak.messages:,}", f"{peak.mib_above_idle:.0f}"] for peak in findings.peaks],
             numbers_from=0,
         ),
         machine=_markdown(["what", "which"], [list(fact) for fact in machine.items()], numbers_from=2),
@@ -125,6 +178,18 @@ def _header() -> list[str]:
     ]
 
 
+def _scaling_cells(scaling: Scaling) -> list[str]:
+    enough = scaling.ratio >= scaling.required or min(scaling.busy) > _BUSY
+    verdict = f"needs {scaling.required:g} x, or busy cores{'' if enough else ', BELOW'}"
+    return [scaling.what, f"{scaling.ratio:.2f} x ({verdict})", *(f"{busy:.0%}" for busy in scaling.busy)]
+
+
+def _backlog_cells(read: Backlog) -> list[str]:
+    verdict = "" if abs(read.change) <= backlog.REQUIRED else ", BELOW"
+    first, last = read.mib
+    return [f"{read.messages:,}", f"{read.change:+.0%}{verdict}", f"{first:.0f}", f"{last:.0f}"]
+
+
 def _cells(result: Result) -> list[str]:
     rates = [f"{result.best(side):,.0f}" if side in result.rates else "" for side in Side]
     ratios = [_ratio(result, side) for side in _OTHERS]
@@ -137,9 +202,9 @@ def _ratio(result: Result, side: Side) -> str:
         return ""
     percent = side is Side.TRANSPORT
     text = f"{ratio:.0%}" if percent else f"{ratio:.1f} x"
-    least = REQUIRED[result.direction, side]
+    least = result.required(side)
     # Without transport it is not Spark that was measured, and nothing is asked of the client alone.
-    if not result.is_required or Side.TRANSPORT not in result.rates:
+    if least is None or Side.TRANSPORT not in result.rates:
         return text
     verdict = "" if ratio >= least else ", BELOW"
     return f"{text} (needs {f'{least:.0%}' if percent else f'{least:g} x'}{verdict})"

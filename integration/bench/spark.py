@@ -27,14 +27,14 @@ def session(folder: Path) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def read_seconds(
+def read_batches(
     spark: SparkSession, source: str, options: Mapping[str, str], rows: int, folder: Path
-) -> float:
+) -> list[tuple[int, float]]:
     """Read ``rows`` rows in a streaming query with AvailableNow to noop.
 
     Returns:
-        The sum of ``triggerExecution`` in the progress of the micro-batches that had rows: their whole time,
-        with offsets, log, planning and commit, but without the start of the query.
+        The rows and ``triggerExecution`` of each micro-batch that had rows: its whole time, in seconds, with
+        offsets, log, planning and commit, but without the start of the query.
 
     Raises:
         ValueError: the query gave another number of rows.
@@ -48,7 +48,7 @@ def read_seconds(
     found = sum(progress.numInputRows for progress in batches)
     if found != rows:
         raise ValueError(f"{source} gave {found} rows, not {rows}")
-    return sum(progress.durationMs["triggerExecution"] for progress in batches) / 1000
+    return [(progress.numInputRows, progress.durationMs["triggerExecution"] / 1000) for progress in batches]
 
 
 def write_seconds(rows: DataFrame, sink: str, options: Mapping[str, str]) -> float:
