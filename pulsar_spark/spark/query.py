@@ -18,11 +18,12 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from pulsar_spark.client import Deadline, LastMessageId, now, shared_client, together
-from pulsar_spark.errors import DataLossError, PulsarError
+from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.admission import Admission
 from pulsar_spark.spark.beginning import begin
 from pulsar_spark.spark.lookahead import Lookahead, cut
+from pulsar_spark.spark.loss import LossRules
 from pulsar_spark.spark.offsets import Json, Offsets
 from pulsar_spark.spark.options import SourceOptions
 from pulsar_spark.spark.outlook import Outlook
@@ -54,6 +55,7 @@ class QueryPlanner:
         self._lookahead = Lookahead(self._client, options.admin_url, self._hold_chunks)
         self._admission = Admission(options.limits, self._lookahead, together)
         self._outlook = Outlook(self._client, self._ask, self._check, self._hold_chunks)
+        self._loss = LossRules(options)
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
@@ -61,7 +63,6 @@ class QueryPlanner:
         self._frozen: dict[TopicName, MessageId] | None = None
         self._held_back = Deadline(0.0)
         self._timed: set[TopicName] = set()
-        self._recreated: set[TopicName] = set()
         # As of the last trigger: up to where partitions were taken and will be taken, and their backlogs.
         self._positions: dict[TopicName, MessageId] = {}
         self._planned: dict[TopicName, MessageId] = {}
@@ -97,13 +98,13 @@ class QueryPlanner:
             self._start_is_durable = True
             return start
         self._take_in_new_partitions(subscription)
+        recreated = self._loss.take_recreated()
         self._positions = {
-            topic: begins if topic in self._recreated else start.positions.get(topic, begins)
+            topic: begins if topic in recreated else start.positions.get(topic, begins)
             for topic, begins in subscription.begins.items()
         }
-        self._recreated.clear()
         for topic in self._outlook.refresh(self._positions):
-            self._topic_gone(subscription, topic)
+            self._drop(subscription, topic)
         self._lookahead.look_for_chunks({topic: self._last(topic) for topic in self._positions})
         self._acknowledge(subscription)
         self._planned = self._plan(subscription, limited)
@@ -155,7 +156,7 @@ class QueryPlanner:
             return before
         partitions = self._topics.partitions
         for topic in sorted(processed.keys() - set(partitions)):
-            self._gone_while_stopped(topic, processed[topic], name)
+            self._loss.gone_while_stopped(topic, processed[topic], name)
         self._subscription = None
         found = Subscription(self._client, name, self._options.chunks.expire)
         try:
@@ -167,7 +168,7 @@ class QueryPlanner:
             )
             for topic, answer in answers.items():
                 if topic in processed:
-                    self._check_restart(found, topic, processed[topic], answer)
+                    self._loss.on_restart(found, topic, processed[topic], answer)
         except BaseException:  # SystemExit, too: that is how Spark ends the planner
             found.close()
             raise
@@ -207,6 +208,14 @@ class QueryPlanner:
         _log.info("new partitions are read: %s", ", ".join(map(str, new)))
         self._outlook.add(answers)
 
+    def _drop(self, subscription: Subscription, topic: TopicName) -> None:
+        """Go on without a topic, or one partition, that was deleted."""
+        position, last = self._positions.pop(topic), self._last(topic)
+        subscription.drop(topic)
+        self._outlook.drop(topic)
+        self._topics.drop(topic)
+        self._loss.topic_gone(topic, position, last)
+
     def _hold_chunks(self, topic: TopicName) -> None:
         if self._subscription is not None:
             self._subscription.hold_chunks(topic)
@@ -221,6 +230,11 @@ class QueryPlanner:
 
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
         return {} if self._subscription is None else self._subscription.ask(topics)
+
+    def _check(self, topic: TopicName, answer: LastMessageId) -> None:
+        if (subscription := self._subscription) is not None:
+            position = self._positions.get(topic, subscription.begins[topic])
+            self._loss.on_answer(subscription, topic, position, self._last(topic), answer)
 
     def _last(self, topic: TopicName) -> MessageId:
         """The last visible message; in front of everything where there is none."""
@@ -279,86 +293,3 @@ class QueryPlanner:
                 each = each._replace(start=max(each.start, first))
             timed.append(each)
         return timed
-
-    # ---- loss
-
-    def _check(self, topic: TopicName, answer: LastMessageId) -> None:
-        """Notice that somebody moved or removed the subscription under the running query."""
-        subscription = self._subscription
-        if subscription is not None and subscription.was_moved(topic, answer.mark_delete):
-            seen = self._last(topic)
-            self._moved(subscription, topic, self._positions.get(topic, subscription.begins[topic]), seen)
-
-    def _check_restart(
-        self, subscription: Subscription, topic: TopicName, position: MessageId, answer: LastMessageId
-    ) -> None:
-        """Notice what happened to a partition while the query was stopped."""
-        last = answer.last
-        if answer.mark_delete > not_behind(position):
-            self._moved(subscription, topic, position, None)
-        elif last.entry >= 0 and last.ledger < position.ledger and position != self._named_start(topic):
-            _log.warning(
-                "topic %s ends at %s, before the checkpoint's %s: it is another topic of that name, and is "
-                "read from its beginning",
-                *(topic, last, position),
-            )
-            subscription.put_back(topic, MessageId(-1, -1))
-            self._recreated.add(topic)
-
-    def _named_start(self, topic: TopicName) -> object:
-        return self._options.start.named.get(topic)
-
-    def _moved(
-        self, subscription: Subscription, topic: TopicName, position: MessageId, seen: MessageId | None
-    ) -> None:
-        """Hold again what is left, and tell of what is not.
-
-        Args:
-            subscription: that somebody moved, or removed.
-            topic: where.
-            position: up to where the query has processed it.
-            seen: the last message that was seen there; None where the query did not run meanwhile.
-        """
-        name, found = subscription.name, subscription.put_back(topic, not_behind(position))
-        if found <= not_behind(position):
-            _log.warning("subscription %s was moved on %s; nothing is lost", name, topic)
-        elif seen is not None and position >= seen:
-            _log.warning(
-                "subscription %s was moved on %s, where all that was seen is processed",
-                subscription.name,
-                topic,
-            )
-        else:
-            self._lost(topic, position, found, "its subscription was removed or moved by somebody else")
-
-    def _topic_gone(self, subscription: Subscription, topic: TopicName) -> None:
-        """A topic, or one partition, was deleted under the running query."""
-        position, last = self._positions[topic], self._last(topic)
-        subscription.drop(topic)
-        self._outlook.drop(topic)
-        self._topics.drop(topic)
-        del self._positions[topic]
-        if position < last:
-            self._lost(topic, position, last, "the topic was deleted")
-        else:
-            _log.warning("topic %s was deleted; all that was seen of it is processed", topic)
-
-    def _gone_while_stopped(self, topic: TopicName, position: MessageId, name: str) -> None:
-        pattern = self._options.pattern
-        is_read = topic.base in self._options.topics or topic in self._options.topics
-        if is_read or (pattern is not None and pattern.matches(topic)):
-            self._lost(topic, position, None, "the topic was deleted while the query was stopped")
-        else:
-            _log.warning("the query reads %s no longer; remove the subscription %s from there", topic, name)
-
-    def _lost(self, topic: TopicName, start: MessageId, end: MessageId | None, why: str) -> None:
-        """Raise, or log where ``failOnDataLoss`` is false."""
-        error = DataLossError(
-            f"messages that this query had not processed are gone: {why}",
-            topic=str(topic),
-            message_id=f"({start}, {'the end' if end is None else end}]",
-            advice="Look at the topic's retention, TTL and subscriptions; failOnDataLoss=false goes on",
-        )
-        if self._options.fail_on_data_loss:
-            raise error
-        _log.warning("%s", error)
