@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import random
 from dataclasses import replace
 
 import pulsar
@@ -208,3 +209,16 @@ def test_the_peer_goes_on_from_our_message_ids(client: Client, peer: Peer, topic
         assert reader.read_next(10_000).data() == b"8 "
     finally:
         reader.close()
+
+
+def test_reads_chunks_of_the_largest_size(client: Client, peer: Peer, topic: str) -> None:
+    """The id names the first chunk too, as the peer writes it down."""
+    value = random.Random(topic).randbytes(12_000_000)
+    [written] = peer.produce(topic, [Record(value)], chunking_enabled=True)
+    [entry] = read_partition(client, TopicName.parse(topic))
+    assert entry.payload == value
+    assert entry.first_chunk is not None
+    serialized = pb.MessageIdData.FromString(written.serialize())
+    assert (entry.ledger, entry.entry) == (serialized.ledgerId, serialized.entryId)
+    first = serialized.first_chunk_message_id
+    assert (entry.first_chunk.ledger, entry.first_chunk.entry) == (first.ledgerId, first.entryId)

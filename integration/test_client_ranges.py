@@ -17,7 +17,7 @@ from integration.peer import Peer, Record
 from integration.raw import RawConnection, RawProducer
 from integration.transactions import SETTINGS, Coordinator
 from pulsar_spark.client import Client, read_range
-from pulsar_spark.errors import DataLossError
+from pulsar_spark.errors import CorruptError, DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 
 # Short ledgers; those that nobody holds are trimmed.
@@ -234,6 +234,22 @@ def test_ledgers_that_go_away_under_a_reader(
     assert rest[-2:] == [60, 61]
     assert len(read_careless) + len(rest) < 62
     assert len(warnings(caplog)) == 1
+
+
+def test_entries_that_cannot_be_taken_apart(
+    client: Client, cluster: Cluster, name: TopicName, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, str(name))
+        good, bad = {}, []
+        for value in (b"1", b"2", b"3"):
+            good[producer.send(value)] = value
+            bad.append(producer.send(b"bad", num_messages_in_batch=0))
+    with pytest.raises(CorruptError, match=f"{bad[0]}"):
+        read(client, name, BEGINNING, bad[2])
+    assert warnings(caplog) == []
+    assert read(client, name, BEGINNING, bad[2], fail_on_data_loss=False) == list(good.items())
+    assert [str(each) in warning for each, warning in zip(bad, warnings(caplog), strict=True)] == [True] * 3
 
 
 # ---- compaction

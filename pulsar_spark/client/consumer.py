@@ -288,6 +288,7 @@ class Consumer:
         else:
             raise UnsupportedError("a reader cannot seek to a time", topic=str(self.topic))
         self._last = None
+        self._corrupt = None
         self._acks = AckTracker()
         self._received.clear()
         self._inbox = _Inbox()

@@ -12,7 +12,7 @@ import numpy as np
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consumer import Consumer, SubscriptionOptions
 from pulsar_spark.client.deadline import Deadline
-from pulsar_spark.errors import DataLossError, DeadlineError, PulsarError
+from pulsar_spark.errors import CorruptError, DataLossError, DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import Permits
 from pulsar_spark.wire.entries import Entries
@@ -37,7 +37,8 @@ class RangeOptions:
             compacted message, or beyond the end of its ledger.
         begins: where nothing holds the data: the position before the first entry that the broker had when the
             range was planned. A reader that begins later, or whose ledger goes away under it, has lost data.
-        fail_on_data_loss: whether lost data is an error; else it is a WARNING and reading goes on behind it.
+        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
+            behind it.
         read_compacted: whether to read what compaction left. There, what is missing is no loss.
         window_bytes: how much may be on its way from the broker.
     """
@@ -96,7 +97,11 @@ class _Range:
             self._begin()
         end = self._end
         while self._position < self._end:
-            entries = self._next()
+            try:
+                entries = self._next()
+            except CorruptError as error:
+                self._skip(error)
+                continue
             ledger, entry = entries.ledger, entries.entry
             is_inside = (ledger < end.ledger) | ((ledger == end.ledger) & (entry <= end.entry))
             count = int(np.count_nonzero(is_inside))
@@ -175,6 +180,14 @@ class _Range:
             else:
                 self._cross(self._end.ledger)
         self._position = self._end
+
+    def _skip(self, error: CorruptError) -> None:
+        """Go on behind an entry that cannot be taken apart, where lost data is no error."""
+        if self._options.fail_on_data_loss or error.message_id is None:
+            raise error
+        _log.warning("an entry is left out: %s", error)
+        self._position = MessageId.parse(error.message_id)
+        self._consumer.seek(_behind(self._position))
 
     def _lost(self, start: MessageId, end: MessageId, why: str) -> None:
         if self._options.fail_on_data_loss:

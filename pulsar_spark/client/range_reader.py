@@ -49,7 +49,8 @@ def read_range(
             loss; else it may be a marker, aborted, compacted, or beyond the end of its ledger.
         begins: where no subscription holds the data: the position before the first entry that the broker had
             when the range was planned; a reader that begins later has lost data.
-        fail_on_data_loss: whether lost data is an error; else it is a WARNING and reading goes on behind it.
+        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
+            behind it.
         read_compacted: whether to read what compaction left. There, what is missing is no loss.
         chunks: bounds of chunked messages in the making; None for the usual ones.
         window_bytes: how much may be on its way from the broker.
@@ -57,7 +58,7 @@ def read_range(
     Raises:
         DataLossError: something of the range has been deleted.
         DeadlineError: nothing came for ``poll_timeout``, and the broker did not say that nothing will.
-        CorruptError: an entry that cannot be taken apart.
+        CorruptError: an entry that cannot be taken apart, where that is an error.
     """
     options = RangeOptions(
         poll_timeout=poll_timeout,
