@@ -252,6 +252,17 @@ def test_entries_that_cannot_be_taken_apart(
     assert [str(each) in warning for each, warning in zip(bad, warnings(caplog), strict=True)] == [True] * 3
 
 
+def test_what_is_behind_the_end_may_be_corrupt(client: Client, cluster: Cluster, name: TopicName) -> None:
+    with RawConnection(cluster.service_url) as connection:
+        coordinator, producer = Coordinator(connection), RawProducer(connection, str(name))
+        good = producer.send(b"good")
+        txn = coordinator.begin([str(name)])
+        end = producer.send(b"aborted", txn=txn)
+        coordinator.abort(txn)
+        producer.send(b"bad", num_messages_in_batch=0)
+    assert read(client, name, BEGINNING, end, visible=False) == [(good, b"good")]
+
+
 # ---- compaction
 
 

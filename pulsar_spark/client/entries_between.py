@@ -100,7 +100,7 @@ class _Range:
             try:
                 entries = self._next()
             except CorruptError as error:
-                self._skip(error)
+                self._corrupt(error)
                 continue
             ledger, entry = entries.ledger, entries.entry
             is_inside = (ledger < end.ledger) | ((ledger == end.ledger) & (entry <= end.entry))
@@ -181,13 +181,18 @@ class _Range:
                 self._cross(self._end.ledger)
         self._position = self._end
 
-    def _skip(self, error: CorruptError) -> None:
+    def _corrupt(self, error: CorruptError) -> None:
         """Go on behind an entry that cannot be taken apart, where lost data is no error."""
-        if self._options.fail_on_data_loss or error.message_id is None:
+        assert error.message_id is not None  # the consumer names it
+        found = MessageId.parse(error.message_id)
+        if found > self._end:
+            self._passed(found)
+            return
+        if self._options.fail_on_data_loss:
             raise error
         _log.warning("an entry is left out: %s", error)
-        self._position = MessageId.parse(error.message_id)
-        self._consumer.seek(_behind(self._position))
+        self._position = found
+        self._consumer.seek(_behind(found))
 
     def _lost(self, start: MessageId, end: MessageId, why: str) -> None:
         if self._options.fail_on_data_loss:
