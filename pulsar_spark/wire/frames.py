@@ -100,33 +100,51 @@ class FrameReader:
         Raises:
             ProtocolError: a length out of bounds, or bytes that are no BaseCommand; the stream is lost.
         """
-        self._pending.append(data)
-        self._held += len(data)
-        if self._held < self._needed:
-            return []
-        whole = data if len(self._pending) == 1 else b"".join(self._pending)
         frames: list[Frame | Messages] = []
+        position = self._finish_pending(data, frames) if self._pending else 0
         run: list[int] = []  # where the frames begin that look like the last MESSAGE
-        position = 0
-        while True:
+        while not self._pending:
+            left = len(data) - position
             self._needed = 4
-            left = len(whole) - position
-            if left < 4:
-                break
-            self._needed = 4 + self._checked_total(_U32.unpack_from(whole, position)[0])
+            if left >= 4:
+                self._needed += self._checked_total(_U32.unpack_from(data, position)[0])
             if left < self._needed:
                 break
-            if whole.startswith(self._template.head, position + 4):
+            if data.startswith(self._template.head, position + 4):
                 run.append(position)
             else:
-                self._take_run(whole, run, position, frames)
+                self._take_run(data, run, position, frames)
                 run = []
-                self._take(whole, position, position + self._needed, frames)
+                self._take(data, position, position + self._needed, frames)
             position += self._needed
-        self._take_run(whole, run, position, frames)
-        self._pending = [memoryview(whole)[position:]] if left else []
-        self._held = left
+        self._take_run(data, run, position, frames)
+        if position < len(data):
+            self._pending = [memoryview(data)[position:]]
+            self._held = len(data) - position
         return frames
+
+    def _finish_pending(self, data: bytes, frames: list[Frame | Messages]) -> int:
+        """Complete the frame that has begun, where the data suffice; returns how much of them was taken.
+
+        Nothing but this frame is copied.
+        """
+        position = 0
+        while True:
+            missing = self._needed - self._held
+            if missing > len(data) - position:
+                self._pending.append(memoryview(data)[position:])
+                self._held += len(data) - position
+                return len(data)
+            self._pending.append(memoryview(data)[position : position + missing])
+            self._held += missing
+            position += missing
+            whole = b"".join(self._pending)
+            self._pending = [whole]
+            if self._held > 4:
+                self._take(whole, 0, len(whole), frames)
+                self._pending, self._held = [], 0
+                return position
+            self._needed += self._checked_total(_U32.unpack(whole)[0])
 
     def _take_run(self, data: bytes, run: list[int], end: int, frames: list[Frame | Messages]) -> None:
         if len(run) >= _FEW:
