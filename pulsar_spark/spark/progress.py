@@ -1,0 +1,236 @@
+"""PulsarProgressListener: how far behind queries are, as log lines and for Prometheus.
+
+It reads what the source reports to Spark of each micro-batch (``sources[i].latestOffset`` of the progress):
+
+    {"topics": {"persistent://public/default/t": {"0": {"end": "12:99", "backlogEntries": 10,
+                                                        "backlogMessages": 1000}}},
+     "backlogEntries": 10, "backlogMessages": 1000}
+
+``backlogMessages`` is there where the broker numbers messages. Sources of other formats are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+_log = logging.getLogger("pulsar_spark.progress")
+
+# Partitions whose ends are in a batch's line.
+_MOST_ENDS = 20
+
+
+class Backlog(NamedTuple):
+    """What of a topic partition is not yet in a micro-batch.
+
+    Attributes:
+        topic: full name, without the partition.
+        partition: its number, ``-1`` for a topic without partitions.
+        end: id of its last message.
+        entries: broker entries that wait.
+        messages: messages that wait, or None where the broker does not know.
+    """
+
+    topic: str
+    partition: str
+    end: str
+    entries: int
+    messages: int | None
+
+
+@dataclass(slots=True)
+class _Query:
+    """What is known of a running query; rows are those since the listener was added."""
+
+    name: str
+    rows: int = 0
+    batch: int = 0
+    rows_per_second: float = 0.0
+    milliseconds: int = 0
+    backlogs: tuple[Backlog, ...] = ()
+
+
+class PulsarProgressListener(StreamingQueryListener):
+    """Logs the progress of all queries that read from Pulsar, and gives it to Prometheus.
+
+        listener = PulsarProgressListener()
+        spark.streams.addListener(listener)
+
+    The logger is ``pulsar_spark.progress``: one line a micro-batch at INFO, one a partition at DEBUG.
+    Thread-safe; it never raises into Spark: what it cannot read is logged once for each query.
+    """
+
+    def __init__(self) -> None:
+        self._queries: dict[str, _Query] = {}
+        self._lock = threading.Lock()
+        self._complained: set[str] = set()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing is known of it yet."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing has changed."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Take the figures of a micro-batch."""
+        run = str(event.progress.runId)
+        try:
+            self._take(run, event.progress)
+        except Exception:  # noqa: BLE001 - a figure that is missing must not disturb the queries
+            if run not in self._complained:
+                self._complained.add(run)
+                _log.warning("the progress of query %s cannot be read", run, exc_info=True)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Forget the query."""
+        with self._lock:
+            self._queries.pop(str(event.runId), None)
+            self._complained.discard(str(event.runId))
+
+    def prometheus_text(self) -> str:
+        """The figures of all running queries in Prometheus' text format; to be served as ``text/plain``."""
+        with self._lock:
+            queries = [each for _, each in sorted(self._queries.items())]
+            return "".join(_exposition(queries))
+
+    def _take(self, run: str, progress: StreamingQueryProgress) -> None:
+        shown = [found for source in progress.sources if (found := _reported(source.latestOffset))]
+        if not shown:
+            return
+        backlogs = _of_partitions(backlog for report in shown for backlog in _backlogs(report))
+        with self._lock:
+            query = self._queries.setdefault(run, _Query(progress.name or str(progress.id)))
+            query.rows += progress.numInputRows
+            query.batch = progress.batchId
+            query.rows_per_second = progress.processedRowsPerSecond
+            query.milliseconds = progress.batchDuration
+            query.backlogs = backlogs
+        _log_batch(query.name, progress, backlogs)
+
+
+def _reported(text: str | None) -> dict[str, Any] | None:
+    """The source's report; None where another source made it, or nothing is known yet."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("topics"), dict) else None
+
+
+def _backlogs(report: Mapping[str, Any]) -> Iterator[Backlog]:
+    for topic, partitions in report["topics"].items():
+        for number, found in partitions.items():
+            messages = found.get("backlogMessages")
+            known = None if messages is None else int(messages)
+            yield Backlog(topic, number, str(found["end"]), int(found["backlogEntries"]), known)
+
+
+def _of_partitions(backlogs: Iterable[Backlog]) -> tuple[Backlog, ...]:
+    """One for each partition: of a query that reads it twice that which is further behind."""
+    found: dict[tuple[str, str], Backlog] = {}
+    for each in backlogs:
+        before = found.setdefault((each.topic, each.partition), each)
+        if before.entries < each.entries:
+            found[each.topic, each.partition] = each
+    return tuple(found.values())
+
+
+def _sum(backlogs: Iterable[Backlog]) -> tuple[int, int | None]:
+    """Entries and messages that wait; the messages only where all partitions know them."""
+    entries, messages = 0, 0
+    unknown = False
+    for each in backlogs:
+        entries += each.entries
+        messages += each.messages or 0
+        unknown = unknown or each.messages is None
+    return entries, None if unknown else messages
+
+
+def _log_batch(name: str, progress: StreamingQueryProgress, backlogs: tuple[Backlog, ...]) -> None:
+    entries, messages = _sum(backlogs)
+    _log.info(
+        "query %s, batch %d: %d rows in %d ms, %.1f rows/s; backlog %d entries%s; ends %s",
+        *(name, progress.batchId, progress.numInputRows, progress.batchDuration),
+        *(progress.processedRowsPerSecond, entries, _messages(messages), _ends(backlogs)),
+    )
+    for each in backlogs:
+        _log.debug(
+            "query %s, batch %d: %s partition %s: end %s, backlog %d entries%s",
+            *(name, progress.batchId, each.topic, each.partition, each.end, each.entries),
+            _messages(each.messages),
+        )
+
+
+def _messages(count: int | None) -> str:
+    return "" if count is None else f", {count} messages"
+
+
+def _ends(backlogs: tuple[Backlog, ...]) -> str:
+    """``topic 0=12:99 1=13:4, other -1=14:3``: topics with the ends of their partitions; the first of many."""
+    topics: dict[str, list[str]] = {}
+    for each in backlogs[:_MOST_ENDS]:
+        topics.setdefault(each.topic, []).append(f"{each.partition}={each.end}")
+    text = ", ".join(" ".join([topic, *ends]) for topic, ends in topics.items())
+    more = len(backlogs) - _MOST_ENDS
+    return text if more <= 0 else f"{text}, and {more} more partitions"
+
+
+def _exposition(queries: list[_Query]) -> Iterator[str]:
+    yield from _metric("rows_total", "counter", "Rows read.", [(_of(each), each.rows) for each in queries])
+    yield from _metric("batch_id", "gauge", "Last batch.", [(_of(each), each.batch) for each in queries])
+    yield from _metric(
+        "batch_duration_ms",
+        "gauge",
+        "Milliseconds that the last batch took.",
+        [(_of(each), each.milliseconds) for each in queries],
+    )
+    yield from _metric(
+        "processed_rows_per_second",
+        "gauge",
+        "Rows a second in the last batch.",
+        [(_of(each), each.rows_per_second) for each in queries],
+    )
+    partitions = [(query, each) for query in queries for each in query.backlogs]
+    yield from _metric(
+        "backlog_entries",
+        "gauge",
+        "Broker entries that are in no batch yet.",
+        [(_of(query, each), each.entries) for query, each in partitions],
+    )
+    yield from _metric(
+        "backlog_messages",
+        "gauge",
+        "Messages that are in no batch yet, where known.",
+        [(_of(query, each), each.messages) for query, each in partitions if each.messages is not None],
+    )
+
+
+def _metric(name: str, kind: str, text: str, samples: list[tuple[str, float]]) -> Iterator[str]:
+    if samples:
+        yield f"# HELP pulsar_spark_{name} {text}\n# TYPE pulsar_spark_{name} {kind}\n"
+    for labels, value in samples:
+        yield f"pulsar_spark_{name}{{{labels}}} {value}\n"
+
+
+def _of(query: _Query, backlog: Backlog | None = None) -> str:
+    labels = {"query": query.name}
+    if backlog is not None:
+        labels |= {"topic": backlog.topic, "partition": backlog.partition}
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
