@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from integration.broker.waiting import wait_until
 from integration.conftest import BrokerFactory
 from integration.fix_spark import Collector, PulsarInSpark, drain, finish, start
 from integration.peer import Peer, Record
+from pulsar_spark import PulsarProgressListener
 
 
 def records(first: int, count: int) -> list[Record]:
@@ -103,11 +105,20 @@ def test_an_unfinished_batch_0_goes_on_with_its_own_subscription(
     assert admin.backlog(topic, subscription) == 0
 
 
+@pytest.fixture
+def listener(spark: SparkSession) -> Iterator[PulsarProgressListener]:
+    """Told of all queries of the test."""
+    added = PulsarProgressListener()
+    spark.streams.addListener(added)
+    yield added
+    spark.streams.removeListener(added)
+
+
 @pytest.mark.parametrize(
     "trigger", [{}, {"processingTime": "500 milliseconds"}], ids=["default", "processing-time"]
 )
 def test_rows_come_soon_and_the_backlog_is_nothing_soon_after(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint, trigger
+    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint, trigger, listener
 ):
     admin.create_topic(topic)
     sink = Collector()
@@ -120,9 +131,17 @@ def test_rows_come_soon_and_the_backlog_is_nothing_soon_after(
             wait_until(lambda name=subscription: admin.backlog(topic, name) == 0)
         shown = json.loads(query.lastProgress["sources"][0]["latestOffset"])
         assert list(shown["topics"]) == [topic]
+        labels = f'query="{query.id}",topic="{topic}",partition="-1"'
+        for line in (
+            f'pulsar_spark_rows_total{{query="{query.id}"}} 30\n',
+            f"pulsar_spark_backlog_entries{{{labels}}} 0\n",
+            f"pulsar_spark_backlog_messages{{{labels}}} 0\n",
+        ):
+            wait_until(lambda line=line: line in listener.prometheus_text())
     finally:
         query.stop()
     assert query.exception() is None
+    wait_until(lambda: listener.prometheus_text() == "")
     wait_until(lambda: not admin.stats(topic)["subscriptions"][subscription]["consumers"])
 
 

@@ -9,7 +9,7 @@ try:
     from pulsar_spark.spark.source import register
 except ModuleNotFoundError as _error:
     # The layers under spark/ can be used, and are tested, where there is no pyspark.
-    if _error.name != "pyspark":
+    if (_error.name or "").partition(".")[0] != "pyspark":
         raise
 
 __all__ = ["PulsarProgressListener", "register"]

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import (
@@ -51,16 +49,16 @@ class Backlog(NamedTuple):
     messages: int | None
 
 
-@dataclass(slots=True)
-class _Query:
-    """What is known of a running query; rows are those since the listener was added."""
+class _Query(NamedTuple):
+    """What is known of a running query; rows are those of its run since the listener was added."""
 
+    run: str
     name: str
-    rows: int = 0
-    batch: int = 0
-    rows_per_second: float = 0.0
-    milliseconds: int = 0
-    backlogs: tuple[Backlog, ...] = ()
+    rows: int
+    batch: int
+    rows_per_second: float
+    milliseconds: int
+    backlogs: tuple[Backlog, ...]
 
 
 class PulsarProgressListener(StreamingQueryListener):
@@ -70,12 +68,12 @@ class PulsarProgressListener(StreamingQueryListener):
         spark.streams.addListener(listener)
 
     The logger is ``pulsar_spark.progress``: one line a micro-batch at INFO, one a partition at DEBUG.
-    Thread-safe; it never raises into Spark: what it cannot read is logged once for each query.
+    Thread-safe: Spark calls it on one thread, and what others see is never changed. It never raises into
+    Spark: what it cannot read is logged once for each run of a query.
     """
 
     def __init__(self) -> None:
-        self._queries: dict[str, _Query] = {}
-        self._lock = threading.Lock()
+        self._queries: Mapping[str, _Query] = {}  # by name: that of a running query is its own
         self._complained: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
@@ -96,29 +94,33 @@ class PulsarProgressListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """Forget the query."""
-        with self._lock:
-            self._queries.pop(str(event.runId), None)
-            self._complained.discard(str(event.runId))
+        run = str(event.runId)
+        self._queries = {name: query for name, query in self._queries.items() if query.run != run}
+        self._complained.discard(run)
 
     def prometheus_text(self) -> str:
         """The figures of all running queries in Prometheus' text format; to be served as ``text/plain``."""
-        with self._lock:
-            queries = [each for _, each in sorted(self._queries.items())]
-            return "".join(_exposition(queries))
+        queries = self._queries
+        return "".join(_exposition([queries[name] for name in sorted(queries)]))
 
     def _take(self, run: str, progress: StreamingQueryProgress) -> None:
         shown = [found for source in progress.sources if (found := _reported(source.latestOffset))]
         if not shown:
             return
         backlogs = _of_partitions(backlog for report in shown for backlog in _backlogs(report))
-        with self._lock:
-            query = self._queries.setdefault(run, _Query(progress.name or str(progress.id)))
-            query.rows += progress.numInputRows
-            query.batch = progress.batchId
-            query.rows_per_second = progress.processedRowsPerSecond
-            query.milliseconds = progress.batchDuration
-            query.backlogs = backlogs
-        _log_batch(query.name, progress, backlogs)
+        name = progress.name or str(progress.id)
+        before = self._queries.get(name)
+        query = _Query(
+            run=run,
+            name=name,
+            rows=progress.numInputRows + (before.rows if before and before.run == run else 0),
+            batch=progress.batchId,
+            rows_per_second=progress.processedRowsPerSecond,
+            milliseconds=progress.batchDuration,
+            backlogs=backlogs,
+        )
+        self._queries = {**self._queries, name: query}
+        _log_batch(name, progress, backlogs)
 
 
 def _reported(text: str | None) -> dict[str, Any] | None:
@@ -179,7 +181,7 @@ def _messages(count: int | None) -> str:
 
 
 def _ends(backlogs: tuple[Backlog, ...]) -> str:
-    """``topic 0=12:99 1=13:4, other -1=14:3``: topics with the ends of their partitions; the first of many."""
+    """``topic 0=12:99 1=13:4, other -1=14:3``: topics with their partitions' ends, the first of many."""
     topics: dict[str, list[str]] = {}
     for each in backlogs[:_MOST_ENDS]:
         topics.setdefault(each.topic, []).append(f"{each.partition}={each.end}")
@@ -188,7 +190,7 @@ def _ends(backlogs: tuple[Backlog, ...]) -> str:
     return text if more <= 0 else f"{text}, and {more} more partitions"
 
 
-def _exposition(queries: list[_Query]) -> Iterator[str]:
+def _exposition(queries: Sequence[_Query]) -> Iterator[str]:
     yield from _metric("rows_total", "counter", "Rows read.", [(_of(each), each.rows) for each in queries])
     yield from _metric("batch_id", "gauge", "Last batch.", [(_of(each), each.batch) for each in queries])
     yield from _metric(

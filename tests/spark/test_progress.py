@@ -140,6 +140,16 @@ def test_a_stopped_query_disappears(listener):
     assert listener.prometheus_text() == ""
 
 
+def test_a_new_run_takes_the_place_of_the_one_before(listener):
+    """Though Spark may tell of the old one's end only later."""
+    again = uuid.UUID(int=8)
+    listener.onQueryProgress(progress(ORDERS, rows=100))
+    listener.onQueryProgress(progress(ORDERS, rows=30, run=again))
+    listener.onQueryTerminated(terminated())
+    lines = listener.prometheus_text().splitlines()
+    assert [line for line in lines if "rows_total{" in line] == ['pulsar_spark_rows_total{query="orders"} 30']
+
+
 def test_one_line_a_batch(listener, caplog):
     caplog.set_level(logging.INFO, "pulsar_spark.progress")
     listener.onQueryProgress(progress(ORDERS))
