@@ -11,7 +11,7 @@ import pytest
 
 from integration.broker import Admin
 from integration.broker.ports import free_port
-from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
+from integration.broker.waiting import FAR_AWAY, HANG, promptly
 from integration.chaos.messages import (
     BEGINNING,
     numbered,
@@ -19,14 +19,13 @@ from integration.chaos.messages import (
 from integration.clients import DURABLE, WINDOW, reader, subscription, take
 from integration.cluster import Cluster
 from integration.peer import Peer
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, read_range
+from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline
 from pulsar_spark.errors import (
     BusyError,
     ConnectError,
-    DataLossError,
     TopicNotFoundError,
 )
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.permits import Permits
 
 ROLL_AT_ONCE = {"managedLedgerMinLedgerRolloverTimeMinutes": "0"}
@@ -134,31 +133,3 @@ def test_a_first_host_that_is_silent_leaves_time_for_the_second(
         options = ClientOptions(service_url=url, operation_timeout=10.0, connection_timeout=10.0)
         with Client(options) as client:
             assert client.topics_of_namespace("public", "default") is not None
-
-
-# ---- what the broker forgot
-
-
-def test_a_range_that_is_gone_is_an_error_at_once(broker_factory, topic: str) -> None:
-    """Short ledgers and no retention: what no subscription holds is trimmed."""
-    broker = broker_factory({"managedLedgerMaxEntriesPerLedger": "5", **ROLL_AT_ONCE})
-    broker.admin.create_topic(topic)
-    broker.admin.create_subscription(topic, "hold")
-    name = TopicName.parse(topic)
-    with Client(ClientOptions(service_url=broker.service_url)) as client, Peer(broker.service_url) as peer:
-        peer.produce(topic, numbered(12))
-        with Consumer(client, name, reader(BEGINNING)) as consumer:
-            begins = consumer.last_message_id().mark_delete
-        peer.produce(topic, numbered(13))
-        broker.admin.delete_subscription(topic, "hold")
-        broker.admin.unload(topic)
-        broker.admin.trim(topic)
-        gone = MessageId(begins.ledger, 4)
-        wait_until(lambda: begins.ledger not in ledgers(broker.admin, topic))
-        with pytest.raises(DataLossError, match=rf"{gone}\] are lost") as raised, promptly():
-            list(read_range(client, name, begins, gone, poll_timeout=FAR_AWAY))
-    assert raised.value.topic == topic
-
-
-def ledgers(admin: Admin, topic: str) -> set[int]:
-    return {ledger["ledgerId"] for ledger in admin.internal_stats(topic)["ledgers"]}
