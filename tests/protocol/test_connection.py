@@ -1,13 +1,24 @@
-"""One connection without its socket: handshake, requests, keep-alive, routing, in every state."""
+"""One connection without its socket: handshake, keep-alive, requests."""
 
-import contextlib
-import itertools
 import struct
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from connections import (
+    KEEP_ALIVE,
+    MIB,
+    PING,
+    PONG,
+    TIMEOUT,
+    Type,
+    connected_frame,
+    error_frame,
+    framed,
+    kinds,
+    lookup,
+    new_connection,
+    sent,
+    success,
+)
 
 from pulsar_spark.errors import (
     AuthError,
@@ -20,81 +31,11 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.protocol.connection import (
-    Answer,
     Connected,
-    Connection,
     ForConsumer,
-    ForProducer,
-    ForWatcher,
 )
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.messages import Messages
-
-KEEP_ALIVE = 30
-TIMEOUT = 10
-MIB = 1024 * 1024
-
-Type = pb.BaseCommand
-
-
-def framed(command, section=b""):
-    body = command.SerializePartialToString()
-    return struct.pack(">II", 4 + len(body) + len(section), len(body)) + body + section
-
-
-def sent(connection):
-    """Take what is to go out, parsed."""
-    stream = b"".join(bytes(buffer) for buffer in connection.outgoing)
-    connection.outgoing.clear()
-    found = []
-    while stream:
-        total, size = struct.unpack_from(">II", stream)
-        found.append(pb.BaseCommand.FromString(stream[8 : 8 + size]))
-        stream = stream[4 + total :]
-    return found
-
-
-def kinds(found):
-    return [pb.BaseCommand.Type.Name(command.type) for command in found]
-
-
-def connected_frame(**fields):
-    return framed(pb.BaseCommand(type=Type.CONNECTED, connected={"server_version": "Pulsar 4", **fields}))
-
-
-PING = framed(pb.BaseCommand(type=Type.PING, ping={}))
-PONG = framed(pb.BaseCommand(type=Type.PONG, pong={}))
-
-
-def success(request_id):
-    return framed(pb.BaseCommand(type=Type.SUCCESS, success={"request_id": request_id}))
-
-
-def error_frame(request_id, code, text="no"):
-    return framed(
-        pb.BaseCommand(type=Type.ERROR, error={"request_id": request_id, "error": code, "message": text})
-    )
-
-
-def new_connection(now=0, **options):
-    return Connection(now, **{"keep_alive": KEEP_ALIVE, "timeout": TIMEOUT, **options})
-
-
-@pytest.fixture
-def fresh():
-    """A connection that has not heard from the broker yet."""
-    return new_connection()
-
-
-@pytest.fixture
-def ready():
-    """A connection after its handshake, at time 0."""
-    connection = new_connection()
-    connection.receive(connected_frame(), 0)
-    connection.outgoing.clear()
-    return connection
-
 
 # ---- handshake
 
@@ -262,10 +203,6 @@ def test_what_this_client_sends_is_no_sign_of_the_peer_s_life(ready):
 # ---- requests
 
 
-def lookup(request_id):
-    return commands.lookup(request_id, "t", authoritative=False)
-
-
 def test_requests_have_different_ids_and_go_out_in_order(ready):
     ids = [ready.request(lookup, 100) for _ in range(3)]
     ready.send(commands.flow(7, 1))
@@ -377,253 +314,3 @@ def test_a_type_of_the_future_is_ignored(ready):
     body = bytes.fromhex("08c801 fa0b0101")
     assert ready.receive(struct.pack(">II", 4 + len(body), len(body)) + body, 1) == []
     assert sent(ready) == []
-
-
-# ---- every command in every state
-
-TO_CONSUMER = {"MESSAGE", "CLOSE_CONSUMER", "ACTIVE_CONSUMER_CHANGE", "REACHED_END_OF_TOPIC"}
-TO_PRODUCER = {"SEND_RECEIPT", "SEND_ERROR", "CLOSE_PRODUCER"}
-TO_WATCHER = {"WATCH_TOPIC_UPDATE"}
-TARGETS = {
-    **dict.fromkeys(TO_CONSUMER, ("consumer_id", ForConsumer, 7)),
-    **dict.fromkeys(TO_PRODUCER, ("producer_id", ForProducer, 8)),
-    **dict.fromkeys(TO_WATCHER, ("watcher_id", ForWatcher, 9)),
-}
-ANSWERS = {
-    *("SUCCESS", "PRODUCER_SUCCESS", "PARTITIONED_METADATA_RESPONSE", "LOOKUP_RESPONSE", "ACK_RESPONSE"),
-    *("CONSUMER_STATS_RESPONSE", "WATCH_TOPIC_LIST_SUCCESS"),
-    *("GET_LAST_MESSAGE_ID_RESPONSE", "GET_TOPICS_OF_NAMESPACE_RESPONSE"),
-}
-SPECIAL = {"CONNECTED", "ERROR", "PING"}
-
-
-def fill(message, ids):
-    """Set the required fields of a message, and the ids that it knows."""
-    missing = message.FindInitializationErrors()
-    for field in message.DESCRIPTOR.fields:
-        if field.name in ids and field.type in (field.TYPE_UINT64, field.TYPE_INT64):
-            setattr(message, field.name, ids[field.name])
-        elif field.name in missing:
-            if field.type == field.TYPE_MESSAGE:
-                fill(getattr(message, field.name), ids)
-                getattr(message, field.name).SetInParent()
-            elif field.type == field.TYPE_STRING:
-                setattr(message, field.name, "x")
-            elif field.type == field.TYPE_BYTES:
-                setattr(message, field.name, b"x")
-            elif field.type == field.TYPE_ENUM:
-                setattr(message, field.name, field.enum_type.values[-1].number)
-            else:
-                setattr(message, field.name, 1)
-
-
-def messages_of(event):
-    """Consumer, ledger, entry and section of each of the messages that an event brings."""
-    if not isinstance(event, ForConsumer) or not isinstance(event.frame, Messages):
-        return []
-    consumer_id, data, *columns = event.frame
-    return [
-        (consumer_id, ledger, entry, data[at:end])
-        for ledger, entry, at, end in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-
-
-def example(name, request_id):
-    number = pb.BaseCommand.Type.Value(name)
-    command = pb.BaseCommand(type=number)
-    body = getattr(command, pb.BaseCommand.DESCRIPTOR.fields_by_number[number].name)
-    fill(body, {"consumer_id": 7, "producer_id": 8, "watcher_id": 9, "request_id": request_id})
-    body.SetInParent()
-    assert command.IsInitialized()
-    return command
-
-
-@pytest.mark.parametrize("name", sorted(pb.BaseCommand.Type.keys()))
-@pytest.mark.parametrize("handshake_done", [True, False])
-def test_every_command_in_every_state(name, handshake_done):
-    connection = new_connection()
-    if handshake_done:
-        connection.receive(connected_frame(), 0)
-    request_id = connection.request(lookup, 100)
-    connection.outgoing.clear()
-    command = example(name, request_id)
-
-    def receive():
-        return connection.receive(framed(command, b"section"), 1)
-
-    if (name, handshake_done) in (("CONNECTED", True), ("ERROR", False)):
-        with pytest.raises(ProtocolError if handshake_done else BrokerError):
-            receive()
-        return
-    try:
-        events = receive()
-    except ProtocolError:
-        assert not handshake_done  # nothing but CONNECTED, ERROR and PING has its place before
-        assert name not in SPECIAL
-        return
-    assert kinds(sent(connection)) == (["PONG"] if name == "PING" else [])
-    assert connection.connected == (handshake_done or name == "CONNECTED")
-    if name in TARGETS:
-        (event,) = events
-        if name == "MESSAGE":
-            assert messages_of(event) == [(7, 1, 1, b"section")]
-        else:
-            assert event.frame.command == command
-            assert bytes(event.frame.payload_section) == b"section"
-        target = TARGETS[name]
-        assert (type(event), getattr(event, target[0])) == target[1:]
-    elif name in ANSWERS:
-        assert events == [Answer(request_id, command)]
-    elif name == "ERROR":
-        (event,) = events
-        assert event.request_id == request_id
-        assert isinstance(event.result, BrokerError)
-    elif name == "CONNECTED":
-        assert [type(event) for event in events] == [Connected]
-    else:
-        assert events == []
-
-
-def test_events_come_in_the_order_of_their_frames(ready):
-    request_id = ready.request(lookup, 100)
-    names = ["MESSAGE", "SUCCESS", "SEND_RECEIPT", "CLOSE_CONSUMER", "MESSAGE", "SEND_ERROR"]
-    stream = b"".join(framed(example(name, request_id)) for name in names)
-    expected = [ForConsumer, Answer, ForProducer, ForConsumer, ForConsumer, ForProducer]
-    assert [type(event) for event in ready.receive(stream, 1)] == expected
-
-
-@given(
-    st.lists(st.sampled_from(sorted(TARGETS.keys() | ANSWERS | {"PING"})), max_size=8),
-    st.sampled_from([0, 1, 20]),
-    st.data(),
-)
-def test_byte_by_byte_and_whole_are_the_same(names, messages_behind, data):
-    names += ["MESSAGE"] * messages_behind
-    stream = connected_frame() + b"".join(framed(example(name, 0), b"xy") for name in names)
-    edges = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-    results = []
-    for cuts in ([], edges, range(len(stream))):
-        connection = new_connection()
-        connection.request(lookup, 100)
-        connection.outgoing.clear()
-        bounds = [0, *cuts, len(stream)]
-        events = [
-            event for a, b in itertools.pairwise(bounds) for event in connection.receive(stream[a:b], 1)
-        ]
-        opened = [each for event in events for each in (messages_of(event) or [event])]
-        results.append((opened, kinds(sent(connection))))
-    assert results[0] == results[1] == results[2]
-
-
-@given(st.data())
-def test_damaged_bytes_raise_errors_of_ours_only(data):
-    name = data.draw(st.sampled_from(sorted(pb.BaseCommand.Type.keys())))
-    stream = bytearray(framed(example(name, 0), b"xy"))
-    for _ in range(data.draw(st.integers(1, 3))):
-        stream[data.draw(st.integers(4, len(stream) - 1))] = data.draw(st.integers(0, 255))
-    connection = new_connection()
-    connection.request(lookup, 100)
-    if data.draw(st.booleans()):
-        connection.receive(connected_frame(), 0)
-    with contextlib.suppress(ProtocolError, BrokerError):
-        connection.receive(bytes(stream), 1)
-
-
-# ---- time, whatever happens
-
-
-class Times(RuleBasedStateMachine):
-    """Random requests, answers, silence; a driver that calls ``tick`` when it is wanted or later."""
-
-    def __init__(self):
-        super().__init__()
-        self.now = self.heard = self.opened = 0
-        self.connection = new_connection()
-        self.waiting = {}
-        self.done = set()
-        self.dead = False
-        sent(self.connection)
-        self.last_ping = 0
-
-    def settle(self, events):
-        for event in events:
-            assert event.request_id not in self.done
-            self.done.add(event.request_id)
-            deadline = self.waiting.pop(event.request_id)
-            if isinstance(event.result, DeadlineError):
-                assert deadline <= self.now
-
-    def tick(self):
-        lost = self.now >= self.heard + 2 * KEEP_ALIVE
-        late = not self.connection.connected and self.now >= self.opened + TIMEOUT
-        try:
-            events = self.connection.tick(self.now)
-        except ConnectError:
-            assert lost or late
-            self.dead = True
-            return
-        assert not lost
-        assert not late
-        self.settle(events)
-        assert all(deadline > self.now for deadline in self.waiting.values())
-        assert self.connection.next_deadline > self.now
-        quiet_since = max(self.heard, self.last_ping)
-        pings = kinds(sent(self.connection)).count("PING")
-        assert pings == (1 if self.now >= quiet_since + KEEP_ALIVE else 0)
-        if pings:
-            self.last_ping = self.now
-
-    @rule(late=st.integers(0, 12))
-    def wait_until_wanted(self, late):
-        if not self.dead:
-            wanted = self.connection.next_deadline
-            assert wanted <= self.heard + 2 * KEEP_ALIVE
-            assert wanted <= min(self.waiting.values(), default=wanted)
-            assert self.connection.connected or wanted <= self.opened + TIMEOUT
-            self.now = max(self.now, wanted) + late
-            self.tick()
-
-    @rule(seconds=st.integers(0, 7))
-    def wait(self, seconds):
-        if not self.dead:
-            self.now += seconds
-            self.tick()
-
-    @rule()
-    def connect(self):
-        if not self.dead and not self.connection.connected:
-            assert len(self.connection.receive(connected_frame(), self.now)) == 1
-            self.heard = self.now
-
-    @rule()
-    def pong(self):
-        if not self.dead:
-            assert self.connection.receive(PONG, self.now) == []
-            self.heard = self.now
-
-    @rule(seconds=st.integers(-1, 90))
-    def request(self, seconds):
-        if not self.dead:
-            deadline = self.now + seconds
-            request_id = self.connection.request(lookup, deadline)
-            assert request_id not in self.waiting
-            assert request_id not in self.done
-            self.waiting[request_id] = deadline
-
-    @rule(data=st.data())
-    def answer(self, data):
-        if not self.dead and (self.waiting or self.done):
-            request_id = data.draw(st.sampled_from(sorted([*self.waiting, *self.done])))
-            expected = 1 if request_id in self.waiting else 0
-            events = self.connection.receive(success(request_id), self.now)
-            self.heard = self.now
-            assert len(events) == expected
-            self.settle(events)
-
-    @invariant()
-    def nothing_is_settled_twice(self):
-        assert not self.done & self.waiting.keys()
-
-
-TestTimes = Times.TestCase
-TestTimes.settings = settings(max_examples=60, stateful_step_count=40)
