@@ -270,7 +270,7 @@ def lookup_answer(
 
 
 def options_for(server: Server, seconds: float = HANG) -> ClientOptions:
-    return ClientOptions(service_url=server.url, operation_timeout=seconds, connection_timeout=1.0)
+    return ClientOptions(service_url=server.url, operation_timeout=seconds, connection_timeout=HANG)
 
 
 def test_a_producer_closed_right_after_it_was_opened_is_opened_again() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from integration.broker import Admin
-from integration.broker.waiting import wait_until
+from integration.broker.waiting import HANG, wait_until
 from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import BEGINNING, last_message, numbered
 from integration.cluster import ProxiedBroker, open_proxied_broker
@@ -67,7 +67,7 @@ def leaves_nothing(broker: ProxiedBroker) -> Iterator[None]:
 
 @pytest.fixture
 def client(broker: ProxiedBroker) -> Iterator[Client]:
-    with Client(ClientOptions(service_url=broker.service_url, operation_timeout=20.0)) as opened:
+    with Client(ClientOptions(service_url=broker.service_url, operation_timeout=HANG)) as opened:
         yield opened
 
 
@@ -161,7 +161,7 @@ def test_a_peek_finds_the_entry_at_or_behind_a_position(client: Client, filled: 
 
 
 def test_a_peek_at_nothing_ends(broker: ProxiedBroker, filled: Filled) -> None:
-    with Client(ClientOptions(service_url=broker.service_url, operation_timeout=0.5)) as client:
+    with Client(ClientOptions(service_url=broker.service_url, operation_timeout=3.0)) as client:
         with pytest.raises(DeadlineError):
             peek(client, filled.name, MessageId(filled.ids[-1].ledger, 1000))
         with pytest.raises(TopicNotFoundError):
@@ -307,13 +307,13 @@ def test_a_tail_survives_a_restart(
 
 def test_the_last_message_id_may_take_longer_than_other_answers(broker: ProxiedBroker, topic: str) -> None:
     broker.broker.admin.create_topic(topic)
-    options = ClientOptions(service_url=broker.service_url, operation_timeout=0.5)
+    options = ClientOptions(service_url=broker.service_url, operation_timeout=3.0)
     reader = SubscriptionOptions(name="reader", durable=False)
     with Client(options) as client, Consumer(client, TopicName.parse(topic), reader) as consumer:
         broker.proxy.stall()
         with pytest.raises(DeadlineError):
             consumer.backlog()
-        later = threading.Timer(0.7, broker.proxy.resume)
+        later = threading.Timer(4.0, broker.proxy.resume)
         later.start()
         assert consumer.last_message_id().last.entry == -1
         later.join()
