@@ -60,7 +60,7 @@ def kill_drivers(service_url: str, topic: str, folder: Path, chance: random.Rand
                     wait_until(lambda before=written: len(batches(folder)) > before, timeout=120)
                 process.wait_for(chance.uniform(0.0, 4.0))
     with driver(service_url, topic, folder, "until-idle") as process:
-        assert process.wait_for(180) == 0
+        assert process.wait_for(180) == 0, process.log_tail()
     read = [number for numbers in rows_by_topic(folder).values() for number in numbers]
     assert read == list(range(producer.written))
     return producer.written
@@ -115,7 +115,7 @@ def producing(service_url: str, topic: str) -> Iterator[Producing]:
 class Driver:
     """A Spark driver in processes of its own: Python and the JVM."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, log: Path, *arguments: str) -> None:
         command = [sys.executable, "-m", "integration.chaos.restarts", *arguments]
         self._process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
 
@@ -138,9 +138,8 @@ def driver(
     service_url: str, topic: str, folder: Path, ends: str = "for-ever", **options: str
 ) -> Iterator[Driver]:
     """A driver of its own; ``options`` are of the source."""
-    process = Driver(
-        service_url, topic, str(folder), ends, *(f"{name}={value}" for name, value in options.items())
-    )
+    given = [f"{name}={value}" for name, value in options.items()]
+    process = Driver(folder / "driver.log", service_url, topic, str(folder), ends, *given)
     try:
         yield process
     finally:

@@ -45,7 +45,7 @@ def storm(seed: int, times: int) -> Iterator[tuple[object, ...]]:
         with _producing(broker.broker.service_url):
             met = _break(broker, folder, chance, times)
         with driver(broker.service_url, _TOPIC, folder, "until-idle") as process:
-            assert process.wait_for(600) == 0, "the last run failed"
+            assert process.wait_for(600) == 0, f"the last run failed: {process.log_tail()}"
         messages = _compare(broker, folder)
     yield "fault", "times", "messages", "missing or doubled", "seconds"
     for fault in _FAULTS:
@@ -59,7 +59,8 @@ def _break(broker: ProxiedBroker, folder: Path, chance: random.Random, times: in
     while met.total() < times:
         with driver(broker.service_url, _TOPIC, folder, maxMessagesPerTrigger=_CAP) as process:
             while met.total() < times:
-                assert process.wait_for(chance.uniform(2.0, 14.0)) is None, "the query ended by itself"
+                ended = process.wait_for(chance.uniform(2.0, 14.0)) is not None
+                assert not ended, f"the query ended by itself: {process.log_tail()}"
                 fault = chance.choice(_FAULTS)
                 met[fault] += 1
                 print(f"{met.total()}: {fault}, {len(batches(folder))} batches", flush=True)
