@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import itertools
 import random
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pulsar
@@ -13,18 +15,23 @@ import pytest
 
 from integration.broker import Admin
 from integration.chaos.messages import (
+    BEGINNING,
     columns_of,
     decoded,
+    last_message,
     numbered,
     read_partition,
     read_topic,
     records_of,
 )
 from integration.peer import CompressionType, Peer, Record
-from pulsar_spark.client import Client, ProducerOptions, TopicWriter
+from pulsar_spark.client import Client, ProducerOptions, TopicWriter, read_range
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.rows import record_batches
+from pulsar_spark.spark.schema import MESSAGE_ID
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire.entries import Entries
 
 CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 PEER_NAMES = {"ZLIB": "ZLib"}
@@ -222,3 +229,33 @@ def test_reads_chunks_of_the_largest_size(client: Client, peer: Peer, topic: str
     assert (entry.ledger, entry.entry) == (serialized.ledgerId, serialized.entryId)
     first = serialized.first_chunk_message_id
     assert (entry.first_chunk.ledger, entry.first_chunk.entry) == (first.ledgerId, first.entryId)
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_message_ids_are_the_peer_s(
+    client: Client, peer: Peer, admin: Admin, topic: str, partitions: int
+) -> None:
+    """Byte for byte, also of chunked messages."""
+    if partitions:
+        admin.create_partitioned_topic(topic, partitions)
+    with closing(
+        peer.client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
+    ) as chunking:
+        for size in (11_000_000, 5, 6_000_000, 5):
+            chunking.send(bytes(size))
+    peer.produce(topic, numbered(5), batch_size=5)
+    with closing(peer.client.create_reader(topic, pulsar.MessageId.earliest)) as reader:
+        theirs = [reader.read_next(10_000) for _ in range(9)]
+    expected = sorted((message.message_id().serialize(), len(message.data())) for message in theirs)
+    ours = [
+        (row[MESSAGE_ID], len(row["value"]))
+        for partition in client.partitions(TopicName.parse(topic))
+        for batch in record_batches(partition, read_groups(client, partition), columns=(MESSAGE_ID,))
+        for row in batch.to_pylist()
+    ]
+    assert sorted(ours) == expected
+
+
+def read_groups(client: Client, partition: TopicName) -> Iterator[Entries]:
+    end = last_message(client, partition)
+    return iter(()) if end.entry < 0 else read_range(client, partition, BEGINNING, end, poll_timeout=30.0)
