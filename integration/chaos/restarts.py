@@ -117,7 +117,13 @@ class Driver:
 
     def __init__(self, log: Path, *arguments: str) -> None:
         command = [sys.executable, "-m", "integration.chaos.restarts", *arguments]
-        self._process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
+        self._log = log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=errors)
+
+    def log_tail(self) -> str:
+        """The end of what it wrote to stderr."""
+        return self._log.read_text(errors="replace")[-6000:]
 
     def wait_for(self, seconds: float) -> int | None:
         """Wait for its end; return its status, or None if it still runs."""

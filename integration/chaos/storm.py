@@ -20,6 +20,7 @@ from pathlib import Path
 import pulsar  # type: ignore[import-untyped]  # it ships no types
 
 from integration.broker.admin import AdminError
+from integration.broker.waiting import wait_until
 from integration.chaos.restarts import batches, driver, rows_by_topic
 from integration.cluster import ProxiedBroker, open_proxied_broker
 from integration.peer import Peer, Record
@@ -57,7 +58,10 @@ def _break(broker: ProxiedBroker, folder: Path, chance: random.Random, times: in
     """Let one driver run after the other, and break something now and then."""
     met: Counter[str] = Counter()
     while met.total() < times:
+        written = len(batches(folder))
         with driver(broker.service_url, _TOPIC, folder, maxMessagesPerTrigger=_CAP) as process:
+            # A query that cannot reach its broker when it begins ends with an error, as it should.
+            wait_until(lambda before=written: len(batches(folder)) > before, timeout=180)
             while met.total() < times:
                 ended = process.wait_for(chance.uniform(2.0, 14.0)) is not None
                 assert not ended, f"the query ended by itself: {process.log_tail()}"
