@@ -390,7 +390,7 @@ class Consumer:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             raise error.located(str(self.topic)) from error
         self._session, self._id, self._inbox = session, consumer_id, inbox
-        # A durable subscription that somebody removed meanwhile must hold all there is from now on.
+        # A durable subscription that somebody removes shows by standing at the end, as no other does.
         self._is_new = False
 
     def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
@@ -404,7 +404,7 @@ class Consumer:
             str(self.topic),
             options.name,
             durable=options.durable,
-            initial=options.initial if self._is_new else InitialPosition.EARLIEST,
+            initial=options.initial if self._is_new else InitialPosition.LATEST,
             start=None if options.durable else start,
             create=options.create and self._is_new,
             read_compacted=options.read_compacted,

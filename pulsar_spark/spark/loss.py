@@ -1,18 +1,23 @@
 """What is loss, and what is not, when topics and subscriptions are not as this query left them.
 
 Nobody but this query moves its durable subscription: it has no permits, so the broker does not either, but
-for one thing: it takes the last consumed ledger away and then stands at (next ledger, -1).
+for one thing: where a consumed ledger has gone it may stand at (next ledger, -1). What a subscription stands
+behind is there, so wherever it stands otherwise, ahead of what is processed, somebody has skipped messages.
+
+Whether they are gone is told by where the topic begins. A topic that begins behind the last processed message
+may have lost some, or none where that was the last of its ledger: it counts as loss.
 """
 
 from __future__ import annotations
 
 import logging
 
-from pulsar_spark.client import LastMessageId
+from pulsar_spark.client import Client, LastMessageId
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options import SourceOptions
 from pulsar_spark.spark.planner import not_behind
+from pulsar_spark.spark.starts import look
 from pulsar_spark.spark.subscription import Subscription
 
 _log = logging.getLogger(__name__)
@@ -25,28 +30,35 @@ class LossRules:
     partition and range where ``failOnDataLoss`` is false; the query then goes on with what is there.
 
     Args:
+        client: to see what is left.
         options: they say what is read, and whether loss is an error.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, client: Client, options: SourceOptions) -> None:
+        self._client = client
         self._options = options
         self._recreated: set[TopicName] = set()
 
     def on_restart(
-        self, subscription: Subscription, topic: TopicName, position: MessageId, answer: LastMessageId
+        self,
+        subscription: Subscription,
+        topic: TopicName,
+        position: MessageId,
+        answer: LastMessageId,
+        *,
+        was_missing: bool,
     ) -> None:
         """Notice what happened to a partition while the query was stopped.
 
         Args:
-            subscription: just opened.
+            subscription: just opened, at the end where it was missing.
             topic: where.
             position: up to where the checkpoint has processed it.
             answer: how the broker answered when it was opened.
+            was_missing: whether the broker did not have the subscription.
         """
-        last = answer.last
-        if answer.mark_delete > not_behind(position):
-            self._moved(subscription, topic, position, None)
-        elif last.entry >= 0 and last.ledger < position.ledger and position != self._named_start(topic):
+        last, mark = answer.last, answer.mark_delete
+        if last.entry >= 0 and last.ledger < position.ledger and self._was_taken(topic, position):
             _log.warning(
                 "topic %s ends at %s, before the checkpoint's %s: it is another topic of that name, and is "
                 "read from its beginning",
@@ -54,6 +66,11 @@ class LossRules:
             )
             subscription.put_back(topic, MessageId(-1, -1))
             self._recreated.add(topic)
+        elif was_missing:
+            why = "its subscription was removed, or the topic was deleted and made again"
+            self._moved(subscription, topic, position, why, removed=True)
+        elif mark.entry >= 0 and mark > not_behind(position):
+            self._moved(subscription, topic, position, "its subscription was moved by somebody else")
 
     def on_answer(
         self,
@@ -65,6 +82,8 @@ class LossRules:
     ) -> None:
         """Notice that somebody moved or removed the subscription under the running query.
 
+        One that was removed is made again, at the end, when its consumer subscribes again.
+
         Args:
             subscription: of the query.
             topic: where.
@@ -72,8 +91,14 @@ class LossRules:
             seen: the last message that was seen there before.
             answer: the broker's answer now.
         """
-        if subscription.was_moved(topic, answer.mark_delete):
-            self._moved(subscription, topic, position, seen)
+        mark = answer.mark_delete
+        is_behind_seen = position < seen < mark
+        by_the_broker = mark.entry < 0 and not is_behind_seen
+        if not subscription.is_ahead(topic, mark) or mark <= not_behind(position) or by_the_broker:
+            subscription.stands(topic, mark)
+        else:
+            why = "its subscription was removed or moved by somebody else, or the topic was made again"
+            self._moved(subscription, topic, position, why, removed=mark.entry < 0)
 
     def topic_gone(self, topic: TopicName, position: MessageId, last: MessageId) -> None:
         """A topic, or one partition, was deleted under the running query; ``last`` was seen there."""
@@ -96,27 +121,34 @@ class LossRules:
         recreated, self._recreated = self._recreated, set()
         return recreated
 
-    def _named_start(self, topic: TopicName) -> object:
-        return self._options.start.named.get(topic)
+    def _was_taken(self, topic: TopicName, position: MessageId) -> bool:
+        """Whether a message was there: else it is where the user begins, or the beginning of a ledger."""
+        return position.entry >= 0 and position != self._options.start.named.get(topic)
 
     def _moved(
-        self, subscription: Subscription, topic: TopicName, position: MessageId, seen: MessageId | None
+        self,
+        subscription: Subscription,
+        topic: TopicName,
+        position: MessageId,
+        why: str,
+        *,
+        removed: bool = False,
     ) -> None:
-        """Hold again what is left, and tell of what is not.
+        """Hold again what is left; before that tell of what is not.
 
-        Args:
-            subscription: that somebody moved, or removed.
-            topic: where.
-            position: up to where the query has processed it.
-            seen: the last message that was seen there; None where the query did not run meanwhile.
+        An error leaves all as it was, so that the next start finds the same: what was ``removed`` is removed.
         """
-        name, found = subscription.name, subscription.put_back(topic, not_behind(position))
-        if found <= not_behind(position):
-            _log.warning("subscription %s was moved on %s; nothing is lost", name, topic)
-        elif seen is not None and position >= seen:
-            _log.warning("subscription %s was moved on %s, where all that was seen is processed", name, topic)
+        begin = look(self._client, [topic])[topic].begin
+        if begin <= not_behind(position):
+            _log.warning("%s: %s; nothing is lost", topic, why)
         else:
-            self._lost(topic, position, found, "its subscription was removed or moved by somebody else")
+            try:
+                self._lost(topic, position, begin, why)
+            except DataLossError:
+                if removed:
+                    subscription.remove(topic)
+                raise
+        subscription.put_back(topic, not_behind(position))
 
     def _lost(self, topic: TopicName, start: MessageId, end: MessageId | None, why: str) -> None:
         error = DataLossError(

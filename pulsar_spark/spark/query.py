@@ -55,7 +55,7 @@ class QueryPlanner:
         self._lookahead = Lookahead(self._client, options.admin_url, self._hold_chunks)
         self._admission = Admission(options.limits, self._lookahead, together)
         self._outlook = Outlook(self._client, self._ask, self._check, self._hold_chunks)
-        self._loss = LossRules(options)
+        self._loss = LossRules(self._client, options)
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
@@ -160,6 +160,7 @@ class QueryPlanner:
         self._subscription = None
         found = Subscription(self._client, name, self._options.chunks.expire)
         try:
+            missing = found.missing([topic for topic in partitions if topic in processed])
             answers = found.open(
                 {
                     topic: InitialPosition.LATEST if topic in processed else InitialPosition.EARLIEST
@@ -168,7 +169,9 @@ class QueryPlanner:
             )
             for topic, answer in answers.items():
                 if topic in processed:
-                    self._loss.on_restart(found, topic, processed[topic], answer)
+                    self._loss.on_restart(
+                        found, topic, processed[topic], answer, was_missing=topic in missing
+                    )
         except BaseException:  # SystemExit, too: that is how Spark ends the planner
             found.close()
             raise

@@ -11,9 +11,10 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from pulsar_spark.client import Client, Consumer, SubscriptionOptions, first_at, together
-from pulsar_spark.errors import NotAllowedError, OptionError, PulsarError
+from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.positions import AtTime, Position, Word, taken_before
+from pulsar_spark.spark.subscription import subscription_exists
 from pulsar_spark.wire.commands import InitialPosition
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ def subscribed(client: Client, topics: Iterable[TopicName], name: str) -> dict[T
     """
 
     def stands(topic: TopicName) -> MessageId:
-        if not _subscription_exists(client, topic, name):
+        if not subscription_exists(client, topic, name):
             raise OptionError(
                 f"there is no subscription {name!r} to go on with",
                 topic=str(topic),
@@ -114,15 +115,6 @@ def subscribed(client: Client, topics: Iterable[TopicName], name: str) -> dict[T
             return consumer.last_message_id().mark_delete
 
     return _all({topic: partial(stands, topic) for topic in topics})
-
-
-def _subscription_exists(client: Client, topic: TopicName, name: str) -> bool:
-    """Whether a durable subscription is there: brokers refuse a non-durable one of its name then."""
-    try:
-        Consumer(client, topic, SubscriptionOptions(name=name, durable=False)).close()
-    except NotAllowedError:
-        return True
-    return False
 
 
 def _all(calls: Mapping[TopicName, Callable[[], T]]) -> dict[TopicName, T]:

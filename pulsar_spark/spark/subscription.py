@@ -20,7 +20,7 @@ from pulsar_spark.client import (
     SubscriptionOptions,
     together,
 )
-from pulsar_spark.errors import DeadlineError, PulsarError
+from pulsar_spark.errors import DeadlineError, NotAllowedError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.planner import not_behind
 from pulsar_spark.wire.commands import InitialPosition
@@ -81,6 +81,21 @@ class Subscription:
             self.begins[topic] = self._acknowledged[topic] = answer.mark_delete
         return opened
 
+    def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
+        """The partitions on which the broker does not have it (any more); to be asked before ``open``.
+
+        Raises:
+            BrokerError: one of them could not be asked.
+        """
+        calls = [partial(subscription_exists, self._client, topic, self.name) for topic in topics]
+        found = set()
+        for topic, exists in zip(topics, together(calls), strict=True):
+            if isinstance(exists, TopicNotFoundError) or exists is False:
+                found.add(topic)
+            elif isinstance(exists, PulsarError):
+                raise exists.located(str(topic))
+        return found
+
     def ask(self, topics: Sequence[TopicName]) -> dict[TopicName, LastMessageId | PulsarError]:
         """Ask for the last messages, all at the same time and within one operation timeout."""
         deadline = self._client.operation()
@@ -93,23 +108,30 @@ class Subscription:
         found = zip(topics, counts, strict=True)
         return {topic: count for topic, count in found if not isinstance(count, PulsarError)}
 
-    def was_moved(self, topic: TopicName, mark_delete: MessageId) -> bool:
-        """Whether somebody else took messages away: the broker tells a position ahead of ours.
+    def is_ahead(self, topic: TopicName, mark_delete: MessageId) -> bool:
+        """Whether the broker tells a position ahead of what was acknowledged."""
+        return mark_delete > self._acknowledged[topic]
 
-        A position behind ours is that of a broker that crashed before it wrote ours down; ours is sent again.
+    def stands(self, topic: TopicName, mark_delete: MessageId) -> None:
+        """Take the broker's position as it is.
+
+        One behind ours is that of a broker that crashed before it wrote ours down; ours is sent again.
         """
-        if mark_delete > self._acknowledged[topic]:
-            return True
         self._acknowledged[topic] = mark_delete
-        return False
 
-    def put_back(self, topic: TopicName, position: MessageId) -> MessageId:
-        """Hold all that is there behind ``position``; return the position before the first entry that is."""
+    def put_back(self, topic: TopicName, position: MessageId) -> None:
+        """Hold all that is there behind ``position``."""
         consumer = self._consumers[topic]
         consumer.seek(position if position.entry >= 0 else MessageId(-1, -1))
-        mark_delete = consumer.last_message_id().mark_delete
-        self.begins[topic] = self._acknowledged[topic] = mark_delete
-        return mark_delete
+        self.begins[topic] = self._acknowledged[topic] = consumer.last_message_id().mark_delete
+
+    def remove(self, topic: TopicName) -> None:
+        """Remove it from one partition; a broker that does not answer is logged."""
+        try:
+            self._consumers[topic].unsubscribe()
+            self.drop(topic)
+        except PulsarError as error:
+            _log.warning("subscription %s stays behind on topic %s: %s", self.name, topic, error)
 
     def hold_chunks(self, topic: TopicName) -> None:
         """Acknowledge late from now on, where chunked messages are about.
@@ -174,6 +196,15 @@ class Subscription:
         consumers, self._consumers = list(self._consumers.values()), {}
         if consumers:
             together([consumer.close for consumer in consumers])
+
+
+def subscription_exists(client: Client, topic: TopicName, name: str) -> bool:
+    """Whether a durable subscription is there: brokers refuse a non-durable one of its name then."""
+    try:
+        Consumer(client, topic, SubscriptionOptions(name=name, durable=False)).close()
+    except NotAllowedError:
+        return True
+    return False
 
 
 def is_passing(error: PulsarError) -> bool:
