@@ -29,8 +29,10 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Looks at single entries, in the search for the end of a share by the broker's indexes.
-PEEKS = 6
+# Looks at single entries, in the search for the end of a share by the broker's indexes: guesses by the mean,
+# which mostly find it, and then halvings, which always do.
+GUESSES = 6
+PEEKS = GUESSES + 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,11 +289,14 @@ def beyond(source: Source, topic: TopicName, ahead: Ahead, room: Room, end: Mess
         too_far = min(too_far, first + 1 + int(max(0, room.size) / max(1.0, mean_size)))
     best = known
     each = max(1.0, ahead.messages) / len(ahead.facts)
-    for _ in range(PEEKS):
+    for turn in range(PEEKS):
         target = too_far - 1
         if room.messages is not None:
             left = room.messages - (_between(known, best) or 0)
-            target = min(target, best.id.entry + int(left / each))
+            further = int(left / each) if turn < GUESSES else (too_far - best.id.entry) // 2
+            if known.index is not None:
+                further = max(1, further)
+            target = min(target, best.id.entry + further)
         if target <= best.id.entry:
             break
         seen = source.peek(topic, MessageId(ledger, target))
