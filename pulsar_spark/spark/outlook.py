@@ -1,8 +1,9 @@
 """Outlook: where topic partitions end, asked as seldom as a prompt answer allows.
 
-Spark's default trigger asks every 12 ms. A partition from which rows come is asked again after a moment. One
-that is read to its end gets a :class:`Tail`, to which the broker sends the first new entry by itself: that
-costs no request while nothing comes, and yet a new message is seen at once.
+Spark's default trigger asks every 12 ms. A partition to which messages come is asked again after a moment.
+One whose end stays where it is gets a :class:`Tail`, to which the broker sends the first new entry by itself:
+that costs no request while nothing comes, and yet a new message is seen at once. Whether the partition is
+read to its end makes no difference: messages may wait there for hours, for ``minMessagesPerTrigger`` others.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 # Seconds for which an answer is good.
 _KNOWN_FOR = 0.05
-# Seconds at its end after which a partition gets a tail: opening one costs a few requests.
+# Seconds without news after which a partition gets a tail: opening one costs a few requests.
 _IDLE_AFTER = 0.25
 # Seconds after which a partition with a tail is asked all the same, and the least for each of many.
 _ASKED_ANYWAY = 10.0
@@ -34,7 +35,7 @@ class _View:
     def __init__(self, last: MessageId) -> None:
         self.last = last
         self.known = Deadline(_KNOWN_FOR)
-        self.idle: Deadline | None = None
+        self.idle = Deadline(_IDLE_AFTER)
         self.anyway = Deadline(0.0)
         self.tail: Tail | None = None
 
@@ -88,20 +89,17 @@ class Outlook:
         """The last visible message as far as known; entry -1 where there is none."""
         return self._views[topic].last
 
-    def refresh(self, positions: Mapping[TopicName, MessageId]) -> list[TopicName]:
+    def refresh(self) -> list[TopicName]:
         """Ask what is due, and return the partitions that are gone.
 
         A broker that does not answer is logged, and asked again by the next call: an exception would end the
         query. Until it answers, its partitions are as they were.
 
-        Args:
-            positions: up to where each partition is taken.
-
         Raises:
             PulsarError: the broker refuses the answer.
         """
         due = [topic for topic, view in self._views.items() if view.due]
-        gone = []
+        gone, answered = [], []
         for topic, answer in self._ask(due).items() if due else ():
             if isinstance(answer, TopicNotFoundError):
                 gone.append(topic)
@@ -111,30 +109,24 @@ class Outlook:
                 _log.warning("the end of a topic is not known now, it is asked again: %s", answer)
             else:
                 self._on_answer(topic, answer)
-                self._views[topic].last = answer.last
+                view = self._views[topic]
+                if view.last != answer.last:
+                    view.last, view.idle = answer.last, Deadline(_IDLE_AFTER)
+                answered.append(topic)
         for topic in due:
             self._views[topic].known = Deadline(_KNOWN_FOR)
-        self._watch([topic for topic in due if topic not in gone], positions)
+        self._watch(answered)
         return gone
 
-    def _watch(self, topics: Iterable[TopicName], positions: Mapping[TopicName, MessageId]) -> None:
-        """Give tails to what is read to its end for a while, and take them from what is not."""
-        idle, busy = [], []
+    def _watch(self, topics: Sequence[TopicName]) -> None:
+        """Take the tails from partitions that were asked, and give new ones to those without news."""
         for topic in topics:
-            view = self._views[topic]
-            if view.tail is not None:
-                if view.tail.is_chunk:
-                    self._on_chunk(topic)
-                # It has done its work, or may have missed something: another begins where the end is now.
-                busy.append(view)
-            if view.last.entry >= 0 and positions.get(topic, view.last) < view.last.whole_entry:
-                view.idle = None
-            elif view.idle is None:
-                view.idle = Deadline(_IDLE_AFTER)
-            elif view.idle.passed:
-                idle.append(topic)
-        self._close(busy)
-        self._open(idle)
+            tail = self._views[topic].tail
+            if tail is not None and tail.is_chunk:
+                self._on_chunk(topic)
+        # A tail has done its work, or may have missed something: another begins where the end is now.
+        self._close([self._views[topic] for topic in topics])
+        self._open([topic for topic in topics if self._views[topic].idle.passed])
 
     def _open(self, topics: list[TopicName]) -> None:
         def open_tail(topic: TopicName) -> Tail:

@@ -103,7 +103,7 @@ class QueryPlanner:
             topic: begins if topic in recreated else start.positions.get(topic, begins)
             for topic, begins in subscription.begins.items()
         }
-        for topic in self._outlook.refresh(self._positions):
+        for topic in self._outlook.refresh():
             self._drop(subscription, topic)
         self._lookahead.look_for_chunks({topic: self._last(topic) for topic in self._positions})
         self._acknowledge(subscription)
