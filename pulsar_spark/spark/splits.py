@@ -41,8 +41,9 @@ def split(
     pieces = [1] * len(ranges)
     if max_messages is not None:
         for place, each in enumerate(ranges):
-            messages = lengths[place] * max(1.0, (messages_per_entry or {}).get(each.topic, 1.0))
-            pieces[place] = max(1, min(lengths[place], -int(-messages // max_messages)))
+            mean = max(1.0, (messages_per_entry or {}).get(each.topic, 1.0))
+            entries = max(1, int(max_messages / mean))
+            pieces[place] = max(1, -(-lengths[place] // entries))
     _raise_to(pieces, lengths, min_partitions or 0)
     return [
         piece

@@ -68,7 +68,9 @@ def test_as_many_pieces_as_asked_for_where_ledgers_are_known(drawn, least, most,
     assert len(pieces) == max(len(ranges), min(least, sum(counts)))
     means = {each.topic: float(mean) for each in ranges}
     pieces = split(ranges, min_partitions=None, max_messages=most, ledger_ends=ends, messages_per_entry=means)
-    assert len(pieces) == sum(min(count, -(-count * mean // most)) for count in counts)
+    in_one = max(1, most // mean)
+    assert len(pieces) == sum(-(-count // in_one) for count in counts)
+    assert all(len(entries(piece, ledgers[piece.topic])) <= in_one for piece in pieces)
     for whole in ranges:
         sizes = [len(entries(each, ledgers[each.topic])) for each in pieces if each.topic == whole.topic]
         assert max(sizes) - min(sizes) <= 1
