@@ -1,6 +1,6 @@
 """Run one of the long runs; to add one, put its function into RUNS.
 
-python -m integration.chaos cuts|restarts|storm [--seed N] [--times N]
+python -m integration.chaos cuts|restarts|starts|storm [--seed N] [--times N]
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable
 
 from integration.chaos.cuts import cuts
 from integration.chaos.restarts import restarts
+from integration.chaos.starts import starts
 from integration.chaos.storm import storm
 
 # A run gets its random seed and how often it is to break something. It raises AssertionError when a promise
 # is not kept, and gives the lines of its table, the first of them the heading.
 Run = Callable[[int, int], Iterable[tuple[object, ...]]]
 
-RUNS: dict[str, Run] = {"cuts": cuts, "restarts": restarts, "storm": storm}
+RUNS: dict[str, Run] = {"cuts": cuts, "restarts": restarts, "starts": starts, "storm": storm}
 
 
 def main(arguments: list[str]) -> int:
