@@ -128,11 +128,10 @@ class QueryPlanner:
         )
         return tasks
 
-    def commit(self, end: Offsets) -> None:
-        """Acknowledge a batch that Spark has finished."""
-        subscription = self._follow(end, end.positions)
-        self._positions.update(end.positions)
-        self._acknowledge(subscription)
+    def commit(self) -> None:
+        """Acknowledge what the last ``latest`` was told is processed, where that has failed."""
+        if self._subscription is not None:
+            self._acknowledge(self._subscription)
 
     def close(self) -> None:
         """Let go of the subscription, which stays for the next run; if no checkpoint can name it, it goes."""

@@ -81,8 +81,12 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(parse_source(self._options, Mode.STREAM), partition)
 
     def commit(self, end: Json) -> None:
-        """Acknowledge; Spark calls this late, and never for the last batch: ``latestOffset`` does it too."""
-        self._planner().commit(Offsets.from_json(end))
+        """Acknowledge once more what ``latestOffset`` was told is processed.
+
+        Spark calls this late, with the offset that ``latestOffset`` got before as its start, and never for
+        the last batch. What was read of topics that are gone, or made again, must not be acknowledged anew.
+        """
+        self._planner().commit()
 
     def stop(self) -> None:
         """Let go of the subscription."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pulsar_spark.client import (
@@ -20,7 +20,13 @@ from pulsar_spark.client import (
     SubscriptionOptions,
     together,
 )
-from pulsar_spark.errors import DeadlineError, NotAllowedError, PulsarError, TopicNotFoundError
+from pulsar_spark.errors import (
+    BusyError,
+    DeadlineError,
+    NotAllowedError,
+    PulsarError,
+    TopicNotFoundError,
+)
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.planner import not_behind
 from pulsar_spark.wire.commands import InitialPosition
@@ -76,7 +82,7 @@ class Subscription:
         opened = {}
         for topic, answer in zip(initial, answers, strict=True):
             if isinstance(answer, PulsarError):
-                raise answer.located(str(topic))
+                raise named(answer, self.name).located(str(topic))
             opened[topic] = answer
             self.begins[topic] = self._acknowledged[topic] = answer.mark_delete
         return opened
@@ -212,6 +218,12 @@ def is_passing(error: PulsarError) -> bool:
     return error.retriable or isinstance(error, DeadlineError)
 
 
-def names_of(topics: Iterable[TopicName]) -> str:
-    """For log lines."""
-    return ", ".join(sorted(map(str, topics)))
+def named(error: PulsarError, name: str) -> PulsarError:
+    """The same error; where another consumer has the subscription it says which one that is."""
+    if not isinstance(error, BusyError):
+        return error
+    return BusyError(
+        f"subscription {name!r} is in use: {error.what}",
+        topic=error.topic,
+        advice="Stop the other query or consumer, or choose another predefinedSubscription",
+    )
