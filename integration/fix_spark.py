@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from integration.broker.waiting import HANG
+from integration.broker.waiting import HANG, wait_until
 from integration.cluster import Cluster
 from integration.local_spark import local_spark
 
@@ -140,3 +140,14 @@ def finish(query: StreamingQuery, timeout: float = HANG) -> None:
         assert query.awaitTermination(timeout), f"the query still runs: {query.status}"
     finally:
         query.stop()
+
+
+def await_rows(query: StreamingQuery, condition: Callable[[], object]) -> None:
+    """Wait until a running query has done what is expected; raises its error as soon as it fails."""
+
+    def is_done() -> bool:
+        if (error := query.exception()) is not None:
+            raise error
+        return bool(condition())
+
+    wait_until(is_done)

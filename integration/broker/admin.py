@@ -166,6 +166,10 @@ class Admin:
     def subscriptions(self, topic: str) -> list[str]:
         return list(self.request("GET", f"{topic_path(topic)}/subscriptions"))
 
+    def durable_subscriptions(self, topic: str) -> list[str]:
+        """Return those that stay: readers have others for as long as they read."""
+        return [name for name, stats in self.stats(topic)["subscriptions"].items() if stats["durable"]]
+
     def create_subscription(self, topic: str, name: str) -> None:
         """Create a durable subscription at the earliest position."""
         earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}

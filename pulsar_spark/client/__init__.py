@@ -4,6 +4,7 @@ from pulsar_spark.client.admin import Admin, Ledger
 from pulsar_spark.client.client import Client, ClientOptions, shared_client
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.deadline import Deadline, now
+from pulsar_spark.client.entries_between import position_before
 from pulsar_spark.client.producer import Producer, ProducerOptions
 from pulsar_spark.client.range_reader import read_range
 from pulsar_spark.client.scout import EntryFacts, Scout, first_at, ledger_end, peek
@@ -32,6 +33,7 @@ __all__ = [
     "ledger_end",
     "now",
     "peek",
+    "position_before",
     "read_range",
     "shared_client",
     "together",

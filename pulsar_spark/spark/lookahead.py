@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
-from pulsar_spark.client import Admin, Client, EntryFacts, Scout, ledger_end, peek, together
+from pulsar_spark.client import (
+    Admin,
+    Client,
+    Deadline,
+    EntryFacts,
+    Scout,
+    ledger_end,
+    peek,
+    position_before,
+    together,
+)
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import facts
 from pulsar_spark.spark.options import SourceOptions
 from pulsar_spark.spark.planner import Range, not_behind
 from pulsar_spark.spark.splits import split
+from pulsar_spark.spark.subscription import is_passing
 
 _log = logging.getLogger(__name__)
 
 # Ledgers of one range that are asked about, to cut it at their ends; a longer range is cut in what is known.
 _MOST_LEDGERS = 100
+
+
+# Entries before an acknowledged one that are looked at for chunks, and seconds for which that is good.
+_LOOKED_AT = 16
+_LOOKED_AT_FOR = 1.0
+# So much of them at once: chunks are large.
+_AT_ONCE = 4
+_AT_ONCE_BYTES = 1 << 20
+
+
+class _LookedAt(NamedTuple):
+    """Where and when a partition was looked at for chunks."""
+
+    ledger: int
+    good: Deadline
+
+    def is_old(self, position: MessageId) -> bool:
+        return position.ledger != self.ledger or self.good.passed
 
 
 class Lookahead:
@@ -36,7 +66,7 @@ class Lookahead:
         self._admin = None if admin_url is None else Admin(admin_url)
         self._ends: dict[tuple[TopicName, int], facts.LedgerEnd] = {}
         self._next: dict[tuple[TopicName, int], MessageId] = {}
-        self._looked_at: dict[TopicName, int] = {}
+        self._looked_at: dict[TopicName, _LookedAt] = {}
 
     def scout(self, topic: TopicName, behind: MessageId) -> facts.Scout:
         """Open a scout of the entries behind ``behind``."""
@@ -49,19 +79,46 @@ class Lookahead:
             self._on_chunk(topic)
         return found
 
-    def look_for_chunks(self, lasts: Mapping[TopicName, MessageId]) -> None:
-        """Look at the last message of each partition that has begun a ledger since this was asked."""
-        due = {
-            topic: last
-            for topic, last in lasts.items()
-            if last.entry >= 0 and self._looked_at.get(topic) != last.ledger
-        }
-        calls = [partial(self.peek, topic, last) for topic, last in due.items()]
-        for (topic, last), found in zip(due.items(), together(calls) if calls else (), strict=True):
-            if isinstance(found, PulsarError):
-                _log.info("the last message of %s is looked at later: %s", topic, found)
+    def look_for_chunks(
+        self, positions: Mapping[TopicName, MessageId], urgent: Container[TopicName]
+    ) -> set[TopicName]:
+        """Look whether chunked messages are about, before ``positions`` are acknowledged.
+
+        An acknowledgement may have the broker drop the first chunks of a message that is not complete. So it
+        looks at the last few entries: where several producers write, chunks lie among other messages.
+
+        Args:
+            positions: the last processed message of each partition where none was met yet.
+            urgent: partitions that are to be looked at now; others once a second, and in each new ledger.
+
+        Returns:
+            The partitions that were looked at; what was found is told to ``on_chunk``.
+        """
+        due = [
+            topic
+            for topic, position in positions.items()
+            if topic in urgent or topic not in self._looked_at or self._looked_at[topic].is_old(position)
+        ]
+        calls = [partial(self._look_for_chunks, topic, positions[topic]) for topic in due]
+        looked_at = set()
+        for topic, failure in zip(due, together(calls) if calls else (), strict=True):
+            if isinstance(failure, PulsarError) and is_passing(failure):
+                _log.info("the last messages of %s are looked at later: %s", topic, failure)
             else:
-                self._looked_at[topic] = last.ledger
+                looked_at.add(topic)
+                self._looked_at[topic] = _LookedAt(positions[topic].ledger, Deadline(_LOOKED_AT_FOR))
+        return looked_at
+
+    def _look_for_chunks(self, topic: TopicName, position: MessageId) -> None:
+        behind = MessageId(position.ledger, position.entry - _LOOKED_AT)
+        if behind.entry < -1:
+            before = position_before(self._client, topic, MessageId(position.ledger, 0))
+            behind = MessageId(before.ledger, max(-1, before.entry + behind.entry + 1))
+        with Scout(self._client, topic, behind) as scout:
+            while found := scout.read(_AT_ONCE, _AT_ONCE_BYTES, position):
+                if any(entry.chunked for entry in found):
+                    self._on_chunk(topic)
+                    break
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> facts.LedgerEnd:
         """Where the ledger of ``position`` ends; it is an older one than that of ``last``."""

@@ -105,7 +105,6 @@ class QueryPlanner:
         }
         for topic in self._outlook.refresh():
             self._drop(subscription, topic)
-        self._lookahead.look_for_chunks({topic: self._last(topic) for topic in self._positions})
         self._acknowledge(subscription)
         self._planned = self._plan(subscription, limited)
         return Offsets(start.subscription, self._planned)
@@ -224,9 +223,11 @@ class QueryPlanner:
 
     def _acknowledge(self, subscription: Subscription) -> None:
         """Acknowledge what is processed; a start that the user gave may lie behind all there is."""
-        subscription.acknowledge(
-            {topic: min(position, self._last(topic)) for topic, position in self._positions.items()}
-        )
+        processed = {topic: min(position, self._last(topic)) for topic, position in self._positions.items()}
+        news = subscription.without_chunks(processed)
+        urgent = {topic for topic, position in news.items() if position >= self._end(topic)}
+        later = news.keys() - self._lookahead.look_for_chunks(news, urgent)
+        subscription.acknowledge({topic: each for topic, each in processed.items() if topic not in later})
 
     # ---- ends
 

@@ -147,6 +147,17 @@ class Subscription:
         """
         self._processed.setdefault(topic, deque())
 
+    def without_chunks(self, positions: Mapping[TopicName, MessageId]) -> dict[TopicName, MessageId]:
+        """What of ``positions`` is news to the broker, of partitions where no chunks are about."""
+        return {
+            topic: done
+            for topic, position in positions.items()
+            if topic not in self._processed and self._is_news(topic, done := not_behind(position))
+        }
+
+    def _is_news(self, topic: TopicName, done: MessageId) -> bool:
+        return topic in self._consumers and done.entry >= 0 and done > self._acknowledged[topic]
+
     def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
         """Tell the broker that everything up to ``positions`` is processed, where that is news.
 
@@ -156,7 +167,7 @@ class Subscription:
         due = {}
         for topic, position in positions.items():
             done = self._settled(topic, not_behind(position))
-            if topic in self._consumers and done.entry >= 0 and done > self._acknowledged[topic]:
+            if self._is_news(topic, done):
                 due[topic] = done
         calls = [partial(self._consumers[topic].ack_cumulative, done) for topic, done in due.items()]
         for (topic, done), failure in zip(due.items(), together(calls) if calls else (), strict=True):
