@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import numpy as np
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.deadline import Deadline
+from pulsar_spark.client.inbox import Inbox
 from pulsar_spark.client.pool import Purpose
 from pulsar_spark.client.retry import retry
 from pulsar_spark.client.session import Session
@@ -33,7 +33,6 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entries import Entries, decode
-from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.messages import Messages, together
 
 _ACK_TIMEOUT = 5.0
@@ -77,49 +76,6 @@ class LastMessageId(NamedTuple):
     mark_delete: MessageId
 
 
-class _Inbox:
-    """What the session's thread leaves for a consumer: one per connection, so that old frames stay out."""
-
-    def __init__(self) -> None:
-        self._messages: list[Messages] = []
-        self._changed = threading.Condition()
-        self._error: PulsarError | None = None
-
-    def deliver(self, frames: list[Frame | Messages]) -> None:
-        with self._changed:
-            for frame in frames:
-                if isinstance(frame, Messages):
-                    self._messages.append(frame)
-                elif frame.command.type == pb.BaseCommand.CLOSE_CONSUMER:
-                    self._error = NotReadyError("the broker closed the consumer")
-            self._changed.notify()
-
-    def lost(self, error: PulsarError) -> None:
-        with self._changed:
-            self._error = error
-            self._changed.notify()
-
-    def take(self, timeout: float) -> list[Messages]:
-        """All messages that are there, after waiting for the first; empty when the time is over.
-
-        Raises the error by which the consumer was lost once the messages before it are taken.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._messages or self._error is not None, timeout)
-            messages, self._messages = self._messages, []
-            if not messages and self._error is not None:
-                raise self._error
-            return messages
-
-    @property
-    def error(self) -> PulsarError | None:
-        return self._error
-
-    @property
-    def holds_messages(self) -> bool:
-        return bool(self._messages)
-
-
 class Consumer:
     """A consumer on one topic partition; not thread-safe.
 
@@ -155,7 +111,7 @@ class Consumer:
         self._is_new = True
         self._corrupt: CorruptError | None = None
         self._session: Session | None = None
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
         self._received: deque[list[Messages]] = deque()  # taken from the inbox, not yet decoded
         deadline = client.operation()
         retry(lambda: self._open(deadline), deadline)
@@ -291,7 +247,7 @@ class Consumer:
         self._corrupt = None
         self._acks = AckTracker()
         self._received.clear()
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
         self._inbox.lost(NotReadyError("the subscription was moved"))
 
     def unsubscribe(self, deadline: Deadline | None = None) -> None:
@@ -380,7 +336,7 @@ class Consumer:
         self._release(deadline)
         session = self._client.locate(self.topic, Purpose.READ, deadline)
         # A new id each time: what was on its way to the old one goes nowhere.
-        consumer_id, inbox = self._client.new_id(), _Inbox()
+        consumer_id, inbox = self._client.new_id(), Inbox()
         session.attach_consumer(consumer_id, inbox)
         try:
             session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)

@@ -1,0 +1,57 @@
+"""Inbox: where the session's thread leaves a consumer's messages until the consumer's own takes them."""
+
+from __future__ import annotations
+
+import threading
+
+from pulsar_spark.errors import NotReadyError, PulsarError
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import Frame
+from pulsar_spark.wire.messages import Messages
+
+
+class Inbox:
+    """What the session's thread leaves for a consumer: one per connection, so that old frames stay out."""
+
+    def __init__(self) -> None:
+        self._messages: list[Messages] = []
+        self._changed = threading.Condition()
+        self._error: PulsarError | None = None
+
+    def deliver(self, frames: list[Frame | Messages]) -> None:
+        """Take what has come."""
+        with self._changed:
+            for frame in frames:
+                if isinstance(frame, Messages):
+                    self._messages.append(frame)
+                elif frame.command.type == pb.BaseCommand.CLOSE_CONSUMER:
+                    self._error = NotReadyError("the broker closed the consumer")
+            self._changed.notify()
+
+    def lost(self, error: PulsarError) -> None:
+        """The consumer has ended."""
+        with self._changed:
+            self._error = error
+            self._changed.notify()
+
+    def take(self, timeout: float) -> list[Messages]:
+        """All messages that are there, after waiting for the first; empty when the time is over.
+
+        Raises the error by which the consumer was lost once the messages before it are taken.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._messages or self._error is not None, timeout)
+            messages, self._messages = self._messages, []
+            if not messages and self._error is not None:
+                raise self._error
+            return messages
+
+    @property
+    def error(self) -> PulsarError | None:
+        """By what the consumer was lost; None while it lives."""
+        return self._error
+
+    @property
+    def holds_messages(self) -> bool:
+        """Whether something has come that was not taken."""
+        return bool(self._messages)
