@@ -122,12 +122,14 @@ def test_what_was_consumed_may_be_trimmed(
 def test_a_running_query_behind_trimmed_and_reloaded_ledgers(
     pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce
 ):
-    produce(0, 20)
-    first = ledgers(admin, topic)[0]
+    admin.create_topic(topic)
     sink = Collector()
     rows = pulsar_in_spark.stream(topic, maxMessagesPerTrigger="5")
     query = start(rows, sink, checkpoint, processingTime="700 milliseconds")
     try:
+        await_rows(query, lambda: admin.durable_subscriptions(topic))
+        produce(0, 20)
+        first = ledgers(admin, topic)[0]
         await_rows(query, lambda: len(sink.values) >= 10)
         trim(admin, topic, first)
         admin.unload(topic)

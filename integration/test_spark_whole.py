@@ -66,6 +66,7 @@ def test_only_what_is_committed(
     sink = Collector()
     query = start(pulsar_in_spark.stream(topic), sink, checkpoint)
     try:
+        await_rows(query, lambda: admin.durable_subscriptions(topic))
         committed = []
         for number in range(6):
             txn = coordinator.begin([topic])
@@ -138,6 +139,7 @@ def test_chunked_messages_of_several_producers(
     query = start(rows, sink, checkpoint)
     threads = [threading.Thread(target=write, args=[number]) for number in range(3)]
     try:
+        await_rows(query, lambda: admin.durable_subscriptions(topic))
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -150,7 +152,7 @@ def test_chunked_messages_of_several_producers(
     assert sorted(bytes(row.value) for row in sink.rows) == everything
 
 
-@pytest.mark.parametrize("chunks_before", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("chunks_before", [1, 2, 5])
 def test_a_batch_that_ends_inside_a_chunked_message(
     pulsar_in_spark: PulsarInSpark,
     connection: RawConnection,
@@ -170,6 +172,7 @@ def test_a_batch_that_ends_inside_a_chunked_message(
             )
             producer.send(b"plain")
 
+    drain(pulsar_in_spark.stream(topic), sink, checkpoint)
     send(range(chunks_before))
     drain(pulsar_in_spark.stream(topic), sink, checkpoint)
     for _ in range(8):

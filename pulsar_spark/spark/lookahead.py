@@ -110,15 +110,21 @@ class Lookahead:
         return looked_at
 
     def _look_for_chunks(self, topic: TopicName, position: MessageId) -> None:
-        behind = MessageId(position.ledger, position.entry - _LOOKED_AT)
-        if behind.entry < -1:
-            before = position_before(self._client, topic, MessageId(position.ledger, 0))
-            behind = MessageId(before.ledger, max(-1, before.entry + behind.entry + 1))
-        with Scout(self._client, topic, behind) as scout:
+        with Scout(self._client, topic, self._back(topic, position, _LOOKED_AT)) as scout:
             while found := scout.read(_AT_ONCE, _AT_ONCE_BYTES, position):
                 if any(entry.chunked for entry in found):
                     self._on_chunk(topic)
                     break
+
+    def _back(self, topic: TopicName, position: MessageId, entries: int) -> MessageId:
+        """The position so many entries before another, or the topic's beginning."""
+        while position.entry + 1 < entries:
+            before = position_before(self._client, topic, MessageId(position.ledger, 0))
+            if before.ledger >= position.ledger:
+                return MessageId(position.ledger, -1)
+            entries -= position.entry + 1
+            position = before
+        return MessageId(position.ledger, position.entry - entries)
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> facts.LedgerEnd:
         """Where the ledger of ``position`` ends; it is an older one than that of ``last``."""
