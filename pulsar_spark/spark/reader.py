@@ -91,6 +91,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Let go of the subscription."""
         if self._started is not None:
+            # Spark closes the pipe and sends SIGTERM, in any order: the second must not cut this short.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._started.close()
 
     def _planner(self) -> QueryPlanner:
@@ -148,4 +150,5 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> Any:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
