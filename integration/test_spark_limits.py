@@ -54,7 +54,7 @@ def numbers(rows: list) -> list[int]:
 def test_batch_entries_under_a_cap_of_one_are_read_once(
     pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint
 ):
-    count = 4000
+    count = 2000
     admin.create_partitioned_topic(topic, 4)
     peer.produce(topic, numbered(count, keys=100), batch_size=100)
     capped = pulsar_in_spark.stream(topic, maxBytesPerTrigger="3k")
@@ -68,7 +68,7 @@ def test_batch_entries_under_a_cap_of_one_are_read_once(
     drain(capped, sink, checkpoint)
     assert sorted(sink.values) == sorted(values(count))
     assert max(len(batches[-1]) for batches in sink.batches.values()) <= 500
-    assert len(sink.batches) >= 10
+    assert len(sink.batches) >= 5
 
 
 def test_available_now_reaches_its_end_in_several_batches(
