@@ -163,14 +163,27 @@ def test_a_cap_over_the_borders_of_short_ledgers(cluster, peer, admin: Admin, to
     assert rows == [list(range(first, first + 10)) for first in range(0, 70, 10)]
 
 
-def test_a_large_cap_over_the_borders_of_ledgers(indexed, indexed_peer, topic):
+@pytest.mark.parametrize("with_admin", [False, True])
+def test_a_large_cap_over_the_borders_of_ledgers(indexed, indexed_peer, topic, with_admin):
     indexed.admin.create_topic(topic)
     indexed.admin.create_subscription(topic, "hold")
     indexed_peer.produce(topic, numbered(6000))
     assert len(indexed.admin.internal_stats(topic)["ledgers"]) >= 3
-    with Triggers(indexed.service_url, topic, maxMessagesPerTrigger="2000") as triggers:
+    options = {"admin.url": indexed.admin_url} if with_admin else {}
+    with Triggers(indexed.service_url, topic, maxMessagesPerTrigger="2000", **options) as triggers:
         rows = [numbers(triggers.rows(batch)) for batch in triggers.available_now()]
     assert list(itertools.chain(*rows)) == list(range(6000))
     assert max(map(len, rows)) <= 2000
     # An estimated end stays within its ledger.
     assert len(rows) <= 6
+
+
+@pytest.mark.parametrize("with_admin", [False, True])
+def test_a_large_cap_of_bytes_is_about_kept(indexed, indexed_peer, topic, with_admin):
+    indexed_peer.produce(topic, numbered(2400, size=200))
+    options = {"admin.url": indexed.admin_url} if with_admin else {}
+    with Triggers(indexed.service_url, topic, maxBytesPerTrigger="360k", **options) as triggers:
+        counts = [triggers.count(batch) for batch in triggers.available_now()]
+    assert sum(counts) == 2400
+    # 200 bytes and as many of metadata at most: more than the thousand that are looked at one by one.
+    assert 1000 < counts[0] < 360 * 1024 / 200

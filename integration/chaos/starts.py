@@ -10,7 +10,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,9 @@ from integration.peer import Peer
 _TOPIC = "persistent://public/default/starts"
 _PARTITIONS = 4
 _MESSAGES = 1000
+# Turns until everything is loaded, and the MiB that anything may grow by from then on.
+_WARM = 5
+_MAY_GROW = 32
 _PLANNER = b"python_streaming_source_runner"
 
 
@@ -51,6 +54,9 @@ def starts(seed: int, times: int) -> Iterable[tuple[object, ...]]:
         spark = local_spark(folder, "starts", {"spark.log.level": "OFF"})
         turns = list(turn(PulsarInSpark(spark, broker.service_url), broker.admin, _TOPIC, folder, times))
         spark.stop()
+    if times >= 2 * _WARM:
+        grown = [last - warm for last, warm in zip(astuple(turns[-1]), astuple(turns[_WARM]), strict=True)]
+        assert max(grown) < _MAY_GROW, f"memory grew by {grown} MiB"
     yield "turn", "driver's heap, MiB", "driver's Python, MiB", "planner, MiB"
     for number, memory in enumerate(turns, 1):
         if number in (1, times) or number % 5 == 0:
