@@ -63,6 +63,23 @@ def test_an_idle_query_asks_little_and_sees_what_comes(proxied_broker, proxied_p
         assert proxied_broker.proxy.open_connections <= 4
 
 
+def test_hundreds_of_partitions_are_planned_at_once(proxied_broker, topic):
+    count = 500
+    broker = proxied_broker.broker
+    broker.admin.create_partitioned_topic(topic, count)
+    before = proxied_broker.proxy.connections
+    for loaded in (False, True):
+        began = time.monotonic()
+        with Triggers(proxied_broker.service_url, topic) as triggers:
+            position = triggers.planner.initial()
+            assert triggers.planner.latest(position) == position
+            assert len(position.positions) == count
+            print(f"{count} partitions, loaded: {loaded}: {time.monotonic() - began:.2f} s")
+    # One that gives up soon for the first contact, and one for all else that is kept.
+    assert proxied_broker.proxy.connections - before <= 3
+    broker.admin.delete_partitioned_topic(topic)
+
+
 def test_messages_that_wait_for_others_cost_little(proxied_broker, proxied_peer, topic):
     proxied_peer.produce(topic, numbered(5))
     limits = {"minMessagesPerTrigger": "6", "maxTriggerDelay": "1h"}
