@@ -24,6 +24,7 @@ from integration.broker.waiting import wait_until
 from integration.cluster import Cluster
 from integration.fix_spark import Collector, drain, start
 from integration.peer import Peer, Record
+from integration.raw import RawConnection, RawProducer
 
 FAR_AHEAD = 4102444800000  # the year 2100, in ms
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -441,25 +442,23 @@ def test_a_stream_is_stopped_while_data_comes(source: Source, world: World, chec
     assert by_topic(sink.rows) == expected(world, partitions, takes)
 
 
-def test_a_stream_waits_for_a_time(source: Source, world: World, checkpoint):
-    named = NAMINGS["topics"]
-    partitions = named.partitions(world)
-    begin = int(time.time() * 1000) + 4000
-    times = Times(world)
-    rows = source.stream(named.options(world) | {"startingTime": str(begin)})
-    sink = Collector()
-    drain(rows, sink, checkpoint)
-    world.grow()
-    drain(rows, sink, checkpoint)
-    world.grow()
-    wait_until(lambda: time.time() * 1000 > begin)
-    world.grow()
-    drain(rows, sink, checkpoint)
-    world.grow()
-    drain(rows, sink, checkpoint)
-    in_time = expected(world, partitions, lambda partition, message: times[message.value] >= begin)
-    assert in_time
-    assert by_topic(sink.rows) == in_time
+def test_a_stream_waits_for_a_time(source: Source, admin, topic, checkpoint):
+    admin.create_topic(topic)
+    rows, sink = source.stream({"topic": topic, "startingTime": str(FAR_AHEAD)}), Collector()
+    with RawConnection(source.service_url) as connection:
+        producer = RawProducer(connection, topic)
+
+        def come(sent: dict[str, int], expected: list[str]) -> None:
+            for value, time in sent.items():
+                producer.send(value.encode(), publish_time=FAR_AHEAD + time)
+            drain(rows, sink, checkpoint)
+            assert sink.values == expected
+
+        come({"too early": -2}, [])
+        come({"still too early": -1}, [])
+        first = ["begins", "by another clock", "goes on"]
+        come({"early": -1, "begins": 0, "by another clock": -1, "goes on": 1}, first)
+        come({"also by another clock": -1}, [*first, "also by another clock"])
 
 
 def test_a_form_that_does_not_fit_is_an_error(source: Source, world: World):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from pulsar_spark.client import Client, Consumer, SubscriptionOptions, first_at, together
+from pulsar_spark.client import Client, Consumer, SubscriptionOptions, first_at, peek, together
 from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.positions import AtTime, Position, Word, taken_before
@@ -84,13 +84,18 @@ def resolve(
 def before_time(
     client: Client, topic: TopicName, time: AtTime, begin: MessageId, last: MessageId
 ) -> MessageId:
-    """The position in ``(begin, last]`` behind which the first message published at or after ``time`` lies.
+    """The position in ``[begin, last]`` behind which the first message published at or after ``time`` lies.
+
+    Where the message at ``begin`` is in time, so is all behind it: what other clocks, or another cluster,
+    dated earlier is not left out. (Where it is gone, the first that is left counts.)
 
     Returns:
         ``last`` where all are older.
     """
     if begin >= last:
         return last
+    if peek(client, topic, begin).publish_time >= time.ms:
+        return begin
     first = first_at(client, topic, time.ms, MessageId(begin.ledger, begin.entry + 1), last)
     return last if first is None else taken_before(first)
 
