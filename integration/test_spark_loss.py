@@ -217,8 +217,7 @@ def test_unprocessed_data_that_is_removed_while_stopped(
     assert sink.values[-2:] == texts(17, 18)
 
 
-@pytest.mark.parametrize("remove", [remove_subscription, skip_all])
-@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize(("remove", "fails"), [(remove_subscription, True), (skip_all, False)])
 def test_unprocessed_data_that_is_removed_under_the_running_query(
     pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce, remove, fails
 ):
