@@ -38,14 +38,13 @@ class Peak:
 
 def measure(queries: Queries, shape: Shape, counts: tuple[int, ...]) -> list[Peak]:
     """Read topics of so many messages, the smallest first; to be called before anything else is read."""
-    idle = _idle_size(queries.spark)
+    idle = idle_mib(queries.spark)
     peaks = []
     for count in counts:
         with queries.topics.filled(shape, 1, count) as topic:
-            _set_peaks_back()
+            set_peaks_back()
             queries.read_topic(topic, count)
-            highest = max(_sizes("VmHWM"))
-        peaks.append(Peak(count, (highest - idle) / 1024))
+            peaks.append(Peak(count, peak_mib() - idle))
     return peaks
 
 
@@ -54,14 +53,14 @@ def peak_mib() -> float:
     return max(_sizes("VmHWM")) / 1024
 
 
-def _idle_size(spark: SparkSession) -> int:
-    """KiB of a worker that has passed one row through Arrow and waits."""
+def idle_mib(spark: SparkSession) -> float:
+    """MiB of a worker that has passed one row through Arrow and waits."""
 
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
     spark.range(1).mapInArrow(same, "id long").collect()
-    return max(_sizes("VmRSS"))
+    return max(_sizes("VmRSS")) / 1024
 
 
 def _sizes(field: str) -> list[int]:
@@ -75,7 +74,8 @@ def _sizes(field: str) -> list[int]:
     return found
 
 
-def _set_peaks_back() -> None:
+def set_peaks_back() -> None:
+    """Forget what workers took so far."""
     for worker in _workers():
         (worker / "clear_refs").write_text(_RESET_PEAK)
 

@@ -1,6 +1,6 @@
 """Run one of the long runs; to add one, put its function into RUNS.
 
-python -m integration.chaos cuts|restarts|starts|storm [--seed N] [--times N]
+python -m integration.chaos cuts|large|restarts|starts|storm [--seed N] [--times N]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from integration.chaos.cuts import cuts
+from integration.chaos.large import large
 from integration.chaos.restarts import restarts
 from integration.chaos.starts import starts
 from integration.chaos.storm import storm
@@ -19,14 +20,22 @@ from integration.chaos.storm import storm
 # is not kept, and gives the lines of its table, the first of them the heading.
 Run = Callable[[int, int], Iterable[tuple[object, ...]]]
 
-RUNS: dict[str, Run] = {"cuts": cuts, "restarts": restarts, "starts": starts, "storm": storm}
+RUNS: dict[str, Run] = {
+    "cuts": cuts,
+    "large": large,
+    "restarts": restarts,
+    "starts": starts,
+    "storm": storm,
+}
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m integration.chaos", description="Long runs with faults.")
     parser.add_argument("run", choices=RUNS, help="what to do")
     parser.add_argument("--seed", type=int, default=1, help="of what happens by chance (default: 1)")
-    parser.add_argument("--times", type=int, default=200, help="how often to break something (default: 200)")
+    parser.add_argument(
+        "--times", type=int, default=200, help="how often to break, or to do, something (default: 200)"
+    )
     chosen = parser.parse_args(arguments)
     print(f"chaos {chosen.run}: seed {chosen.seed}, {chosen.times} times", flush=True)
     began = time.monotonic()
