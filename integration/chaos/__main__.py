@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("run", choices=RUNS, help="what to do")
     parser.add_argument("--seed", type=int, default=1, help="of what happens by chance (default: 1)")
     parser.add_argument(
-        "--times", type=int, default=200, help="how often to break, or to do, something (default: 200)"
+        "--times", type=int, default=200, help="how often to break something (default: 200)"
     )
     chosen = parser.parse_args(arguments)
     print(f"chaos {chosen.run}: seed {chosen.seed}, {chosen.times} times", flush=True)
