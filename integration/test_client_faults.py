@@ -391,7 +391,7 @@ def test_a_cut_during_each_operation_is_mended(
     fill(peer, admin, topic, 10, 0)
     name = TopicName.parse(topic)
     with Consumer(client, name, DURABLE, Permits(1 << 20)) as consumer:
-        entries = consumer.receive(Deadline(HANG))
+        entries = list(consumer.receive(Deadline(HANG)))
         while len(entries) < 10:
             entries += consumer.receive(Deadline(HANG))
         ids = [MessageId(entry.ledger, entry.entry) for entry in entries]
@@ -408,7 +408,7 @@ def test_a_cut_during_each_operation_is_mended(
             consumer.seek(ids[0])
             proxy.cut_all(ending)
             assert client.partitions(name) == [name]
-            again = consumer.receive(Deadline(HANG))
+            again = list(consumer.receive(Deadline(HANG)))
             while len(again) < 10:
                 again += consumer.receive(Deadline(HANG))
             assert again == entries

@@ -41,7 +41,7 @@ def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic: str, how: 
     with Client(options) as client, Consumer(client, name, reader, Permits(1 << 16)) as consumer:
         writing = Writing(client, name, half, restarted)
         assert half.wait(HANG)
-        entries = consumer.receive(Deadline(HANG))
+        entries = list(consumer.receive(Deadline(HANG)))
         broker.stop() if how == "stop" else broker.kill()
         broker.start()
         restarted.set()
@@ -110,7 +110,7 @@ def test_an_idle_reader_keeps_its_connection(broker_factory, topic: str) -> None
             assert after["connectedSince"] == before["connectedSince"]
             assert after["address"] == before["address"]
             peer.produce(topic, numbered(10))
-            entries = consumer.receive(Deadline(HANG))
+            entries = list(consumer.receive(Deadline(HANG)))
             while len(entries) < 10:
                 entries += consumer.receive(Deadline(HANG))
             assert records_of(entries) == peer.read_all(topic)

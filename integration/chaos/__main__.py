@@ -33,9 +33,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m integration.chaos", description="Long runs with faults.")
     parser.add_argument("run", choices=RUNS, help="what to do")
     parser.add_argument("--seed", type=int, default=1, help="of what happens by chance (default: 1)")
-    parser.add_argument(
-        "--times", type=int, default=200, help="how often to break something (default: 200)"
-    )
+    parser.add_argument("--times", type=int, default=200, help="how often to break something (default: 200)")
     chosen = parser.parse_args(arguments)
     print(f"chaos {chosen.run}: seed {chosen.seed}, {chosen.times} times", flush=True)
     began = time.monotonic()

@@ -117,7 +117,10 @@ class QueryPlanner:
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What the tasks of the batch ``(start, end]`` read."""
         processed = start.positions if start.subscription == end.subscription else end.positions
-        subscription = self._follow(end, processed)
+        # A partition that the end leaves out was gone when that was planned, and was told of then.
+        subscription = self._follow(
+            end, {topic: position for topic, position in processed.items() if topic in end.positions}
+        )
         ranges = self._behind_times(plan_ranges(start, end, subscription.begins))
         tasks = cut(ranges, self._options, self._lookahead)
         _log.info(
