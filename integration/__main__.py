@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROTOBUF_VERSIONS = ("5", "6", "7")
 
 _PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
+# Most of the time of a test with a broker is waiting. A file's tests stay together, with one broker and Spark.
+_SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile"]
 
 
 def main(arguments: list[str]) -> int:
@@ -89,7 +91,7 @@ def test(python: str, rest: list[str]) -> int:
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
         ("types", lambda: run(python, "-m", "mypy")),
         ("protobuf runtimes", lambda: protobuf_matrix(python)),
-        ("tests", lambda: run(python, *_PYTEST, "tests", "integration")),
+        ("tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "tests", "integration")),
     )
     for name, step in steps:
         print(f"integration: {name}", flush=True)
