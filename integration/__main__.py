@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROTOBUF_VERSIONS = ("5", "6", "7")
 
 _PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
-# Most of the time of a test with a broker is waiting. A file's tests stay together, with one broker and Spark.
+# Tests with a broker mostly wait. Those of one file stay together, with one broker and one Spark.
 _SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile"]
 
 
