@@ -43,6 +43,11 @@ class MessageId:
         """The position behind the last message of this entry."""
         return MessageId(self.ledger, self.entry)
 
+    @property
+    def next_entry(self) -> MessageId:
+        """Where to begin so that the first entry is the one behind this; the beginning stays what it is."""
+        return self if self.ledger < 0 else MessageId(self.ledger, self.entry + 1)
+
     @classmethod
     def parse(cls, text: str) -> MessageId:
         """Read ``ledger:entry[:batch]``, each -1 or unsigned; raises OptionError for anything else."""
@@ -77,12 +82,7 @@ class TopicName(NamedTuple):
         Raises OptionError where the name is malformed or not persistent: Spark must be able to read a range
         again, which a non-persistent topic cannot serve.
         """
-        domain, separator, rest = text.strip().partition("://")
-        if not separator:
-            domain, rest = "persistent", text.strip()
-        parts = rest.split("/", 2)
-        if len(parts) == 1 and not separator:
-            parts = ["public", "default", *parts]
+        domain, parts = _split(text)
         if domain != "persistent":
             raise OptionError(f"topic {text!r} is not persistent", advice="Only those can be read again")
         if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts[:2]) or not parts[2]:
@@ -108,6 +108,17 @@ class TopicName(NamedTuple):
         return self._replace(local=f"{self.local}-partition-{number}")
 
 
+def _split(text: str) -> tuple[str, list[str]]:
+    """The domain of a short or full name, and its parts: tenant, namespace and the rest, if it is one."""
+    domain, separator, rest = text.strip().partition("://")
+    if not separator:
+        domain, rest = "persistent", text.strip()
+    parts = rest.split("/", 2)
+    if len(parts) == 1 and not separator:
+        parts = ["public", "default", *parts]
+    return domain, parts
+
+
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
     """All topics of one namespace whose local name a regular expression matches in full.
@@ -131,12 +142,7 @@ class TopicPattern:
 
         Raises OptionError for another form, a bad regular expression, a domain that is not persistent.
         """
-        domain, separator, rest = text.strip().partition("://")
-        if not separator:
-            domain, rest = "persistent", text.strip()
-        parts = rest.split("/", 2)
-        if len(parts) == 1 and not separator:
-            parts = ["public", "default", *parts]
+        domain, parts = _split(text)
         if domain != "persistent":
             raise OptionError(f"pattern {text!r} is not of persistent topics", advice="Only those are read")
         if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts[:2]) or not parts[2]:

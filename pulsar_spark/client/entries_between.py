@@ -12,7 +12,7 @@ import numpy as np
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consumer import Consumer, SubscriptionOptions
 from pulsar_spark.client.deadline import Deadline
-from pulsar_spark.errors import CorruptError, DataLossError, DeadlineError, PulsarError
+from pulsar_spark.errors import CorruptError, DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import Permits
 from pulsar_spark.wire.entries import Entries
@@ -59,7 +59,7 @@ def entries_between(
     Raises what :func:`pulsar_spark.client.read_range` does.
     """
     if start < end:
-        with _reader(client, topic, _behind(start), options) as consumer:
+        with _reader(client, topic, start.next_entry, options) as consumer:
             yield from _Range(client, consumer, start, end, options).read()
 
 
@@ -151,7 +151,7 @@ class _Range:
                 self._acked = self._position
             last, mark = self._consumer.last_message_id()
         except PulsarError as error:
-            if not (error.retriable or isinstance(error, DeadlineError)):
+            if not error.is_passing:
                 raise
             _log.info("%s: asking again whether something is left: %s", self._consumer.topic, error)
             return False
@@ -192,7 +192,7 @@ class _Range:
             raise error
         _log.warning("an entry is left out: %s", error)
         self._position = found
-        self._consumer.seek(_behind(found))
+        self._consumer.seek(found.next_entry)
 
     def _lost(self, start: MessageId, end: MessageId, why: str) -> None:
         if self._options.fail_on_data_loss:
@@ -203,10 +203,6 @@ class _Range:
                 advice="Look at the topic's retention, and whether its subscription was removed",
             )
         _log.warning("%s: messages in (%s, %s] are lost: %s", self._consumer.topic, start, end, why)
-
-
-def _behind(position: MessageId) -> MessageId:
-    return position if position.ledger < 0 else MessageId(position.ledger, position.entry + 1)
 
 
 def _unique_name() -> str:

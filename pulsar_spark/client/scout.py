@@ -126,7 +126,7 @@ class Scout:
         self.position = behind.whole_entry
         self._client = client
         self._consumer = Consumer(
-            client, topic, reader_options("scout", next_entry(behind)), Permits(_WINDOW_BYTES)
+            client, topic, reader_options("scout", behind.next_entry), Permits(_WINDOW_BYTES)
         )
         self._found: deque[EntryFacts] = deque()
         self._seen = _Sums()
@@ -200,11 +200,6 @@ class _Sums:
 def reader_options(role: str, start: MessageId) -> SubscriptionOptions:
     """A non-durable subscription with a name of its own, which begins at ``start``, inclusive."""
     return SubscriptionOptions(name=f"spark-pulsar-{role}-{uuid.uuid4()}", durable=False, start=start)
-
-
-def next_entry(behind: MessageId) -> MessageId:
-    """Where to begin so that the first entry is the next one; ``MessageId(-1, -1)`` is the beginning."""
-    return behind if behind.ledger < 0 else MessageId(behind.ledger, behind.entry + 1)
 
 
 def facts_of(entries: Iterable[Entry]) -> list[EntryFacts]:

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consumer import Consumer
-from pulsar_spark.client.scout import EntryFacts, facts_of, next_entry, reader_options
+from pulsar_spark.client.scout import EntryFacts, facts_of, reader_options
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import Permits
@@ -30,7 +30,7 @@ class Tail:
     def __init__(self, client: Client, topic: TopicName, behind: MessageId) -> None:
         self._client = client
         self._entry: EntryFacts | None = None
-        self._consumer = Consumer(client, topic, reader_options("tail", next_entry(behind)), Permits(1))
+        self._consumer = Consumer(client, topic, reader_options("tail", behind.next_entry), Permits(1))
         try:
             self._consumer.ask_for(1)
         except PulsarError:

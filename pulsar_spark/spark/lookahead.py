@@ -25,7 +25,6 @@ from pulsar_spark.spark import facts
 from pulsar_spark.spark.options import SourceOptions
 from pulsar_spark.spark.planner import Range, not_behind
 from pulsar_spark.spark.splits import split
-from pulsar_spark.spark.subscription import is_passing
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +101,7 @@ class Lookahead:
         calls = [partial(self._look_for_chunks, topic, positions[topic]) for topic in due]
         looked_at = set()
         for topic, failure in zip(due, together(calls) if calls else (), strict=True):
-            if isinstance(failure, PulsarError) and is_passing(failure):
+            if isinstance(failure, PulsarError) and failure.is_passing:
                 _log.info("the last messages of %s are looked at later: %s", topic, failure)
             else:
                 looked_at.add(topic)
@@ -143,7 +142,7 @@ class Lookahead:
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
         """What the first entry of each range holds: the same again when the range is planned again."""
         return {
-            each.topic: float(self.peek(each.topic, _behind(not_behind(each.start))).messages)
+            each.topic: float(self.peek(each.topic, not_behind(each.start).next_entry).messages)
             for each in ranges
         }
 
@@ -206,7 +205,3 @@ class _Watched:
 
     def close(self) -> None:
         self._scout.close()
-
-
-def _behind(position: MessageId) -> MessageId:
-    return position if position.ledger < 0 else MessageId(position.ledger, position.entry + 1)
