@@ -72,6 +72,11 @@ class PulsarError(Exception):
             advice=self.advice,
         )
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same question may have an answer later, though its time is over now."""
+        return self.retriable or isinstance(self, DeadlineError)
+
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.what, self.topic, self.message_id, self.advice)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from pulsar_spark.errors import DeadlineError, PulsarError
+from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.facts import Ahead, Facts, Source, messages_in
 
@@ -250,7 +250,7 @@ class Admission:
     def _give_way(self, error: PulsarError, topic: TopicName) -> None:
         """Let the other partitions go on where the broker may answer later."""
         self._failure = error.located(str(topic))
-        if not (error.retriable or isinstance(error, DeadlineError)):
+        if not error.is_passing:
             raise self._failure
         _log.warning("a partition is left out of this batch: %s", self._failure)
 

@@ -30,7 +30,7 @@ from pulsar_spark.spark.outlook import Outlook
 from pulsar_spark.spark.planner import Range, not_behind, plan_ranges, progress
 from pulsar_spark.spark.positions import AtTime, Word
 from pulsar_spark.spark.starts import before_time, look
-from pulsar_spark.spark.subscription import Subscription, is_passing
+from pulsar_spark.spark.subscription import Subscription
 from pulsar_spark.spark.topics import Topics, first_contact
 from pulsar_spark.wire.commands import InitialPosition
 
@@ -205,7 +205,7 @@ class QueryPlanner:
         except PulsarError as error:
             for topic in new:
                 subscription.drop(topic)
-            if not is_passing(error):
+            if not error.is_passing:
                 raise
             _log.warning("new partitions cannot be read yet, it is tried again: %s", error)
             return

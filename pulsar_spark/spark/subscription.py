@@ -22,7 +22,6 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import (
     BusyError,
-    DeadlineError,
     NotAllowedError,
     PulsarError,
     TopicNotFoundError,
@@ -222,11 +221,6 @@ def subscription_exists(client: Client, topic: TopicName, name: str) -> bool:
     except NotAllowedError:
         return True
     return False
-
-
-def is_passing(error: PulsarError) -> bool:
-    """Whether the same question may have an answer later."""
-    return error.retriable or isinstance(error, DeadlineError)
 
 
 def named(error: PulsarError, name: str) -> PulsarError:

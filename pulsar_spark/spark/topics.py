@@ -116,7 +116,7 @@ class Topics:
             _log.warning("a topic of this query does not exist now: %s", error)
             self._stale = False
         except PulsarError as error:
-            if not (error.retriable or isinstance(error, DeadlineError)):
+            if not error.is_passing:
                 raise
             _log.warning("the topics are not known now, they are listed again: %s", error)
 
