@@ -101,18 +101,34 @@ class Producer:
         topic: one partition, or a topic without partitions; created as the broker's policy says.
         options: how to send.
         partitions: how many producers share the limits of the whole topic.
+        first_sequence_id: of the first message; where more are stored under this name already, the next one
+            is. None: the one behind the last that is stored.
+
+    Attributes:
+        last_sequence_id: the last that the broker had stored under this name when the producer was first
+            opened; -1 where it knew none, or does not deduplicate.
 
     Raises:
         BrokerError: the broker did not take the producer within the operation timeout.
     """
 
-    def __init__(self, client: Client, topic: TopicName, options: ProducerOptions, partitions: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        options: ProducerOptions,
+        partitions: int,
+        *,
+        first_sequence_id: int | None = None,
+    ) -> None:
         self.topic = topic
         self._client = client
         self._options = options
         self._name = options.name
         self._epoch = 0
+        self._first_sequence_id = first_sequence_id or 0
         self._next_sequence_id: int | None = None
+        self.last_sequence_id = -1
         most = min(options.max_pending_messages, options.max_pending_messages_across_partitions // partitions)
         self._window = PendingWindow(
             str(topic), max(1, most), options.memory_limit // partitions, options.send_timeout
@@ -231,7 +247,7 @@ class Producer:
             self._options.compression,
             batch.size,
         )
-        return self._outgoing(sequence_id, batch.messages, metadata, payload)
+        return self._outgoing(sequence_id, batch.messages, metadata + batch.mark, payload)
 
     def _outgoing(self, sequence_id: int, messages: int, metadata: bytes, payload: Buffer) -> Outgoing:
         head = encode_section_head(metadata, payload)
@@ -334,7 +350,8 @@ class Producer:
         self._name = answer.producer_name
         self.max_message_size = session.max_message_size
         if self._next_sequence_id is None:
-            self._next_sequence_id = answer.last_sequence_id + 1
+            self.last_sequence_id = answer.last_sequence_id
+            self._next_sequence_id = max(self._first_sequence_id, self.last_sequence_id + 1)
         link.send(list(self._window))
 
     def _send_error(self, error: pb.CommandSendError) -> PulsarError:

@@ -11,11 +11,19 @@ from pulsar_spark.wire.frames import Buffer
 
 
 class Batch(NamedTuple):
-    """The messages of one broker entry: consecutive slices of encoded messages, not yet compressed."""
+    """The messages of one broker entry: consecutive slices of encoded messages, not yet compressed.
+
+    Attributes:
+        parts: the slices.
+        messages: how many they hold.
+        size: bytes of them.
+        mark: fields that are appended to the entry's MessageMetadata as they are.
+    """
 
     parts: tuple[Buffer, ...]
     messages: int
     size: int
+    mark: bytes = b""
 
 
 class Batcher:
