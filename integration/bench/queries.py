@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from integration.bench import peer
 from integration.bench.measure import Result, Side, Trial, interleaved
 from integration.bench.shapes import Shape, rows_to_write
-from integration.bench.spark import read_batches, write_seconds
+from integration.bench.spark import MicroBatch, read_batches, write_seconds
 from integration.bench.topics import Topics
 
 _TRANSPORT = "bench_transport"
@@ -72,10 +72,10 @@ class Queries:
 
     def read_topic(self, topic: str, messages: int, **more: str) -> float:
         """Read a whole topic of ``messages`` messages through our source; returns the seconds."""
-        return sum(seconds for _, seconds in self.read_batches(topic, messages, **more))
+        return sum(batch.seconds for batch in self.read_batches(topic, messages, **more))
 
-    def read_batches(self, topic: str, messages: int, **more: str) -> list[tuple[int, float]]:
-        """The same; returns the rows and the seconds of each micro-batch."""
+    def read_batches(self, topic: str, messages: int, **more: str) -> list[MicroBatch]:
+        """The same; returns each micro-batch."""
         options = {
             "service.url": self.topics.service_url,
             "topic": topic,
@@ -88,7 +88,7 @@ class Queries:
     def _read_transport(self, shape: Shape, partitions: int, count: int) -> float:
         options = {"shape": shape.name, "rows": str(count), "partitions": str(partitions)}
         batches = read_batches(self.spark, _TRANSPORT, options, count, self.folder)
-        return sum(seconds for _, seconds in batches)
+        return sum(batch.seconds for batch in batches)
 
     def _write_ours(self, shape: Shape, partitions: int, count: int) -> float:
         with self.topics.empty(partitions) as topic:

@@ -6,12 +6,19 @@ stands how busy the cores were: where both are, there is nothing left to gain.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from integration.bench.queries import Queries
 from integration.bench.shapes import Shape
+from integration.bench.spark import MicroBatch
+
+_SAMPLED_EVERY = 0.02  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +28,7 @@ class Scaling:
     Attributes:
         what: was compared.
         rates: messages a second of one task, and of four; the best of the runs.
-        busy: the part of all cores' time that was used meanwhile, likewise.
+        busy: the part of all cores' time that was used while tasks ran, likewise.
         required: the least ratio, unless both cores are busy.
     """
 
@@ -44,10 +51,10 @@ def measure(queries: Queries, shape: Shape, repeat: int) -> list[Scaling]:
         queries.topics.filled(shape, 1, count) as one,
         queries.topics.filled(shape, 4, count) as four,
     ):
-        reads: list[Callable[[], float]] = [
-            lambda: queries.read_topic(one, count),
-            lambda: queries.read_topic(four, count),
-            lambda: queries.read_topic(one, count, minPartitions="4"),
+        reads: list[Callable[[], list[MicroBatch]]] = [
+            lambda: queries.read_batches(one, count),
+            lambda: queries.read_batches(four, count),
+            lambda: queries.read_batches(one, count, minPartitions="4"),
         ]
         for read in reads:
             read()
@@ -63,12 +70,27 @@ def measure(queries: Queries, shape: Shape, repeat: int) -> list[Scaling]:
     ]
 
 
-def _timed(read: Callable[[], float]) -> tuple[float, float]:
-    """The seconds that ``read`` gives, and how busy all cores were while it ran."""
-    before = _cpu_times()
-    seconds = read()
-    used, idle = (after - earlier for after, earlier in zip(_cpu_times(), before, strict=True))
-    return seconds, used / (used + idle)
+def _timed(read: Callable[[], list[MicroBatch]]) -> tuple[float, float]:
+    """The seconds of all micro-batches, and how busy all cores were while their tasks ran."""
+    samples: list[tuple[float, int, int]] = []
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.wait(_SAMPLED_EVERY):
+            samples.append((time.time(), *_cpu_times()))
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        batches = read()
+    finally:
+        done.set()
+        sampler.join()
+    at, used, idle = np.array(samples).T
+    spans = [(batch.began, batch.ended) for batch in batches]
+    was_used = sum(np.interp(ended, at, used) - np.interp(began, at, used) for began, ended in spans)
+    was_idle = sum(np.interp(ended, at, idle) - np.interp(began, at, idle) for began, ended in spans)
+    return sum(batch.seconds for batch in batches), float(was_used / (was_used + was_idle))
 
 
 def _cpu_times() -> tuple[int, int]:

@@ -6,14 +6,33 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from integration.bench.transport import Transport
 from integration.local_spark import local_spark
 
 _checkpoints = itertools.count()
+
+
+class MicroBatch(NamedTuple):
+    """One micro-batch that had rows.
+
+    Attributes:
+        rows: how many.
+        seconds: ``triggerExecution``: its whole time, with offsets, log, planning and commit.
+        began: when its tasks were started, seconds since 1970.
+        ended: when they had ended (``addBatch``).
+    """
+
+    rows: int
+    seconds: float
+    began: float
+    ended: float
 
 
 @contextmanager
@@ -29,12 +48,11 @@ def session(folder: Path) -> Iterator[SparkSession]:
 
 def read_batches(
     spark: SparkSession, source: str, options: Mapping[str, str], rows: int, folder: Path
-) -> list[tuple[int, float]]:
+) -> list[MicroBatch]:
     """Read ``rows`` rows in a streaming query with AvailableNow to noop.
 
     Returns:
-        The rows and ``triggerExecution`` of each micro-batch that had rows: its whole time, in seconds, with
-        offsets, log, planning and commit, but without the start of the query.
+        Each micro-batch that had rows; the start of the query is in none of them.
 
     Raises:
         ValueError: the query gave another number of rows.
@@ -48,7 +66,14 @@ def read_batches(
     found = sum(progress.numInputRows for progress in batches)
     if found != rows:
         raise ValueError(f"{source} gave {found} rows, not {rows}")
-    return [(progress.numInputRows, progress.durationMs["triggerExecution"] / 1000) for progress in batches]
+    return [_micro_batch(progress) for progress in batches]
+
+
+def _micro_batch(progress: StreamingQueryProgress) -> MicroBatch:
+    seconds = {name: milliseconds / 1000 for name, milliseconds in progress.durationMs.items()}
+    started = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
+    ended = started + seconds["triggerExecution"] - seconds["commitOffsets"]
+    return MicroBatch(progress.numInputRows, seconds["triggerExecution"], ended - seconds["addBatch"], ended)
 
 
 def write_seconds(rows: DataFrame, sink: str, options: Mapping[str, str]) -> float:
