@@ -12,6 +12,7 @@ from pulsar_spark.client.tail import Tail
 from pulsar_spark.client.together import together
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.writer import TopicWriter
+from pulsar_spark.protocol.sent import Sent
 
 __all__ = [
     "Admin",
@@ -25,6 +26,7 @@ __all__ = [
     "Producer",
     "ProducerOptions",
     "Scout",
+    "Sent",
     "SubscriptionOptions",
     "Tail",
     "TopicWatch",

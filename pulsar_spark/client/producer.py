@@ -29,6 +29,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.pending import Outgoing, PendingWindow
+from pulsar_spark.protocol.sent import Sent, Tally
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import compress
@@ -133,6 +134,7 @@ class Producer:
         self._window = PendingWindow(
             str(topic), max(1, most), options.memory_limit // partitions, options.send_timeout
         )
+        self._tally = Tally()
         self._changed = threading.Condition()
         self._failure: PulsarError | None = None
         self._link: _Link | None = None
@@ -141,6 +143,12 @@ class Producer:
         retry(lambda: self._open(deadline), deadline)
 
     # ---- called by the owner
+
+    @property
+    def sent(self) -> Sent:
+        """What is acknowledged so far; after ``flush``, all that was sent."""
+        with self._changed:
+            return self._tally.sent
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """Send each batch as one entry.
@@ -155,7 +163,7 @@ class Producer:
         """Send messages each as an entry of its own; raises what ``send_batches`` raises."""
         compression = self._options.compression
         outgoing = []
-        for fields, value in messages:
+        for fields, value, mark in messages:
             sequence_id = self._take_sequence_ids(1)
             head = single_metadata_head(self._producer_name, sequence_id, int(time.time() * 1000))
             tail = b""
@@ -163,7 +171,9 @@ class Producer:
             # The C++ client drops an empty value that is compressed.
             if compression != pb.NONE and len(value):
                 tail, payload = single_metadata_tail(compression, len(value)), compress(compression, value)
-            outgoing.append(self._outgoing(sequence_id, 1, b"".join((head, fields, tail)), payload))
+            outgoing.append(
+                self._outgoing(sequence_id, 1, b"".join((head, fields, tail, mark)), payload, False)
+            )
         self._send(outgoing)
 
     def flush(self) -> None:
@@ -209,7 +219,10 @@ class Producer:
                     break  # what follows an error is out of order; all that is pending is sent again
                 command = frame.command
                 if command.type == pb.BaseCommand.SEND_RECEIPT:
-                    self._window.acknowledged(command.send_receipt.sequence_id)
+                    receipt = command.send_receipt
+                    entry = self._window.acknowledged(receipt.sequence_id)
+                    if entry is not None:
+                        self._tally.add(entry, receipt.message_id)
                 elif command.type == pb.BaseCommand.SEND_ERROR:
                     link.error = self._send_error(command.send_error)
                 elif command.type == pb.BaseCommand.CLOSE_PRODUCER:
@@ -247,11 +260,13 @@ class Producer:
             self._options.compression,
             batch.size,
         )
-        return self._outgoing(sequence_id, batch.messages, metadata + batch.mark, payload)
+        return self._outgoing(sequence_id, batch.messages, metadata + batch.mark, payload, True)
 
-    def _outgoing(self, sequence_id: int, messages: int, metadata: bytes, payload: Buffer) -> Outgoing:
+    def _outgoing(
+        self, sequence_id: int, messages: int, metadata: bytes, payload: Buffer, is_batch: bool
+    ) -> Outgoing:
         head = encode_section_head(metadata, payload)
-        outgoing = Outgoing(sequence_id, messages, head, payload)
+        outgoing = Outgoing(sequence_id, messages, head, payload, is_batch)
         if outgoing.size > self.max_message_size:
             raise SendError(
                 f"an entry of {messages} messages and {outgoing.size} bytes is larger than the broker's "

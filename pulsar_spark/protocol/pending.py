@@ -20,12 +20,14 @@ class Outgoing:
         messages: how many it holds.
         head: checksum and metadata, as they precede the payload.
         payload: as it is stored.
+        is_batch: whether its messages have an index in it each.
     """
 
     sequence_id: int
     messages: int
     head: bytes
     payload: Buffer
+    is_batch: bool
 
     @property
     def size(self) -> int:
@@ -81,14 +83,14 @@ class PendingWindow:
         self._messages += outgoing.messages
         self._bytes += outgoing.size
 
-    def acknowledged(self, sequence_id: int) -> bool:
-        """Take a SEND_RECEIPT; False when it is for an entry that was acknowledged before.
+    def acknowledged(self, sequence_id: int) -> Outgoing | None:
+        """Take a SEND_RECEIPT and return its entry; None when that was acknowledged before.
 
         Raises:
             ProtocolError: a receipt for a newer entry than the oldest pending one: the connection lost one.
         """
         if not self._entries or sequence_id < self._entries[0].sequence_id:
-            return False
+            return None
         if sequence_id > self._entries[0].sequence_id:
             raise ProtocolError(
                 f"a receipt for sequence id {sequence_id} came before that of {self._entries[0].sequence_id}",
@@ -98,7 +100,7 @@ class PendingWindow:
         self._pushed_at.popleft()
         self._messages -= entry.messages
         self._bytes -= entry.size
-        return True
+        return entry
 
     @property
     def due_at(self) -> float | None:

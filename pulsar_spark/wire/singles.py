@@ -28,10 +28,12 @@ class EncodedSingle(NamedTuple):
         metadata: MessageMetadata fields 4 and up that belong to the message. Put fields 1 to 3 (producer
             name, sequence id, publish time) before it, and compression, schema version and the like after it.
         payload: the value, uncompressed; a view of the column, not a copy.
+        mark: fields that are appended to the entry's MessageMetadata as they are.
     """
 
     metadata: memoryview
     payload: memoryview
+    mark: bytes = b""
 
 
 def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -> MessageColumns:

@@ -13,7 +13,7 @@ from pulsar_spark.wire.frames import encode_section_head
 
 
 def outgoing(sequence_id, messages=1, size=10):
-    return Outgoing(sequence_id, messages, b"h" * 4, b"p" * (size - 4))
+    return Outgoing(sequence_id, messages, b"h" * 4, b"p" * (size - 4), messages > 1)
 
 
 def window(max_messages=1000, max_bytes=10**6, send_timeout=30):
@@ -25,7 +25,7 @@ def window(max_messages=1000, max_bytes=10**6, send_timeout=30):
 
 @pytest.mark.parametrize("messages", [1, 5])
 def test_the_frame_names_sequence_ids_and_holds_the_payload(messages):
-    entry = Outgoing(7, messages, b"head", memoryview(b"payload"))
+    entry = Outgoing(7, messages, b"head", memoryview(b"payload"), messages > 1)
     stream = b"".join(bytes(piece) for piece in entry.frame(3))
     total, size = struct.unpack_from(">II", stream)
     assert total == len(stream) - 4
@@ -48,7 +48,7 @@ def test_the_same_entry_on_another_connection_differs_in_the_producer_id_only():
 
 def test_intact():
     payload = bytearray(b"payload")
-    entry = Outgoing(7, 1, encode_section_head(b"metadata", payload), payload)
+    entry = Outgoing(7, 1, encode_section_head(b"metadata", payload), payload, False)
     assert entry.intact
     payload[3] ^= 1
     assert not entry.intact

@@ -1,0 +1,99 @@
+"""One producer against the real broker: sequence ids, marks, and what receipts add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from integration.broker import Admin
+from integration.chaos.messages import columns_of, numbered
+from integration.clients import entries_of
+from integration.peer import CompressionType, Peer, Record
+from pulsar_spark.client import Client, Producer, ProducerOptions, Sent
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.singles import EncodedSingle, encode_singles
+
+# A field far beyond those of MessageMetadata (19999, bytes): every client skips it.
+MARK = b"\xfa\xe1\x09\x04mark"
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+
+@pytest.fixture
+def deduplicated(admin: Admin, topic: str) -> Iterator[str]:
+    """A topic in a namespace of its own that deduplicates."""
+    local = TopicName.parse(topic).local
+    admin.create_namespace(f"public/{local}")
+    admin.set_deduplication(f"public/{local}", True)
+    yield f"persistent://public/{local}/topic"
+    admin.delete_topic(f"persistent://public/{local}/topic")
+    admin.delete_namespace(f"public/{local}")
+
+
+def open_producer(
+    client: Client, topic: str, options: ProducerOptions | None = None, *, first: int | None = None
+) -> Producer:
+    options = options or ProducerOptions()
+    return Producer(client, TopicName.parse(topic), options, 1, first_sequence_id=first)
+
+
+def batch_of(records: list[Record], mark: bytes = b"") -> Batch:
+    encoded = encode_batch_messages(columns_of(records))
+    return Batch((encoded.buffer,), len(records), len(encoded.buffer), mark)
+
+
+def singles_of(records: list[Record], mark: bytes = b"") -> list[EncodedSingle]:
+    return [single._replace(mark=mark) for single in encode_singles(columns_of(records))]
+
+
+def test_receipts_add_up(client: Client, topic: str) -> None:
+    with closing(open_producer(client, topic)) as producer:
+        producer.flush()
+        assert producer.sent == Sent()
+        producer.send_singles(singles_of(numbered(2)))
+        producer.send_batches([batch_of(numbered(3)), batch_of(numbered(4))])
+        producer.flush()
+        first, *_, last = found = entries_of(client, topic)
+        size = sum(6 + 4 + entry.metadata.ByteSize() + len(entry.payload) for entry in found)
+        first_id, last_id = MessageId(first.ledger, first.entry), MessageId(last.ledger, last.entry, 3)
+        assert producer.sent == Sent(9, size, first_id, last_id)
+
+
+def test_what_is_stored_already_is_not_stored_again(client: Client, peer: Peer, deduplicated: str) -> None:
+    options = ProducerOptions(name="once")
+    with closing(open_producer(client, deduplicated, options, first=1 << 32)) as producer:
+        assert producer.last_sequence_id == -1
+        producer.send_batches([batch_of(numbered(5))])
+        producer.flush()
+        sent = producer.sent
+    with closing(open_producer(client, deduplicated, options, first=1 << 32)) as producer:
+        assert producer.last_sequence_id == (1 << 32) + 4
+        producer.send_batches([batch_of(numbered(2, first=5))])  # behind what is there
+        producer.flush()
+    peer.produce(
+        deduplicated,
+        numbered(3, first=90),
+        batch_size=3,
+        producer_name="once",
+        initial_sequence_id=(1 << 32) + 3,
+    )
+    assert peer.read_all(deduplicated) == numbered(7)
+    assert sent.messages == 5
+    assert sent.first_id is not None
+
+
+@pytest.mark.parametrize("compression", ["NONE", "LZ4"])
+def test_marks_are_stored_and_no_reader_minds_them(
+    client: Client, peer: Peer, topic: str, compression: str
+) -> None:
+    codec = getattr(CompressionType, compression)
+    with closing(open_producer(client, topic, ProducerOptions(compression=int(codec)))) as producer:
+        producer.send_batches([batch_of(numbered(3), MARK)])
+        producer.send_singles(singles_of(numbered(2, first=3), MARK))
+        producer.flush()
+    assert all(entry.metadata.SerializeToString().endswith(MARK) for entry in entries_of(client, topic))
+    assert peer.read_all(topic) == numbered(5)
