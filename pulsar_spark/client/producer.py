@@ -29,6 +29,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.pending import Outgoing, PendingWindow
+from pulsar_spark.protocol.routing import HashingScheme, MessageRouter, RoutingMode
 from pulsar_spark.protocol.sent import Sent, Tally
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -59,6 +60,10 @@ class ProducerOptions:
         block_if_queue_full: whether to wait for room; else QueueFullError.
         memory_limit: bytes of unacknowledged messages of the whole topic.
         send_timeout: seconds from a send to its receipt.
+        routing_mode: where rows without a key go.
+        hashing_scheme: of keys.
+        router: what chooses partitions with ``RoutingMode.CUSTOM``, else None.
+        switch_frequency: publish delays after which rows without a key go to the next partition.
     """
 
     name: str | None = None
@@ -72,6 +77,10 @@ class ProducerOptions:
     block_if_queue_full: bool = True
     memory_limit: int = 64 * 1024 * 1024
     send_timeout: float = 30.0
+    routing_mode: RoutingMode = RoutingMode.ROUND_ROBIN
+    hashing_scheme: HashingScheme = HashingScheme.JAVA_STRING
+    router: MessageRouter | None = None
+    switch_frequency: int = 10
 
 
 class _Link:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -15,10 +16,10 @@ import pyarrow as pa
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.producer import Producer, ProducerOptions
-from pulsar_spark.errors import ClosedError, PulsarError
+from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batcher
-from pulsar_spark.protocol.routing import partitions_for_keys
+from pulsar_spark.protocol.routing import Partitions, Router
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.columns import MessageColumns
 from pulsar_spark.wire.singles import encode_singles
@@ -29,38 +30,59 @@ METADATA_ROOM = 1024
 # Seconds after which a lost connection is noticed while the caller is away.
 _MENDING_INTERVAL = 0.5
 
+# Seconds between looks for new partitions, as in the Java client.
+_LOOK_AGAIN = 60.0
+
+# Rows of a block of one partition, where batches have no limit of messages.
+_BLOCK = 1000
+
+_log = logging.getLogger(__name__)
+
 
 class TopicWriter:
     """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
 
-    Rows with a key go to the key's partition, in order; rows without one go round robin, a batch's worth to
-    each partition in turn. A thread of its own sends a batch that has been open for the publish delay, and
-    opens producers again that were lost while the caller is away.
+    Rows go where they say (``MessageColumns.partition``), else with a key to the key's partition, else round
+    robin, a batch's worth to each partition in turn: :class:`Router`. Each partition's rows stay in order. A
+    thread of its own sends a batch that has been open for the publish delay, and opens producers again that
+    were lost while the caller is away.
 
     Args:
         client: where to connect.
         topic: with or without partitions, or one partition; created as the broker's policy says.
         options: of each partition's producer.
+        place: makes where rows go depend on nothing but the rows and this number: with it rows without a key
+            begin at the partition ``place`` modulo their number and go by their count alone. None: they begin
+            at random, as short-lived writers must not all begin at the first, and go by time too.
+        look_again: seconds after which a send looks for partitions that were added; from then on keys are
+            spread over all of them. None: never, so that rows go where they went before.
 
     Raises:
         BrokerError: the topic cannot be had, or its producers cannot be opened within the operation timeout.
     """
 
-    def __init__(self, client: Client, topic: TopicName, options: ProducerOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        options: ProducerOptions,
+        *,
+        place: int | None = None,
+        look_again: float | None = _LOOK_AGAIN,
+    ) -> None:
+        self._client = client
+        self._topic = topic
         self._options = options
-        names = client.partitions(topic, create=True)
         self._producers: list[Producer] = []
+        self._batchers: list[Batcher] = []
         try:
-            for name in names:
-                self._producers.append(Producer(client, name, options, len(names)))
+            self._open_all(client.partitions(topic, create=True))
         except PulsarError:
             self._close_producers()
             raise
-        self._batchers = [self._new_batcher(producer) for producer in self._producers]
-        # Rows without a key fill a block of one partition, then one of the next; where they begin is random,
-        # or short-lived writers would all send to the first.
-        self._block = max(1, options.batching_max_messages) if options.batching else 1
-        self._turn = random.randrange(len(names)) * self._block
+        self._router = self._new_router(place)
+        self._look_again = look_again
+        self._looked_at = time.monotonic()
         self._changed = threading.Condition()
         self._failure: Exception | None = None
         self._closed = False
@@ -81,11 +103,13 @@ class TopicWriter:
         Raises:
             SendError: a message is larger than the broker takes, was refused, or its send timeout is over.
             QueueFullError: there is no room and ``block_if_queue_full`` is false.
+            OptionError: a row, or the user's router, names a partition that is not there.
         """
+        self._look_for_partitions()
         with self._failing_for_good():
+            partitions = self._route(columns)
             bounds = np.array([0, len(columns)])
             if len(self._producers) > 1:
-                partitions = self._route(columns.key)
                 order = np.argsort(partitions, kind="stable")
                 columns = columns.take(pa.array(order))
                 bounds = np.searchsorted(partitions[order], np.arange(len(self._producers) + 1))
@@ -110,9 +134,46 @@ class TopicWriter:
         self._keeper.join()
         self._close_producers()
 
+    def _open_all(self, names: list[TopicName]) -> None:
+        """Open the producers that are missing of those of ``names``."""
+        for name in names[len(self._producers) :]:
+            producer = Producer(self._client, name, self._options, len(names))
+            self._producers.append(producer)
+            self._batchers.append(self._new_batcher(producer))
+
     def _close_producers(self) -> None:
         for producer in self._producers:
             producer.close()
+
+    def _look_for_partitions(self) -> None:
+        """Write to partitions that were added too; asked in the caller's time, without the lock."""
+        now = time.monotonic()
+        with self._changed:
+            if self._look_again is None or now < self._looked_at + self._look_again:
+                return
+            self._looked_at = now
+        try:
+            names = self._client.partitions(self._topic)
+        except PulsarError as error:
+            # Its partitions' own producers tell whether the topic can still be written to.
+            _log.warning("%s: no look for new partitions, the next one is in a while: %s", self._topic, error)
+            return
+        with self._failing_for_good():
+            if len(names) > len(self._producers):
+                _log.info("%s has %d partitions now", self._topic, len(names))
+                self._open_all(names)
+
+    def _new_router(self, place: int | None) -> Router:
+        options, count = self._options, len(self._producers)
+        by_time = options.batching and place is None
+        return Router(
+            options.routing_mode,
+            options.hashing_scheme,
+            options.router,
+            start=random.randrange(count) if place is None else place % count,
+            block=(options.batching_max_messages or _BLOCK) if options.batching else 1,
+            switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
+        )
 
     def _new_batcher(self, producer: Producer) -> Batcher:
         options = self._options
@@ -136,15 +197,11 @@ class TopicWriter:
                 self._failure = error
                 raise
 
-    def _route(self, keys: pa.BinaryArray) -> npt.NDArray[np.int32]:
-        """The partition of each row."""
-        count = len(self._producers)
-        partitions: npt.NDArray[np.int32] = partitions_for_keys(keys, count)
-        without_key = np.flatnonzero(partitions < 0)
-        turns = (self._turn + np.arange(len(without_key))) // self._block
-        partitions[without_key] = turns % count
-        self._turn += len(without_key)
-        return partitions
+    def _route(self, columns: MessageColumns) -> Partitions:
+        try:
+            return self._router.route(columns, len(self._producers), time.monotonic())
+        except OptionError as error:
+            raise error.located(str(self._topic)) from error
 
     def _send_batched(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
         """Put the rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""

@@ -1,4 +1,4 @@
-"""Which partition a keyed message goes to; equal to the Java client, as consumers of a key rely on it.
+"""Which partition a message goes to. For a key equal to the Java client, as its consumers rely on it.
 
 The hash is taken of the key as it goes on the wire: a key that is not UTF-8 counts as its base64 text. All
 keys are hashed at once, in numpy's wrapping 32 bit arithmetic.
@@ -6,17 +6,28 @@ keys are hashed at once, in numpy's wrapping 32 bit arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.errors import OptionError
+from pulsar_spark.wire.columns import MessageColumns
 from pulsar_spark.wire.texts import encode_keys
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 Ints: TypeAlias = npt.NDArray[np.int64]
+Partitions: TypeAlias = npt.NDArray[np.int32]
+
+MessageRouter: TypeAlias = Callable[[pa.BinaryArray, int], Any]
+"""``messageRouter``: keys of n rows (null: none) and the number of partitions -> n partition numbers.
+
+They may be a list, a numpy or an Arrow array of integers. The same keys must get the same numbers whenever it
+is asked, or a replay of a micro-batch is not the same.
+"""
 
 _31 = 31
 _INVERSE_OF_31 = pow(31, -1, 2**32)
@@ -29,9 +40,107 @@ class HashingScheme(Enum):
     MURMUR3_32 = "Murmur3_32Hash"
 
 
+class RoutingMode(Enum):
+    """The Java client's ``messageRoutingMode``: where rows without a key go, or with CUSTOM all rows."""
+
+    SINGLE = "SinglePartition"
+    ROUND_ROBIN = "RoundRobinPartition"
+    CUSTOM = "CustomPartition"
+
+
+class Router:
+    """Chooses the partitions of one writer's rows, in their order.
+
+    A row that names its partition goes there, one with a key where the key's hash says. Rows without either
+    fill a block of one partition, then one of the next; a block that is not full for ``switch_after`` seconds
+    is left.
+
+    Args:
+        mode: SINGLE lets rows without a key all go to ``start``.
+        scheme: of the keys' hashes.
+        custom: what chooses in place of hash and turn; given with CUSTOM only.
+        start: the partition of the first row without a key, below the number of partitions.
+        block: rows without a key that go to one partition in turn.
+        switch_after: seconds; None: blocks go by rows alone, so that a replay of the same rows is the same.
+    """
+
+    def __init__(
+        self,
+        mode: RoutingMode,
+        scheme: HashingScheme,
+        custom: MessageRouter | None,
+        *,
+        start: int,
+        block: int,
+        switch_after: float | None,
+    ) -> None:
+        self._mode = mode
+        self._scheme = scheme
+        self._custom = custom
+        self._start = start
+        self._block = block
+        self._switch_after = switch_after
+        self._taken = 0  # turns: rows without a key, and what was left of blocks that were given up
+        self._switched_at = 0.0
+
+    def route(self, columns: MessageColumns, partitions: int, now: float) -> Partitions:
+        """The partition of each row, int32[n]; ``now`` is in monotonic seconds.
+
+        Raises:
+            OptionError: a row names a partition that the topic does not have, or the user's router does, or
+                it returns something else than a number for each row.
+        """
+        if columns.partition is None or columns.partition.null_count == len(columns):
+            return self._chosen(columns.key, partitions, now)
+        routed: Partitions = columns.partition.fill_null(-1).to_numpy().copy()
+        open_ = columns.partition.is_null().to_numpy(zero_copy_only=False)
+        _check(
+            routed[~open_], partitions, "a row's __partition", "Partitions count from 0, null leaves it open"
+        )
+        if open_.any():
+            routed[open_] = self._chosen(columns.key.filter(pa.array(open_)), partitions, now)
+        return routed
+
+    def _chosen(self, keys: pa.BinaryArray, partitions: int, now: float) -> Partitions:
+        if self._custom is not None:
+            chosen = np.asarray(self._custom(keys, partitions))
+            if chosen.shape != (len(keys),) or not (np.issubdtype(chosen.dtype, np.integer) or not len(keys)):
+                raise OptionError(
+                    f"messageRouter returned {chosen.dtype}{list(chosen.shape)} for {len(keys)} rows",
+                    advice="Return as many partition numbers as there are keys",
+                )
+            _check(chosen, partitions, "messageRouter's answer", "They count from 0")
+            return chosen.astype(np.int32)
+        if partitions == 1:
+            return np.zeros(len(keys), np.int32)
+        chosen = partitions_for_keys(keys, partitions, self._scheme)
+        without_key = np.flatnonzero(chosen < 0)
+        if len(without_key):
+            chosen[without_key] = self._in_turn(len(without_key), partitions, now)
+        return chosen
+
+    def _in_turn(self, count: int, partitions: int, now: float) -> Partitions | int:
+        if self._mode is RoutingMode.SINGLE:
+            return self._start
+        into_block = self._taken % self._block
+        if self._switch_after is not None and into_block and now - self._switched_at >= self._switch_after:
+            self._taken += self._block - into_block
+        first, self._taken = self._taken, self._taken + count
+        if first % self._block == 0 or first // self._block != self._taken // self._block:
+            self._switched_at = now
+        turns = self._start + np.arange(first, self._taken) // self._block
+        return (turns % partitions).astype(np.int32)
+
+
+def _check(numbers: npt.NDArray[Any], partitions: int, whose: str, advice: str) -> None:
+    wrong = numbers[(numbers < 0) | (numbers >= partitions)]
+    if len(wrong):
+        raise OptionError(f"{whose} is {wrong[0]}, the topic has {partitions} partitions", advice=advice)
+
+
 def partitions_for_keys(
     keys: pa.BinaryArray, partitions: int, scheme: HashingScheme = HashingScheme.JAVA_STRING
-) -> npt.NDArray[np.int32]:
+) -> Partitions:
     """Choose the partition of each key, int32[n] from 0 to ``partitions - 1``; -1 for a null key."""
     texts, _ = encode_keys(keys)
     chosen = np.full(len(texts), -1, np.int32)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     DataType,
+    IntegerType,
     LongType,
     MapType,
     NullType,
@@ -28,6 +29,7 @@ from pulsar_spark.spark.schema import (
     KEY,
     NOT_YET_WRITTEN,
     ORDERING_KEY,
+    PARTITION,
     PROPERTIES,
     READ_ONLY,
     TOPIC,
@@ -88,6 +90,7 @@ class MessageShape:
             event_time=reserved(EVENT_TIME, _milliseconds),
             properties=reserved(PROPERTIES, _properties),
             ordering_key=reserved(ORDERING_KEY, _binary),
+            partition=reserved(PARTITION, _integers),
         )
 
 
@@ -97,6 +100,7 @@ _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
     ORDERING_KEY: (StringType, BinaryType, NullType),
     EVENT_TIME: (TimestampType, LongType, NullType),
     PROPERTIES: (MapType,),
+    PARTITION: (IntegerType, NullType),
 }
 _VALUE_TYPES = (StringType, BinaryType, NullType)
 
@@ -199,6 +203,10 @@ def _milliseconds(array: pa.Array) -> pa.Int64Array | None:
     micros = array.view(pa.int64())
     missing = micros.is_null().to_numpy(zero_copy_only=False) if micros.null_count else None
     return pa.array(pc.fill_null(micros, 0).to_numpy() // 1000, mask=missing)
+
+
+def _integers(array: pa.Array) -> pa.Int32Array | None:
+    return None if array.null_count == len(array) else array
 
 
 def _properties(maps: pa.MapArray) -> pa.MapArray | None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.spark import option_values as values
 from pulsar_spark.spark.positions import parse_offsets, parse_times
 from pulsar_spark.spark.schema import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
@@ -50,6 +51,11 @@ class Option:
     scope: Scope
     doc: str
     only: Mode | None = None
+
+
+def names_of(kind: type[Enum]) -> str:
+    """What an option of these texts takes, for the docs page."""
+    return ", ".join(f"`{member.value}`" for member in kind)
 
 
 CLIENT = "pulsar.client."
@@ -386,5 +392,37 @@ TABLE: tuple[Option, ...] = (
         values.compression,
         "NONE",
         "Compression of batches and of single messages.",
+    ),
+    _producer(
+        "messageRoutingMode",
+        names_of(RoutingMode),
+        values.one_of(RoutingMode),
+        "RoundRobinPartition",
+        "Where rows go that have no key and no `__partition`: all rows of a task to one partition, or a "
+        "batch's worth to each partition in turn. `CustomPartition`: where `messageRouter` says.",
+    ),
+    _producer(
+        "hashingScheme",
+        names_of(HashingScheme),
+        values.one_of(HashingScheme),
+        "JavaStringHash",
+        "Chooses the partition of a key, as the Java client does.",
+    ),
+    _producer(
+        "roundRobinRouterBatchingPartitionSwitchFrequency",
+        "number",
+        values.count(1),
+        "10",
+        "With batching, rows without a key go to the next partition after this many "
+        "`batchingMaxPublishDelayMicros` too, where a batch is not full before.",
+    ),
+    _producer(
+        "messageRouter",
+        "Python name",
+        values.dotted_name,
+        None,
+        "With `CustomPartition`: `package.module.function`, called with the keys of many rows (an Arrow "
+        "array of binaries, null: no key) and the number of partitions; returns as many partition numbers, "
+        "from 0. Tasks import it. The same keys must always get the same numbers.",
     ),
 )  # fmt: skip - a call to a line keeps the table a table

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from enum import Enum
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from pulsar_spark.errors import OptionError
@@ -14,6 +16,8 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.lookup import parse_service_url
 from pulsar_spark.spark.schema import METADATA_COLUMNS
 from pulsar_spark.wire import pulsar_pb2 as pb
+
+E = TypeVar("E", bound=Enum)
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
@@ -90,6 +94,26 @@ def compression(text: str) -> pb.CompressionType:
     if text.upper() not in COMPRESSIONS:
         raise ValueError(f"one of {', '.join(COMPRESSIONS)}")
     return COMPRESSIONS[text.upper()]
+
+
+def one_of(kind: type[E]) -> Callable[[str], E]:
+    """Make a parser of the values of an enum of texts, in any case."""
+    by_name = {member.value.lower(): member for member in kind}
+
+    def parse(text: str) -> E:
+        if text.lower() not in by_name:
+            raise ValueError(f"one of {', '.join(member.value for member in kind)}")
+        return by_name[text.lower()]
+
+    return parse
+
+
+def dotted_name(text: str) -> str:
+    """Check ``package.module.name``; gives it as it is. What it names is looked up where it is used."""
+    parts = text.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise ValueError("a Python name such as package.module.function")
+    return text
 
 
 def service_url(text: str) -> str:

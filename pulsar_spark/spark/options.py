@@ -14,6 +14,7 @@ from pulsar_spark.client import ClientOptions, ProducerOptions
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.chunks import ChunkLimits
+from pulsar_spark.protocol.routing import RoutingMode
 from pulsar_spark.spark.admission import Limits
 from pulsar_spark.spark.option_table import CLIENT, PRODUCER, TABLE, Mode, Option, Scope
 from pulsar_spark.spark.positions import Positions, Word, check_order
@@ -74,12 +75,14 @@ class SinkOptions:
     Attributes:
         client: how to reach the cluster.
         topic: for all rows, or None where each row names its own.
-        producer: how messages are sent.
+        producer: how messages are sent; without ``router``.
+        router: dotted name of the function that it is, or None.
     """
 
     client: ClientOptions
     topic: TopicName | None
     producer: ProducerOptions
+    router: str | None
 
 
 # What Spark 4.2 and 4.3 themselves put among the options: load(path)/save(path), and the stream writer's own.
@@ -206,8 +209,19 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         memory_limit=values[PRODUCER + "memoryLimit"],
         block_if_queue_full=values[PRODUCER + "blockIfQueueFull"],
         send_timeout=values[PRODUCER + "sendTimeoutMs"],
+        routing_mode=values[PRODUCER + "messageRoutingMode"],
+        hashing_scheme=values[PRODUCER + "hashingScheme"],
+        switch_frequency=values[PRODUCER + "roundRobinRouterBatchingPartitionSwitchFrequency"],
     )
-    return SinkOptions(client=_client_options(values), topic=values["topic"], producer=producer)
+    router = values[PRODUCER + "messageRouter"]
+    if (router is not None) != (producer.routing_mode is RoutingMode.CUSTOM):
+        raise OptionError(
+            "options messageRouter and messageRoutingMode=CustomPartition go together",
+            advice="Set both or none",
+        )
+    return SinkOptions(
+        client=_client_options(values), topic=values["topic"], producer=producer, router=router
+    )
 
 
 def _client_options(values: Mapping[str, Any]) -> ClientOptions:

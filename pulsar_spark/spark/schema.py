@@ -86,4 +86,4 @@ READ_ONLY = frozenset(
     }
 )
 # Names that a later version gives a meaning: refused today, so that they never go out as something else.
-NOT_YET_WRITTEN = frozenset({"__deliverAt", "__deliverAfter", PARTITION, SEQUENCE_ID})
+NOT_YET_WRITTEN = frozenset({"__deliverAt", "__deliverAfter", SEQUENCE_ID})

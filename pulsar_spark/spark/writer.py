@@ -24,6 +24,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.messages import MessageShape, message_shape
 from pulsar_spark.spark.options import SinkOptions
 from pulsar_spark.spark.topics import check_reachable
+from pulsar_spark.spark.users_code import load
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +92,8 @@ def _write(options: SinkOptions, shape: MessageShape, batches: Iterator[pa.Recor
     context = TaskContext.get()
     if producer.name is not None and context is not None:
         producer = replace(producer, name=f"{producer.name}-{context.partitionId()}")
+    if options.router is not None:
+        producer = replace(producer, router=load("messageRouter", options.router))
     rows = 0
     with TopicWriters(client, producer) as writers:
         for batch in batches:

@@ -20,6 +20,7 @@ class MessageColumns:
         properties: ``map<string, string>``, null-free; None where no message has any.
         ordering_key: ``binary``, null where unset; None where no message has one.
         sequence_id: ``int64``, null where unset; None where no message has one.
+        partition: ``int32``, where a message to be written goes; null, or None for all: routing chooses.
     """
 
     value: pa.BinaryArray
@@ -28,6 +29,7 @@ class MessageColumns:
     properties: pa.MapArray | None = None
     ordering_key: pa.BinaryArray | None = None
     sequence_id: pa.Int64Array | None = None
+    partition: pa.Int32Array | None = None
 
     def __len__(self) -> int:
         return len(self.value)

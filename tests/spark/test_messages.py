@@ -66,6 +66,14 @@ def test_keys_may_be_strings_and_bytes(kind):
     assert columns.value.to_pylist() == [b"", b"v"]
 
 
+def test_rows_may_name_their_partition():
+    shape = schema(value=TEXT, __partition=IntegerType())
+    columns = only(messages(OUT, shape, value=["a", "b"], __partition=[2, None]))
+    assert columns.partition == pa.array([2, None], pa.int32())
+    columns = only(messages(OUT, shape, value=["a", "b"], __partition=[None, None]))
+    assert columns.partition is None
+
+
 def test_event_times_are_milliseconds():
     times = [datetime.datetime(1970, 1, 1, 0, 0, 1, 234567, datetime.timezone.utc), None]
     columns = only(
@@ -190,6 +198,7 @@ def test_bad_topics_of_rows(topic, name, text):
             r"cannot write the column __deliverAt. Leave it out",
         ),
         ({"value": TEXT, "__sequenceId": LongType()}, "__sequenceId"),
+        ({"value": TEXT, "__partition": LongType()}, "__partition is bigint. Cast it to int"),
     ],
 )
 def test_bad_shapes(columns, text):

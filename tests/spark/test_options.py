@@ -5,6 +5,7 @@ import pytest
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.chunks import ChunkLimits
+from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.spark.admission import Limits
 from pulsar_spark.spark.option_table import TABLE, Mode, Scope
 from pulsar_spark.spark.options import SinkOptions, SourceOptions, docs_page, parse_sink, parse_source
@@ -52,6 +53,20 @@ def test_sink_defaults_are_those_of_the_java_client():
     assert producer.block_if_queue_full
     assert producer.send_timeout == 30.0
     assert producer.compression == pb.NONE
+    assert producer.routing_mode is RoutingMode.ROUND_ROBIN
+    assert producer.hashing_scheme is HashingScheme.JAVA_STRING
+    assert producer.switch_frequency == 10
+    assert sink().router is None
+
+
+def test_routing_of_the_sink():
+    options = {"messageRoutingMode": "custompartition", "messageRouter": "package.module.function"}
+    found = parse_sink({**URL, **{f"pulsar.producer.{name}": text for name, text in options.items()}})
+    assert found.producer.routing_mode is RoutingMode.CUSTOM
+    assert found.router == "package.module.function"
+    for name, text in options.items():
+        with pytest.raises(OptionError, match=r"go together\. Set both or none"):
+            parse_sink({**URL, f"pulsar.producer.{name}": text})
 
 
 def test_names_are_case_insensitive():
@@ -126,6 +141,11 @@ def test_bad_values_of_the_source(name, text):
         ("maxPendingMessages", "1.5"),
         ("compressionType", "rar"),
         ("producerName", ""),
+        ("messageRoutingMode", "Random"),
+        ("hashingScheme", "MD5"),
+        ("roundRobinRouterBatchingPartitionSwitchFrequency", "0"),
+        ("messageRouter", "function"),
+        ("messageRouter", "package.module-1.function"),
     ],
 )
 def test_bad_values_of_the_sink_name_the_option_and_the_value(name, text):
