@@ -75,7 +75,9 @@ SHAPES = {
         Shape(
             "batched", "100 bytes, batched", 100, True, False, False, 4_000_000, 2_500_000, 1_000_000, 800_000
         ),
-        Shape("lz4", "1 KiB, LZ4, 2 properties", 1024, True, True, True, 2_000_000, 500_000, 300_000, 300_000),
+        Shape(
+            "lz4", "1 KiB, LZ4, 2 properties", 1024, True, True, True, 2_000_000, 500_000, 300_000, 300_000
+        ),
         Shape(
             "unbatched", "100 bytes, unbatched", 100, False, False, False, 300_000, 200_000, 200_000, 100_000
         ),
