@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from pulsar_spark.wire import message_fields as mf
+from pulsar_spark.wire.checksums import crc32c
 from pulsar_spark.wire.field_walk import Bytes, Kind, Layout, big_endian, every, require, walk
 from pulsar_spark.wire.fields import VARINT, Fields, Flags, Ints
 from pulsar_spark.wire.messages import Messages
