@@ -4,12 +4,19 @@
 ``PulsarProgressListener`` tells how far behind streaming queries are.
 """
 
+import sys
+
+import pulsar_spark.libraries  # noqa: F401 - before all else: it lets the others be imported
+from pulsar_spark.errors import LibraryError
+
 try:
     from pulsar_spark.spark.progress import PulsarProgressListener
     from pulsar_spark.spark.source import register
-except ModuleNotFoundError as _error:
+except ImportError as _error:
     # The layers under spark/ can be used, and are tested, where there is no pyspark.
     if (_error.name or "").partition(".")[0] != "pyspark":
         raise
+    if sys.modules.get("pyspark") is not None:
+        raise LibraryError(f"this pyspark is too old: pulsar_spark needs 4.2 or newer ({_error})") from _error
 
 __all__ = ["PulsarProgressListener", "register"]

@@ -9,6 +9,7 @@
     ├── DeadlineError                   PULSAR_TIMEOUT
     ├── QueueFullError                  PULSAR_QUEUE_FULL
     ├── ClosedError                     PULSAR_CLOSED
+    ├── LibraryError                    PULSAR_LIBRARY
     └── BrokerError                     PULSAR_BROKER
         ├── ConnectError                PULSAR_CONNECT     yes
         ├── NotReadyError               PULSAR_NOT_READY   yes
@@ -139,6 +140,12 @@ class ClosedError(PulsarError):
 
     code = "PULSAR_CLOSED"
     usual_advice = "Make a new one"
+
+
+class LibraryError(PulsarError, ImportError):
+    """A library that this package needs is not installed, or is too old."""
+
+    code = "PULSAR_LIBRARY"
 
 
 class BrokerError(PulsarError):

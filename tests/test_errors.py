@@ -21,6 +21,7 @@ TABLE = [
     ("DeadlineError", "PULSAR_TIMEOUT", False, "PulsarError"),
     ("QueueFullError", "PULSAR_QUEUE_FULL", False, "PulsarError"),
     ("ClosedError", "PULSAR_CLOSED", False, "PulsarError"),
+    ("LibraryError", "PULSAR_LIBRARY", False, "PulsarError"),
     ("BrokerError", "PULSAR_BROKER", False, "PulsarError"),
     ("ConnectError", "PULSAR_CONNECT", True, "BrokerError"),
     ("NotReadyError", "PULSAR_NOT_READY", True, "BrokerError"),
@@ -55,7 +56,7 @@ def test_the_tree_is_complete():
 def test_flags(name, code, retriable, parent):
     kind = getattr(errors, name)
     assert (kind.code, kind.retriable) == (code, retriable)
-    assert kind.__bases__ == (getattr(errors, parent),)
+    assert kind.__bases__[0] is getattr(errors, parent)
     assert f" {name} " in errors.__doc__
     line = next(line for line in errors.__doc__.splitlines() if f" {name} " in line)
     assert code in line.split()

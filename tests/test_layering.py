@@ -12,13 +12,14 @@ PACKAGES = ("pulsar_spark", "pyspark_pulsar")
 BELOW = {
     "errors": set(),
     "ids": {"errors"},
+    "libraries": {"errors"},
     "wire": {"errors", "ids"},
     "protocol": {"errors", "ids", "wire"},
     "client": {"errors", "ids", "wire", "protocol"},
     "spark": {"errors", "ids", "wire", "protocol", "client"},
     "cli": {"errors", "ids", "wire", "protocol", "client"},
     "__main__": {"cli"},
-    "pulsar_spark": {"errors", "ids", "wire", "protocol", "client", "spark"},
+    "pulsar_spark": {"errors", "ids", "libraries", "wire", "protocol", "client", "spark"},
     "pyspark_pulsar": {"errors", "ids", "wire", "protocol", "client", "spark", "pulsar_spark"},
 }
 BLOCKING = (

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pulsar_spark.cli import subscriptions
+from pulsar_spark.cli import package, subscriptions
 from pulsar_spark.errors import OptionError, PulsarError
 
 
@@ -16,8 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line, without the program's name; None takes those of this process.
     """
-    parser = argparse.ArgumentParser(prog="pulsar_spark", description="Look after streaming queries' traces.")
+    parser = argparse.ArgumentParser(prog="pulsar_spark", description="Around queries.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    package.add_command(commands)
     subscriptions.add_command(commands)
     parsed = parser.parse_args(arguments)
     try:

@@ -1,0 +1,60 @@
+"""What the package needs besides Spark: installed, or carried within it, or an error that says what to do.
+
+The jar that ``pulsar_spark package`` builds carries what is pure Python. That is put at the end of the path,
+so what is installed wins.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from pulsar_spark.errors import LibraryError
+
+CARRIED = Path(__file__).parent / "carried"
+# setup.cfg says the same, and docs/dependencies.md why each is needed.
+OLDEST = {"numpy": (1, 26), "pyarrow": (18,), "protobuf": (5, 29)}
+
+# Within an archive there are no folders to ask for.
+if (CARRIED.is_dir() or not Path(__file__).exists()) and str(CARRIED) not in sys.path:
+    sys.path.append(str(CARRIED))
+
+_ADVICE = (
+    "The Python of the driver and that of all executors need what docs/deploying.md names: "
+    "pip install 'pyspark[sql]>=4.2' 'protobuf>=5.29' crc32c"
+)
+
+try:
+    import google.protobuf
+    import numpy
+    import pyarrow
+except ImportError as _error:
+    raise LibraryError(f"pulsar_spark cannot be used: {_error}", advice=_ADVICE) from _error
+
+
+def check(versions: dict[str, str]) -> None:
+    """Compare versions with the oldest that will do.
+
+    Args:
+        versions: by name, as in OLDEST.
+
+    Raises:
+        LibraryError: for the first that is older.
+    """
+    for name, version in versions.items():
+        oldest = OLDEST[name]
+        if tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)]) < oldest:
+            wanted = ".".join(map(str, oldest))
+            raise LibraryError(
+                f"{name} {version} is too old: pulsar_spark needs {wanted} or newer", advice=_ADVICE
+            )
+
+
+check(
+    {
+        "numpy": numpy.__version__,
+        "pyarrow": pyarrow.__version__,
+        "protobuf": google.protobuf.__version__,
+    }
+)

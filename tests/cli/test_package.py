@@ -1,0 +1,117 @@
+"""The archive for spark-submit: where it lies, what it holds, and that it needs no protobuf and no crc32c."""
+
+import configparser
+import hashlib
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy
+import pyarrow
+import pytest
+
+from pulsar_spark.cli import main, package
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = metadata.version("pulsar-spark")
+POM = "{http://maven.apache.org/POM/4.0.0}"
+
+
+@pytest.fixture(scope="module")
+def jar(tmp_path_factory):
+    return package.build(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with what Spark needs itself, and nothing else: neither protobuf nor crc32c."""
+    folder = tmp_path_factory.mktemp("site")
+    for module in (numpy, pyarrow):
+        (source,) = module.__path__
+        for name in (module.__name__, f"{module.__name__}.libs"):
+            if (original := Path(source).with_name(name)).exists():
+                (folder / name).symlink_to(original)
+    return folder
+
+
+def python(code, *path):
+    """Run code with these folders and archives, and nothing that is installed."""
+    command = [sys.executable, "-S", "-c", code]
+    environment = {"PYTHONPATH": ":".join(map(str, path))}
+    # Not in the checkout, which would be found first.
+    folder = path[-1]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_it_is_laid_out_as_a_maven_repository(jar):
+    repository = jar.parents[3]
+    stem = f"pulsar-spark/pulsar-spark/{VERSION}/pulsar-spark-{VERSION}"
+    names = {str(file.relative_to(repository)) for file in repository.rglob("*") if file.is_file()}
+    assert names == {f"{stem}{end}" for end in (".jar", ".jar.sha1", ".pom", ".pom.sha1")}
+    pom = ElementTree.parse(jar.with_suffix(".pom")).getroot()
+    found = [pom.findtext(f"{POM}{name}") for name in ("groupId", "artifactId", "version")]
+    assert ":".join(found) == package.coordinates()
+    for file in (jar, jar.with_suffix(".pom")):
+        assert Path(f"{file}.sha1").read_text() == hashlib.sha1(file.read_bytes()).hexdigest()
+
+
+def test_it_holds_the_packages_and_the_licences_and_nothing_compiled(jar):
+    names = zipfile.ZipFile(jar).namelist()
+    assert {"pulsar_spark/__init__.py", "pyspark_pulsar/__init__.py", "META-INF/MANIFEST.MF"} <= set(names)
+    assert {name.partition("/")[0] for name in names} == {"META-INF", "pulsar_spark", "pyspark_pulsar"}
+    assert [name for name in names if name.startswith("META-INF/licenses/protobuf/LICENSE")]
+    assert {Path(name).suffix for name in names if not name.startswith("META-INF/")} == {"", ".py"}
+
+
+def test_the_same_files_make_the_same_bytes(jar, tmp_path, capsys):
+    assert main(["package", str(tmp_path)]) == 0
+    (again,) = tmp_path.rglob("*.jar")
+    assert again.read_bytes() == jar.read_bytes()
+    assert (
+        f"--packages {package.coordinates()} --repositories {tmp_path.as_uri()} " in capsys.readouterr().out
+    )
+
+
+def test_it_works_where_neither_protobuf_nor_crc32c_is_installed(jar, site):
+    code = """
+import sys
+import pulsar_spark
+import google.protobuf
+from pulsar_spark.wire import frames, pulsar_pb2 as pb
+command = pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing())
+assert pb.BaseCommand.FromString(frames.encode_command(command)[8:]) == command
+assert frames.crc32c(b"123456789") == 0xE3069283
+print("crc32c" in sys.modules, google.protobuf.__file__)
+"""
+    done = python(code, jar, site)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["False", f"{jar}/pulsar_spark/carried/google/protobuf/__init__.py"]
+
+
+def test_what_is_installed_wins(jar, site, tmp_path):
+    (tmp_path / "google" / "protobuf").mkdir(parents=True)
+    (tmp_path / "google" / "protobuf" / "__init__.py").write_text("__version__ = '4.25.3'")
+    done = python("import pulsar_spark", jar, site, tmp_path)
+    assert "[PULSAR_LIBRARY] protobuf 4.25.3 is too old: pulsar_spark needs 5.29 or newer" in done.stderr
+
+
+def test_what_is_missing_is_named_at_once(jar, site, tmp_path):
+    (tmp_path / "numpy").symlink_to(site / "numpy")
+    done = python("import pulsar_spark", jar, tmp_path)
+    last = done.stderr.splitlines()[-1]
+    assert "[PULSAR_LIBRARY] pulsar_spark cannot be used: No module named 'pyarrow'" in last
+    assert "pip install" in last
+
+
+def test_the_oldest_versions_are_those_of_setup_cfg():
+    code = "from pulsar_spark.libraries import OLDEST; print(OLDEST)"
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lines = config["options"]["install_requires"].split("\n")
+    wanted = dict(line.split(" >= ") for line in lines if " >= " in line)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    oldest = eval(done.stdout)
+    assert oldest == {name: tuple(map(int, wanted[name].split("."))) for name in oldest}
