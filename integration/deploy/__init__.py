@@ -1,0 +1,1 @@
+"""The ways of Spark users to bring a package to a cluster: see docs/deploying.md."""

@@ -1,0 +1,62 @@
+"""The ways of docs/deploying.md, each with the same script of a user."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from integration.deploy.environments import Environment
+from integration.deploy.submit import submit
+from pulsar_spark.cli import package
+
+APP = Path(__file__).with_name("app.py")
+
+# Runs the script on a master; given are environment, a folder for its files, master, service URL and topic.
+Way = Callable[[Environment, Path, str, str, str], Any]
+
+
+def by_packages(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
+    """``--packages``, from a folder laid out as a Maven repository."""
+    package.build(home / "repository")
+    repository = (home / "repository").as_uri()
+    arguments = ("--packages", package.coordinates(), "--repositories", repository)
+    return _submit(environment, home, master, service_url, topic, *arguments)
+
+
+def by_py_files(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
+    """``--py-files`` with the jar."""
+    jar = package.build(home / "repository")
+    return _submit(environment, home, master, service_url, topic, "--py-files", str(jar))
+
+
+def by_archives(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
+    """``--archives`` with a packed environment of which executors take their Python."""
+    packed = home / "environment.tar.gz"
+    command = ["-m", "venv_pack", "--prefix", str(environment.folder), "--output", str(packed)]
+    subprocess.run([str(environment.python), *command], check=True, stdout=subprocess.DEVNULL)
+    arguments = ("--archives", f"{packed}#environment")
+    there = {"PYSPARK_PYTHON": "./environment/bin/python"}
+    return _submit(environment, home, master, service_url, topic, *arguments, variables=there)
+
+
+def by_pip(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
+    """``pip install`` for every Python."""
+    return _submit(environment, home, master, service_url, topic)
+
+
+def _submit(
+    environment: Environment,
+    home: Path,
+    master: str,
+    service_url: str,
+    topic: str,
+    *arguments: str,
+    variables: dict[str, str] | None = None,
+) -> Any:
+    # Away from the checkout, which would be found first.
+    script = shutil.copy(APP, home)
+    given = (service_url, topic, str(home / "checkpoint"))
+    return submit(environment, home, master, script, *arguments, given=given, variables=variables).said
