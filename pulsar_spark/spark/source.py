@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from pyspark import SparkFiles
-from pyspark.sql import SparkSession
+from pyspark import __version__ as spark_version
+from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -16,12 +16,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.spark.options import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.schema import source_schema
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
-_log = logging.getLogger(__name__)
+_INSTALL = "Install the package with pip for the driver's Python, see docs/deploying.md"
 
 
 class PulsarDataSource(DataSource):
@@ -56,28 +57,36 @@ class PulsarDataSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Make ``format("pulsar")`` known to a session that does not find it by itself.
 
-    Needed where the package is not installed, but came by ``--py-files``, ``--packages`` or ``addPyFile``; to
-    be called after the last ``addPyFile``.
+    Needed where the package is not installed, but came by ``--packages``, ``--py-files`` or ``addPyFile``; to
+    be called after the last ``addPyFile``. Harmless elsewhere.
+
+    Raises:
+        UnsupportedError: streams would not find the package, and there is no way to let them.
     """
     spark.dataSource.register(PulsarDataSource)
-    _link_for_streams(spark)
+    if not is_remote():
+        _link_for_streams(getattr(spark.sparkContext, "_python_includes", None))
 
 
-def _link_for_streams(spark: SparkSession) -> None:
+def _link_for_streams(archives: list[str] | None) -> None:
     """Let the streaming planner import what came as a file.
 
-    Spark 4.2 and 4.3 let that process look in ``<files>/streaming_job`` in place of ``<files>``: links
-    there cure it.
+    Spark 4.2 and 4.3 let that process look in ``<files>/streaming_job`` in place of ``<files>``: links there
+    cure it. ``archives`` are names of zip files and jars within ``<files>``; which they are Spark tells
+    nobody, so None, when it does not keep them where it did, is an error for those who need them.
     """
-    context = spark.sparkContext
-    includes = getattr(context, "_python_includes", None)
-    if includes is None:
-        _log.warning("streams do not find packages that came by --py-files: install them on the driver")
-        return
-    root = Path(SparkFiles.getRootDirectory())
-    folder = root / "streaming_job"
-    for name in includes:
-        link = folder / name
-        if (root / name).exists() and not link.exists():
-            folder.mkdir(exist_ok=True)
-            link.symlink_to(root / name)
+    files = Path(SparkFiles.getRootDirectory())
+    if archives is None:
+        if Path(__file__).is_file():
+            return
+        what = f"this Spark ({spark_version}) does not tell what --packages and --py-files gave it"
+        raise UnsupportedError(what, advice=_INSTALL)
+    folder = files / "streaming_job"
+    try:
+        for source in [*(files / name for name in archives), *files.glob("*.py")]:
+            link = folder / source.name
+            if source.exists() and not link.exists():
+                folder.mkdir(exist_ok=True)
+                link.symlink_to(source)
+    except OSError as error:
+        raise UnsupportedError(f"no link can be made for streams: {error}", advice=_INSTALL) from error

@@ -11,8 +11,9 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 import pulsar_spark
 import pyspark_pulsar
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark import source as source_module
 from pulsar_spark.spark.options import parse_sink
 from pulsar_spark.spark.planner import Range
 from pulsar_spark.spark.schema import SOURCE_SCHEMA
@@ -94,3 +95,35 @@ def test_ignored_columns_are_told_of_once(caplog):
         for _ in range(3):
             PulsarStreamWriter(parse_sink({**URL, "topic": "t"}), schema)
     assert caplog.text.count("__messageId, __index") == 1
+
+
+# ---- what came as a file
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The folder into which Spark has put what it was given."""
+    monkeypatch.setattr(source_module.SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    for name in ("given.jar", "helper.py", "other.txt"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_streams_find_what_came_as_a_file(files):
+    for _ in range(2):
+        source_module._link_for_streams(["given.jar", "absent.zip"])
+    assert sorted(link.name for link in (files / "streaming_job").iterdir()) == ["given.jar", "helper.py"]
+    assert (files / "streaming_job" / "given.jar").resolve() == files / "given.jar"
+
+
+def test_no_link_is_an_error_that_says_what_to_do(files):
+    (files / "streaming_job").touch()
+    with pytest.raises(UnsupportedError, match=r"no link can be made for streams.*Install the package"):
+        source_module._link_for_streams(["given.jar"])
+
+
+def test_a_spark_that_does_not_say_what_came_is_an_error_where_it_matters(files, monkeypatch):
+    source_module._link_for_streams(None)
+    monkeypatch.setattr(source_module, "__file__", str(files / "given.jar" / "pulsar_spark" / "source.py"))
+    with pytest.raises(UnsupportedError, match=r"does not tell what --packages .* Install the package"):
+        source_module._link_for_streams(None)
