@@ -84,7 +84,7 @@ def test_ranges_end_in_markers_and_aborted_messages(
     client: Client, cluster: Cluster, name: TopicName
 ) -> None:
     with RawConnection(cluster.service_url) as connection:
-        coordinator, producer = Coordinator(connection), RawProducer(connection, str(name))
+        coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
         written = {producer.send(b"plain"): b"plain"}
         for end_transaction in (coordinator.commit, coordinator.abort):
             txn = coordinator.begin([str(name)])
@@ -101,7 +101,7 @@ def test_a_range_does_not_wait_for_an_open_transaction(
     client: Client, cluster: Cluster, name: TopicName
 ) -> None:
     with RawConnection(cluster.service_url) as connection:
-        coordinator, producer = Coordinator(connection), RawProducer(connection, str(name))
+        coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
         first = producer.send(b"first")
         txn = coordinator.begin([str(name)])
         opened = producer.send(b"in it", txn=txn)
@@ -254,7 +254,7 @@ def test_entries_that_cannot_be_taken_apart(
 
 def test_what_is_behind_the_end_may_be_corrupt(client: Client, cluster: Cluster, name: TopicName) -> None:
     with RawConnection(cluster.service_url) as connection:
-        coordinator, producer = Coordinator(connection), RawProducer(connection, str(name))
+        coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
         good = producer.send(b"good")
         txn = coordinator.begin([str(name)])
         end = producer.send(b"aborted", txn=txn)

@@ -18,6 +18,7 @@ from integration.fix_spark import Collector, PulsarInSpark, await_rows, drain, s
 from integration.peer import Peer, Record
 from integration.raw import RawConnection, RawProducer
 from integration.transactions import SETTINGS, Coordinator
+from pulsar_spark.client import Client, ClientOptions
 
 # Short ledgers without retention, so that what is acknowledged is gone at once; small messages are chunked.
 BROKER = SETTINGS | {
@@ -45,6 +46,12 @@ def peer(broker: StandaloneBroker) -> Iterator[Peer]:
 
 
 @pytest.fixture
+def client(broker: StandaloneBroker) -> Iterator[Client]:
+    with Client(ClientOptions(service_url=broker.service_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
 def connection(broker: StandaloneBroker) -> Iterator[RawConnection]:
     with RawConnection(broker.service_url) as opened:
         yield opened
@@ -59,10 +66,15 @@ def pulsar_in_spark(spark: SparkSession, broker: StandaloneBroker) -> PulsarInSp
 
 
 def test_only_what_is_committed(
-    pulsar_in_spark: PulsarInSpark, connection: RawConnection, admin: Admin, topic, checkpoint: Path
+    pulsar_in_spark: PulsarInSpark,
+    client: Client,
+    connection: RawConnection,
+    admin: Admin,
+    topic,
+    checkpoint: Path,
 ):
     admin.create_topic(topic)
-    coordinator, producer = Coordinator(connection), RawProducer(connection, topic)
+    coordinator, producer = Coordinator(client), RawProducer(connection, topic)
     sink = Collector()
     query = start(pulsar_in_spark.stream(topic), sink, checkpoint)
     try:

@@ -18,7 +18,8 @@
         ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
         ├── NotAllowedError             PULSAR_NOT_ALLOWED
         ├── SchemaError                 PULSAR_SCHEMA
-        └── SendError                   PULSAR_SEND
+        ├── SendError                   PULSAR_SEND
+        └── TransactionError            PULSAR_TRANSACTION
 
 Retry loops ask the flag and nothing else; each try begins with a look-up. No message
 ever holds a secret: none is passed in here.
@@ -214,6 +215,13 @@ class SendError(BrokerError):
     usual_advice = "Look at the topic's state (terminated, backlog quota, another exclusive producer)"
 
 
+class TransactionError(BrokerError):
+    """A transaction that the broker does not have (any more): it was ended, or its time was over."""
+
+    code = "PULSAR_TRANSACTION"
+    usual_advice = "Raise transactionTimeout if a micro-batch may take longer"
+
+
 # ServerError of PulsarApi.proto -> error class; what is not named here is a plain BrokerError.
 _BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
     1: NotReadyError,  # MetadataError: the metadata store failed for now
@@ -231,7 +239,11 @@ _BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
     16: BusyError,  # ProducerBusy
     17: TopicNotFoundError,  # InvalidTopicName
     18: SchemaError,
+    20: NotReadyError,  # TransactionCoordinatorNotFound: it is with another broker, or still being loaded
+    21: TransactionError,  # InvalidTxnStatus: it is being ended
     22: NotAllowedError,
+    23: TransactionError,  # TransactionConflict
+    24: TransactionError,  # TransactionNotFound
     25: SendError,  # ProducerFenced
 }
 

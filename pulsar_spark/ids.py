@@ -64,6 +64,16 @@ _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
 _PART = re.compile(r"[-=:.\w]+")
 
 
+class TxnId(NamedTuple):
+    """A transaction: ``most`` names its coordinator, ``least`` counts up there."""
+
+    most: int
+    least: int
+
+    def __str__(self) -> str:
+        return f"({self.most},{self.least})"
+
+
 class TopicName(NamedTuple):
     """A full topic name, taken apart: ``domain://tenant/namespace/local``."""
 

@@ -31,6 +31,7 @@ TABLE = [
     ("NotAllowedError", "PULSAR_NOT_ALLOWED", False, "BrokerError"),
     ("SchemaError", "PULSAR_SCHEMA", False, "BrokerError"),
     ("SendError", "PULSAR_SEND", False, "BrokerError"),
+    ("TransactionError", "PULSAR_TRANSACTION", False, "BrokerError"),
 ]
 CLASSES = [getattr(errors, row[0]) for row in TABLE]
 
@@ -128,6 +129,10 @@ BY_CODE = {
     "IncompatibleSchema": errors.SchemaError,
     "NotAllowedError": errors.NotAllowedError,
     "ProducerFenced": errors.SendError,
+    "TransactionCoordinatorNotFound": errors.NotReadyError,
+    "InvalidTxnStatus": errors.TransactionError,
+    "TransactionConflict": errors.TransactionError,
+    "TransactionNotFound": errors.TransactionError,
 }
 
 

@@ -22,6 +22,7 @@ from integration.local_spark import local_spark
 from integration.peer import Peer, Record
 from integration.raw import RawConnection, RawProducer
 from integration.transactions import SETTINGS, Coordinator
+from pulsar_spark.client import Client, ClientOptions
 
 _NAMESPACE = "persistent://public/default"
 _PRODUCERS = 3
@@ -54,8 +55,9 @@ def transactions(
     """Every second one is aborted, the last among them: the topic ends in a marker."""
     topic, committed = f"{_NAMESPACE}/transactions", []
     broker.admin.create_topic(topic)
-    with RawConnection(broker.service_url) as connection:
-        coordinator, producer = Coordinator(connection), RawProducer(connection, topic)
+    options = ClientOptions(service_url=broker.service_url)
+    with RawConnection(broker.service_url) as connection, Client(options) as client:
+        coordinator, producer = Coordinator(client), RawProducer(connection, topic)
         for number in range(count):
             txn = coordinator.begin([topic])
             producer.send(b"%d" % number, txn=txn)

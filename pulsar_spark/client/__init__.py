@@ -11,6 +11,7 @@ from pulsar_spark.client.scout import EntryFacts, Scout, first_at, ledger_end, p
 from pulsar_spark.client.tail import Tail
 from pulsar_spark.client.together import together
 from pulsar_spark.client.topic_watch import TopicWatch
+from pulsar_spark.client.transactions import Transaction, Transactions
 from pulsar_spark.client.writer import TopicWriter
 from pulsar_spark.protocol.sent import Sent
 
@@ -31,6 +32,8 @@ __all__ = [
     "Tail",
     "TopicWatch",
     "TopicWriter",
+    "Transaction",
+    "Transactions",
     "first_at",
     "ledger_end",
     "now",

@@ -26,7 +26,7 @@ from pulsar_spark.errors import (
     SendError,
     from_server,
 )
-from pulsar_spark.ids import TopicName
+from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.pending import Outgoing, PendingWindow
 from pulsar_spark.protocol.routing import HashingScheme, MessageRouter, RoutingMode
@@ -35,7 +35,12 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import compress
 from pulsar_spark.wire.frames import Buffer, Frame, encode_section_head
-from pulsar_spark.wire.metadata import batch_metadata, single_metadata_head, single_metadata_tail
+from pulsar_spark.wire.metadata import (
+    batch_metadata,
+    single_metadata_head,
+    single_metadata_tail,
+    transaction_fields,
+)
 from pulsar_spark.wire.singles import EncodedSingle
 
 _CHECKSUM_ERROR = 9
@@ -113,10 +118,12 @@ class Producer:
         partitions: how many producers share the limits of the whole topic.
         first_sequence_id: of the first message; where more are stored under this name already, the next one
             is. None: the one behind the last that is stored.
+        transaction: that all it sends belongs to.
 
     Attributes:
         last_sequence_id: the last that the broker had stored under this name when the producer was first
             opened; -1 where it knew none, or does not deduplicate.
+        transaction: that what is sent from now on belongs to, or None.
 
     Raises:
         BrokerError: the broker did not take the producer within the operation timeout.
@@ -130,8 +137,10 @@ class Producer:
         partitions: int,
         *,
         first_sequence_id: int | None = None,
+        transaction: TxnId | None = None,
     ) -> None:
         self.topic = topic
+        self.transaction = transaction
         self._client = client
         self._options = options
         self._name = options.name
@@ -274,8 +283,10 @@ class Producer:
     def _outgoing(
         self, sequence_id: int, messages: int, metadata: bytes, payload: Buffer, is_batch: bool
     ) -> Outgoing:
+        if self.transaction is not None:
+            metadata += transaction_fields(self.transaction)
         head = encode_section_head(metadata, payload)
-        outgoing = Outgoing(sequence_id, messages, head, payload, is_batch)
+        outgoing = Outgoing(sequence_id, messages, head, payload, is_batch, self.transaction)
         if outgoing.size > self.max_message_size:
             raise SendError(
                 f"an entry of {messages} messages and {outgoing.size} bytes is larger than the broker's "
@@ -376,7 +387,21 @@ class Producer:
         if self._next_sequence_id is None:
             self.last_sequence_id = answer.last_sequence_id
             self._next_sequence_id = max(self._first_sequence_id, self.last_sequence_id + 1)
+        if answer.last_sequence_id < 0:
+            self._refuse_to_repeat()
         link.send(list(self._window))
+
+    def _refuse_to_repeat(self) -> None:
+        """Fail where what is pending may be stored already, in a transaction, and the broker cannot tell."""
+        pending = sum(entry.messages for entry in self._window if entry.transaction is not None)
+        if pending:
+            self.close()
+            raise SendError(
+                f"the connection was lost with {pending} messages of a transaction unacknowledged; they may be "
+                "stored, and nothing shows that the namespace deduplicates what is sent again",
+                topic=str(self.topic),
+                advice="Turn deduplication on there, or let Spark try tasks again (spark.task.maxFailures)",
+            )
 
     def _send_error(self, error: pb.CommandSendError) -> PulsarError:
         if error.error == _CHECKSUM_ERROR:

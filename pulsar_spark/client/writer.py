@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.producer import Producer, ProducerOptions
+from pulsar_spark.client.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batcher
@@ -56,6 +57,7 @@ class TopicWriter:
             at random, as short-lived writers must not all begin at the first, and go by time too.
         look_again: seconds after which a send looks for partitions that were added; from then on keys are
             spread over all of them. None: never, so that rows go where they went before.
+        transaction: that all it writes belongs to.
 
     Raises:
         BrokerError: the topic cannot be had, or its producers cannot be opened within the operation timeout.
@@ -69,10 +71,12 @@ class TopicWriter:
         *,
         place: int | None = None,
         look_again: float | None = _LOOK_AGAIN,
+        transaction: Transaction | None = None,
     ) -> None:
         self._client = client
         self._topic = topic
         self._options = options
+        self._transaction = transaction
         self._producers: list[Producer] = []
         self._batchers: list[Batcher] = []
         try:
@@ -136,8 +140,12 @@ class TopicWriter:
 
     def _open_all(self, names: list[TopicName]) -> None:
         """Open the producers that are missing of those of ``names``."""
-        for name in names[len(self._producers) :]:
-            producer = Producer(self._client, name, self._options, len(names))
+        missing = names[len(self._producers) :]
+        if self._transaction is not None:
+            self._transaction.add(missing)
+        transaction = None if self._transaction is None else self._transaction.id
+        for name in missing:
+            producer = Producer(self._client, name, self._options, len(names), transaction=transaction)
             self._producers.append(producer)
             self._batchers.append(self._new_batcher(producer))
 

@@ -34,6 +34,10 @@ _ANSWERS: dict[int, str] = {
     _Type.ACK_RESPONSE: "ackResponse",
     _Type.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
     _Type.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
+    _Type.TC_CLIENT_CONNECT_RESPONSE: "tcClientConnectResponse",
+    _Type.NEW_TXN_RESPONSE: "newTxnResponse",
+    _Type.ADD_PARTITION_TO_TXN_RESPONSE: "addPartitionToTxnResponse",
+    _Type.END_TXN_RESPONSE: "endTxnResponse",
 }
 _TO_CONSUMER: dict[int, str] = {
     _Type.MESSAGE: "message",  # whole ones have become Messages

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pulsar_spark.errors import ProtocolError, SendError
+from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Buffer, encode_command_head, is_intact
 
@@ -21,6 +22,7 @@ class Outgoing:
         head: checksum and metadata, as they precede the payload.
         payload: as it is stored.
         is_batch: whether its messages have an index in it each.
+        transaction: that it belongs to; its metadata says so, too.
     """
 
     sequence_id: int
@@ -28,6 +30,7 @@ class Outgoing:
     head: bytes
     payload: Buffer
     is_batch: bool
+    transaction: TxnId | None = None
 
     @property
     def size(self) -> int:
@@ -36,7 +39,7 @@ class Outgoing:
 
     def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
         """The SEND frame, in pieces."""
-        command = commands.send(producer_id, self.sequence_id, self.messages)
+        command = commands.send(producer_id, self.sequence_id, self.messages, self.transaction)
         return encode_command_head(command, self.size), self.head, self.payload
 
     @property

@@ -5,10 +5,10 @@ Ids are unsigned on the wire: -1 (earliest) and the like are written as their tw
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from pulsar_spark.ids import MessageId
+from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_command
 
@@ -206,10 +206,45 @@ def close_producer(request_id: int, producer_id: int) -> bytes:
     return encode_command(pb.BaseCommand(type=_Type.CLOSE_PRODUCER, close_producer=command))
 
 
-def send(producer_id: int, sequence_id: int, messages: int) -> pb.BaseCommand:
-    """SEND of one entry of ``messages`` messages; framed by ``encode_command_head``."""
+def send(
+    producer_id: int, sequence_id: int, messages: int, transaction: TxnId | None = None
+) -> pb.BaseCommand:
+    """SEND of one entry of ``messages`` messages; framed by ``encode_command_head``.
+
+    The ids of its transaction belong into the entry's metadata, too.
+    """
     command = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)
     if messages > 1:
         command.num_messages = messages
         command.highest_sequence_id = sequence_id + messages - 1
+    if transaction is not None:
+        command.txnid_most_bits, command.txnid_least_bits = transaction
     return pb.BaseCommand(type=_Type.SEND, send=command)
+
+
+def tc_client_connect(request_id: int, coordinator: int) -> bytes:
+    """TC_CLIENT_CONNECT_REQUEST: has the broker load a transaction coordinator."""
+    command = pb.CommandTcClientConnectRequest(request_id=request_id, tc_id=coordinator)
+    return encode_command(
+        pb.BaseCommand(type=_Type.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=command)
+    )
+
+
+def new_txn(request_id: int, coordinator: int, ttl_ms: int) -> bytes:
+    """NEW_TXN: a transaction that is aborted by itself after ``ttl_ms``."""
+    command = pb.CommandNewTxn(request_id=request_id, tc_id=coordinator, txn_ttl_millis=ttl_ms)
+    return encode_command(pb.BaseCommand(type=_Type.NEW_TXN, newTxn=command))
+
+
+def add_partition_to_txn(request_id: int, transaction: TxnId, topics: Sequence[str]) -> bytes:
+    """ADD_PARTITION_TO_TXN: topic partitions that get the transaction's end."""
+    command = pb.CommandAddPartitionToTxn(request_id=request_id, partitions=topics)
+    command.txnid_most_bits, command.txnid_least_bits = transaction
+    return encode_command(pb.BaseCommand(type=_Type.ADD_PARTITION_TO_TXN, addPartitionToTxn=command))
+
+
+def end_txn(request_id: int, transaction: TxnId, *, commit: bool) -> bytes:
+    """END_TXN: commit or abort."""
+    command = pb.CommandEndTxn(request_id=request_id, txn_action=pb.COMMIT if commit else pb.ABORT)
+    command.txnid_most_bits, command.txnid_least_bits = transaction
+    return encode_command(pb.BaseCommand(type=_Type.END_TXN, endTxn=command))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 
@@ -47,4 +48,10 @@ def single_metadata_head(producer_name: str, sequence_id: int, publish_time: int
 def single_metadata_tail(compression: pb.CompressionType, uncompressed_size: int) -> bytes:
     """Serialize what a compressed message says of its payload, to be appended to its other fields."""
     metadata = pb.MessageMetadata(compression=compression, uncompressed_size=uncompressed_size)
+    return metadata.SerializePartialToString()
+
+
+def transaction_fields(transaction: TxnId) -> bytes:
+    """Serialize the ids of a transaction, to be appended to the metadata of an entry that belongs to it."""
+    metadata = pb.MessageMetadata(txnid_most_bits=transaction.most, txnid_least_bits=transaction.least)
     return metadata.SerializePartialToString()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.ids import MessageId
+from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
@@ -89,6 +89,24 @@ CASES = {
     ),
     "UNSUBSCRIBE": (commands.unsubscribe(9, 7), pb.CommandUnsubscribe(request_id=9, consumer_id=7)),
     "CLOSE_CONSUMER": (commands.close_consumer(9, 7), pb.CommandCloseConsumer(request_id=9, consumer_id=7)),
+    "TC_CLIENT_CONNECT_REQUEST": (
+        commands.tc_client_connect(9, 3),
+        pb.CommandTcClientConnectRequest(request_id=9, tc_id=3),
+    ),
+    "NEW_TXN": (
+        commands.new_txn(9, 3, 1500),
+        pb.CommandNewTxn(request_id=9, tc_id=3, txn_ttl_millis=1500),
+    ),
+    "ADD_PARTITION_TO_TXN": (
+        commands.add_partition_to_txn(9, TxnId(3, 5), ["a", "b"]),
+        pb.CommandAddPartitionToTxn(
+            request_id=9, txnid_most_bits=3, txnid_least_bits=5, partitions=["a", "b"]
+        ),
+    ),
+    "END_TXN": (
+        commands.end_txn(9, TxnId(3, 5), commit=True),
+        pb.CommandEndTxn(request_id=9, txnid_most_bits=3, txnid_least_bits=5, txn_action=pb.COMMIT),
+    ),
     "CLOSE_PRODUCER": (commands.close_producer(9, 7), pb.CommandCloseProducer(request_id=9, producer_id=7)),
 }
 
@@ -211,6 +229,18 @@ def test_send(messages, highest):
         expected.num_messages = messages
         expected.highest_sequence_id = highest
     assert command == pb.BaseCommand(type=pb.BaseCommand.SEND, send=expected)
+
+
+def test_send_in_a_transaction():
+    command = commands.send(7, 10, 1, TxnId(3, 5)).send
+    assert (command.txnid_most_bits, command.txnid_least_bits) == (3, 5)
+    assert not commands.send(7, 10, 1).send.HasField("txnid_least_bits")
+
+
+def test_abort():
+    _, body = body_of(commands.end_txn(9, TxnId(0, 0), commit=False))
+    assert body.HasField("txn_action")
+    assert body.txn_action == pb.ABORT
 
 
 signed = st.integers(-1, 3) | st.integers(-(2**63), 2**63 - 1)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import metadata
 from pulsar_spark.wire import pulsar_pb2 as pb
 
@@ -55,3 +56,9 @@ def test_a_single_message_is_the_sum_of_its_parts(name, sequence_id, time, key, 
         uncompressed_size=size,
     )
     assert not pb.MessageMetadata.FromString(head + own).HasField("num_messages_in_batch")
+
+
+def test_a_transaction_is_appended():
+    batch = metadata.batch_metadata("p", 2, 3, 5, pb.NONE, 9)
+    made = pb.MessageMetadata.FromString(batch + metadata.transaction_fields(TxnId(3, 5)))
+    assert (made.txnid_most_bits, made.txnid_least_bits, made.sequence_id) == (3, 5, 2)
