@@ -240,7 +240,7 @@ _BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
     17: TopicNotFoundError,  # InvalidTopicName
     18: SchemaError,
     20: NotReadyError,  # TransactionCoordinatorNotFound: it is with another broker, or still being loaded
-    21: TransactionError,  # InvalidTxnStatus: it is being ended
+    21: NotReadyError,  # InvalidTxnStatus: a transaction is just being ended
     22: NotAllowedError,
     23: TransactionError,  # TransactionConflict
     24: TransactionError,  # TransactionNotFound

@@ -130,7 +130,7 @@ BY_CODE = {
     "NotAllowedError": errors.NotAllowedError,
     "ProducerFenced": errors.SendError,
     "TransactionCoordinatorNotFound": errors.NotReadyError,
-    "InvalidTxnStatus": errors.TransactionError,
+    "InvalidTxnStatus": errors.NotReadyError,
     "TransactionConflict": errors.TransactionError,
     "TransactionNotFound": errors.TransactionError,
 }

@@ -397,8 +397,8 @@ class Producer:
         if pending:
             self.close()
             raise SendError(
-                f"the connection was lost with {pending} messages of a transaction unacknowledged; they may be "
-                "stored, and nothing shows that the namespace deduplicates what is sent again",
+                f"the connection was lost with {pending} messages of a transaction unacknowledged; they may "
+                "be stored, and nothing shows that the namespace deduplicates what is sent again",
                 topic=str(self.topic),
                 advice="Turn deduplication on there, or let Spark try tasks again (spark.task.maxFailures)",
             )

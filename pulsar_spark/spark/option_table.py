@@ -70,6 +70,10 @@ def _producer(name: str, kind: str, parse: Callable[[str], Any], default: str | 
     return Option(name=PRODUCER + name, kind=kind, parse=parse, default=default, scope=Scope.SINK, doc=doc)
 
 
+def _sink(name: str, kind: str, parse: Callable[[str], Any], default: str, doc: str) -> Option:
+    return Option(name=name, kind=kind, parse=parse, default=default, scope=Scope.SINK, doc=doc)
+
+
 def _source(
     name: str,
     kind: str,
@@ -320,6 +324,23 @@ TABLE: tuple[Option, ...] = (
         ",".join(DEFAULT_METADATA_COLUMNS),
         "The columns behind the value, in this order, separated by commas; fewer are faster, an empty list "
         f"is allowed. Also: {', '.join(f'`{name}`' for name in tuple(METADATA_COLUMNS)[6:])}.",
+    ),
+    _sink(
+        "delivery",
+        ", ".join(f"`{each.value}`" for each in values.Delivery),
+        values.one_of(values.Delivery),
+        "at-least-once",
+        "`transactional`: each micro-batch is written in transactions, and readers see all of it or nothing; "
+        "see docs/guarantees.md.",
+    ),
+    _sink(
+        "transactionTimeout",
+        "time (ms)",
+        values.seconds("ms", 1.0),
+        "10m",
+        "With `delivery=transactional`: the longest that a micro-batch may take from its first row to its "
+        "commit; it is then aborted, and fails. What a killed task or driver leaves open holds all readers "
+        "of its topics back, until the query's next commit or this time.",
     ),
     _producer(
         "producerName",

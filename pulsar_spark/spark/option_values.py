@@ -25,6 +25,13 @@ COMPRESSIONS = {"NONE": pb.NONE, "LZ4": pb.LZ4, "ZLIB": pb.ZLIB, "ZSTD": pb.ZSTD
 _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
+class Delivery(Enum):
+    """What the sink promises."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    TRANSACTIONAL = "transactional"
+
+
 # Java's "for ever", Long.MAX_VALUE, is more than the system's calls can wait for: 2**31 ms, 24.8 days.
 _LONGEST = 24 * 86400.0
 _LARGEST = 1 << 40

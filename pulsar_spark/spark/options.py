@@ -17,6 +17,7 @@ from pulsar_spark.protocol.chunks import ChunkLimits
 from pulsar_spark.protocol.routing import RoutingMode
 from pulsar_spark.spark.admission import Limits
 from pulsar_spark.spark.option_table import CLIENT, PRODUCER, TABLE, Mode, Option, Scope
+from pulsar_spark.spark.option_values import Delivery
 from pulsar_spark.spark.positions import Positions, Word, check_order
 
 
@@ -77,12 +78,14 @@ class SinkOptions:
         topic: for all rows, or None where each row names its own.
         producer: how messages are sent; without ``router``.
         router: dotted name of the function that it is, or None.
+        transaction_timeout: seconds that a micro-batch's transactions may last; None: it has none.
     """
 
     client: ClientOptions
     topic: TopicName | None
     producer: ProducerOptions
     router: str | None
+    transaction_timeout: float | None
 
 
 # What Spark 4.2 and 4.3 themselves put among the options: load(path)/save(path), and the stream writer's own.
@@ -219,8 +222,13 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
             "options messageRouter and messageRoutingMode=CustomPartition go together",
             advice="Set both or none",
         )
+    is_transactional = values["delivery"] is Delivery.TRANSACTIONAL
     return SinkOptions(
-        client=_client_options(values), topic=values["topic"], producer=producer, router=router
+        client=_client_options(values),
+        topic=values["topic"],
+        producer=producer,
+        router=router,
+        transaction_timeout=values["transactionTimeout"] if is_transactional else None,
     )
 
 

@@ -18,12 +18,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import Client, ProducerOptions, TopicWriter, shared_client
+from pulsar_spark.client import Client, ProducerOptions, TopicWriter, Transaction, shared_client
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.commit_log import log_topic
 from pulsar_spark.spark.messages import MessageShape, message_shape
 from pulsar_spark.spark.options import SinkOptions
 from pulsar_spark.spark.topics import check_reachable
+from pulsar_spark.spark.transactional import abort_batch, commit_batch, commit_once, write_in_transaction
 from pulsar_spark.spark.users_code import load
 
 _log = logging.getLogger(__name__)
@@ -53,9 +55,19 @@ class PulsarWriter(DataSourceArrowWriter):
         self._shape = _shape(schema, options)
         check_reachable(options.client)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition."""
-        return _write(self._options, self._shape, iterator)
+        return _write(self._options, self._shape, iterator, log=None)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have succeeded: commit their transactions."""
+        if self._options.transaction_timeout is not None:
+            commit_once(shared_client(self._options.client), messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The write has failed: abort the transactions of the tasks that have succeeded."""
+        if self._options.transaction_timeout is not None:
+            abort_batch(shared_client(self._options.client), messages, -1)
 
 
 class PulsarStreamWriter(DataSourceStreamArrowWriter):
@@ -65,12 +77,24 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._shape = _shape(schema, options)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition of a micro-batch."""
         # Later batches wait for a broker that restarts; the first one tells soon of a wrong address.
         if _local_property("streaming.sql.batchId") in (None, "0"):
             check_reachable(self._options.client)
-        return _write(self._options, self._shape, iterator)
+        query = _local_property("sql.streaming.queryId")
+        log = None if query is None else log_topic(self._options.topic, query)
+        return _write(self._options, self._shape, iterator, log)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """All tasks have succeeded: commit their transactions."""
+        if self._options.transaction_timeout is not None:
+            commit_batch(shared_client(self._options.client), messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """The micro-batch has failed: abort the transactions of the tasks that have succeeded."""
+        if self._options.transaction_timeout is not None:
+            abort_batch(shared_client(self._options.client), messages, batchId)
 
 
 def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
@@ -86,8 +110,26 @@ def _warn_of_ignored(names: tuple[str, ...]) -> None:
     _log.warning("not written, because only the source makes these columns: %s", ", ".join(names))
 
 
-def _write(options: SinkOptions, shape: MessageShape, batches: Iterator[pa.RecordBatch]) -> Written:
+def _write(
+    options: SinkOptions, shape: MessageShape, batches: Iterator[pa.RecordBatch], log: TopicName | None
+) -> WriterCommitMessage:
     client = shared_client(options.client)
+
+    def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> Written:
+        return _send(client, options, shape, batches, transaction)
+
+    if options.transaction_timeout is None:
+        return write(batches, None)
+    return write_in_transaction(client, log, options.transaction_timeout, batches, write)
+
+
+def _send(
+    client: Client,
+    options: SinkOptions,
+    shape: MessageShape,
+    batches: Iterator[pa.RecordBatch],
+    transaction: Transaction | None,
+) -> Written:
     producer = options.producer
     context = TaskContext.get()
     if producer.name is not None and context is not None:
@@ -95,7 +137,7 @@ def _write(options: SinkOptions, shape: MessageShape, batches: Iterator[pa.Recor
     if options.router is not None:
         producer = replace(producer, router=load("messageRouter", options.router))
     rows = 0
-    with TopicWriters(client, producer) as writers:
+    with TopicWriters(client, producer, transaction=transaction) as writers:
         for batch in batches:
             rows += batch.num_rows
             for topic, columns in shape.messages(batch):
@@ -111,12 +153,21 @@ class TopicWriters:
         client: where to connect.
         options: of all producers.
         most: how many may be open; for one more, that which was used longest ago is flushed and closed.
+        transaction: that all they write belongs to.
     """
 
-    def __init__(self, client: Client, options: ProducerOptions, most: int = MAX_OPEN_TOPICS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        options: ProducerOptions,
+        most: int = MAX_OPEN_TOPICS,
+        *,
+        transaction: Transaction | None = None,
+    ) -> None:
         self._client = client
         self._options = options
         self._most = most
+        self._transaction = transaction
         self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
 
     def __enter__(self) -> TopicWriters:
@@ -137,7 +188,9 @@ class TopicWriters:
             oldest = next(iter(self._open))
             self._open[oldest].flush()
             self._open.pop(oldest).close()
-        writer = self._open[topic] = TopicWriter(self._client, topic, self._options)
+        writer = self._open[topic] = TopicWriter(
+            self._client, topic, self._options, transaction=self._transaction
+        )
         return writer
 
     def flush(self) -> None:
