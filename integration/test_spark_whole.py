@@ -13,25 +13,16 @@ from pyspark.sql import SparkSession
 
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.cluster import TEST_JVM
 from integration.fix_spark import Collector, PulsarInSpark, await_rows, drain, start
 from integration.peer import Peer, Record
 from integration.raw import RawConnection, RawProducer
-from integration.transactions import SETTINGS, Coordinator
+from integration.transactions import Coordinator
 from pulsar_spark.client import Client, ClientOptions
 
-# Short ledgers without retention, so that what is acknowledged is gone at once; small messages are chunked.
-BROKER = SETTINGS | {
-    "managedLedgerMaxEntriesPerLedger": "5",
-    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    "maxMessageSize": "10240",
-}
 
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[StandaloneBroker]:
-    with StandaloneBroker(BROKER, jvm=TEST_JVM) as opened:
-        yield opened
+@pytest.fixture
+def broker(transactional_broker: StandaloneBroker) -> StandaloneBroker:
+    return transactional_broker
 
 
 @pytest.fixture

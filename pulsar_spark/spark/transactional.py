@@ -97,12 +97,16 @@ def commit_batch(client: Client, messages: Iterable[WriterCommitMessage | None],
 
 
 def abort_batch(client: Client, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
-    """Abort what the tasks of a micro-batch wrote, but for what a commit that has begun will end."""
+    """Abort what the tasks of a micro-batch wrote, but for what a commit that has begun will end.
+
+    Where no task has succeeded nobody says which query it is: the next commit aborts what they wrote.
+    """
     reports = _reports(messages)
     log = next((report.log for report in reports if report.log is not None), None)
     written = {report.transaction for report in reports if report.transaction is not None}
-    if log is not None and written:
+    if log is not None:
         with CommitLog(client, log) as opened:
+            written |= opened.opened
             if opened.intent is not None and opened.intent.batch == batch:
                 written -= set(opened.intent.transactions)
     _abort(Transactions(client), sorted(written))

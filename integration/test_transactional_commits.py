@@ -1,0 +1,196 @@
+"""What the driver of `delivery=transactional` does, whichever way the one before it has died."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import FAR_AWAY, wait_until
+from integration.chaos.messages import columns_of
+from integration.peer import Peer, Record
+from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter, Transaction, Transactions
+from pulsar_spark.errors import TransactionError
+from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.spark.commit_log import CommitLog, Intent, log_topic
+from pulsar_spark.spark.transactional import (
+    WrittenInTransaction,
+    abort_batch,
+    commit_batch,
+    write_in_transaction,
+)
+from pulsar_spark.spark.writer import Written
+
+
+@pytest.fixture
+def client(transactional_broker: StandaloneBroker) -> Iterator[Client]:
+    options = ClientOptions(service_url=transactional_broker.service_url, operation_timeout=FAR_AWAY)
+    with Client(options) as opened:
+        yield opened
+
+
+@pytest.fixture
+def peer(transactional_broker: StandaloneBroker) -> Iterator[Peer]:
+    with Peer(transactional_broker.service_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def admin(transactional_broker: StandaloneBroker) -> Admin:
+    return transactional_broker.admin
+
+
+@pytest.fixture
+def query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
+    admin.create_partitioned_topic(topic, 2)
+    for number in range(2):
+        admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    return Query(client, peer, topic)
+
+
+class Query:
+    """What the tasks and the driver of one streaming query do, called here in any order."""
+
+    def __init__(self, client: Client, peer: Peer, topic: str) -> None:
+        self.client = client
+        self.transactions = Transactions(client)
+        self.topic = TopicName.parse(topic)
+        self.log = log_topic(self.topic, uuid.uuid4().hex)
+        self._peer = peer
+
+    def task(self, *values: str) -> WrittenInTransaction:
+        """Run a task that writes rows."""
+
+        def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> Written:
+            with TopicWriter(self.client, self.topic, ProducerOptions(), transaction=transaction) as writer:
+                for batch in batches:
+                    records = [Record(value.encode(), key=value) for value in batch[0].to_pylist()]
+                    writer.send(columns_of(records))
+                writer.flush()
+            return Written(len(values))
+
+        rows = pa.record_batch([pa.array(values, pa.string())], names=["value"])
+        return write_in_transaction(self.client, self.log, 600.0, iter([rows]), write)
+
+    def commit(self, batch: int, *reports: WrittenInTransaction) -> None:
+        commit_batch(self.client, reports, batch)
+
+    def die_in_commit(self, batch: int, reports: Sequence[WrittenInTransaction], commits: int) -> None:
+        """Commit a batch as far as ``commits`` of its transactions."""
+        ids = transactions(reports)
+        with CommitLog(self.client, self.log) as log:
+            log.write(Intent(batch, ids))
+            for each in ids:
+                self.transactions.add(each, [log.topic])
+            log.mark(ids)
+        for each in ids[:commits]:
+            self.transactions.commit(each)
+
+    def rows(self) -> list[str]:
+        """What the C++ client reads."""
+        values = [record.value.decode() for record in self._peer.read_all(str(self.topic)) if record.value]
+        return sorted(value for value in values if value != "plain")
+
+
+def transactions(reports: Sequence[WrittenInTransaction]) -> tuple[TxnId, ...]:
+    return tuple(report.transaction for report in reports if report.transaction is not None)
+
+
+def test_a_batch_comes_as_a_whole(query: Query):
+    for batch in range(4):
+        reports = [query.task(f"{batch}-{task}-a", f"{batch}-{task}-b") for task in range(3)]
+        assert len(query.rows()) == 6 * batch
+        query.commit(batch, *reports, query.task())
+    assert len(set(query.rows())) == len(query.rows()) == 24
+    with CommitLog(query.client, query.log) as log:
+        assert log.intent is not None
+        assert log.intent.batch == 3
+        assert not log.opened
+
+
+def test_a_driver_that_died_before_its_first_commit(query: Query):
+    """The replay has the same rows, in other tasks; nobody waits for the first transactions' time."""
+    query.die_in_commit(0, [query.task("a", "b"), query.task("c")], commits=0)
+    query.commit(0, query.task("c", "a"), query.task("b"))
+    assert query.rows() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3])
+def test_a_driver_that_died_between_two_commits(query: Query, commits: int):
+    query.commit(0, query.task("0"))
+    query.die_in_commit(1, [query.task("a", "b"), query.task("c"), query.task("d")], commits)
+    for _ in range(2):  # it may die again, before Spark notes that the micro-batch is done
+        query.commit(1, query.task("d", "c", "b", "a"))
+        assert query.rows() == ["0", "a", "b", "c", "d"]
+    query.commit(2, query.task("e"))
+    assert query.rows() == ["0", "a", "b", "c", "d", "e"]
+
+
+def test_a_transaction_whose_time_is_over(query: Query):
+    late = query.transactions.begin(0.001)
+
+    def is_over() -> bool:
+        try:
+            query.transactions.add(late, [query.topic.of_partition(0)])
+        except TransactionError:
+            return True
+        return False
+
+    wait_until(is_over)
+    reports = [query.task("a"), WrittenInTransaction(Written(1), query.log, late)]
+    with pytest.raises(TransactionError, match="nothing of it is in the topic"):
+        query.commit(0, *reports)
+    assert query.rows() == []
+    query.commit(0, query.task("b", "a"))
+    assert query.rows() == ["a", "b"]
+
+
+def test_a_transaction_whose_time_is_over_between_two_commits(query: Query):
+    """The window that is left: what is committed stays, the rest is gone, and that is an error."""
+    reports = [query.task("a"), query.task("b")]
+    query.die_in_commit(0, reports, commits=1)
+    query.transactions.abort(transactions(reports)[1])  # as the broker does
+    for _ in range(2):
+        with pytest.raises(TransactionError, match="1 others are in the topic for good"):
+            query.commit(0, query.task("a", "b"))
+    assert query.rows() == ["a"]
+
+
+def test_an_answer_that_was_lost(query: Query):
+    """The broker says of what was committed what it says of what is gone; the marker tells them apart."""
+    reports = [query.task("a"), query.task("b"), query.task("c")]
+    query.die_in_commit(0, reports, commits=1)
+    with CommitLog(query.client, query.log) as log:
+        query.transactions.commit(transactions(reports)[2])
+        log.refresh()
+        assert log.committed == {transactions(reports)[0]}  # the second holds the third's marker back
+    query.commit(0, *reports)
+    assert query.rows() == ["a", "b", "c"]
+
+
+def test_what_a_killed_task_leaves_open_ends_with_the_next_commit(query: Query, peer: Peer):
+    query.task("never")
+    query.commit(0, query.task("a"))
+    peer.produce(str(query.topic), [Record(b"behind", key=str(number)) for number in range(10)])
+    assert query.rows() == ["a", *["behind"] * 10]
+
+
+def test_abort_leaves_what_a_commit_has_begun(query: Query):
+    reports = [query.task("a"), query.task("b")]
+    query.die_in_commit(0, reports, commits=1)
+    failed = query.task("c")
+    abort_batch(query.client, [*reports, failed, None], 0)
+    with pytest.raises(TransactionError):
+        query.transactions.commit(transactions([failed])[0])
+    query.commit(0, query.task("a", "b"))
+    assert query.rows() == ["a", "b"]
+
+
+def test_a_checkpoint_that_is_older_than_the_topic(query: Query):
+    query.commit(7, query.task("a"))
+    with pytest.raises(TransactionError, match="checkpoint is older"):
+        query.commit(6, query.task("b"))
+    assert query.rows() == ["a"]
