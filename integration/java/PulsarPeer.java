@@ -1,0 +1,104 @@
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.HashingScheme;
+import org.apache.pulsar.client.api.Message;
+import org.apache.pulsar.client.api.MessageId;
+import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.Reader;
+import org.apache.pulsar.client.api.Schema;
+import org.apache.pulsar.client.api.TopicMetadata;
+import org.apache.pulsar.client.impl.MessageImpl;
+import org.apache.pulsar.client.impl.RoundRobinPartitionMessageRouterImpl;
+import org.apache.pulsar.common.api.proto.MessageMetadata;
+
+/**
+ * The Java client as a peer; integration/java_peer.py runs it.
+ *
+ * <pre>
+ * partitions COUNT        for each line of the input, the base64 text of a key, the partitions of both schemes
+ * read URL TOPIC...       the messages of each topic that has no partitions, a line of JSON each
+ * </pre>
+ */
+public class PulsarPeer {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+
+    public static void main(String[] arguments) throws Exception {
+        switch (arguments[0]) {
+            case "partitions" -> partitions(Integer.parseInt(arguments[1]));
+            case "read" -> {
+                try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[1]).build()) {
+                    for (int number = 2; number < arguments.length; number++) {
+                        read(client, arguments[number]);
+                    }
+                }
+            }
+            default -> throw new IllegalArgumentException(arguments[0]);
+        }
+        OUT.flush();
+    }
+
+    /** The router of the Java client, asked for a message that has the key as its producer would put it. */
+    private static void partitions(int count) throws Exception {
+        TopicMetadata topic = () -> count;
+        var string = new RoundRobinPartitionMessageRouterImpl(HashingScheme.JavaStringHash, 0, false, 1);
+        var murmur = new RoundRobinPartitionMessageRouterImpl(HashingScheme.Murmur3_32Hash, 0, false, 1);
+        var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            Message<byte[]> message = withKey(Base64.getDecoder().decode(line));
+            OUT.println(string.choosePartition(message, topic) + " " + murmur.choosePartition(message, topic));
+        }
+    }
+
+    /** UTF-8 is a key, as key(String) sets it; what is not is keyBytes(byte[]), base64 text with a flag. */
+    private static Message<byte[]> withKey(byte[] key) {
+        var metadata = new MessageMetadata();
+        String text = new String(key, StandardCharsets.UTF_8);
+        if (Arrays.equals(text.getBytes(StandardCharsets.UTF_8), key)) {
+            metadata.setPartitionKey(text).setPartitionKeyB64Encoded(false);
+        } else {
+            metadata.setPartitionKey(Base64.getEncoder().encodeToString(key)).setPartitionKeyB64Encoded(true);
+        }
+        return MessageImpl.create(metadata, ByteBuffer.allocate(0), Schema.BYTES, "topic");
+    }
+
+    private static void read(PulsarClient client, String topic) throws Exception {
+        try (Reader<byte[]> reader =
+                client.newReader().topic(topic).startMessageId(MessageId.earliest).create()) {
+            while (reader.hasMessageAvailable()) {
+                Message<byte[]> message = reader.readNext(2, TimeUnit.MINUTES);
+                if (message == null) {
+                    throw new IllegalStateException("no message came in time from " + topic);
+                }
+                OUT.println(JSON.writeValueAsString(described((MessageImpl<byte[]>) message)));
+            }
+        }
+    }
+
+    private static ObjectNode described(MessageImpl<byte[]> message) {
+        ObjectNode node = JSON.createObjectNode();
+        MessageMetadata metadata = message.getMessageBuilder();
+        node.put("topic", message.getTopicName());
+        node.put("id", message.getMessageId().toString());
+        node.put("value", message.getValue()); // null, or base64 text
+        node.put("key", message.hasKey() ? message.getKeyBytes() : null);
+        node.put("key_is_base64", message.hasBase64EncodedKey());
+        node.put("ordering_key", message.hasOrderingKey() ? message.getOrderingKey() : null);
+        node.putPOJO("properties", message.getProperties());
+        node.put("event_time", message.getEventTime());
+        node.put("publish_time", message.getPublishTime());
+        node.put("deliver_at", metadata.hasDeliverAtTime() ? metadata.getDeliverAtTime() : null);
+        node.put("sequence_id", message.getSequenceId());
+        node.put("producer", message.getProducerName());
+        node.put("batched", metadata.hasNumMessagesInBatch());
+        return node;
+    }
+}

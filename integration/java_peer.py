@@ -1,0 +1,85 @@
+"""The Java client as a peer: where it sends keys, and what it reads of what we wrote.
+
+It is the client that the broker's own jars hold; java/PulsarPeer.java is compiled each time it runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from integration.broker.jars import broker_jars
+from integration.broker.java import java
+from integration.broker.waiting import HANG
+
+_SOURCE = Path(__file__).parent / "java" / "PulsarPeer.java"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaMessage:
+    """One message, as the Java client shows it.
+
+    Attributes:
+        topic: the partition's full name.
+        id: its text form.
+        value: None is a null value.
+        key: None is no key.
+        key_is_base64: whether it was base64 text on the wire.
+        ordering_key: None where there is none.
+        properties: by name.
+        event_time: in ms since 1970; 0 when there is none.
+        publish_time: in ms since 1970.
+        deliver_at: in ms since 1970, or None.
+        sequence_id: of the message.
+        producer: the producer's name.
+        batched: whether it is in a batch.
+    """
+
+    topic: str
+    id: str
+    value: bytes | None
+    key: bytes | None
+    key_is_base64: bool
+    ordering_key: bytes | None
+    properties: dict[str, str]
+    event_time: int
+    publish_time: int
+    deliver_at: int | None
+    sequence_id: int
+    producer: str
+    batched: bool
+
+
+def read_in_java(service_url: str, topics: Sequence[str]) -> list[JavaMessage]:
+    """Read each topic, none of them partitioned, from its first message to the current last."""
+    messages = []
+    for line in _run(["read", service_url, *topics]).splitlines():
+        fields = json.loads(line)
+        for name in ("value", "key", "ordering_key"):
+            fields[name] = None if fields[name] is None else base64.b64decode(fields[name])
+        messages.append(JavaMessage(**fields))
+    return messages
+
+
+def partitions_in_java(keys: Iterable[bytes], partitions: int) -> list[tuple[int, int]]:
+    """The partition of each key by JavaStringHash and by Murmur3_32Hash."""
+    lines = "".join(f"{base64.b64encode(key).decode()}\n" for key in keys)
+    found = (line.split() for line in _run(["partitions", str(partitions)], lines).splitlines())
+    return [(int(string), int(murmur)) for string, murmur in found]
+
+
+def _run(arguments: Sequence[str], lines: str = "") -> str:
+    """Give the program `lines`; return what it wrote."""
+    path = os.pathsep.join(str(jar) for jar in broker_jars())
+    # C1 alone: it lives for a second or two.
+    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(_SOURCE), *arguments]
+    done = subprocess.run(
+        command, input=lines, capture_output=True, encoding="utf-8", check=False, timeout=2 * HANG
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
