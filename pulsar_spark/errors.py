@@ -14,6 +14,7 @@
         ├── ConnectError                PULSAR_CONNECT     yes
         ├── NotReadyError               PULSAR_NOT_READY   yes
         ├── BusyError                   PULSAR_BUSY        yes
+        ├── TlsError                    PULSAR_TLS
         ├── AuthError                   PULSAR_AUTH
         ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
         ├── NotAllowedError             PULSAR_NOT_ALLOWED
@@ -180,11 +181,18 @@ class BusyError(BrokerError):
     retriable = True
 
 
+class TlsError(BrokerError):
+    """No TLS with this peer, for a reason that does not pass: its certificate, our files, or plain text."""
+
+    code = "PULSAR_TLS"
+    usual_advice = "Check service.url and the options pulsar.client.tls..."
+
+
 class AuthError(BrokerError):
     """Credentials refused, or a right that is missing."""
 
     code = "PULSAR_AUTH"
-    usual_advice = "Check the credentials and the role's permissions"
+    usual_advice = "Check pulsar.client.authPluginClassName and authParams, and that they have not expired"
 
 
 class TopicNotFoundError(BrokerError):
@@ -247,9 +255,12 @@ _BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
     25: SendError,  # ProducerFenced
 }
 
+# Where the class's usual advice does not fit.
+_ADVICE = {4: "The login is right, but may not do this: grant its role the permission (produce, consume)"}
+
 
 def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerError:
     """Make the exception for a ServerError code; only the first line of the broker's text is kept."""
     kind = _BY_SERVER_ERROR.get(error, BrokerError)
     what = f"the broker answered: {text.splitlines()[0][:300] if text else 'no reason'} (error {error})"
-    return kind(what, topic=topic)
+    return kind(what, topic=topic, advice=_ADVICE.get(error))

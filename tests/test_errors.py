@@ -26,6 +26,7 @@ TABLE = [
     ("ConnectError", "PULSAR_CONNECT", True, "BrokerError"),
     ("NotReadyError", "PULSAR_NOT_READY", True, "BrokerError"),
     ("BusyError", "PULSAR_BUSY", True, "BrokerError"),
+    ("TlsError", "PULSAR_TLS", False, "BrokerError"),
     ("AuthError", "PULSAR_AUTH", False, "BrokerError"),
     ("TopicNotFoundError", "PULSAR_TOPIC_NOT_FOUND", False, "BrokerError"),
     ("NotAllowedError", "PULSAR_NOT_ALLOWED", False, "BrokerError"),

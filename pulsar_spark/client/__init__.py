@@ -1,7 +1,8 @@
 """Sockets, threads and time: a blocking client of one Pulsar cluster."""
 
 from pulsar_spark.client.admin import Admin, Ledger
-from pulsar_spark.client.client import Client, ClientOptions, shared_client
+from pulsar_spark.client.auth import Authentication, Credentials
+from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.deadline import Deadline, now
 from pulsar_spark.client.entries_between import position_before
@@ -12,14 +13,17 @@ from pulsar_spark.client.tail import Tail
 from pulsar_spark.client.together import together
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.transactions import Transaction, Transactions
+from pulsar_spark.client.transport import TlsOptions
 from pulsar_spark.client.writer import TopicWriter
 from pulsar_spark.protocol.sent import Sent
 
 __all__ = [
     "Admin",
+    "Authentication",
     "Client",
     "ClientOptions",
     "Consumer",
+    "Credentials",
     "Deadline",
     "EntryFacts",
     "LastMessageId",
@@ -30,10 +34,12 @@ __all__ = [
     "Sent",
     "SubscriptionOptions",
     "Tail",
+    "TlsOptions",
     "TopicWatch",
     "TopicWriter",
     "Transaction",
     "Transactions",
+    "check_identity",
     "first_at",
     "ledger_end",
     "now",

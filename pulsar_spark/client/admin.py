@@ -10,6 +10,8 @@ from http.client import HTTPException, HTTPMessage
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+from pulsar_spark.client.auth import Identity
+from pulsar_spark.client.transport import TlsOptions, tls_context
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -49,8 +51,9 @@ class Admin:
     """Requests to the admin service of a cluster; thread-safe, keeps no connection.
 
     Args:
-        url: ``http://host:port``.
+        url: ``http://host:port`` or ``https://host:port``.
         timeout: seconds without a byte until a request has failed.
+        identity: who asks, and how TLS is spoken; asked at each request. None: nobody, and TLS as usual.
 
     Raises:
         OptionError: ``url`` is none. All methods raise: ConnectError without an answer, AuthError,
@@ -58,14 +61,13 @@ class Admin:
             answers is no Pulsar, BrokerError for what else the broker says.
     """
 
-    def __init__(self, url: str, timeout: float = 30.0) -> None:
+    def __init__(self, url: str, timeout: float = 30.0, *, identity: Identity | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise OptionError(f"{url[:200]!r} is no admin URL", advice="Write it as http://host:8080")
         self.url = url.rstrip("/")
         self._timeout = timeout
-        # The cluster is where the user says, whatever proxy the environment has for the outside world.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Redirects)
+        self._identity = identity or Identity(None, TlsOptions())
 
     def topics(self, namespace: str) -> list[TopicName]:
         """The persistent topics of ``tenant/namespace``, each partition by its own name, sorted."""
@@ -118,9 +120,14 @@ class Admin:
 
     def _request(self, method: str, path: str, topic: TopicName | None) -> bytes:
         place = None if topic is None else str(topic)
-        request = urllib.request.Request(f"{self.url}/admin/v2/{path}", method=method)
+        headers = self._identity.http_headers()
+        request = urllib.request.Request(f"{self.url}/admin/v2/{path}", headers=headers, method=method)
+        context = tls_context(self._identity.tls) if self.url.startswith("https:") else None
+        tls = urllib.request.HTTPSHandler(context=context)
+        # The cluster is where the user says, whatever proxy the environment has for the outside world.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Redirects, tls)
         try:
-            with self._opener.open(request, timeout=self._timeout) as response:
+            with opener.open(request, timeout=self._timeout) as response:
                 answer: bytes = response.read()
                 return answer
         except urllib.error.HTTPError as error:
@@ -146,7 +153,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         headers: HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
-        return urllib.request.Request(newurl, method=req.get_method())
+        # Brokers share logins; what came over TLS is not repeated without.
+        trusted = urlsplit(newurl).scheme in (req.type, "https")
+        kept = dict(req.header_items()) if trusted else {}
+        return urllib.request.Request(newurl, headers=kept, method=req.get_method())
 
 
 def _path(topic: TopicName) -> str:

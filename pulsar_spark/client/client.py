@@ -6,15 +6,18 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
 
+from pulsar_spark.client.admin import Admin
+from pulsar_spark.client.auth import Credentials, Identity
 from pulsar_spark.client.deadline import Deadline
 from pulsar_spark.client.pool import Purpose, SessionPool
 from pulsar_spark.client.retry import retry
 from pulsar_spark.client.session import Session
-from pulsar_spark.errors import ConnectError, DeadlineError, from_server
+from pulsar_spark.client.transport import TlsOptions
+from pulsar_spark.errors import ConnectError, DeadlineError, OptionError, from_server
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.lookup import Lookup, parse_service_url
 from pulsar_spark.wire import commands
@@ -28,16 +31,31 @@ class ClientOptions:
     """How to reach a cluster; all times are in seconds.
 
     Attributes:
-        service_url: ``pulsar://host:port[,host:port...]``.
+        service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://...``.
         operation_timeout: for a request with all its retries.
         connection_timeout: for one TCP connection, and for one handshake.
         keep_alive_interval: silence after which a PING is sent.
+        tls: how TLS is spoken, where the service URL says so.
+        credentials: who this client is; None says nothing, unless ``tls`` has a certificate.
     """
 
     service_url: str
     operation_timeout: float = 30.0
     connection_timeout: float = 10.0
     keep_alive_interval: float = 30.0
+    tls: TlsOptions = field(default_factory=TlsOptions)
+    credentials: Credentials | None = None
+
+
+def check_identity(options: ClientOptions) -> None:
+    """Raise the OptionError of a login that is wrong by itself; no file is read and nobody is asked."""
+    identity = _identity(options)
+    if identity.by_certificate and not options.service_url.strip().startswith("pulsar+ssl:"):
+        raise OptionError("a login by certificate needs TLS", advice="Write pulsar+ssl:// in service.url")
+
+
+def _identity(options: ClientOptions) -> Identity:
+    return Identity(options.credentials, options.tls, options.connection_timeout)
 
 
 class Client:
@@ -45,8 +63,10 @@ class Client:
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
+        self._identity = _identity(options)
         self._pool = SessionPool(
             parse_service_url(options.service_url),
+            self._identity,
             connection_timeout=options.connection_timeout,
             keep_alive=options.keep_alive_interval,
         )
@@ -116,6 +136,15 @@ class Client:
         """
         found = self.topics_of_namespace(pattern.tenant, pattern.namespace)
         return sorted({topic.base for topic in found if pattern.matches(topic)})
+
+    def admin(self, url: str) -> Admin:
+        """The admin service at ``url``, with this client's login."""
+        return Admin(url, identity=self._identity)
+
+    def check(self) -> None:
+        """Make sure that a broker takes this client in; raises what ``Session`` raises."""
+        deadline = self.operation()
+        retry(lambda: self.service(deadline), deadline)
 
     def service(self, deadline: Deadline) -> Session:
         """A session with any broker, for what each of them answers."""

@@ -7,6 +7,7 @@ import random
 import threading
 from enum import Enum
 
+from pulsar_spark.client.auth import Identity
 from pulsar_spark.client.deadline import Deadline
 from pulsar_spark.client.session import Session
 from pulsar_spark.errors import ClosedError, PulsarError
@@ -35,12 +36,21 @@ class SessionPool:
 
     Args:
         service: the addresses of the service URL; one at random is tried first, then in the order given.
+        identity: who this client is, and how TLS is spoken.
         connection_timeout: seconds for one attempt.
         keep_alive: seconds.
     """
 
-    def __init__(self, service: tuple[Address, ...], *, connection_timeout: float, keep_alive: float) -> None:
+    def __init__(
+        self,
+        service: tuple[Address, ...],
+        identity: Identity,
+        *,
+        connection_timeout: float,
+        keep_alive: float,
+    ) -> None:
         self._service = service
+        self._identity = identity
         self._preferred = random.randrange(len(service))
         self._connection_timeout = connection_timeout
         self._keep_alive = keep_alive
@@ -57,7 +67,7 @@ class SessionPool:
                 raise ClosedError("this client has been closed")
             if slot.session is None or slot.session.error is not None:
                 timeout = min(self._connection_timeout, max(deadline.left, 0.001))
-                slot.session = Session(address, timeout=timeout, keep_alive=self._keep_alive)
+                slot.session = Session(address, self._identity, timeout=timeout, keep_alive=self._keep_alive)
             return slot.session
 
     def service(self, purpose: Purpose, deadline: Deadline) -> Session:

@@ -1,4 +1,4 @@
-"""Session: one TCP connection to a broker, with the one thread that owns its socket.
+"""Session: one connection to a broker, with the one thread that owns its socket.
 
 Callers never touch the socket: they leave bytes and wake the thread. So a PONG goes out in time whatever the
 caller is doing, and nothing blocks but the callers themselves.
@@ -18,10 +18,13 @@ from concurrent.futures import Future
 from copy import copy
 from typing import Protocol, TypeVar
 
+from pulsar_spark.client.auth import Identity
 from pulsar_spark.client.deadline import Deadline
-from pulsar_spark.errors import ConnectError, PulsarError
+from pulsar_spark.client.transport import explain_closed, open_transport
+from pulsar_spark.errors import AuthError, ConnectError, PulsarError
 from pulsar_spark.protocol.connection import (
     Answer,
+    Challenged,
     Connected,
     Connection,
     Event,
@@ -34,7 +37,6 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame
 from pulsar_spark.wire.messages import Messages
 
-_RECEIVE_SIZE = 1 << 18
 _SEND_BUFFERS = 64
 _KEPT_BLOCK = 4 << 20
 
@@ -59,23 +61,27 @@ class Session:
 
     Args:
         address: where to connect.
+        identity: who this is, and how TLS is spoken.
         timeout: seconds for the connection and, again, for the handshake.
         keep_alive: seconds; see ``Connection``.
 
     Raises:
         ConnectError: nobody listens, or nobody answers in time.
+        TlsError: the broker cannot be trusted, or one side speaks TLS and the other does not.
         ProtocolError, AuthError: what answered is no broker, or it refuses.
     """
 
-    def __init__(self, address: Address, *, timeout: float, keep_alive: float) -> None:
+    def __init__(self, address: Address, identity: Identity, *, timeout: float, keep_alive: float) -> None:
         self.address = address
         self.max_message_size = 0
         self.topic_watchers = False
         self.error: PulsarError | None = None
         _keep_freed_memory()
-        self._socket = _open_socket(address, timeout)
+        self._identity = identity
+        login = identity.login()
+        self._transport = open_transport(address, identity.tls, timeout)
         self._connection = Connection(
-            time.monotonic(), keep_alive=keep_alive, timeout=timeout, proxy_to=address.proxy_to
+            time.monotonic(), keep_alive=keep_alive, timeout=timeout, proxy_to=address.proxy_to, login=login
         )
         self._lock = threading.Lock()
         self._out: deque[Buffer] = deque()
@@ -88,9 +94,21 @@ class Session:
         self._wake_receiver.setblocking(False)
         self._awake = False
         self._closing = False
+        self._cut = False
+        self._broken: PulsarError | None = None
         self._thread = threading.Thread(target=self._run, name=f"pulsar {address}", daemon=True)
         self._thread.start()
-        self._connected.result()
+        self._await_handshake(timeout)
+
+    def _await_handshake(self, timeout: float) -> None:
+        try:
+            self._connected.result()
+        except ConnectError as error:
+            # A broker that restarts closes connections too: ask before it is taken for a mistake.
+            reason = explain_closed(self.address, timeout) if self._cut else None
+            raise reason or error from None
+        except AuthError as error:
+            raise self._identity.explain_refused(error) from None
 
     # ---- called by any thread
 
@@ -156,6 +174,24 @@ class Session:
                 raise copy(self.error)
             handlers[handler_id] = handler
 
+    def _log_in(self) -> None:
+        """Answer a challenge, on a thread of its own; without an answer the connection is given up."""
+        login = None
+        why = "there is none"
+        try:
+            login = self._identity.login()
+        except PulsarError as error:
+            why = error.what
+        finally:  # a provider of the user's own may raise anything; the thread's report tells of it
+            with self._lock:
+                if login is not None:
+                    self._connection.log_in(login)
+                elif not self._closing:
+                    # Whoever opens the connection again is told the reason, and whether that can help.
+                    self._broken = ConnectError(f"the login at {self.address} was not renewed: {why}")
+                    self._closing = True
+            self._wake()
+
     def _wake(self) -> None:
         if not self._awake:
             self._awake = True
@@ -170,13 +206,16 @@ class Session:
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._wake_receiver, selectors.EVENT_READ)
-                selector.register(self._socket, selectors.EVENT_READ)
+                selector.register(self._transport, selectors.EVENT_READ)
                 while not self._closing:
                     self._turn(selector)
-            self._end(ConnectError(f"the connection to {self.address} was closed by this client"))
+            self._end(
+                self._broken or ConnectError(f"the connection to {self.address} was closed by this client")
+            )
         except PulsarError as error:
             self._end(error)
         except OSError as error:
+            self._cut = True
             self._end(ConnectError(f"the connection to {self.address} broke: {error.strerror or error}"))
         finally:
             if (
@@ -186,13 +225,12 @@ class Session:
 
     def _turn(self, selector: selectors.BaseSelector) -> None:
         """One wait and what follows from it."""
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
-        selector.modify(self._socket, wanted)
+        selector.modify(self._transport, self._transport.interest(has_output=bool(self._out)))
         for key, mask in selector.select(self._wait_time()):
             if key.fileobj is self._wake_receiver:
                 self._wake_receiver.recv(4096)
                 self._awake = False
-            elif mask & selectors.EVENT_READ:
+            elif mask & selectors.EVENT_READ or self._transport.read_wants_write:
                 self._receive()
         now = time.monotonic()
         with self._lock:
@@ -209,20 +247,22 @@ class Session:
             return max(0.0, self._connection.next_deadline - time.monotonic())
 
     def _receive(self) -> None:
-        data = self._socket.recv(_RECEIVE_SIZE)
+        data = self._transport.receive()
+        if data is None:
+            return
         if not data:
+            self._cut = True
             raise ConnectError(f"the broker at {self.address} closed the connection")
         with self._lock:
             events = self._connection.receive(data, time.monotonic())
         self._handle(events)
 
     def _flush(self) -> None:
-        """Write until nothing is left or the socket takes no more."""
+        """Write until nothing is left or the transport takes no more."""
         while self._out:
             buffers = list(itertools.islice(self._out, _SEND_BUFFERS))
-            try:
-                sent = self._socket.sendmsg(buffers)
-            except BlockingIOError:
+            sent = self._transport.send(buffers)
+            if not sent:
                 return
             for buffer in buffers:
                 if sent < len(buffer):
@@ -265,9 +305,13 @@ class Session:
             else:
                 answer.set_result(event.result)
 
+        elif isinstance(event, Challenged):
+            # It may read files and ask an issuer, which this thread must not wait for.
+            threading.Thread(target=self._log_in, name=f"pulsar login {self.address}", daemon=True).start()
+
     def _end(self, error: PulsarError) -> None:
         """Tell everybody, once; the socket is closed before anyone can act on it."""
-        self._socket.close()
+        self._transport.close()
         self._wake_receiver.close()
         with self._lock:
             self.error = error
@@ -301,17 +345,3 @@ def _keep_freed_memory() -> None:
     until it has seen a larger one freed: then it keeps up to twice as much.
     """
     bytes(_KEPT_BLOCK)
-
-
-def _open_socket(address: Address, timeout: float) -> socket.socket:
-    try:
-        opened = socket.create_connection((address.host, address.port), timeout)
-    except (OSError, UnicodeError) as error:  # the latter for a name that cannot be one of a host
-        reason = getattr(error, "strerror", None) or error
-        raise ConnectError(
-            f"cannot connect to {address}: {reason}",
-            advice="Check service.url and that the broker runs there",
-        ) from error
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    opened.setblocking(False)
-    return opened

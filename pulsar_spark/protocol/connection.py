@@ -57,6 +57,7 @@ _BODIES: dict[int, str] = {
     **_TO_PRODUCER,
     **_TO_WATCHER,
     _Type.CONNECTED: "connected",
+    _Type.AUTH_CHALLENGE: "authChallenge",
 }
 
 
@@ -104,7 +105,12 @@ class ForWatcher:
     frame: Frame
 
 
-Event: TypeAlias = Connected | Answer | ForConsumer | ForProducer | ForWatcher
+@dataclass(frozen=True, slots=True)
+class Challenged:
+    """The broker wants the login once more (AUTH_CHALLENGE); ``log_in`` answers it."""
+
+
+Event: TypeAlias = Connected | Answer | ForConsumer | ForProducer | ForWatcher | Challenged
 
 
 class Connection:
@@ -115,10 +121,19 @@ class Connection:
         keep_alive: seconds of silence after which a PING is sent; twice as much means the peer is dead.
         timeout: seconds that CONNECTED may take.
         proxy_to: the broker to be named in CONNECT where a proxy stands between.
+        login: what CONNECT says of who this is; None without authentication.
     """
 
-    def __init__(self, now: float, *, keep_alive: float, timeout: float, proxy_to: str | None = None) -> None:
-        self.outgoing: list[Buffer] = [commands.connect(CLIENT_VERSION, proxy_to)]
+    def __init__(
+        self,
+        now: float,
+        *,
+        keep_alive: float,
+        timeout: float,
+        proxy_to: str | None = None,
+        login: commands.Login | None = None,
+    ) -> None:
+        self.outgoing: list[Buffer] = [commands.connect(CLIENT_VERSION, proxy_to, login)]
         self.connected = False
         self._reader = FrameReader()
         self._keep_alive = keep_alive
@@ -132,6 +147,10 @@ class Connection:
     def send(self, *buffers: Buffer) -> None:
         """Put framed bytes behind what is to go out."""
         self.outgoing.extend(buffers)
+
+    def log_in(self, login: commands.Login) -> None:
+        """Answer a challenge; the broker says nothing to it, or closes the connection."""
+        self.outgoing.append(commands.auth_response(CLIENT_VERSION, login))
 
     def request(self, build: Callable[[int], bytes], deadline: float) -> int:
         """Give a command its request id and send it; an Answer follows at ``deadline`` at the latest."""
@@ -209,6 +228,8 @@ class Connection:
             self.outgoing.append(commands.pong())
         elif kind == _Type.CONNECTED:
             return self._connected(command.connected)
+        elif kind == _Type.AUTH_CHALLENGE:
+            return Challenged()
         # PONG counts as heard already; what this client did not ask for is not for it.
         return None
 

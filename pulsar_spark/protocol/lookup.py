@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pulsar_spark.errors import OptionError, ProtocolError, from_server
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 HOP_LIMIT = 20
-DEFAULT_PORT = 6650
+
+# Scheme of a service URL -> its usual port.
+_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 _HOST = re.compile(
     r"(?:(?P<name>[-.\w]+)|\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[-.\w]+)?)\])(?::(?P<port>[0-9]{1,5}))?"
@@ -20,38 +22,49 @@ _Response = pb.CommandLookupTopicResponse
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to connect: ``host`` and ``port``, and the broker that a proxy there is asked to reach."""
+    """Where to connect.
+
+    Attributes:
+        host: a name or an IP address.
+        port: of TCP.
+        proxy_to: ``host:port`` of the broker that a proxy there is asked to reach.
+        tls: whether TLS is spoken there.
+    """
 
     host: str
     port: int
     proxy_to: str | None = None
+    tls: bool = False
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_service_url(url: str) -> tuple[Address, ...]:
-    """Read ``pulsar://h1:6650,h2/``; the port defaults to 6650.
+    """Read ``pulsar://h1:6650,h2/`` or ``pulsar+ssl://...``; the port defaults to 6650, with TLS to 6651.
 
     Raises:
         OptionError: another scheme, no host, a bad port. The URL is not repeated: it may hold a password.
     """
     scheme, separator, rest = url.strip().partition("://")
-    if scheme != "pulsar" or not separator:
-        raise OptionError("service.url does not begin with pulsar://", advice="Write pulsar://host:6650")
+    if scheme not in _PORTS or not separator:
+        raise OptionError(
+            "service.url does not begin with pulsar:// or pulsar+ssl://",
+            advice="Write pulsar://host:6650 or pulsar+ssl://host:6651",
+        )
     hosts = rest.removesuffix("/").split(",")
-    return tuple(_parse_host(host.strip(), number) for number, host in enumerate(hosts, 1))
+    return tuple(_parse_host(host.strip(), number, scheme) for number, host in enumerate(hosts, 1))
 
 
-def _parse_host(host: str, number: int) -> Address:
+def _parse_host(host: str, number: int, scheme: str) -> Address:
     match = _HOST.fullmatch(host)
-    port = int(match["port"] or DEFAULT_PORT) if match else 0
+    port = int(match["port"] or _PORTS[scheme]) if match else 0
     if match is None or not 0 < port < 1 << 16:
         raise OptionError(
             f"service.url has no valid host and port at place {number} of its list",
             advice="Write pulsar://host:port, without credentials; several hosts as host:port,host:port",
         )
-    return Address(match["name"] or match["ipv6"], port)
+    return Address(match["name"] or match["ipv6"], port, tls=scheme == "pulsar+ssl")
 
 
 class Lookup:
@@ -78,9 +91,9 @@ class Lookup:
         """
         if response.response == _Response.Failed:
             raise from_server(response.error, response.message, topic=self.topic)
-        broker = _broker_address(response, self.topic)
+        broker = self._broker_address(response)
         if response.proxy_through_service_url and broker != self._service:
-            broker = Address(self._service.host, self._service.port, proxy_to=str(broker))
+            broker = replace(self._service, proxy_to=str(broker))
         if response.response == _Response.Connect:
             return broker
         self._hops += 1
@@ -90,9 +103,15 @@ class Lookup:
         self.authoritative = response.authoritative
         return None
 
-
-def _broker_address(response: pb.CommandLookupTopicResponse, topic: str) -> Address:
-    try:
-        return parse_service_url(str(response.brokerServiceUrl))[0]
-    except OptionError:
-        raise ProtocolError("the broker's answer to a look-up names no usable address", topic=topic) from None
+    def _broker_address(self, response: pb.CommandLookupTopicResponse) -> Address:
+        tls = self._service.tls
+        try:
+            url = response.brokerServiceUrlTls if tls else response.brokerServiceUrl
+            broker = parse_service_url(str(url))[0]
+        except OptionError:
+            broker = None
+        # Between a proxy and its brokers there may be no TLS; on its own way this client never gives it up.
+        if broker is None or (broker.tls != tls and not response.proxy_through_service_url):
+            kind = "no usable TLS address" if tls else "no usable address"
+            raise ProtocolError(f"the broker's answer to a look-up names {kind}", topic=self.topic)
+        return replace(broker, tls=tls)

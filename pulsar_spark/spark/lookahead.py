@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pulsar_spark.client import (
-    Admin,
     Client,
     Deadline,
     EntryFacts,
@@ -62,7 +61,7 @@ class Lookahead:
     def __init__(self, client: Client, admin_url: str | None, on_chunk: Callable[[TopicName], None]) -> None:
         self._client = client
         self._on_chunk = on_chunk
-        self._admin = None if admin_url is None else Admin(admin_url)
+        self._admin = None if admin_url is None else client.admin(admin_url)
         self._ends: dict[tuple[TopicName, int], facts.LedgerEnd] = {}
         self._next: dict[tuple[TopicName, int], MessageId] = {}
         self._looked_at: dict[TopicName, _LookedAt] = {}

@@ -39,6 +39,7 @@ class Option:
         kind: what is accepted, for the docs page.
         parse: makes the value, or raises ValueError with what would be right.
         default: as a user would write it; None where there is none.
+        secret: whether no error may repeat the value.
         scope: which side takes it.
         doc: the meaning, one sentence or two.
         only: the mode of reading that it is for; None: both.
@@ -51,6 +52,7 @@ class Option:
     scope: Scope
     doc: str
     only: Mode | None = None
+    secret: bool = False
 
 
 def names_of(kind: type[Enum]) -> str:
@@ -62,8 +64,24 @@ CLIENT = "pulsar.client."
 PRODUCER = "pulsar.producer."
 
 
-def _client(name: str, kind: str, parse: Callable[[str], Any], default: str, doc: str) -> Option:
-    return Option(name=CLIENT + name, kind=kind, parse=parse, default=default, scope=Scope.BOTH, doc=doc)
+def _client(
+    name: str,
+    kind: str,
+    parse: Callable[[str], Any],
+    default: str | None,
+    doc: str,
+    *,
+    secret: bool = False,
+) -> Option:
+    return Option(
+        name=CLIENT + name,
+        kind=kind,
+        parse=parse,
+        default=default,
+        scope=Scope.BOTH,
+        doc=doc,
+        secret=secret,
+    )
 
 
 def _producer(name: str, kind: str, parse: Callable[[str], Any], default: str | None, doc: str) -> Option:
@@ -93,8 +111,8 @@ TABLE: tuple[Option, ...] = (
         parse=values.service_url,
         default=None,
         scope=Scope.BOTH,
-        doc="Required. `pulsar://h1:6650,h2:6650`; with several hosts the first try is random, "
-        "then they are tried in order.",
+        doc="Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`; with several hosts the "
+        "first try is random, then they are tried in order.",
     ),
     Option(
         name="admin.url",
@@ -104,6 +122,53 @@ TABLE: tuple[Option, ...] = (
         scope=Scope.BOTH,
         doc="`http://host:8080` of the admin service. Only makes estimates of sizes better; nothing requires "
         "it, and the sink does not use it.",
+    ),
+    _client(
+        "authPluginClassName",
+        "text",
+        values.non_empty,
+        None,
+        "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java client's class name of one of these, or "
+        "the dotted name of a Python class of your own. See docs/security.md.",
+    ),
+    _client(
+        "authParams",
+        "text",
+        values.non_empty,
+        None,
+        "What that takes, as in the Java client: `token:...`, `file:///...`, `env:NAME`, or JSON. It is "
+        "secret: docs/security.md says what keeps it out of Spark's own output.",
+        secret=True,
+    ),
+    _client(
+        "tlsTrustCertsFilePath",
+        "path",
+        values.non_empty,
+        None,
+        "PEM file of the authorities that are trusted; without it those of the system. This file and the "
+        "next two are read on the driver's host and on those of the tasks, for each new connection.",
+    ),
+    _client(
+        "tlsCertificateFilePath",
+        "path",
+        values.non_empty,
+        None,
+        "PEM file of this client's certificate, with its chain, for mutual TLS.",
+    ),
+    _client("tlsKeyFilePath", "path", values.non_empty, None, "PEM file of its key, without a passphrase."),
+    _client(
+        "tlsAllowInsecureConnection",
+        "boolean",
+        values.boolean,
+        "false",
+        "Take any certificate of the broker, which protects from nobody in between.",
+    ),
+    _client(
+        "tlsHostnameVerificationEnable",
+        "boolean",
+        values.boolean,
+        "true",
+        "Whether the broker's certificate must name the host that was asked for.",
     ),
     _client(
         "operationTimeoutMs",

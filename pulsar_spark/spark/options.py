@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_spark.client import ClientOptions, ProducerOptions
+from pulsar_spark.client import ClientOptions, Credentials, ProducerOptions, TlsOptions, check_identity
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.chunks import ChunkLimits
@@ -233,12 +233,28 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _client_options(values: Mapping[str, Any]) -> ClientOptions:
-    return ClientOptions(
+    plugin, params = values[CLIENT + "authPluginClassName"], values[CLIENT + "authParams"]
+    if plugin is None and params is not None:
+        raise OptionError(
+            "option authParams needs to know for what login it is",
+            advice=f"Set {CLIENT}authPluginClassName, such as token",
+        )
+    options = ClientOptions(
         service_url=values["service.url"],
         operation_timeout=values[CLIENT + "operationTimeoutMs"],
         connection_timeout=values[CLIENT + "connectionTimeoutMs"],
         keep_alive_interval=values[CLIENT + "keepAliveIntervalSeconds"],
+        tls=TlsOptions(
+            trust_certs=values[CLIENT + "tlsTrustCertsFilePath"],
+            certificate=values[CLIENT + "tlsCertificateFilePath"],
+            key=values[CLIENT + "tlsKeyFilePath"],
+            allow_insecure=values[CLIENT + "tlsAllowInsecureConnection"],
+            verify_hostname=values[CLIENT + "tlsHostnameVerificationEnable"],
+        ),
+        credentials=None if plugin is None else Credentials(plugin, params or ""),
     )
+    check_identity(options)
+    return options
 
 
 def _parse(options: Mapping[str, str], scope: Scope) -> dict[str, Any]:
@@ -261,7 +277,8 @@ def _value(option: Option, text: str) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise OptionError(f"option {option.name} is {text[:500]!r}", advice=f"Give it {error}") from None
+        given = "wrong" if option.secret else repr(text[:500])
+        raise OptionError(f"option {option.name} is {given}", advice=f"Give it {error}") from None
 
 
 def _unknown(name: str, scope: Scope) -> OptionError:

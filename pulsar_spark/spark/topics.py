@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from pulsar_spark.client import Client, ClientOptions, TopicWatch, together
-from pulsar_spark.errors import ConnectError, DeadlineError, PulsarError, TopicNotFoundError
+from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark.options import SourceOptions
 
@@ -54,18 +54,14 @@ def first_contact(options: SourceOptions) -> list[TopicName]:
 
 
 def check_reachable(options: ClientOptions) -> None:
-    """Make sure that a broker answers, giving up as soon as :func:`first_contact`; it may answer anything.
+    """Make sure that a broker takes this client in, giving up as soon as :func:`first_contact`.
 
     Raises:
-        ConnectError, DeadlineError: no broker answered.
+        ConnectError, ProtocolError: no broker answered.
+        TlsError, AuthError: see ``Session``.
     """
     with _impatient_client(options) as client:
-        try:
-            client.partitions(TopicName.parse("pulsar-spark"))
-        except (ConnectError, DeadlineError):
-            raise
-        except PulsarError as error:
-            _log.debug("a broker is there: %s", error)
+        client.check()
 
 
 def _impatient_client(options: ClientOptions) -> Client:

@@ -6,6 +6,7 @@ Ids are unsigned on the wire: -1 (earliest) and the like are written as their tw
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from pulsar_spark.ids import MessageId, TxnId
@@ -23,6 +24,14 @@ class InitialPosition(Enum):
 
     LATEST = pb.CommandSubscribe.Latest
     EARLIEST = pb.CommandSubscribe.Earliest
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What CONNECT and AUTH_RESPONSE carry: the method's name, and its data, which is secret."""
+
+    method: str
+    data: bytes = field(repr=False)
 
 
 def to_wire_id(message_id: MessageId) -> pb.MessageIdData:
@@ -47,9 +56,10 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def connect(client_version: str, proxy_to_broker_url: str | None = None) -> bytes:
+def connect(client_version: str, proxy_to_broker_url: str | None = None, login: Login | None = None) -> bytes:
     """CONNECT, with the features this client has."""
     features = pb.FeatureFlags(
+        supports_auth_refresh=True,
         supports_broker_entry_metadata=True,
         supports_partial_producer=True,
         supports_topic_watchers=True,
@@ -60,7 +70,20 @@ def connect(client_version: str, proxy_to_broker_url: str | None = None) -> byte
     )
     if proxy_to_broker_url is not None:
         command.proxy_to_broker_url = proxy_to_broker_url
+    if login is not None:
+        command.auth_method_name = login.method
+        command.auth_data = login.data
     return encode_command(pb.BaseCommand(type=_Type.CONNECT, connect=command))
+
+
+def auth_response(client_version: str, login: Login) -> bytes:
+    """AUTH_RESPONSE to a broker's AUTH_CHALLENGE."""
+    command = pb.CommandAuthResponse(
+        client_version=client_version,
+        protocol_version=PROTOCOL_VERSION,
+        response=pb.AuthData(auth_method_name=login.method, auth_data=login.data),
+    )
+    return encode_command(pb.BaseCommand(type=_Type.AUTH_RESPONSE, authResponse=command))
 
 
 def ping() -> bytes:

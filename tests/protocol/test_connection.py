@@ -31,6 +31,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.protocol.connection import (
+    Challenged,
     Connected,
     ForConsumer,
 )
@@ -51,6 +52,25 @@ def test_connect_is_the_first_to_go_out(fresh):
 def test_the_broker_behind_a_proxy_is_named():
     (command,) = sent(new_connection(proxy_to="broker-2:6650"))
     assert command.connect.proxy_to_broker_url == "broker-2:6650"
+
+
+def test_connect_says_who_this_is(fresh):
+    (command,) = sent(new_connection(login=commands.Login("token", b"xyz")))
+    assert (command.connect.auth_method_name, command.connect.auth_data) == ("token", b"xyz")
+
+
+@pytest.mark.parametrize("handshake_done", [True, False])
+def test_a_challenge_is_answered_when_the_login_is_there(fresh, handshake_done):
+    if handshake_done:
+        fresh.receive(connected_frame(), 1)
+    fresh.outgoing.clear()
+    challenge = pb.BaseCommand(type=Type.AUTH_CHALLENGE, authChallenge={})
+    assert fresh.receive(framed(challenge), 1) == [Challenged()]
+    assert fresh.outgoing == []
+    fresh.log_in(commands.Login("token", b"new"))
+    (answer,) = sent(fresh)
+    assert answer.type == Type.AUTH_RESPONSE
+    assert answer.authResponse.response == pb.AuthData(auth_method_name="token", auth_data=b"new")
 
 
 def test_handshake(fresh):

@@ -28,6 +28,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.protocol.connection import (
     Answer,
+    Challenged,
     Connected,
     ForConsumer,
     ForProducer,
@@ -52,7 +53,7 @@ ANSWERS = {
     *("GET_LAST_MESSAGE_ID_RESPONSE", "GET_TOPICS_OF_NAMESPACE_RESPONSE", "TC_CLIENT_CONNECT_RESPONSE"),
     *("NEW_TXN_RESPONSE", "ADD_PARTITION_TO_TXN_RESPONSE", "END_TXN_RESPONSE"),
 }
-SPECIAL = {"CONNECTED", "ERROR", "PING"}
+SPECIAL = {"CONNECTED", "ERROR", "PING", "AUTH_CHALLENGE"}
 
 
 def fill(message, ids):
@@ -136,6 +137,8 @@ def test_every_command_in_every_state(name, handshake_done):
         (event,) = events
         assert event.request_id == request_id
         assert isinstance(event.result, BrokerError)
+    elif name == "AUTH_CHALLENGE":
+        assert events == [Challenged()]
     elif name == "CONNECTED":
         assert [type(event) for event in events] == [Connected]
     else:

@@ -1,5 +1,7 @@
 """Look-ups: redirects, proxies, failures; and what service.url may say."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,9 +125,40 @@ def test_failed(code, kind):
     assert caught.value.topic == TOPIC
 
 
-@pytest.mark.parametrize(
-    "url", [None, "", "pulsar://", "http://broker:8080", "pulsar+ssl://broker:6651", "pulsar://broker:0x1"]
-)
+def tls_lookup():
+    return Lookup(TOPIC, replace(SERVICE, tls=True))
+
+
+def tls_response(kind, url, **fields):
+    return response(kind, "pulsar://plain:1", brokerServiceUrlTls=url, **fields)
+
+
+def test_with_tls_the_tls_address_counts():
+    answer = tls_response(Response.Connect, "pulsar+ssl://broker-2")
+    assert tls_lookup().answered(answer) == Address("broker-2", 6651, tls=True)
+
+
+@pytest.mark.parametrize("url", ["", "pulsar://broker-2:6650", "http://broker:8080"])
+def test_tls_is_never_given_up(url):
+    with pytest.raises(ProtocolError, match="no usable TLS address"):
+        tls_lookup().answered(tls_response(Response.Connect, url))
+
+
+@pytest.mark.parametrize("scheme", ["pulsar", "pulsar+ssl"])
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_proxy_speaks_to_brokers_as_it_likes(scheme, tls):
+    service = replace(SERVICE, tls=tls)
+    url = f"{scheme}://broker-2:6652"
+    answer = response(Response.Connect, url, brokerServiceUrlTls=url, proxy_through_service_url=True)
+    assert Lookup(TOPIC, service).answered(answer) == replace(service, proxy_to="broker-2:6652")
+
+
+def test_without_tls_a_tls_address_is_none():
+    with pytest.raises(ProtocolError, match="address"):
+        new_lookup().answered(response(Response.Connect, "pulsar+ssl://broker:6651"))
+
+
+@pytest.mark.parametrize("url", [None, "", "pulsar://", "http://broker:8080", "pulsar://broker:0x1"])
 @pytest.mark.parametrize("kind", [Response.Connect, Response.Redirect])
 @pytest.mark.parametrize("proxied", [True, False])
 def test_an_answer_without_a_usable_address(kind, url, proxied):
@@ -166,6 +199,11 @@ def test_service_urls(url, addresses):
     assert parse_service_url(url) == tuple(Address(host, port) for host, port in addresses)
 
 
+def test_service_urls_with_tls():
+    addresses = (Address("h1", 6651, tls=True), Address("h2", 1, tls=True))
+    assert parse_service_url("pulsar+ssl://h1,h2:1/") == addresses
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -178,7 +216,7 @@ def test_service_urls(url, addresses):
         "h:6650",
         "localhost",
         "http://h:8080",
-        "pulsar+ssl://h:6651",
+        "pulsar+tls://h:6651",
         "Pulsar//h",
         "xpulsar://h",
         "kafka://h:9092",

@@ -36,11 +36,20 @@ CASES = {
             client_version="client 1",
             protocol_version=21,
             feature_flags={
+                "supports_auth_refresh": True,
                 "supports_broker_entry_metadata": True,
                 "supports_partial_producer": True,
                 "supports_topic_watchers": True,
                 "supports_get_partitioned_metadata_without_auto_creation": True,
             },
+        ),
+    ),
+    "AUTH_RESPONSE": (
+        commands.auth_response("client 1", commands.Login("token", b"xyz")),
+        pb.CommandAuthResponse(
+            client_version="client 1",
+            protocol_version=21,
+            response={"auth_method_name": "token", "auth_data": b"xyz"},
         ),
     ),
     "PING": (commands.ping(), pb.CommandPing()),
@@ -122,6 +131,18 @@ def test_connect_through_a_proxy():
     assert body.proxy_to_broker_url == "broker-2:6650"
     _, direct = body_of(commands.connect("v"))
     assert not direct.HasField("proxy_to_broker_url")
+
+
+def test_connect_with_a_login():
+    _, body = body_of(commands.connect("v", login=commands.Login("token", b"xyz")))
+    assert (body.auth_method_name, body.auth_data) == ("token", b"xyz")
+    _, nobody = body_of(commands.connect("v"))
+    assert not nobody.HasField("auth_method_name")
+    assert not nobody.HasField("auth_data")
+
+
+def test_a_login_hides_its_data():
+    assert "xyz" not in repr(commands.Login("token", b"xyz"))
 
 
 def test_acks_are_whole_entries_cumulative_or_not():

@@ -1,0 +1,118 @@
+"""ClientCredentials: access tokens of an OAuth 2.0 issuer, kept until shortly before they expire."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import urlencode
+
+from pulsar_spark.errors import AuthError, ConnectError
+
+_DISCOVERY = "/.well-known/openid-configuration"
+# The part of a token's life in which it is used; the rest is for what is on its way, and for clocks.
+_USED = 0.9
+_LARGEST_ANSWER = 1 << 20
+_ERROR_CODE = re.compile(r"[a-z_]{1,50}")
+_ADVICE = "Check issuerUrl, audience, scope and the key file in authParams"
+
+
+class ClientCredentials:
+    """Access tokens by the client credentials grant; thread-safe.
+
+    Args:
+        issuer: its URL; the token endpoint is found through ``/.well-known/openid-configuration``.
+        key: gives the key file's text: JSON with ``client_id`` and ``client_secret``; asked for each token.
+        audience: for whom tokens are to be, or None.
+        scope: what they are to allow, or None.
+        timeout: seconds for one request.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        key: Callable[[], str],
+        audience: str | None,
+        scope: str | None,
+        timeout: float,
+    ) -> None:
+        self._issuer = issuer.rstrip("/")
+        self._key = key
+        self._wanted = {"audience": audience, "scope": scope}
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._token = ""
+        self._used_until = 0.0
+
+    def token(self) -> str:
+        """One that is valid, asked for where there is none.
+
+        Raises:
+            ConnectError: the issuer does not answer, or not now.
+            AuthError: it refuses, or answers with something else; or the key file is wrong.
+        """
+        with self._lock:
+            if time.monotonic() >= self._used_until:
+                asked_at = time.monotonic()
+                self._token, lifetime = self._ask()
+                self._used_until = asked_at + _USED * lifetime
+            return self._token
+
+    def _ask(self) -> tuple[str, float]:
+        fields = {"grant_type": "client_credentials", **self._client(), **self._wanted}
+        endpoint = self._request(self._issuer + _DISCOVERY).get("token_endpoint")
+        if not isinstance(endpoint, str) or not endpoint.startswith(("https://", "http://")):
+            raise AuthError("the OAuth2 issuer's description names no token endpoint", advice=_ADVICE)
+        form = urlencode({name: value for name, value in fields.items() if value is not None})
+        answer = self._request(endpoint, form.encode())
+        token, lifetime = answer.get("access_token"), answer.get("expires_in", 0)
+        if not isinstance(token, str) or not token or not isinstance(lifetime, int | float):
+            raise AuthError("the OAuth2 issuer's answer holds no access token", advice=_ADVICE)
+        return token, lifetime
+
+    def _client(self) -> Mapping[str, str]:
+        try:
+            found = json.loads(self._key())
+            return {name: str(found[name]) for name in ("client_id", "client_secret")}
+        except (ValueError, KeyError, TypeError):
+            raise AuthError(
+                "the OAuth2 key file is no JSON with client_id and client_secret", advice=_ADVICE
+            ) from None
+
+    def _request(self, url: str, form: bytes | None = None) -> dict[str, Any]:
+        request = urllib.request.Request(url, form, {"Accept": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout) as response:
+                found = json.loads(response.read(_LARGEST_ANSWER))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error) from None
+        except (OSError, HTTPException) as error:
+            why = error.reason if isinstance(error, urllib.error.URLError) else error
+            reason = getattr(why, "strerror", None) or type(why).__name__
+            raise ConnectError(f"the OAuth2 issuer does not answer: {reason}", advice=_ADVICE) from None
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise AuthError("the OAuth2 issuer answered with what is no JSON object", advice=_ADVICE)
+        return found
+
+
+def _refusal(error: urllib.error.HTTPError) -> AuthError | ConnectError:
+    """Only the standard's error code is told of the answer: the rest may repeat what was sent."""
+    try:
+        code = str(json.loads(error.read(_LARGEST_ANSWER))["error"])
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        code = ""
+    said = f" ({code})" if _ERROR_CODE.fullmatch(code) else ""
+    what = f"the OAuth2 issuer answered {error.code}{said}"
+    if error.code >= 500 or error.code == 429:
+        return ConnectError(what, advice=_ADVICE)
+    return AuthError(what, advice=_ADVICE)
