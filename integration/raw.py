@@ -118,7 +118,7 @@ class RawProducer:
             "uncompressed_size": len(payload),
         }
         metadata = pb.MessageMetadata(**(usual | fields))
-        send = commands.send(self._id, sequence_id, 1)
+        send = commands.send(self._id, (sequence_id, sequence_id), 1)
         if txn is not None:
             for place in (metadata, send.send):
                 place.txnid_most_bits, place.txnid_least_bits = txn

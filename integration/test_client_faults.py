@@ -19,13 +19,14 @@ from integration.chaos.messages import (
     last_message,
     number_of,
     numbered,
+    read_topic,
     records_of,
 )
 from integration.clients import DURABLE, open_writer
 from integration.cluster import ProxiedBroker, open_proxied_broker
 from integration.faults import TO_BROKER, TO_CLIENT, cuts, fill, in_background, numbers_read
 from integration.peer import Peer
-from integration.proxy import Direction, Ending, Proxy
+from integration.proxy import Cut, Direction, Ending, Proxy
 from pulsar_spark.client import (
     Client,
     ClientOptions,
@@ -127,6 +128,28 @@ def test_writes_completely_through_cuts(
                 written += 25
             writer.flush()
     assert_complete(peer.read_all(topic), written)
+
+
+def test_chunked_messages_are_whole_after_cuts(client: Client, peer: Peer, proxy: Proxy, topic: str) -> None:
+    """The C++ client gives no message of which a chunk came twice: none may be lost to it."""
+    options = ProducerOptions(
+        batching=False, chunking=True, chunk_max_message_size=2000, max_pending_messages=7, send_timeout=HANG
+    )
+    before = proxy.connections
+    planned = [
+        cut
+        for number in range(8)
+        for cut in (Cut(9_000 + 3_500 * number, TO_BROKER), Cut(900 + 97 * number, TO_CLIENT))
+    ]
+    proxy.cut_next(*planned)
+    written = 0
+    with TopicWriter(client, TopicName.parse(topic), options) as writer:
+        while proxy.connections - before <= len(planned):
+            writer.send(columns_of(numbered(5, first=written, size=19_000)))
+            writer.flush()
+            written += 5
+    assert_complete(peer.read_all(topic), written)
+    assert_complete(read_topic(client, topic), written)
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 50, 1000])

@@ -135,7 +135,7 @@ def test_a_message_larger_than_the_broker_takes_is_an_error(
     client: Client, peer: Peer, topic: str, batching: bool
 ) -> None:
     with open_writer(client, topic, batching=batching) as writer:
-        text = r"\[PULSAR_SEND\].*5242880; topic .*maxMessageSize"
+        text = r"\[PULSAR_SEND\].*5242880 .*; topic .*maxMessageSize"
         with promptly(), pytest.raises(SendError, match=text):
             send_and_flush(writer, columns_of([Record(b"x" * (5 * MIB + 1))]))
 

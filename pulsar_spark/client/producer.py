@@ -7,10 +7,14 @@ restart or an unload the next call finds the broker again and sends what is pend
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.deadline import Deadline
@@ -28,23 +32,21 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.pending import Outgoing, PendingWindow
 from pulsar_spark.protocol.routing import HashingScheme, MessageRouter, RoutingMode
 from pulsar_spark.protocol.sent import Sent, Tally
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.codecs import compress
-from pulsar_spark.wire.frames import Buffer, Frame, encode_section_head
-from pulsar_spark.wire.metadata import (
-    batch_metadata,
-    single_metadata_head,
-    single_metadata_tail,
-    transaction_fields,
-)
+from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.singles import EncodedSingle
 
 _CHECKSUM_ERROR = 9
 _CLOSE_TIMEOUT = 5.0
+
+# How much is made ready before it is put into the window.
+_GROUP_SIZE = 1 << 20
+_GROUP_ENTRIES = 500
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +62,8 @@ class ProducerOptions:
         batching_max_bytes: most bytes in a batch, before compression.
         batching_max_publish_delay: seconds that a batch may stay open.
         compression: of batches and of single messages.
+        chunking: whether a message that is too large is sent in chunks; not together with batching.
+        chunk_max_message_size: most bytes of a chunk; None, and at most: the broker's limit.
         max_pending_messages: unacknowledged messages of one partition.
         max_pending_messages_across_partitions: unacknowledged messages of the whole topic.
         block_if_queue_full: whether to wait for room; else QueueFullError.
@@ -77,6 +81,8 @@ class ProducerOptions:
     batching_max_bytes: int = 128 * 1024
     batching_max_publish_delay: float = 0.001
     compression: pb.CompressionType = pb.NONE
+    chunking: bool = False
+    chunk_max_message_size: int | None = None
     max_pending_messages: int = 10_000
     max_pending_messages_across_partitions: int = 50_000
     block_if_queue_full: bool = True
@@ -140,13 +146,11 @@ class Producer:
         transaction: TxnId | None = None,
     ) -> None:
         self.topic = topic
-        self.transaction = transaction
         self._client = client
         self._options = options
         self._name = options.name
         self._epoch = 0
         self._first_sequence_id = first_sequence_id or 0
-        self._next_sequence_id: int | None = None
         self.last_sequence_id = -1
         most = min(options.max_pending_messages, options.max_pending_messages_across_partitions // partitions)
         self._window = PendingWindow(
@@ -156,17 +160,45 @@ class Producer:
         self._changed = threading.Condition()
         self._failure: PulsarError | None = None
         self._link: _Link | None = None
-        self.max_message_size = 0
+        self._packer = Packer(
+            str(topic),
+            options.compression,
+            chunking=options.chunking,
+            chunk_max_message_size=options.chunk_max_message_size,
+        )
+        self.transaction = transaction
         deadline = client.operation()
         retry(lambda: self._open(deadline), deadline)
 
     # ---- called by the owner
 
     @property
+    def transaction(self) -> TxnId | None:
+        """That what is sent from now on belongs to."""
+        return self._packer.transaction
+
+    @transaction.setter
+    def transaction(self, transaction: TxnId | None) -> None:
+        self._packer.transaction = transaction
+
+    @property
+    def max_message_size(self) -> int:
+        """The broker's limit, bytes."""
+        return self._packer.max_message_size
+
+    @property
     def sent(self) -> Sent:
         """What is acknowledged so far; after ``flush``, all that was sent."""
         with self._changed:
             return self._tally.sent
+
+    def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
+        """Raise SendError where a message of those to be batched is too large; see ``Packer``."""
+        self._packer.check_messages(body, offsets)
+
+    def check_singles(self, messages: list[EncodedSingle]) -> None:
+        """Raise SendError where a message is too large and is not to be sent in chunks."""
+        self._packer.check_singles(messages)
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """Send each batch as one entry.
@@ -175,24 +207,13 @@ class Producer:
             SendError: one is larger than the broker takes or was refused, or the send timeout is over.
             QueueFullError: there is no room and the caller does not want to wait.
         """
-        self._send([self._encoded(batch) for batch in batches])
+        now = int(time.time() * 1000)
+        self._send(self._packer.batch(batch, now) for batch in batches)
 
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
-        """Send messages each as an entry of its own; raises what ``send_batches`` raises."""
-        compression = self._options.compression
-        outgoing = []
-        for fields, value, mark in messages:
-            sequence_id = self._take_sequence_ids(1)
-            head = single_metadata_head(self._producer_name, sequence_id, int(time.time() * 1000))
-            tail = b""
-            payload: Buffer = value
-            # The C++ client drops an empty value that is compressed.
-            if compression != pb.NONE and len(value):
-                tail, payload = single_metadata_tail(compression, len(value)), compress(compression, value)
-            outgoing.append(
-                self._outgoing(sequence_id, 1, b"".join((head, fields, tail, mark)), payload, False)
-            )
-        self._send(outgoing)
+        """Send messages each as an entry of its own, or as several; raises what ``send_batches`` raises."""
+        now = int(time.time() * 1000)
+        self._send(entry for message in messages for entry in self._packer.single(message, now))
 
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises what ``send_batches`` raises."""
@@ -255,48 +276,19 @@ class Producer:
 
     # ---- inside
 
-    @property
-    def _producer_name(self) -> str:
-        assert self._name is not None
-        return self._name
+    def _send(self, entries: Iterator[Outgoing]) -> None:
+        """Send entries as there is room, without making all of them first."""
+        group: list[Outgoing] = []
+        size = 0
+        for entry in entries:
+            group.append(entry)
+            size += entry.size
+            if size >= _GROUP_SIZE or len(group) >= _GROUP_ENTRIES:
+                self._send_group(group)
+                group, size = [], 0
+        self._send_group(group)
 
-    def _take_sequence_ids(self, count: int) -> int:
-        assert self._next_sequence_id is not None
-        first = self._next_sequence_id
-        self._next_sequence_id += count
-        return first
-
-    def _encoded(self, batch: Batch) -> Outgoing:
-        body = batch.parts[0] if len(batch.parts) == 1 else b"".join(batch.parts)
-        payload = compress(self._options.compression, body)
-        sequence_id = self._take_sequence_ids(batch.messages)
-        metadata = batch_metadata(
-            self._producer_name,
-            sequence_id,
-            int(time.time() * 1000),
-            batch.messages,
-            self._options.compression,
-            batch.size,
-        )
-        return self._outgoing(sequence_id, batch.messages, metadata + batch.mark, payload, True)
-
-    def _outgoing(
-        self, sequence_id: int, messages: int, metadata: bytes, payload: Buffer, is_batch: bool
-    ) -> Outgoing:
-        if self.transaction is not None:
-            metadata += transaction_fields(self.transaction)
-        head = encode_section_head(metadata, payload)
-        outgoing = Outgoing(sequence_id, messages, head, payload, is_batch, self.transaction)
-        if outgoing.size > self.max_message_size:
-            raise SendError(
-                f"an entry of {messages} messages and {outgoing.size} bytes is larger than the broker's "
-                f"limit of {self.max_message_size}",
-                topic=str(self.topic),
-                advice="Raise the broker's maxMessageSize, compress, or lower batchingMaxBytes",
-            )
-        return outgoing
-
-    def _send(self, outgoing: Sequence[Outgoing]) -> None:
+    def _send_group(self, outgoing: Sequence[Outgoing]) -> None:
         """Put entries into the window as it has room, and on the wire in as few pieces as that allows."""
         position = 0
         while position < len(outgoing):
@@ -304,7 +296,7 @@ class Producer:
                 self._wait_for_room(outgoing[position])
                 first = position
                 now = time.monotonic()
-                while position < len(outgoing) and self._has_room(outgoing[position]):
+                while position < len(outgoing) and self._window.has_room(outgoing[position]):
                     self._window.push(outgoing[position], now)
                     position += 1
                 link = self._link
@@ -316,17 +308,14 @@ class Producer:
             except PulsarError as error:
                 self.on_lost(link, error)
 
-    def _has_room(self, entry: Outgoing) -> bool:
-        return self._window.has_room(entry.messages, entry.size)
-
     def _wait_for_room(self, entry: Outgoing) -> None:
-        if not self._options.block_if_queue_full and not self._has_room(entry):
+        if not self._options.block_if_queue_full and not self._window.has_room(entry):
             raise QueueFullError(
                 "maxPendingMessages or memoryLimit is reached",
                 topic=str(self.topic),
                 advice="Raise them, or let sends wait with blockIfQueueFull=true",
             )
-        self._wait_until(lambda: self._has_room(entry))
+        self._wait_until(lambda: self._window.has_room(entry))
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         """Wait with the lock held; opens the producer again where it was lost."""
@@ -383,13 +372,17 @@ class Producer:
             raise error.located(str(self.topic)) from error
         self._epoch += 1
         self._name = answer.producer_name
-        self.max_message_size = session.max_message_size
-        if self._next_sequence_id is None:
+        self._packer.producer_name = answer.producer_name
+        self._packer.max_message_size = session.max_message_size
+        if self._epoch == 1:
             self.last_sequence_id = answer.last_sequence_id
-            self._next_sequence_id = max(self._first_sequence_id, self.last_sequence_id + 1)
+            self._packer.next_sequence_id = max(self._first_sequence_id, self.last_sequence_id + 1)
         if answer.last_sequence_id < 0:
             self._refuse_to_repeat()
-        link.send(list(self._window))
+        with self._changed:
+            self._packer.attempt = secrets.token_hex(4)
+            pending = self._window.again(self._packer.attempt, time.monotonic())
+        link.send(pending)
 
     def _refuse_to_repeat(self) -> None:
         """Fail where what is pending may be stored already, in a transaction, and the broker cannot tell."""

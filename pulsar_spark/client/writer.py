@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from types import TracebackType
 
 import numpy as np
@@ -20,13 +21,11 @@ from pulsar_spark.client.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batcher
+from pulsar_spark.protocol.packer import METADATA_ROOM
 from pulsar_spark.protocol.routing import Partitions, Router
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.columns import MessageColumns
 from pulsar_spark.wire.singles import encode_singles
-
-# Bytes kept free for a batch's metadata within the broker's largest message.
-METADATA_ROOM = 1024
 
 # Seconds after which a lost connection is noticed while the caller is away.
 _MENDING_INTERVAL = 0.5
@@ -214,17 +213,21 @@ class TopicWriter:
     def _send_batched(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
         """Put the rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
         encoded = encode_batch_messages(columns)
+        offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
+        for producer, own in zip(self._producers, offsets, strict=True):
+            producer.check_messages(encoded.buffer, own)
         now = time.monotonic()
-        for number, batcher in enumerate(self._batchers):
-            first, last = int(bounds[number]), int(bounds[number + 1])
-            closed = batcher.add(encoded.buffer, encoded.offsets[first : last + 1], now)
-            self._producers[number].send_batches(closed)
+        for producer, batcher, own in zip(self._producers, self._batchers, offsets, strict=True):
+            producer.send_batches(batcher.add(encoded.buffer, own, now))
         self._changed.notify_all()
 
     def _send_single(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
         encoded = encode_singles(columns)
-        for number, producer in enumerate(self._producers):
-            producer.send_singles(encoded[bounds[number] : bounds[number + 1]])
+        parts = [encoded[first:last] for first, last in pairwise(bounds.tolist())]
+        for producer, own in zip(self._producers, parts, strict=True):
+            producer.check_singles(own)
+        for producer, own in zip(self._producers, parts, strict=True):
+            producer.send_singles(own)
 
     def _send_open_batch(self, number: int) -> None:
         batch = self._batchers[number].take()

@@ -18,12 +18,14 @@ class Batch(NamedTuple):
         messages: how many they hold.
         size: bytes of them.
         mark: fields that are appended to the entry's MessageMetadata as they are.
+        sequence_ids: of the first message and of the last, which is the highest; None: the producer's next.
     """
 
     parts: tuple[Buffer, ...]
     messages: int
     size: int
     mark: bytes = b""
+    sequence_ids: tuple[int, int] | None = None
 
 
 class Batcher:

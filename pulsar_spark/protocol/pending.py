@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
 
 from pulsar_spark.errors import ProtocolError, SendError
 from pulsar_spark.ids import TxnId
@@ -12,25 +14,43 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Buffer, encode_command_head, is_intact
 
 
-@dataclass(frozen=True, slots=True)
+class Kind(Enum):
+    """What an entry holds."""
+
+    BATCH = "batch"
+    SINGLE = "single"
+    CHUNK = "chunk"
+    LAST_CHUNK = "last chunk"
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether it is a part of a message."""
+        return self in (Kind.CHUNK, Kind.LAST_CHUNK)
+
+
+@dataclass(slots=True, eq=False)
 class Outgoing:
     """One entry, ready to be framed for whichever connection it goes out on.
 
     Attributes:
         sequence_id: of its first message; SEND_RECEIPT names the entry by it.
-        messages: how many it holds.
+        highest_sequence_id: of its last message.
+        messages: how many it holds; a chunk counts as one.
         head: checksum and metadata, as they precede the payload.
         payload: as it is stored.
-        is_batch: whether its messages have an index in it each.
+        kind: what it holds.
         transaction: that it belongs to; its metadata says so, too.
+        message: that it is a chunk of, or None.
     """
 
     sequence_id: int
+    highest_sequence_id: int
     messages: int
     head: bytes
     payload: Buffer
-    is_batch: bool
+    kind: Kind
     transaction: TxnId | None = None
+    message: ChunkedMessage | None = None
 
     @property
     def size(self) -> int:
@@ -39,7 +59,10 @@ class Outgoing:
 
     def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
         """The SEND frame, in pieces."""
-        command = commands.send(producer_id, self.sequence_id, self.messages, self.transaction)
+        ids = self.sequence_id, self.highest_sequence_id
+        command = commands.send(
+            producer_id, ids, self.messages, self.transaction, is_chunk=self.kind.is_chunk
+        )
         return encode_command_head(command, self.size), self.head, self.payload
 
     @property
@@ -48,8 +71,18 @@ class Outgoing:
         return is_intact(self.head, self.payload)
 
 
+class ChunkedMessage(Protocol):
+    """A message that is sent in chunks."""
+
+    def rename(self, attempt: str) -> None:
+        """Give all its chunks, also those that were not sent yet, the name of another attempt."""
+
+
 class PendingWindow:
-    """Entries in the order they were sent; what is in it goes out again, unchanged, after a reconnect.
+    """Entries in the order they were sent; what is in it goes out again after a reconnect.
+
+    It goes unchanged but for chunks: the C++ client drops a message of which a chunk comes twice, so one
+    whose last chunk is not acknowledged goes out again from its first chunk, as another message.
 
     Args:
         topic: for error texts.
@@ -65,6 +98,7 @@ class PendingWindow:
         self._send_timeout = send_timeout
         self._entries: deque[Outgoing] = deque()
         self._pushed_at: deque[float] = deque()
+        self._partly: list[Outgoing] = []  # acknowledged chunks of the message that is not yet whole
         self._messages = 0
         self._bytes = 0
 
@@ -74,10 +108,21 @@ class PendingWindow:
     def __iter__(self) -> Iterator[Outgoing]:
         return iter(self._entries)
 
-    def has_room(self, messages: int, size: int) -> bool:
-        """Whether an entry may be sent now; one that is larger than the window waits until it is empty."""
-        fits = self._messages + messages <= self._max_messages and self._bytes + size <= self._max_bytes
-        return fits or not self._entries
+    def has_room(self, entry: Outgoing) -> bool:
+        """Whether an entry may be sent now.
+
+        One that is larger than the window waits until it is empty. So does one whose sequence id is not
+        behind all that is pending: receipts name entries by growing ids, and a broker that deduplicates
+        cannot tell a duplicate from what it is still storing.
+        """
+        if not self._entries:
+            return True
+        if self._messages + entry.messages > self._max_messages or self._bytes + entry.size > self._max_bytes:
+            return False
+        last = self._entries[-1]
+        if last.kind is Kind.CHUNK:
+            return entry.sequence_id >= last.sequence_id
+        return entry.sequence_id > last.highest_sequence_id
 
     def push(self, outgoing: Outgoing, now: float) -> None:
         """Append an entry that is about to be sent; ``now`` is in monotonic seconds."""
@@ -103,7 +148,30 @@ class PendingWindow:
         self._pushed_at.popleft()
         self._messages -= entry.messages
         self._bytes -= entry.size
+        if entry.kind is Kind.CHUNK:
+            self._partly.append(entry)
+        else:
+            self._partly = []
         return entry
+
+    def again(self, attempt: str, now: float) -> list[Outgoing]:
+        """All that is to be sent on a new connection, in order.
+
+        Args:
+            attempt: another one each time, for the names of chunked messages.
+            now: in monotonic seconds.
+        """
+        since = self._pushed_at[0] if self._pushed_at else now
+        for entry in reversed(self._partly):
+            self._entries.appendleft(entry)
+            self._pushed_at.appendleft(since)
+            self._messages += entry.messages
+            self._bytes += entry.size
+        self._partly = []
+        for message in {id(entry.message): entry.message for entry in self._entries}.values():
+            if message is not None:
+                message.rename(attempt)
+        return list(self._entries)
 
     @property
     def due_at(self) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.pending import Outgoing
+from pulsar_spark.protocol.pending import Kind, Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import from_wire_id
 
@@ -17,8 +17,8 @@ class Sent:
     Attributes:
         messages: acknowledged, with those that the broker had stored before.
         bytes: of their entries as they are stored: metadata and compressed payloads.
-        first_id: of the first message; None where the broker told none: nothing was sent, or all of it was
-            there before.
+        first_id: of the first message (with chunks, that of its last); None where the broker told none:
+            nothing was sent, or all of it was there before.
         last_id: of the last message, likewise.
     """
 
@@ -39,9 +39,9 @@ class Tally:
 
     def add(self, entry: Outgoing, place: pb.MessageIdData) -> None:
         """Note the receipt for ``entry``; a negative ``place`` says that the broker had it already."""
-        self._messages += entry.messages
+        self._messages += 0 if entry.kind is Kind.CHUNK else entry.messages
         self._bytes += entry.size
-        if not place.ledgerId >> 63:
+        if not place.ledgerId >> 63 and entry.kind is not Kind.CHUNK:
             self._last = place, entry
             self._first = self._first or self._last
 
@@ -56,6 +56,6 @@ class Tally:
 
 def _id_of(place: pb.MessageIdData, entry: Outgoing, *, last: bool) -> MessageId:
     whole = from_wire_id(place).whole_entry
-    if not entry.is_batch:
+    if entry.kind is not Kind.BATCH:
         return whole
     return MessageId(whole.ledger, whole.entry, entry.messages - 1 if last else 0)

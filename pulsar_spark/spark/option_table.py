@@ -511,4 +511,20 @@ TABLE: tuple[Option, ...] = (
         "array of binaries, null: no key) and the number of partitions; returns as many partition numbers, "
         "from 0. Tasks import it. The same keys must always get the same numbers.",
     ),
+    _producer(
+        "chunkingEnabled",
+        "boolean",
+        values.boolean,
+        "false",
+        "Send a message that is larger than the broker's limit in several entries, which readers put "
+        "together. Needs `batchingEnabled` false.",
+    ),
+    _producer(
+        "chunkMaxMessageSize",
+        "size",
+        values.size(1024),
+        None,
+        "The most bytes of such an entry; without it, and at most, the broker's limit. Needs "
+        "`chunkingEnabled`.",
+    ),
 )  # fmt: skip - a call to a line keeps the table a table

@@ -200,6 +200,7 @@ def _check_together(given: set[str], values: Mapping[str, Any], mode: Mode | Non
 def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     """Read the options of ``df.write`` and ``df.writeStream``; raises as :func:`parse_source` does."""
     values = _parse(options, Scope.SINK)
+    _check_chunking(values)
     producer = ProducerOptions(
         name=values[PRODUCER + "producerName"],
         batching=values[PRODUCER + "batchingEnabled"],
@@ -207,6 +208,8 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         batching_max_bytes=values[PRODUCER + "batchingMaxBytes"],
         batching_max_publish_delay=values[PRODUCER + "batchingMaxPublishDelayMicros"],
         compression=values[PRODUCER + "compressionType"],
+        chunking=values[PRODUCER + "chunkingEnabled"],
+        chunk_max_message_size=values[PRODUCER + "chunkMaxMessageSize"],
         max_pending_messages=values[PRODUCER + "maxPendingMessages"],
         max_pending_messages_across_partitions=values[PRODUCER + "maxPendingMessagesAcrossPartitions"],
         memory_limit=values[PRODUCER + "memoryLimit"],
@@ -230,6 +233,20 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         router=router,
         transaction_timeout=values["transactionTimeout"] if is_transactional else None,
     )
+
+
+def _check_chunking(values: Mapping[str, Any]) -> None:
+    chunking = values[PRODUCER + "chunkingEnabled"]
+    if chunking and values[PRODUCER + "batchingEnabled"]:
+        raise OptionError(
+            f"options {PRODUCER}chunkingEnabled and {PRODUCER}batchingEnabled are both true",
+            advice=f"Set {PRODUCER}batchingEnabled to false: chunks are never part of a batch",
+        )
+    if values[PRODUCER + "chunkMaxMessageSize"] is not None and not chunking:
+        raise OptionError(
+            f"option {PRODUCER}chunkMaxMessageSize has no use without {PRODUCER}chunkingEnabled",
+            advice=f"Set {PRODUCER}chunkingEnabled to true, or leave it out",
+        )
 
 
 def _client_options(values: Mapping[str, Any]) -> ClientOptions:

@@ -230,16 +230,28 @@ def close_producer(request_id: int, producer_id: int) -> bytes:
 
 
 def send(
-    producer_id: int, sequence_id: int, messages: int, transaction: TxnId | None = None
+    producer_id: int,
+    sequence_ids: tuple[int, int],
+    messages: int,
+    transaction: TxnId | None = None,
+    *,
+    is_chunk: bool = False,
 ) -> pb.BaseCommand:
-    """SEND of one entry of ``messages`` messages; framed by ``encode_command_head``.
+    """SEND of one entry; framed by ``encode_command_head``.
 
-    The ids of its transaction belong into the entry's metadata, too.
+    Args:
+        producer_id: on the connection.
+        sequence_ids: of its first message and of its last.
+        messages: how many it holds.
+        transaction: that it belongs to; its ids belong into the entry's metadata, too.
+        is_chunk: whether it is a part of a message.
     """
-    command = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)
+    command = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_ids[0])
     if messages > 1:
         command.num_messages = messages
-        command.highest_sequence_id = sequence_id + messages - 1
+        command.highest_sequence_id = sequence_ids[1]
+    if is_chunk:
+        command.is_chunk = True
     if transaction is not None:
         command.txnid_most_bits, command.txnid_least_bits = transaction
     return pb.BaseCommand(type=_Type.SEND, send=command)

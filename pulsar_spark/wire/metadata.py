@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.messages import varint
 
 
 def batch_metadata(
     producer_name: str,
-    sequence_id: int,
+    sequence_ids: tuple[int, int],
     publish_time: int,
     messages: int,
     compression: pb.CompressionType,
     uncompressed_size: int,
 ) -> bytes:
-    """Serialize the metadata of a batch of ``messages``, the first of which has ``sequence_id``.
+    """Serialize the metadata of a batch.
 
     Args:
         producer_name: of the producer that sends it.
-        sequence_id: of the first message.
+        sequence_ids: of the first message and of the last, which is the highest.
         publish_time: ms since the epoch.
         messages: how many there are.
         compression: of the payload.
         uncompressed_size: bytes of the batch before compression.
     """
+    first, highest = sequence_ids
     metadata = pb.MessageMetadata(
         producer_name=producer_name,
-        sequence_id=sequence_id,
+        sequence_id=first,
         publish_time=publish_time,
         num_messages_in_batch=messages,
-        highest_sequence_id=sequence_id + messages - 1,
+        highest_sequence_id=highest,
         uncompressed_size=uncompressed_size,
     )
     if compression != pb.NONE:
@@ -39,15 +41,29 @@ def batch_metadata(
 
 def single_metadata_head(producer_name: str, sequence_id: int, publish_time: int) -> bytes:
     """Serialize the three required fields; a message's own fields may follow as they are."""
-    metadata = pb.MessageMetadata(
-        producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time
+    name = producer_name.encode()
+    return b"".join(
+        (b"\x0a", varint(len(name)), name, b"\x10", varint(sequence_id), b"\x18", varint(publish_time))
     )
-    return metadata.SerializeToString()
 
 
 def single_metadata_tail(compression: pb.CompressionType, uncompressed_size: int) -> bytes:
-    """Serialize what a compressed message says of its payload, to be appended to its other fields."""
-    metadata = pb.MessageMetadata(compression=compression, uncompressed_size=uncompressed_size)
+    """Serialize what a message says of its payload, to be appended to its other fields."""
+    return b"\x40" + varint(compression) + b"\x48" + varint(uncompressed_size)
+
+
+def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> bytes:
+    """Serialize what makes an entry a chunk, to be appended to the message's other fields.
+
+    Args:
+        uuid: what the chunks of the message have in common.
+        chunk_id: from 0.
+        chunks: how many the message has.
+        total_size: bytes of their payloads together, as they are stored.
+    """
+    metadata = pb.MessageMetadata(
+        uuid=uuid, num_chunks_from_msg=chunks, total_chunk_msg_size=total_size, chunk_id=chunk_id
+    )
     return metadata.SerializePartialToString()
 
 

@@ -7,13 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import ProtocolError, SendError
-from pulsar_spark.protocol.pending import Outgoing, PendingWindow
+from pulsar_spark.protocol.pending import Kind, Outgoing, PendingWindow
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_section_head
 
 
 def outgoing(sequence_id, messages=1, size=10):
-    return Outgoing(sequence_id, messages, b"h" * 4, b"p" * (size - 4), messages > 1)
+    return entry_of(sequence_id, messages, b"h" * 4, b"p" * (size - 4))
+
+
+def entry_of(sequence_id, messages, head, payload, kind=Kind.BATCH):
+    return Outgoing(sequence_id, sequence_id + messages - 1, messages, head, payload, kind)
+
+
+def chunk(sequence_id, kind=Kind.CHUNK):
+    return entry_of(sequence_id, 1, b"head", b"payload", kind)
 
 
 def window(max_messages=1000, max_bytes=10**6, send_timeout=30):
@@ -25,7 +33,7 @@ def window(max_messages=1000, max_bytes=10**6, send_timeout=30):
 
 @pytest.mark.parametrize("messages", [1, 5])
 def test_the_frame_names_sequence_ids_and_holds_the_payload(messages):
-    entry = Outgoing(7, messages, b"head", memoryview(b"payload"), messages > 1)
+    entry = entry_of(7, messages, b"head", memoryview(b"payload"))
     stream = b"".join(bytes(piece) for piece in entry.frame(3))
     total, size = struct.unpack_from(">II", stream)
     assert total == len(stream) - 4
@@ -35,7 +43,14 @@ def test_the_frame_names_sequence_ids_and_holds_the_payload(messages):
     assert (command.send.producer_id, command.send.sequence_id) == (3, 7)
     assert command.send.num_messages == messages
     assert command.send.highest_sequence_id == (11 if messages == 5 else 0)
+    assert not command.send.is_chunk
     assert entry.size == 11
+
+
+def test_the_frame_of_a_chunk_says_so():
+    for kind in (Kind.CHUNK, Kind.LAST_CHUNK):
+        head = chunk(7, kind).frame(3)[0]
+        assert pb.BaseCommand.FromString(head[8:]).send.is_chunk
 
 
 def test_the_same_entry_on_another_connection_differs_in_the_producer_id_only():
@@ -48,7 +63,7 @@ def test_the_same_entry_on_another_connection_differs_in_the_producer_id_only():
 
 def test_intact():
     payload = bytearray(b"payload")
-    entry = Outgoing(7, 1, encode_section_head(b"metadata", payload), payload, False)
+    entry = entry_of(7, 1, encode_section_head(b"metadata", payload), payload)
     assert entry.intact
     payload[3] ^= 1
     assert not entry.intact
@@ -65,30 +80,61 @@ def test_room(messages, size, room):
     pending = window(max_messages=10, max_bytes=100)
     pending.push(outgoing(0, 4, 30), 0.0)
     pending.push(outgoing(4, 2, 10), 0.0)
-    assert pending.has_room(messages, size) == room
+    assert pending.has_room(outgoing(99, messages, size)) == room
 
 
 def test_room_comes_back_with_receipts():
     pending = window(max_messages=10, max_bytes=100)
     pending.push(outgoing(0, 6, 70), 0.0)
     pending.push(outgoing(6, 4, 30), 0.0)
-    assert not pending.has_room(1, 1)
+    assert not pending.has_room(outgoing(99, 1, 1))
     pending.acknowledged(0)
-    assert pending.has_room(6, 70)
-    assert not pending.has_room(7, 70)
-    assert not pending.has_room(6, 71)
+    assert pending.has_room(outgoing(99, 6, 70))
+    assert not pending.has_room(outgoing(99, 7, 70))
+    assert not pending.has_room(outgoing(99, 6, 71))
 
 
 def test_what_is_larger_than_the_window_waits_until_it_is_empty():
     pending = window(max_messages=10, max_bytes=100)
-    assert pending.has_room(11, 1)
-    assert pending.has_room(1, 101)
+    assert pending.has_room(outgoing(99, 11, 1))
+    assert pending.has_room(outgoing(99, 1, 101))
     pending.push(outgoing(0), 0.0)
-    assert not pending.has_room(11, 1)
-    assert not pending.has_room(1, 101)
+    assert not pending.has_room(outgoing(99, 11, 1))
+    assert not pending.has_room(outgoing(99, 1, 101))
+
+
+def test_ids_that_do_not_grow_wait_until_all_before_is_acknowledged():
+    pending = window()
+    pending.push(outgoing(5, 3), 0.0)
+    assert pending.has_room(outgoing(8))
+    assert not pending.has_room(outgoing(7))
+    assert not pending.has_room(outgoing(4))
+    pending.acknowledged(5)
+    assert pending.has_room(outgoing(4))
+    pending.push(outgoing(4), 0.0)
+    assert pending.has_room(outgoing(5))
+
+
+def test_chunks_of_one_message_share_its_id():
+    pending = window()
+    pending.push(chunk(5), 0.0)
+    assert not pending.has_room(chunk(4))
+    assert pending.has_room(chunk(5, Kind.LAST_CHUNK))
+    pending.push(chunk(5, Kind.LAST_CHUNK), 0.0)
+    assert not pending.has_room(chunk(5))  # another message by that id
+    assert pending.has_room(chunk(6))
 
 
 # ---- receipts
+
+
+def test_each_chunk_has_a_receipt():
+    pending = window()
+    chunks = [chunk(5), chunk(5), chunk(5, Kind.LAST_CHUNK), outgoing(6)]
+    for entry in chunks:
+        pending.push(entry, 0.0)
+    assert [pending.acknowledged(number) for number in (5, 5, 5, 6)] == chunks
+    assert len(pending) == 0
 
 
 def test_receipts_in_order():
@@ -161,7 +207,7 @@ def test_the_limits_hold_and_everything_gets_through_in_order(steps, max_message
     pending = window(max_messages, max_bytes)
     sent, acknowledged, next_id = [], [], 0
     for messages, size, receipts in steps:
-        while not pending.has_room(messages, size):
+        while not pending.has_room(outgoing(next_id, messages, size)):
             oldest = next(iter(pending)).sequence_id  # never without an entry whose receipt makes room
             assert pending.acknowledged(oldest)
             acknowledged.append(oldest)

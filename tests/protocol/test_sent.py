@@ -1,7 +1,7 @@
 """What receipts add up to."""
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.pending import Outgoing
+from pulsar_spark.protocol.pending import Kind, Outgoing
 from pulsar_spark.protocol.sent import Sent, Tally
 from pulsar_spark.wire import pulsar_pb2 as pb
 
@@ -9,11 +9,11 @@ HAD_IT = pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1)
 
 
 def batch(messages):
-    return Outgoing(0, messages, b"h" * 4, b"p" * 6, is_batch=True)
+    return Outgoing(0, messages - 1, messages, b"h" * 4, b"p" * 6, Kind.BATCH)
 
 
-def single():
-    return Outgoing(0, 1, b"h" * 4, b"p" * 2, is_batch=False)
+def single(kind=Kind.SINGLE):
+    return Outgoing(0, 0, 1, b"h" * 4, b"p" * 2, kind)
 
 
 def test_nothing_is_sent_yet():
@@ -37,3 +37,11 @@ def test_what_the_broker_had_already_counts_but_has_no_id():
     tally.add(single(), pb.MessageIdData(ledgerId=7, entryId=1))
     tally.add(batch(2), HAD_IT)
     assert tally.sent == Sent(8, 26, MessageId(7, 1), MessageId(7, 1))
+
+
+def test_the_last_chunk_is_the_message():
+    tally = Tally()
+    tally.add(single(Kind.CHUNK), pb.MessageIdData(ledgerId=7, entryId=1))
+    assert tally.sent == Sent(0, 6, None, None)
+    tally.add(single(Kind.LAST_CHUNK), pb.MessageIdData(ledgerId=7, entryId=3))
+    assert tally.sent == Sent(1, 12, MessageId(7, 3), MessageId(7, 3))

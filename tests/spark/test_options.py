@@ -57,6 +57,7 @@ def test_sink_defaults_are_those_of_the_java_client():
     assert producer.hashing_scheme is HashingScheme.JAVA_STRING
     assert producer.switch_frequency == 10
     assert sink().router is None
+    assert not producer.chunking
 
 
 def test_routing_of_the_sink():
@@ -67,6 +68,19 @@ def test_routing_of_the_sink():
     for name, text in options.items():
         with pytest.raises(OptionError, match=r"go together\. Set both or none"):
             parse_sink({**URL, f"pulsar.producer.{name}": text})
+
+
+def test_chunking_needs_batching_to_be_off():
+    text = r"chunkingEnabled and .*batchingEnabled are both true"
+    with pytest.raises(OptionError, match=text):
+        sink(pulsar_producer_chunkingEnabled="true")
+    with pytest.raises(OptionError, match=r"chunkMaxMessageSize .*without .*chunkingEnabled"):
+        sink(pulsar_producer_chunkMaxMessageSize="1m")
+    given = {"pulsar_producer_chunkingEnabled": "true", "pulsar_producer_batchingEnabled": "false"}
+    producer = sink(**given, pulsar_producer_chunkMaxMessageSize="1m").producer
+    assert producer.chunking
+    assert producer.chunk_max_message_size == 1 << 20
+    assert sink(**given).producer.chunk_max_message_size is None
 
 
 def test_names_are_case_insensitive():

@@ -244,7 +244,7 @@ def test_producer_without_a_name():
 
 @pytest.mark.parametrize(("messages", "highest"), [(1, None), (2, 11), (1000, 1009)])
 def test_send(messages, highest):
-    command = commands.send(7, 10, messages)
+    command = commands.send(7, (10, 10 + messages - 1), messages)
     expected = pb.CommandSend(producer_id=7, sequence_id=10)
     if highest is not None:
         expected.num_messages = messages
@@ -253,9 +253,9 @@ def test_send(messages, highest):
 
 
 def test_send_in_a_transaction():
-    command = commands.send(7, 10, 1, TxnId(3, 5)).send
+    command = commands.send(7, (10, 10), 1, TxnId(3, 5)).send
     assert (command.txnid_most_bits, command.txnid_least_bits) == (3, 5)
-    assert not commands.send(7, 10, 1).send.HasField("txnid_least_bits")
+    assert not commands.send(7, (10, 10), 1).send.HasField("txnid_least_bits")
 
 
 def test_abort():

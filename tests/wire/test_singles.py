@@ -22,7 +22,7 @@ def single(payload: bytes = b"", **fields: object) -> Entry:
 def sent(columns: MessageColumns) -> list[Entry]:
     """Make entries of encoded messages as a producer does: its own fields first, then the message's."""
     entries = []
-    for sequence_id, (metadata, payload, _) in enumerate(encode_singles(columns)):
+    for sequence_id, (metadata, payload, *_) in enumerate(encode_singles(columns)):
         own = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=2)
         whole = own.SerializeToString() + metadata
         entries.append(entry(pb.MessageMetadata.FromString(whole), payload))

@@ -1,0 +1,174 @@
+"""Packer: makes the entries of one producer: sequence ids, metadata, compression, chunks, largest sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from pulsar_spark.errors import SendError
+from pulsar_spark.ids import TxnId
+from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.chunk_split import Chunks
+from pulsar_spark.protocol.pending import Kind, Outgoing
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.codecs import compress
+from pulsar_spark.wire.frames import Buffer, encode_section_head
+from pulsar_spark.wire.metadata import (
+    batch_metadata,
+    single_metadata_head,
+    single_metadata_tail,
+    transaction_fields,
+)
+from pulsar_spark.wire.singles import EncodedSingle
+
+# Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.
+METADATA_ROOM = 1024
+
+
+class Packer:
+    """Numbers what it packs from ``next_sequence_id`` on.
+
+    Args:
+        topic: for error texts.
+        compression: of batches and of single messages.
+        chunking: whether a single message that is too large becomes chunks.
+        chunk_max_message_size: the most bytes of a chunk; None, and at most: the broker's limit.
+
+    Attributes:
+        producer_name: the broker's answer has it.
+        max_message_size: of the broker.
+        next_sequence_id: of the next message.
+        transaction: that what is packed from now on belongs to, or None.
+        attempt: what makes the names of chunked messages others than those of an earlier attempt.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        compression: pb.CompressionType,
+        *,
+        chunking: bool,
+        chunk_max_message_size: int | None,
+    ) -> None:
+        self._topic = topic
+        self._compression = compression
+        self._chunking = chunking
+        self._chunk_max = chunk_max_message_size
+        self.producer_name = ""
+        self.max_message_size = 0
+        self.next_sequence_id = 0
+        self.transaction: TxnId | None = None
+        self.attempt = ""
+
+    def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
+        """Refuse what cannot be sent even as a batch of its own, before anything beside it is sent.
+
+        Args:
+            body: encoded messages of batches, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
+            offsets: int64[n + 1].
+
+        Raises:
+            SendError: a message is larger than the broker takes.
+        """
+        for number in np.flatnonzero(np.diff(offsets) > self._most):
+            start, end = int(offsets[number]), int(offsets[number + 1])
+            if len(compress(self._compression, body[start:end])) > self._most:
+                raise self._too_large(end - start)
+
+    def check_singles(self, messages: list[EncodedSingle]) -> None:
+        """The same for messages that are entries of their own."""
+        for message in messages:
+            fields = len(message.metadata) + len(message.mark)
+            size = fields + len(message.payload)
+            if size <= self._most:
+                continue
+            if self._chunking:
+                fits = fields < self._most_of_a_chunk // 2
+            else:
+                fits = fields + len(compress(self._compression, message.payload)) <= self._most
+            if not fits:
+                raise self._too_large(size)
+
+    def batch(self, batch: Batch, publish_time: int) -> Outgoing:
+        """Make the entry of a batch; ``publish_time`` is in ms since the epoch.
+
+        Raises:
+            SendError: it is larger than the broker takes.
+        """
+        body = batch.parts[0] if len(batch.parts) == 1 else b"".join(batch.parts)
+        compression, payload = self._packed(body)
+        ids = self._ids(batch.sequence_ids, batch.messages)
+        metadata = batch_metadata(
+            self.producer_name, ids, publish_time, batch.messages, compression, batch.size
+        )
+        head = encode_section_head(metadata + self._common(batch.mark), payload)
+        entry = Outgoing(*ids, batch.messages, head, payload, Kind.BATCH, self.transaction)
+        if entry.size > self.max_message_size:
+            raise self._too_large(entry.size)
+        return entry
+
+    def single(self, message: EncodedSingle, publish_time: int) -> Iterator[Outgoing]:
+        """Make the entry of a message, or those of its chunks; raises as ``batch`` does."""
+        ids = self._ids(message.sequence_ids, 1)
+        head = single_metadata_head(self.producer_name, ids[0], publish_time)
+        tail = b""
+        payload: Buffer = message.payload
+        # The C++ client drops an empty value that is compressed.
+        if self._compression != pb.NONE and len(payload):
+            compression, payload = self._packed(payload)
+            tail = single_metadata_tail(compression, len(message.payload))
+        metadata = b"".join((head, message.metadata, tail, self._common(message.mark)))
+        if len(metadata) + len(payload) <= (self._most_of_a_chunk if self._chunking else self._most):
+            section_head = encode_section_head(metadata, payload)
+            yield Outgoing(*ids, 1, section_head, payload, Kind.SINGLE, self.transaction)
+        elif self._chunking:
+            if not tail:
+                metadata += single_metadata_tail(pb.NONE, len(payload))
+            yield from self._chunks(ids, metadata, payload)
+        else:
+            raise self._too_large(len(metadata) + len(payload))
+
+    def _chunks(self, ids: tuple[int, int], metadata: bytes, payload: Buffer) -> Iterator[Outgoing]:
+        name = f"{self.producer_name}-{ids[0]}"
+        try:
+            message = Chunks(
+                name, self.attempt, ids, metadata, payload, self._most_of_a_chunk, self.transaction
+            )
+        except ValueError:
+            raise self._too_large(len(metadata) + len(payload)) from None
+        yield from message.entries
+
+    def _common(self, mark: bytes) -> bytes:
+        """Fields behind the others of an entry's metadata."""
+        return mark if self.transaction is None else mark + transaction_fields(self.transaction)
+
+    @property
+    def _most(self) -> int:
+        return self.max_message_size - METADATA_ROOM
+
+    @property
+    def _most_of_a_chunk(self) -> int:
+        return min(self._chunk_max or self._most, self._most)
+
+    def _ids(self, given: tuple[int, int] | None, messages: int) -> tuple[int, int]:
+        """First and last id of the next entry."""
+        ids = given or (self.next_sequence_id, self.next_sequence_id + messages - 1)
+        self.next_sequence_id = max(self.next_sequence_id, ids[1] + 1)
+        return ids
+
+    def _packed(self, body: Buffer) -> tuple[pb.CompressionType, Buffer]:
+        payload = compress(self._compression, body)
+        if len(payload) > self._most >= len(body):
+            return pb.NONE, body  # what cannot be compressed grows a little, which must not be too much
+        return self._compression, payload
+
+    def _too_large(self, size: int) -> SendError:
+        return SendError(
+            f"a message or batch of {size} bytes does not fit into the broker's limit of "
+            f"{self.max_message_size} bytes, with {METADATA_ROOM} bytes for headers",
+            topic=self._topic,
+            advice="Send values in chunks (pulsar.producer.chunkingEnabled=true with batchingEnabled=false), "
+            "compress, or raise the broker's maxMessageSize",
+        )

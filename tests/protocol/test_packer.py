@@ -1,0 +1,148 @@
+"""What a producer's entries say, and what is refused before anything is sent."""
+
+import numpy as np
+import pytest
+
+from pulsar_spark.errors import SendError
+from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
+from pulsar_spark.protocol.pending import Kind
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.codecs import decompress
+from pulsar_spark.wire.frames import decode_payload_section
+from pulsar_spark.wire.singles import EncodedSingle
+
+LIMIT = 10_000
+ROOM = LIMIT - METADATA_ROOM
+INCOMPRESSIBLE = np.random.default_rng(1).bytes(100_000)
+
+
+def packer(compression=pb.NONE, *, chunking=False, chunk_max=None):
+    made = Packer("persistent://a/b/t", compression, chunking=chunking, chunk_max_message_size=chunk_max)
+    made.producer_name, made.max_message_size, made.next_sequence_id = "p", LIMIT, 7
+    made.attempt = "1"
+    return made
+
+
+def single(value, **fields):
+    metadata = pb.MessageMetadata(**fields).SerializePartialToString()
+    return EncodedSingle(memoryview(metadata), memoryview(value))
+
+
+def stored(entry):
+    return decode_payload_section(memoryview(entry.head + bytes(entry.payload)))
+
+
+def batch(*messages, ids=None):
+    return Batch(tuple(messages), len(messages), sum(map(len, messages)), sequence_ids=ids)
+
+
+# ---- sequence ids
+
+
+def test_messages_are_numbered():
+    made = packer()
+    entries = [made.batch(batch(b"a", b"b", b"c"), 5), *made.single(single(b"d"), 5)]
+    entries.append(made.batch(batch(b"e"), 5))
+    assert [(entry.sequence_id, entry.highest_sequence_id) for entry in entries] == [
+        (7, 9),
+        (10, 10),
+        (11, 11),
+    ]
+    assert [entry.kind for entry in entries] == [Kind.BATCH, Kind.SINGLE, Kind.BATCH]
+    told = [stored(entry).metadata for entry in entries]
+    assert [(one.sequence_id, one.highest_sequence_id) for one in told] == [(7, 9), (10, 0), (11, 11)]
+    assert {one.publish_time for one in told} == {5}
+
+
+def test_given_ids_are_taken_and_the_next_are_behind_them():
+    made = packer()
+    first = made.batch(batch(b"a", b"b", ids=(20, 29)), 5)
+    (second,) = made.single(single(b"c")._replace(sequence_ids=(40, 40)), 5)
+    (old,) = made.single(single(b"d")._replace(sequence_ids=(3, 3)), 5)
+    assert (first.sequence_id, first.highest_sequence_id) == (20, 29)
+    assert stored(first).metadata.highest_sequence_id == 29
+    assert stored(second).metadata.sequence_id == second.sequence_id == 40
+    assert old.sequence_id == 3
+    assert made.batch(batch(b"e"), 5).sequence_id == 41
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize("compression", [pb.NONE, pb.LZ4])
+def test_what_is_too_large_is_refused_with_its_topic_and_size(compression):
+    value = INCOMPRESSIBLE[: ROOM + 1]
+    made = packer(compression)
+    for refuse in (
+        lambda: made.check_singles([single(b"small"), single(value)]),
+        lambda: made.check_messages(memoryview(b"small" + value), np.array([0, 5, 5 + len(value)])),
+    ):
+        with pytest.raises(
+            SendError, match=rf"{ROOM + 1} bytes.*{LIMIT}.*persistent://a/b/t.*chunkingEnabled"
+        ):
+            refuse()
+
+
+def test_what_is_small_enough_once_compressed_passes():
+    value = b"x" * 50_000
+    made = packer(pb.LZ4)
+    made.check_singles([single(value)])
+    made.check_messages(memoryview(value), np.array([0, len(value)]))
+    (entry,) = made.single(single(value), 5)
+    assert entry.size < LIMIT
+    assert made.batch(batch(value), 5).size < LIMIT
+
+
+def test_what_the_largest_may_have_fits():
+    made = packer()
+    value = b"x" * (ROOM - 100)
+    made.check_singles([single(value)])
+    (entry,) = made.single(single(value), 5)
+    assert entry.size <= LIMIT
+    assert made.batch(batch(b"x" * ROOM), 5).size <= LIMIT
+
+
+def test_what_grows_when_it_is_compressed_is_sent_as_it_is():
+    body = INCOMPRESSIBLE[: ROOM - 1]
+    entry = packer(pb.LZ4).batch(batch(body), 5)
+    assert stored(entry).metadata.compression == pb.NONE
+    assert bytes(stored(entry).payload) == body
+
+
+# ---- chunks
+
+
+@pytest.mark.parametrize("compression", [pb.NONE, pb.ZSTD])
+@pytest.mark.parametrize("chunk_max", [None, 3000, 1_000_000])
+def test_a_large_message_becomes_chunks(compression, chunk_max):
+    made = packer(compression, chunking=True, chunk_max=chunk_max)
+    large = single(INCOMPRESSIBLE, partition_key="k")
+    made.check_singles([large])
+    chunks = list(made.single(large, 5))
+    assert [chunk.kind for chunk in chunks] == [Kind.CHUNK] * (len(chunks) - 1) + [Kind.LAST_CHUNK]
+    assert {chunk.sequence_id for chunk in chunks} == {7}
+    assert max(chunk.size for chunk in chunks) <= min(chunk_max or ROOM, ROOM) + 10
+    told = [stored(chunk).metadata for chunk in chunks]
+    assert {(one.uuid, one.partition_key, one.sequence_id) for one in told} == {("p-7-1", "k", 7)}
+    assert {one.uncompressed_size for one in told} == {len(INCOMPRESSIBLE)}
+    payload = b"".join(bytes(chunk.payload) for chunk in chunks)
+    assert told[0].total_chunk_msg_size == len(payload)
+    whole = decompress(told[0].compression, payload, told[0].uncompressed_size, len(INCOMPRESSIBLE))
+    assert bytes(whole) == INCOMPRESSIBLE
+    assert next(made.single(single(b"next"), 5)).sequence_id == 8
+
+
+def test_a_small_message_is_no_chunk():
+    (entry,) = packer(chunking=True).single(single(b"small"), 5)
+    assert entry.kind is Kind.SINGLE
+    assert not stored(entry).metadata.HasField("uuid")
+
+
+def test_properties_cannot_be_cut_into_chunks():
+    made = packer(chunking=True)
+    large = single(b"x" * LIMIT, ordering_key=b"k" * LIMIT)
+    with pytest.raises(SendError, match="persistent://a/b/t"):
+        made.check_singles([large])
+    with pytest.raises(SendError, match="persistent://a/b/t"):
+        list(made.single(large, 5))
