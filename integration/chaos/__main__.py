@@ -1,6 +1,6 @@
 """Run one of the long runs; to add one, put its function into RUNS.
 
-python -m integration.chaos cuts|large|restarts|starts|storm [--seed N] [--times N]
+python -m integration.chaos cuts|large|restarts|starts|storm|transactional [--seed N] [--times N]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from integration.chaos.large import large
 from integration.chaos.restarts import restarts
 from integration.chaos.starts import starts
 from integration.chaos.storm import storm
+from integration.chaos.transactional import transactional
 
 # A run gets its random seed and how often it is to break something. It raises AssertionError when a promise
 # is not kept, and gives the lines of its table, the first of them the heading.
@@ -26,6 +27,7 @@ RUNS: dict[str, Run] = {
     "restarts": restarts,
     "starts": starts,
     "storm": storm,
+    "transactional": transactional,
 }
 
 

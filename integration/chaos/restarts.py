@@ -113,10 +113,16 @@ def producing(service_url: str, topic: str) -> Iterator[Producing]:
 
 
 class Driver:
-    """A Spark driver in processes of its own: Python and the JVM."""
+    """A Spark driver in processes of its own: Python, the JVM, and the workers.
 
-    def __init__(self, log: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "integration.chaos.restarts", *arguments]
+    Args:
+        log: takes what it writes to stderr.
+        arguments: of the command.
+        module: the command.
+    """
+
+    def __init__(self, log: Path, *arguments: str, module: str = "integration.chaos.restarts") -> None:
+        command = [sys.executable, "-m", module, *arguments]
         self._log = log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=errors)
@@ -124,6 +130,19 @@ class Driver:
     def log_tail(self) -> str:
         """The end of what it wrote to stderr."""
         return self._log.read_text(errors="replace")[-6000:]
+
+    def workers(self) -> list[int]:
+        """The ids of its other Python processes."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
+                is_worker = b"pyspark" in (process / "cmdline").read_bytes().split(b"java")[0]
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended meanwhile
+            if session == self._process.pid != int(process.name) and is_worker:
+                found.append(int(process.name))
+        return found
 
     def wait_for(self, seconds: float) -> int | None:
         """Wait for its end; return its status, or None if it still runs."""

@@ -1,0 +1,93 @@
+"""Streams and batches written with `delivery=transactional`, read by the C++ client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.transactional import assert_once, write_files, writing
+from integration.fix_spark import PulsarInSpark, finish
+from integration.peer import Peer, Record
+
+ROWS = 40
+
+
+@pytest.fixture
+def pulsar_in_spark(spark: SparkSession, transactional_broker: StandaloneBroker) -> PulsarInSpark:
+    return PulsarInSpark(spark, transactional_broker.service_url)
+
+
+@pytest.fixture
+def peer(transactional_broker: StandaloneBroker) -> Iterator[Peer]:
+    with Peer(transactional_broker.service_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(topic: str, transactional_broker: StandaloneBroker) -> str:
+    """A topic of two partitions, whose data is held."""
+    admin: Admin = transactional_broker.admin
+    admin.create_partitioned_topic(topic, 2)
+    for number in range(2):
+        admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    return topic
+
+
+def test_a_task_that_fails_takes_all_with_it(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, tmp_path: Path, checkpoint: Path
+):
+    """Readers see nothing of it and wait for nothing, and the next run writes each row once."""
+    write_files(tmp_path, 1, ROWS)
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if broken.exists() and "7" in batch[0].to_pylist():
+                yield batch[:1]
+                raise RuntimeError("a failure that was asked for")
+            yield batch
+
+    def run() -> None:
+        rows = pulsar_in_spark.spark.readStream.text(str(tmp_path / "in"))
+        spread = rows.repartition(2).mapInArrow(fail, rows.schema)
+        writer = pulsar_in_spark.write_stream(spread, checkpoint, topic, delivery="transactional")
+        finish(writer.trigger(availableNow=True).start())
+
+    with pytest.raises(StreamingQueryException, match="asked for"):
+        run()
+    assert peer.read_all(topic) == []
+    broken.unlink()
+    run()
+    assert_once(pulsar_in_spark.service_url, topic, ROWS)
+    peer.produce(topic, [Record(b"%d" % number) for number in range(ROWS, 2 * ROWS)])
+    assert_once(pulsar_in_spark.service_url, topic, 2 * ROWS)
+
+
+def test_a_batch_write(pulsar_in_spark: PulsarInSpark, topic: str):
+    rows = pulsar_in_spark.spark.range(ROWS).repartition(2).selectExpr("string(id) AS value")
+    pulsar_in_spark.write(rows, topic, delivery="transactional")
+    assert_once(pulsar_in_spark.service_url, topic, ROWS)
+
+
+def test_a_driver_that_is_killed_between_two_commits(
+    transactional_broker: StandaloneBroker, topic: str, tmp_path: Path
+):
+    """Tasks are tried again, and the replay has the rows in another order and other Spark partitions."""
+    write_files(tmp_path, 2, ROWS)
+    (tmp_path / "fail").touch()
+    (tmp_path / "stop").write_text("1")
+    with writing(transactional_broker.service_url, topic, tmp_path, 2) as process:
+        wait_until(lambda: (tmp_path / "stopped").exists() or process.wait_for(0) is not None)
+        assert (tmp_path / "stopped").exists(), process.log_tail()
+    (tmp_path / "stop").unlink()
+    with writing(transactional_broker.service_url, topic, tmp_path, 3) as process:
+        assert process.wait_for(HANG) == 0, process.log_tail()
+    assert_once(transactional_broker.service_url, topic, 2 * ROWS)
