@@ -169,7 +169,8 @@ class _Commit:
             self._log.refresh()
             if first in self._log.committed:
                 return True
-        _abort(self._transactions, intent.transactions[1:])
+        # None may stay open: it would hide the markers behind its own.
+        _ended_before(self._transactions.abort, intent.transactions[1:])
         return False
 
     def _commit(self, intent: Intent) -> None:
@@ -204,14 +205,7 @@ class _Commit:
     def _commit_rest(self, intent: Intent) -> None:
         """Commit all that are not committed yet; what is gone is an error."""
         left = [each for each in intent.transactions[1:] if each not in self._log.committed]
-        unknown = []
-        for transaction, error in zip(
-            left, together([partial(self._transactions.commit, each) for each in left]), strict=True
-        ):
-            if isinstance(error, TransactionError):
-                unknown.append(transaction)
-            elif error is not None:
-                raise error
+        unknown = _ended_before(self._transactions.commit, left)
         if unknown:
             self._log.await_markers()
             lost = [each for each in unknown if each not in self._log.committed]
@@ -238,6 +232,17 @@ class _Commit:
 def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[WrittenInTransaction]:
     """The reports of the tasks that have succeeded."""
     return [message for message in messages if isinstance(message, WrittenInTransaction)]
+
+
+def _ended_before(end: Callable[[TxnId], None], ids: Sequence[TxnId]) -> list[TxnId]:
+    """Commit or abort transactions, and return those that had been ended before, in either way."""
+    ended = []
+    for transaction, error in zip(ids, together([partial(end, each) for each in ids]), strict=True):
+        if isinstance(error, TransactionError):
+            ended.append(transaction)
+        elif error is not None:
+            raise error
+    return ended
 
 
 def _abort(transactions: Transactions, ids: Sequence[TxnId]) -> None:
