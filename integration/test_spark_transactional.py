@@ -18,6 +18,9 @@ from integration.peer import Peer, Record
 
 ROWS = 40
 
+# What a driver may take that starts by itself, in seconds.
+_LONG = 3 * HANG
+
 
 @pytest.fixture
 def pulsar_in_spark(spark: SparkSession, transactional_broker: StandaloneBroker) -> PulsarInSpark:
@@ -85,9 +88,9 @@ def test_a_driver_that_is_killed_between_two_commits(
     (tmp_path / "fail").touch()
     (tmp_path / "stop").write_text("1")
     with writing(transactional_broker.service_url, topic, tmp_path, 2) as process:
-        wait_until(lambda: (tmp_path / "stopped").exists() or process.wait_for(0) is not None)
+        wait_until(lambda: (tmp_path / "stopped").exists() or process.wait_for(0) is not None, timeout=_LONG)
         assert (tmp_path / "stopped").exists(), process.log_tail()
     (tmp_path / "stop").unlink()
     with writing(transactional_broker.service_url, topic, tmp_path, 3) as process:
-        assert process.wait_for(HANG) == 0, process.log_tail()
+        assert process.wait_for(_LONG) == 0, process.log_tail()
     assert_once(transactional_broker.service_url, topic, 2 * ROWS)
