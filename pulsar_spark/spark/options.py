@@ -226,6 +226,11 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
             advice="Set both or none",
         )
     is_transactional = values["delivery"] is Delivery.TRANSACTIONAL
+    if not is_transactional and "transactiontimeout" in {name.lower() for name in options}:
+        raise OptionError(
+            "option transactionTimeout has no use without transactions",
+            advice="Set delivery=transactional, or leave it out",
+        )
     return SinkOptions(
         client=_client_options(values),
         topic=values["topic"],

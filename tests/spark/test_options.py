@@ -83,6 +83,17 @@ def test_chunking_needs_batching_to_be_off():
     assert sink(**given).producer.chunk_max_message_size is None
 
 
+def test_transactions_have_a_time_out():
+    assert parse_sink(URL).transaction_timeout is None
+    assert parse_sink({**URL, "delivery": "Transactional"}).transaction_timeout == 600.0
+    options = {"delivery": "transactional", "transactionTimeout": "90s"}
+    assert parse_sink({**URL, **options}).transaction_timeout == 90.0
+    with pytest.raises(OptionError, match="no use without transactions"):
+        parse_sink({**URL, "transactionTimeout": "90s"})
+    with pytest.raises(OptionError, match="delivery is 'exactly'"):
+        parse_sink({**URL, "delivery": "exactly"})
+
+
 def test_names_are_case_insensitive():
     options = parse_source(
         {"SERVICE.URL": "pulsar://h", "Topics": "a, b,a", "STARTINGOFFSETS": "Earliest"}, None
