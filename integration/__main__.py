@@ -4,6 +4,8 @@
     python3 -m integration test     lint, types, and all tests
     python3 -m integration bench    the benchmark against pulsar-client and Spark's own transport
     python3 -m integration chaos    long runs that cut, kill and restart
+    python3 -m integration deploy   a user's script on all kinds of clusters
+    python3 -m integration matrix   all versions that are claimed, in fresh environments
 
 The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says) and renewed when setup.cfg
 changes. Only the standard library is imported here: this runs before anything is installed.
@@ -16,12 +18,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROTOBUF_VERSIONS = ("5", "6", "7")
 
 _PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 # Tests with a broker mostly wait. Those of one file stay together, with one broker and one Spark.
@@ -90,7 +90,7 @@ def test(python: str, rest: list[str]) -> int:
         ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
         ("types", lambda: run(python, "-m", "mypy")),
-        ("protobuf runtimes", lambda: protobuf_matrix(python)),
+        ("versions", lambda: run(python, "-m", "integration.matrix", "corners")),
         ("tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "tests", "integration")),
     )
     for name, step in steps:
@@ -98,20 +98,6 @@ def test(python: str, rest: list[str]) -> int:
         if step() != 0:
             print(f"integration: {name} failed", file=sys.stderr)
             return 1
-    return 0
-
-
-def protobuf_matrix(python: str) -> int:
-    """Run the wire and protocol tests with each protobuf runtime that clusters carry."""
-    for version in PROTOBUF_VERSIONS:
-        with tempfile.TemporaryDirectory() as folder:
-            install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps")
-            code = run(python, *install, "--target", folder, f"protobuf=={version}.*")
-            tests = ("tests/wire", "tests/protocol")
-            code = code or run(python, *_PYTEST, "-q", *tests, PYTHONPATH=folder)
-        if code != 0:
-            print(f"integration: protobuf {version} failed", file=sys.stderr)
-            return code
     return 0
 
 
@@ -125,7 +111,17 @@ def chaos(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.chaos", *rest)
 
 
-COMMANDS = {"demo": demo, "test": test, "bench": bench, "chaos": chaos}
+def deploy(python: str, rest: list[str]) -> int:
+    """Try all ways to deploy."""
+    return run(python, "-m", "integration.deploy", *rest)
+
+
+def matrix(python: str, rest: list[str]) -> int:
+    """Try all versions."""
+    return run(python, "-m", "integration.matrix", "full", *rest)
+
+
+COMMANDS = {"demo": demo, "test": test, "bench": bench, "chaos": chaos, "deploy": deploy, "matrix": matrix}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Run one of the long runs; to add one, put its function into RUNS.
 
-python -m integration.chaos cuts|large|restarts|starts|storm|transactional [--seed N] [--times N]
+python -m integration.chaos RUN [--seed N] [--times N]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
+from integration.chaos.cluster import cluster
 from integration.chaos.cuts import cuts
 from integration.chaos.large import large
 from integration.chaos.restarts import restarts
@@ -22,6 +23,7 @@ from integration.chaos.transactional import transactional
 Run = Callable[[int, int], Iterable[tuple[object, ...]]]
 
 RUNS: dict[str, Run] = {
+    "cluster": cluster,
     "cuts": cuts,
     "large": large,
     "restarts": restarts,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 from importlib import metadata
 from pathlib import Path
+
+from integration.local_spark import ROOT
 
 # pyspark with its SQL extra, and what that brings.
 _PYSPARK_SQL = ("pyspark", "py4j", "numpy", "pandas", "pyarrow", "python-dateutil", "pytz", "six", "tzdata")
@@ -44,8 +47,6 @@ class Environment:
             "SPARK_HOME": str(self.spark_home),
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,
-            # Else it takes the machine's name, which need not lead anywhere.
-            "SPARK_LOCAL_IP": "127.0.0.1",
         }
 
     def pip(self, *arguments: str) -> None:
@@ -58,12 +59,42 @@ class Environment:
         subprocess.run([*command, *arguments], check=True)
 
 
+def build_wheel(folder: Path) -> Path:
+    """Build this project's wheel; it must be for all platforms."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*command, "--wheel-dir", str(folder), str(_copy_of_project(folder))], check=True)
+    (wheel,) = folder.glob("*-py3-none-any.whl")
+    return wheel
+
+
+def build_sdist(folder: Path) -> Path:
+    """Build this project's sdist."""
+    source = _copy_of_project(folder)
+    # Setuptools' own entry: pip has no command for it.
+    code = f"import setuptools.build_meta; setuptools.build_meta.build_sdist({str(folder)!r})"
+    environment = installed(folder / "environment", sys.executable, "setuptools>=77")
+    subprocess.run([str(environment.python), "-c", code], cwd=source, check=True, capture_output=True)
+    (sdist,) = folder.glob("*.tar.gz")
+    return sdist
+
+
+def _copy_of_project(folder: Path) -> Path:
+    """Copy what a package is made of, so that building leaves nothing in the checkout."""
+    copy = folder / "source"
+    copy.mkdir(parents=True)
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for name in ("pulsar_spark", "pyspark_pulsar"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
 def linked(folder: Path) -> Environment:
     """Make an environment with nothing but links to this one's pyspark and what its SQL extra brings."""
     venv.create(folder, with_pip=False)
     environment = Environment(folder)
     for name in _PYSPARK_SQL:
-        _link(name, environment.site)
+        link(name, environment.site)
     return environment
 
 
@@ -78,7 +109,8 @@ def installed(folder: Path, python: str, *requirements: str) -> Environment:
     return environment
 
 
-def _link(distribution: str, site: Path) -> None:
+def link(distribution: str, site: Path) -> None:
+    """Let another site-packages have what is installed here; does nothing where it is not."""
     try:
         files = metadata.files(distribution) or []
     except metadata.PackageNotFoundError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
 
 from integration.broker.waiting import HANG
 from integration.deploy.environments import Environment
@@ -25,61 +25,80 @@ _SETTINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What became of it.
+class Submission:
+    """A running spark-submit; it ends with the ``with`` block.
 
     Attributes:
-        status: the exit status.
-        out: the standard output.
-        err: the standard error output.
+        home: the folder it was given.
     """
 
-    status: int
-    out: str
-    err: str
+    def __init__(
+        self,
+        environment: Environment,
+        home: Path,
+        master: str,
+        script: Path,
+        *arguments: str,
+        given: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+        address: str = "127.0.0.1",
+    ) -> None:
+        """Start it in the folder ``home``.
 
-    @property
-    def said(self) -> Any:
-        """The last line of the output, which is JSON."""
-        assert self.status == 0, f"status {self.status}\n{self.out[-3000:]}\n{self.err[-6000:]}"
-        return json.loads(self.out.splitlines()[-1])
+        Args:
+            environment: of the driver, and of executors that share its machine.
+            home: a folder for all that is written.
+            master: as Spark names it.
+            script: the user's.
+            arguments: of spark-submit, such as ``--packages``.
+            given: what the script is given.
+            variables: environment variables, besides or in place of the environment's.
+            address: at which executors reach the driver.
+        """
+        self.home = home
+        places = {
+            "spark.driver.host": address,
+            "spark.jars.ivy": str(home / "ivy"),
+            "spark.local.dir": str(home / "local"),
+            "spark.sql.warehouse.dir": str(home / "warehouse"),
+        }
+        conf = [f"--conf={name}={value}" for name, value in (_SETTINGS | places).items()]
+        program = str(environment.spark_home / "bin" / "spark-submit")
+        with (home / "out.log").open("wb") as out, (home / "err.log").open("wb") as err:
+            self._process = subprocess.Popen(
+                [program, "--master", master, *conf, *arguments, str(script), *given],
+                cwd=home,
+                env=environment.variables() | {"SPARK_LOCAL_IP": address} | dict(variables or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
 
+    def is_running(self) -> bool:
+        """True; an AssertionError with the end of its log when it has ended."""
+        assert self._process.poll() is None, self._complaint()
+        return True
 
-def submit(
-    environment: Environment,
-    home: Path,
-    master: str,
-    script: Path,
-    *arguments: str,
-    given: Sequence[str] = (),
-    variables: Mapping[str, str] | None = None,
-) -> Submitted:
-    """Run spark-submit to its end, in the folder ``home``.
+    def finish(self) -> str:
+        """Wait for its end; returns its standard output.
 
-    Args:
-        environment: of the driver, and of executors that share its machine.
-        home: a folder for all that is written.
-        master: as Spark names it.
-        script: the user's.
-        arguments: of spark-submit, such as ``--packages``.
-        given: what the script is given.
-        variables: environment variables, besides or in place of the environment's.
-    """
-    places = {
-        "spark.jars.ivy": str(home / "ivy"),
-        "spark.local.dir": str(home / "local"),
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
-    }
-    conf = [f"--conf={name}={value}" for name, value in (_SETTINGS | places).items()]
-    program = str(environment.spark_home / "bin" / "spark-submit")
-    done = subprocess.run(
-        [program, "--master", master, *conf, *arguments, str(script), *given],
-        cwd=home,
-        env=environment.variables() | dict(variables or {}),
-        capture_output=True,
-        text=True,
-        timeout=5 * HANG,
-        check=False,
-    )
-    return Submitted(done.returncode, done.stdout, done.stderr)
+        Raises:
+            AssertionError: it failed, with the end of its log.
+        """
+        assert self._process.wait(5 * HANG) == 0, self._complaint()
+        return (self.home / "out.log").read_text()
+
+    def __enter__(self) -> Submission:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _complaint(self) -> str:
+        end = (self.home / "err.log").read_text()[-6000:]
+        return f"spark-submit ended with {self._process.returncode}: {end}"

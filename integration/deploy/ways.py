@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from integration.deploy.environments import Environment
-from integration.deploy.submit import submit
+from integration.deploy.submit import Submission
 from pulsar_spark.cli import package
 
 APP = Path(__file__).with_name("app.py")
+COPY_STREAM = Path(__file__).with_name("copy_stream.py")
 
 # Runs the script on a master; given are environment, a folder for its files, master, service URL and topic.
 Way = Callable[[Environment, Path, str, str, str], Any]
@@ -56,7 +58,11 @@ def _submit(
     *arguments: str,
     variables: dict[str, str] | None = None,
 ) -> Any:
+    """Run the script; returns what it said, see its first lines."""
     # Away from the checkout, which would be found first.
-    script = shutil.copy(APP, home)
+    script = Path(shutil.copy(APP, home))
     given = (service_url, topic, str(home / "checkpoint"))
-    return submit(environment, home, master, script, *arguments, given=given, variables=variables).said
+    with Submission(
+        environment, home, master, script, *arguments, given=given, variables=variables
+    ) as submission:
+        return json.loads(submission.finish().splitlines()[-1])

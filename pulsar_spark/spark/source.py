@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyspark import SparkFiles
 from pyspark import __version__ as spark_version
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import (
     DataSource,
@@ -23,6 +24,7 @@ from pulsar_spark.spark.schema import source_schema
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
 _INSTALL = "Install the package with pip for the driver's Python, see docs/deploying.md"
+_INSTALL_ON_SERVER = "Install the package with pip for the server's Python, see docs/deploying.md"
 
 
 class PulsarDataSource(DataSource):
@@ -61,11 +63,26 @@ def register(spark: SparkSession) -> None:
     be called after the last ``addPyFile``. Harmless elsewhere.
 
     Raises:
-        UnsupportedError: streams would not find the package, and there is no way to let them.
+        UnsupportedError: streams, or a Spark Connect server, would not find the package, and there is no way
+            to let them.
     """
     spark.dataSource.register(PulsarDataSource)
-    if not is_remote():
+    if is_remote():
+        _require_on_server(spark)
+    else:
         _link_for_streams(getattr(spark.sparkContext, "_python_includes", None))
+
+
+def _require_on_server(spark: SparkSession) -> None:
+    """Let the server make a source, which connects to nothing, so that what it lacks is told of now."""
+    options = {"service.url": "pulsar://localhost:6650", "topic": "none"}
+    try:
+        spark.read.format("pulsar").options(**options).load().schema.simpleString()
+    except PySparkException as error:
+        if "No module named 'pulsar_spark'" not in str(error):
+            raise
+        what = "the Spark Connect server cannot import pulsar_spark"
+        raise UnsupportedError(what, advice=_INSTALL_ON_SERVER) from error
 
 
 def _link_for_streams(archives: list[str] | None) -> None:

@@ -1,0 +1,53 @@
+"""A user's script that runs for long: two streams of one topic, into files of the driver and into a topic.
+
+copy_stream.py SERVICE_URL TOPIC COPY FOLDER
+
+Each micro-batch of the first becomes FOLDER/out/NUMBER.json, written again where it is run again. Once there
+is a file FOLDER/stop both go on to the end of what is there, and the script ends.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import pulsar_spark
+
+
+def main(service_url: str, topic: str, copy: str, folder: Path) -> None:
+    spark = SparkSession.builder.appName("copy").getOrCreate()
+    pulsar_spark.register(spark)
+    out = folder / "out"
+    out.mkdir(exist_ok=True)
+
+    def write(batch: DataFrame, number: int) -> None:
+        rows = [(row["__topic"], int(bytes(row.value))) for row in batch.select("__topic", "value").collect()]
+        (out / f"{number}.tmp").write_text(json.dumps(rows))
+        (out / f"{number}.tmp").replace(out / f"{number}.json")
+
+    def start(**trigger: bool) -> list[StreamingQuery]:
+        source = {"service.url": service_url, "topic": topic, "startingOffsets": "earliest"}
+        rows = spark.readStream.format("pulsar").options(**source).load()
+        to_files = rows.writeStream.foreachBatch(write)
+        sink = {"service.url": service_url, "topic": copy}
+        to_topic = rows.drop("__topic").writeStream.format("pulsar").options(**sink)
+        return [
+            writer.option("checkpointLocation", str(folder / name)).trigger(**trigger).start()
+            for name, writer in (("files", to_files), ("topic", to_topic))
+        ]
+
+    queries = start(processingTime="100 milliseconds")
+    while not (folder / "stop").exists():
+        for query in queries:
+            query.awaitTermination(0.1)  # raises its error
+    for query in queries:
+        query.stop()
+    for query in start(availableNow=True):
+        query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4], Path(sys.argv[4]))
