@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,12 +54,12 @@ class Network:
 class Daemon:
     """One of Spark's own long-lived processes, and all that it starts."""
 
-    def __init__(self, command: Sequence[str], environment: Environment, log: Path) -> None:
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
         self.log = log
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
-                env=environment.variables(),
+                env=dict(variables),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -100,7 +100,7 @@ class StandaloneSpark:
         self.address = network.address
         self._port, self._web = free_port(), free_port()
         listen = ("--host", network.address, "--port", str(self._port), "--webui-port", str(self._web))
-        self._master = Daemon(self._program(_MASTER, *listen), environment, home / "master.log")
+        self._master = Daemon(self._program(_MASTER, *listen), environment.variables(), home / "master.log")
         self._workers: list[Daemon] = []
         try:
             wait_until(lambda: self._alive_workers() == 0, interval=0.2)
@@ -138,7 +138,8 @@ class StandaloneSpark:
         folder.mkdir(exist_ok=True)
         options = ("--host", place.address, "--webui-port", "0", "--cores", "2", "--memory", "1g")
         command = self._program(_WORKER, *options, "--work-dir", str(folder), self.master_url)
-        return Daemon([*place.enter, *command], self._environment, self._home / f"worker-{number}.log")
+        log = self._home / f"worker-{number}.log"
+        return Daemon([*place.enter, *command], self._environment.variables(), log)
 
     def _program(self, kind: str, *arguments: str) -> list[str]:
         return [str(self._environment.spark_home / "bin" / "spark-class"), kind, *arguments]

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from integration.broker.ports import free_port
+from integration.broker.waiting import wait_until
 from integration.deploy.environments import Environment
+from integration.deploy.standalone import Daemon
 from integration.deploy.submit import Submission
 from pulsar_spark.cli import package
 
@@ -42,6 +45,30 @@ def by_archives(environment: Environment, home: Path, master: str, service_url: 
     arguments = ("--archives", f"{packed}#environment")
     there = {"PYSPARK_PYTHON": "./environment/bin/python"}
     return _submit(environment, home, master, service_url, topic, *arguments, variables=there)
+
+
+def by_connect(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
+    """A Spark Connect server that has the package; the script is a client of it."""
+    port = free_port()
+    script = Path(shutil.copy(APP, home))
+    command = [str(environment.spark_home / "sbin" / "start-connect-server.sh"), "--master", master]
+    settings = {"spark.connect.grpc.binding.port": str(port), "spark.local.dir": str(home / "local")}
+    conf = [f"--conf={name}={value}" for name, value in settings.items()]
+    variables = environment.variables() | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    server = Daemon([*command, *conf], variables | {"SPARK_NO_DAEMONIZE": "1"}, home / "server.log")
+    try:
+        wait_until(lambda: b"server started at" in server.log.read_bytes(), interval=0.2)
+        done = subprocess.run(
+            [str(environment.python), str(script), service_url, topic, str(home / "checkpoint")],
+            cwd=home,
+            env=variables | {"SPARK_REMOTE": f"sc://127.0.0.1:{port}"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    finally:
+        server.kill()
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def by_pip(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:

@@ -1,0 +1,81 @@
+"""Try all ways of docs/deploying.md, in fresh environments with what it names and nothing else.
+
+python -m integration.deploy [WAY...]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from integration.broker import StandaloneBroker
+from integration.cluster import TEST_JVM
+from integration.deploy.environments import Environment, build_wheel, installed
+from integration.deploy.standalone import StandaloneSpark, shared_network
+from integration.deploy.ways import by_archives, by_connect, by_packages, by_py_files
+from integration.peer import Peer, Record
+
+_LOCAL, _LOCAL_CLUSTER, _STANDALONE = "local[2]", "local-cluster[2,1,512]", "standalone"
+
+# What runs the script, the master, and whether the environment has the package.
+_Way = tuple[Callable[[Environment, Path, str, str, str], Any], str, bool]
+WAYS: dict[str, _Way] = {
+    "packages-local": (by_packages, _LOCAL, False),
+    "packages-local-cluster": (by_packages, _LOCAL_CLUSTER, False),
+    "packages-standalone": (by_packages, _STANDALONE, False),
+    "py-files-local-cluster": (by_py_files, _LOCAL_CLUSTER, False),
+    "archives-standalone": (by_archives, _STANDALONE, True),
+    "connect-local": (by_connect, _LOCAL, True),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try the ways that are named, or all; returns the exit code."""
+    chosen = list(arguments) or list(WAYS)
+    if not set(chosen) <= WAYS.keys():
+        print(__doc__, "WAY:", *WAYS, file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as name, StandaloneBroker(jvm=TEST_JVM) as broker:
+        home = Path(name)
+        # pyspark warns of newer pandas.
+        bare = installed(home / "bare", sys.executable, "pyspark[sql]>=4.2", "pandas<3")
+        wheel = str(build_wheel(home / "wheel"))
+        full = installed(
+            home / "full", sys.executable, wheel, "pyspark[connect]>=4.2", "pandas<3", "venv-pack"
+        )
+        for number, way in enumerate(chosen):
+            began = time.monotonic()
+            topic = f"persistent://public/default/deploy-{number}"
+            folder = home / way
+            folder.mkdir()
+            said = _try(WAYS[way], bare, full, folder, broker.service_url, topic)
+            print(f"{way}: passed in {time.monotonic() - began:.0f} s", flush=True)
+            for side in ("driver", "executor"):
+                print(f"    {side}: pulsar_spark from {said[side]['pulsar_spark']}", flush=True)
+    return 0
+
+
+def _try(way: _Way, bare: Environment, full: Environment, folder: Path, service_url: str, topic: str) -> Any:
+    run, master, has_package = way
+    records = [Record(b"%d" % number, key=f"key-{number % 7}") for number in range(1000)]
+    with ExitStack() as stack:
+        peer = stack.enter_context(Peer(service_url))
+        peer.produce(topic, records, batch_size=100)
+        if master == _STANDALONE:
+            network = stack.enter_context(shared_network(2))
+            # Its workers have no more than pyspark: an archive brings its own Python.
+            master = stack.enter_context(StandaloneSpark(bare, folder, network)).master_url
+        said = run(full if has_package else bare, folder, master, service_url, topic)
+        for copy in ("batch", "stream"):
+            assert Counter(peer.read_all(f"{topic}-{copy}")) == Counter(records), f"{copy}: rows differ"
+    return said
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
