@@ -31,6 +31,10 @@ public class PulsarPeer {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
 
+    static {
+        System.setOut(System.err); // for the client's log
+    }
+
     public static void main(String[] arguments) throws Exception {
         switch (arguments[0]) {
             case "partitions" -> partitions(Integer.parseInt(arguments[1]));

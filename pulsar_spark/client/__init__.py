@@ -4,7 +4,7 @@ from pulsar_spark.client.admin import Admin, Ledger
 from pulsar_spark.client.auth import Authentication, Credentials
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
-from pulsar_spark.client.deadline import Deadline, now
+from pulsar_spark.client.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.entries_between import position_before
 from pulsar_spark.client.producer import Producer, ProducerOptions
 from pulsar_spark.client.range_reader import read_range
@@ -40,6 +40,7 @@ __all__ = [
     "Transaction",
     "Transactions",
     "check_identity",
+    "epoch_ms",
     "first_at",
     "ledger_end",
     "now",

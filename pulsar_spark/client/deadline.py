@@ -12,6 +12,11 @@ def now() -> float:
     return time.monotonic()
 
 
+def epoch_ms() -> int:
+    """The time of day, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
 class Deadline:
     """A point in monotonic time.
 

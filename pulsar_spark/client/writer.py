@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from types import TracebackType
 
@@ -22,7 +23,8 @@ from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batcher
 from pulsar_spark.protocol.packer import METADATA_ROOM
-from pulsar_spark.protocol.routing import Partitions, Router
+from pulsar_spark.protocol.routing import Router
+from pulsar_spark.protocol.runs import SequenceIds, runs
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.columns import MessageColumns
 from pulsar_spark.wire.singles import encode_singles
@@ -78,6 +80,7 @@ class TopicWriter:
         self._transaction = transaction
         self._producers: list[Producer] = []
         self._batchers: list[Batcher] = []
+        self._ids: list[SequenceIds] = []
         try:
             self._open_all(client.partitions(topic, create=True))
         except PulsarError:
@@ -110,16 +113,10 @@ class TopicWriter:
         """
         self._look_for_partitions()
         with self._failing_for_good():
-            partitions = self._route(columns)
-            bounds = np.array([0, len(columns)])
-            if len(self._producers) > 1:
-                order = np.argsort(partitions, kind="stable")
-                columns = columns.take(pa.array(order))
-                bounds = np.searchsorted(partitions[order], np.arange(len(self._producers) + 1))
-            if self._options.batching:
-                self._send_batched(columns, bounds)
-            else:
-                self._send_single(columns, bounds)
+            try:
+                self._send(columns)
+            except OptionError as error:
+                raise error.located(str(self._topic)) from error
 
     def flush(self) -> None:
         """Send the open batches and wait until everything is acknowledged; raises what ``send`` raises."""
@@ -147,6 +144,7 @@ class TopicWriter:
             producer = Producer(self._client, name, self._options, len(names), transaction=transaction)
             self._producers.append(producer)
             self._batchers.append(self._new_batcher(producer))
+            self._ids.append(SequenceIds(producer.last_sequence_id))
 
     def _close_producers(self) -> None:
         for producer in self._producers:
@@ -204,11 +202,20 @@ class TopicWriter:
                 self._failure = error
                 raise
 
-    def _route(self, columns: MessageColumns) -> Partitions:
-        try:
-            return self._router.route(columns, len(self._producers), time.monotonic())
-        except OptionError as error:
-            raise error.located(str(self._topic)) from error
+    def _send(self, columns: MessageColumns) -> None:
+        count = len(self._producers)
+        partitions = self._router.route(columns, count, time.monotonic())
+        bounds = np.array([0, len(columns)])
+        if count > 1:
+            order = np.argsort(partitions, kind="stable")
+            columns = columns.take(pa.array(order))
+            bounds = np.searchsorted(partitions[order], np.arange(count + 1))
+        if columns.sequence_id is not None or columns.deliver_at is not None:
+            self._send_cut(columns, bounds)
+        elif self._options.batching:
+            self._send_batched(columns, bounds)
+        else:
+            self._send_single(columns, bounds)
 
     def _send_batched(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
         """Put the rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
@@ -228,6 +235,50 @@ class TopicWriter:
             producer.check_singles(own)
         for producer, own in zip(self._producers, parts, strict=True):
             producer.send_singles(own)
+
+    def _send_cut(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
+        """Send rows that cannot all share batches: with ids of their own, or with times of delivery."""
+        alone = np.full(len(columns), not self._options.batching)
+        if columns.deliver_at is not None:
+            alone |= columns.deliver_at.is_valid().to_numpy(zero_copy_only=False)
+        begins = np.zeros(len(columns), np.bool_)
+        ids: npt.NDArray[np.int64] | None = None
+        if columns.sequence_id is not None:
+            ids, begins = self._own_ids(columns.sequence_id, bounds)
+            columns = replace(columns, sequence_id=pa.array(ids))
+        singles = encode_singles(columns.take(pa.array(np.flatnonzero(alone))))
+        if ids is not None:
+            own = ids[alone].tolist()
+            singles = [one._replace(sequence_ids=(id_, id_)) for one, id_ in zip(singles, own, strict=True)]
+        batched = encode_batch_messages(columns.take(pa.array(np.flatnonzero(~alone))))
+        # Where a row is among those of its kind.
+        single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
+        for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True):
+            producer.check_singles(singles[single_at[first] : single_at[last]])
+            producer.check_messages(batched.buffer, batched.offsets[batched_at[first] : batched_at[last] + 1])
+        now = time.monotonic()
+        for number, (first, last) in enumerate(pairwise(bounds.tolist())):
+            producer, batcher = self._producers[number], self._batchers[number]
+            for run in runs(begins, alone, first, last):
+                if run.begins:
+                    self._send_open_batch(number)
+                if run.alone:
+                    producer.send_singles(singles[single_at[run.first] : single_at[run.last]])
+                else:
+                    offsets = batched.offsets[batched_at[run.first] : batched_at[run.last] + 1]
+                    some = None if ids is None else ids[run.first : run.last]
+                    producer.send_batches(batcher.add(batched.buffer, offsets, now, some))
+        self._changed.notify_all()
+
+    def _own_ids(
+        self, given: pa.Int64Array, bounds: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The id of each row, and which rows begin a batch."""
+        parts = [
+            ids.take(given[first:last])
+            for ids, (first, last) in zip(self._ids, pairwise(bounds), strict=True)
+        ]
+        return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
 
     def _send_open_batch(self, number: int) -> None:
         batch = self._batchers[number].take()

@@ -43,14 +43,24 @@ class Batcher:
         self._messages = 0
         self._size = 0
         self._opened_at = 0.0
+        self._sequence_ids: tuple[int, int] | None = None
 
     @property
     def due_at(self) -> float | None:
         """When the open batch is to be sent by time; None when there is none."""
         return self._opened_at + self._max_delay if self._messages else None
 
-    def add(self, body: memoryview, offsets: npt.NDArray[np.int64], now: float) -> list[Batch]:
-        """Append messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; return what this closes."""
+    def add(
+        self,
+        body: memoryview,
+        offsets: npt.NDArray[np.int64],
+        now: float,
+        sequence_ids: npt.NDArray[np.int64] | None = None,
+    ) -> list[Batch]:
+        """Append messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; return what this closes.
+
+        All messages of a batch have ``sequence_ids`` of their own, which grow, or none has.
+        """
         closed: list[Batch] = []
         count = len(offsets) - 1
         first = 0
@@ -63,6 +73,11 @@ class Batcher:
                 self._opened_at = now
             start, end = int(offsets[first]), int(offsets[last])
             self._parts.append(body[start:end])
+            if sequence_ids is not None:
+                opened_with = (
+                    int(sequence_ids[first]) if self._sequence_ids is None else self._sequence_ids[0]
+                )
+                self._sequence_ids = opened_with, int(sequence_ids[last - 1])
             self._messages += last - first
             self._size += end - start
             first = last
@@ -84,8 +99,9 @@ class Batcher:
         return first + 1 if last == first and not self._messages else last
 
     def _close(self) -> Batch:
-        batch = Batch(tuple(self._parts), self._messages, self._size)
+        batch = Batch(tuple(self._parts), self._messages, self._size, sequence_ids=self._sequence_ids)
         self._parts = []
         self._messages = 0
         self._size = 0
+        self._sequence_ids = None
         return batch

@@ -22,16 +22,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pulsar_spark.client import epoch_ms
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.schema import (
+    DELIVER_AFTER,
+    DELIVER_AT,
     EVENT_TIME,
     KEY,
-    NOT_YET_WRITTEN,
     ORDERING_KEY,
     PARTITION,
     PROPERTIES,
     READ_ONLY,
+    SEQUENCE_ID,
     TOPIC,
 )
 from pulsar_spark.wire.columns import MessageColumns
@@ -90,6 +93,10 @@ class MessageShape:
             event_time=reserved(EVENT_TIME, _milliseconds),
             properties=reserved(PROPERTIES, _properties),
             ordering_key=reserved(ORDERING_KEY, _binary),
+            sequence_id=reserved(SEQUENCE_ID, lambda ids: ids.cast(pa.int64())),
+            deliver_at=_delivery_times(
+                reserved(DELIVER_AT, _milliseconds), reserved(DELIVER_AFTER, _integers)
+            ),
             partition=reserved(PARTITION, _integers),
         )
 
@@ -101,6 +108,9 @@ _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
     EVENT_TIME: (TimestampType, LongType, NullType),
     PROPERTIES: (MapType,),
     PARTITION: (IntegerType, NullType),
+    SEQUENCE_ID: (LongType, NullType),
+    DELIVER_AT: (TimestampType, NullType),
+    DELIVER_AFTER: (LongType, IntegerType, NullType),
 }
 _VALUE_TYPES = (StringType, BinaryType, NullType)
 
@@ -113,15 +123,11 @@ def message_shape(schema: StructType, topic: TopicName | None) -> MessageShape:
         topic: the option ``topic``, if it is given.
 
     Raises:
-        OptionError: no topic, no value or several, a type that does not fit, a column that is not built yet.
+        OptionError: no topic, no value or several, a type that does not fit.
     """
     fields = {field.name: field for field in schema.fields}
     if len(fields) < len(schema.fields):
         raise OptionError(f"two columns have one name: {schema.simpleString()}", advice="Rename one of them")
-    for name in NOT_YET_WRITTEN & fields.keys():
-        raise OptionError(
-            f"this version cannot write the column {name}", advice=f"Leave it out: .drop({name!r})"
-        )
     if topic is None and TOPIC not in fields:
         raise OptionError(
             "it is not said where rows go",
@@ -205,8 +211,20 @@ def _milliseconds(array: pa.Array) -> pa.Int64Array | None:
     return pa.array(pc.fill_null(micros, 0).to_numpy() // 1000, mask=missing)
 
 
-def _integers(array: pa.Array) -> pa.Int32Array | None:
+def _integers(array: pa.Array) -> pa.Array | None:
     return None if array.null_count == len(array) else array
+
+
+def _delivery_times(at: pa.Int64Array | None, after: pa.Array | None) -> pa.Int64Array | None:
+    """When to deliver, by a time in ms or so many ms from now."""
+    if after is None:
+        return at
+    from_now = pc.add(after.cast(pa.int64()), epoch_ms())
+    if at is None:
+        return from_now
+    if pc.any(pc.and_(at.is_valid(), after.is_valid())).as_py():
+        raise OptionError(f"a row has both {DELIVER_AT} and {DELIVER_AFTER}", advice="Leave one of them null")
+    return at.fill_null(from_now)
 
 
 def _properties(maps: pa.MapArray) -> pa.MapArray | None:

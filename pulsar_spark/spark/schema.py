@@ -34,6 +34,9 @@ SCHEMA_VERSION = "__schemaVersion"
 REPLICATED_FROM = "__replicatedFrom"
 IS_NULL = "__isNull"
 INDEX = "__index"
+# Of rows that are written only:
+DELIVER_AT = "__deliverAt"
+DELIVER_AFTER = "__deliverAfter"
 
 # What the source tells of a message beside its value.
 METADATA_COLUMNS: dict[str, DataType] = {
@@ -85,5 +88,3 @@ READ_ONLY = frozenset(
         INDEX,
     }
 )
-# Names that a later version gives a meaning: refused today, so that they never go out as something else.
-NOT_YET_WRITTEN = frozenset({"__deliverAt", "__deliverAfter", SEQUENCE_ID})

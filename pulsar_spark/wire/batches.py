@@ -113,7 +113,7 @@ def encode_batch_messages(columns: MessageColumns) -> pieces.EncodedMessages:
     """Encode each row as a single message of a batch, so that any run of rows is a batch's payload.
 
     A key is written as it is if it is UTF-8, else as base64 text with its flag. A null value is
-    ``null_value`` and no payload; other nulls are left out.
+    ``null_value`` and no payload; other nulls are left out. A message in a batch has no ``deliver_at``.
 
     Raises:
         OptionError: a null among the properties, or more than 2 GiB at once.

@@ -20,6 +20,8 @@ class MessageColumns:
         properties: ``map<string, string>``, null-free; None where no message has any.
         ordering_key: ``binary``, null where unset; None where no message has one.
         sequence_id: ``int64``, null where unset; None where no message has one.
+        deliver_at: ``int64`` in ms since the epoch, when a message to be written is delivered to consumers of
+            shared subscriptions; null, or None for all: at once.
         partition: ``int32``, where a message to be written goes; null, or None for all: routing chooses.
     """
 
@@ -29,6 +31,7 @@ class MessageColumns:
     properties: pa.MapArray | None = None
     ordering_key: pa.BinaryArray | None = None
     sequence_id: pa.Int64Array | None = None
+    deliver_at: pa.Int64Array | None = None
     partition: pa.Int32Array | None = None
 
     def __len__(self) -> int:

@@ -77,6 +77,7 @@ def encode_singles(columns: MessageColumns) -> list[EncodedSingle]:
         *pieces.number_field(b"\x60", columns.event_time),
         *pieces.flag_field(b"\x88\x01", is_base64),
         *pieces.bytes_field(b"\x92\x01", columns.ordering_key),
+        *pieces.number_field(b"\x98\x01", columns.deliver_at),
         *pieces.flag_field(b"\xc8\x01", is_null),
     ]
     metadata = pieces.join(fields, count)

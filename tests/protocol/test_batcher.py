@@ -131,3 +131,14 @@ def test_a_batch_that_closed_by_itself_is_not_due():
     batcher = Batcher(2, 100, 0.5)
     assert len(batcher.add(*encoded([1, 1]), 10.0)) == 1
     assert batcher.due_at is None
+
+
+def test_batches_tell_the_first_and_last_of_their_own_ids():
+    batcher = Batcher(3, 1000, 1.0)
+    offsets = np.arange(6)
+    closed = batcher.add(memoryview(b"abcde"), offsets, 0.0, np.array([2, 3, 7, 8, 11]))
+    assert [batch.sequence_ids for batch in closed] == [(2, 7)]
+    closed = batcher.add(memoryview(b"f"), np.arange(2), 0.0, np.array([12]))
+    assert [batch.sequence_ids for batch in closed] == [(8, 12)]
+    batcher.add(memoryview(b"abcde"), offsets[:3], 0.0)
+    assert batcher.take().sequence_ids is None

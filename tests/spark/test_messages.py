@@ -74,6 +74,42 @@ def test_rows_may_name_their_partition():
     assert columns.partition is None
 
 
+def test_rows_may_have_sequence_ids():
+    shape = schema(value=TEXT, __sequenceId=LongType())
+    columns = only(messages(OUT, shape, value=["a", "b"], __sequenceId=[2**62, None]))
+    assert columns.sequence_id == pa.array([2**62, None], pa.int64())
+
+
+def test_delivery_times():
+    shape = schema(value=TEXT, __deliverAt=TimestampType(), __deliverAfter=LongType())
+    at = datetime.datetime(2040, 1, 1, tzinfo=datetime.timezone.utc)
+    before = time.time_ns() // 1_000_000
+    columns = only(
+        messages(OUT, shape, value=["a"] * 3, __deliverAt=[at, None, None], __deliverAfter=[None, 5000, None])
+    )
+    first, second, third = columns.deliver_at.to_pylist()
+    assert first == at.timestamp() * 1000
+    assert before + 5000 <= second <= time.time_ns() // 1_000_000 + 5000
+    assert third is None
+    with pytest.raises(OptionError, match=r"a row has both __deliverAt and __deliverAfter\. Leave one"):
+        messages(OUT, shape, value=["a"], __deliverAt=[at], __deliverAfter=[0])
+
+
+@pytest.mark.parametrize("kind", [LongType(), IntegerType()], ids=str)
+def test_one_way_to_say_when_to_deliver(kind):
+    shape = schema(value=TEXT, __deliverAfter=kind)
+    columns = only(messages(OUT, shape, value=["a", "b"], __deliverAfter=[0, None]))
+    assert columns.deliver_at.type == pa.int64()
+    assert columns.deliver_at.null_count == 1
+    columns = only(messages(OUT, shape, value=["a"], __deliverAfter=[None]))
+    assert columns.deliver_at is None
+    at = datetime.datetime(2040, 1, 1, tzinfo=datetime.timezone.utc)
+    columns = only(
+        messages(OUT, schema(value=TEXT, __deliverAt=TimestampType()), value=["a"], __deliverAt=[at])
+    )
+    assert columns.deliver_at == pa.array([at.timestamp() * 1000], pa.int64())
+
+
 def test_event_times_are_milliseconds():
     times = [datetime.datetime(1970, 1, 1, 0, 0, 1, 234567, datetime.timezone.utc), None]
     columns = only(
@@ -193,11 +229,9 @@ def test_bad_topics_of_rows(topic, name, text):
         ({"value": TEXT, "__eventTime": TimestampNTZType()}, "Cast it to timestamp or bigint"),
         ({"value": TEXT, "__messageProperties": MapType(TEXT, LongType())}, r"Cast it to map<string,string>"),
         ({"value": TEXT, "__topic": BinaryType()}, "Cast it to string"),
-        (
-            {"value": TEXT, "__deliverAt": TimestampType()},
-            r"cannot write the column __deliverAt. Leave it out",
-        ),
-        ({"value": TEXT, "__sequenceId": LongType()}, "__sequenceId"),
+        ({"value": TEXT, "__deliverAt": LongType()}, "__deliverAt is bigint. Cast it to timestamp"),
+        ({"value": TEXT, "__deliverAfter": TEXT}, "__deliverAfter is string. Cast it to bigint or int"),
+        ({"value": TEXT, "__sequenceId": IntegerType()}, "__sequenceId is int. Cast it to bigint"),
         ({"value": TEXT, "__partition": LongType()}, "__partition is bigint. Cast it to int"),
     ],
 )

@@ -131,3 +131,14 @@ def test_no_entries_and_no_rows():
     assert len(decode_singles(Entries.of([]))) == 0
     empty = pa.array([], pa.binary())
     assert encode_singles(MessageColumns(value=empty, key=empty)) == []
+
+
+def test_a_time_of_delivery_is_a_field_of_its_own():
+    columns = MessageColumns(
+        value=pa.array([b"v"] * 3, pa.binary()),
+        key=pa.nulls(3, pa.binary()),
+        deliver_at=pa.array([2**41, None, -1], pa.int64()),
+    )
+    found = [one.metadata for one in sent(columns)]
+    assert [one.deliver_at_time for one in found] == [2**41, 0, -1]
+    assert [one.HasField("deliver_at_time") for one in found] == [True, False, True]
