@@ -199,7 +199,7 @@ def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authen
             return known.make(params, timeout)
     if "." not in plugin or plugin.startswith("org.apache.pulsar."):
         raise OptionError(
-            f"authPluginClassName {plugin!r} is not known",
+            "option authPluginClassName names no login that is known",
             advice=f"Give one of {', '.join(_KNOWN)}, or the dotted name of a Python class of your own",
         )
     return _users_own(plugin, params)
@@ -207,16 +207,18 @@ def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authen
 
 def _users_own(plugin: str, params: str) -> Authentication:
     try:
-        made = pkgutil.resolve_name(plugin)(params)
-    except (ImportError, AttributeError, ValueError) as error:
+        found = pkgutil.resolve_name(plugin)
+    except (ImportError, AttributeError, ValueError):
+        # The name is not repeated: a token that stands in the wrong option has dots, too.
         raise OptionError(
-            f"authPluginClassName {plugin!r} cannot be imported: {type(error).__name__}",
+            "what option authPluginClassName names cannot be imported",
             advice="Install its module where the query's driver and its tasks run",
         ) from None
+    made = found(params) if callable(found) else None
     if not isinstance(made, Authentication):
         raise OptionError(
-            f"authPluginClassName {plugin!r} makes no authentication",
-            advice="It must have an attribute `method` and a method `data`, as pulsar_spark.client.auth says",
+            "what option authPluginClassName names makes no authentication",
+            advice="It must have an attribute `method` and a method `data`, as docs/security.md says",
         )
     return made
 

@@ -17,7 +17,7 @@ from pulsar_spark.client.pool import Purpose, SessionPool
 from pulsar_spark.client.retry import retry
 from pulsar_spark.client.session import Session
 from pulsar_spark.client.transport import TlsOptions
-from pulsar_spark.errors import ConnectError, DeadlineError, OptionError, from_server
+from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, OptionError, from_server
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.lookup import Lookup, parse_service_url
 from pulsar_spark.wire import commands
@@ -121,12 +121,15 @@ class Client:
         """All persistent topics of a namespace; each partition by its own name."""
         name = f"{tenant}/{namespace}"
         deadline = self.operation()
-        answer = retry(
-            lambda: self._ask_service(
-                lambda request_id: commands.topics_of_namespace(request_id, name), deadline
-            ),
-            deadline,
-        )
+        try:
+            answer = retry(
+                lambda: self._ask_service(
+                    lambda request_id: commands.topics_of_namespace(request_id, name), deadline
+                ),
+                deadline,
+            )
+        except AuthError as error:
+            raise AuthError(f"{error.what}; namespace {name}", advice=error.advice) from None
         return [TopicName.parse(text) for text in answer.getTopicsOfNamespaceResponse.topics]
 
     def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:

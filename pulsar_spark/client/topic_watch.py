@@ -11,7 +11,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.deadline import Deadline
 from pulsar_spark.client.retry import retry
 from pulsar_spark.client.session import Session
-from pulsar_spark.errors import DeadlineError, PulsarError
+from pulsar_spark.errors import AuthError, DeadlineError, PulsarError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Frame
@@ -53,7 +53,7 @@ class TopicWatch:
     """Watches the topics that a pattern means (WATCH_TOPIC_LIST); a context manager.
 
     A lost watch is opened again, on a short-lived thread, when ``changed`` is asked. Where the broker has no
-    watches (its feature flags say so) ``changed`` is true once a minute.
+    watches (its feature flags say so), or this client may not watch, ``changed`` is true once a minute.
 
     Args:
         client: where to connect.
@@ -127,6 +127,7 @@ class TopicWatch:
         session = self._client.service(deadline)
         ear, watcher_id = _Ear(self._pattern), self._client.new_id()
         namespace = f"{self._pattern.tenant}/{self._pattern.namespace}"
+        watched: Session | None = None
         if session.topic_watchers:
             session.attach_watcher(watcher_id, ear)
             try:
@@ -139,15 +140,21 @@ class TopicWatch:
                     session.ask(
                         lambda request_id: commands.watch_topic_list_close(request_id, watcher_id), 1.0
                     )
-                raise
+                if not isinstance(error, AuthError):
+                    raise
+                # Who may read a topic need not have a right on its namespace.
+                _log.info("topics of %s are looked up once a minute: %s", self._pattern, error)
+            else:
+                watched = session
         with self._lock:
             if not self._closed:
-                self._ear, self._seen, self._session, self._id = ear, 0, session, watcher_id
+                self._ear, self._seen, self._session, self._id = ear, 0, watched, watcher_id
                 return
-        self._forget(session, watcher_id)
+        if watched is not None:
+            self._forget(watched, watcher_id)
 
     def _forget(self, session: Session, watcher_id: int) -> None:
-        if session.error is not None or not session.topic_watchers:
+        if session.error is not None:
             return
         session.detach_watcher(watcher_id)
         within = Deadline(_CLOSE_TIMEOUT)

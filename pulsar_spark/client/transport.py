@@ -91,8 +91,10 @@ class Transport:
 class TlsTransport(Transport):
     """The same over TLS, which may have to read in order to write, and to write in order to read."""
 
-    def __init__(self, connected: ssl.SSLSocket, address: Address) -> None:
+    def __init__(self, connected: ssl.SSLSocket, address: Address, *, shown: bool) -> None:
+        """``shown``: whether this client has shown a certificate."""
         super().__init__(connected, address)
+        self._shown = shown
         self._write_wants_read = False
 
     def interest(self, *, has_output: bool) -> int:
@@ -123,7 +125,7 @@ class TlsTransport(Transport):
                     break  # first what came; the next call gives the error
                 if not isinstance(error, ssl.SSLError):
                     raise
-                raise _refused_by_peer(error, self._address) or error from None
+                raise _refused_by_peer(error, self._address, shown=self._shown) or error from None
             if not piece:
                 break
             pieces.append(piece)
@@ -172,14 +174,16 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
         AuthError: the peer refused this client's certificate.
     """
     deadline = Deadline(timeout)
+    context = tls_context(tls) if address.tls else None
     opened = _connect(address, deadline)
+    if context is None:
+        return Transport(opened, address)
     try:
-        if address.tls:
-            return TlsTransport(_with_tls(opened, address, tls_context(tls), deadline), address)
+        wrapped = _with_tls(opened, address, context, deadline)
     except BaseException:
         opened.close()
         raise
-    return Transport(opened, address)
+    return TlsTransport(wrapped, address, shown=tls.certificate is not None)
 
 
 def explain_closed(address: Address, timeout: float) -> PulsarError | None:
@@ -254,7 +258,7 @@ def _with_tls(
         raise ConnectError(f"{address} closed the connection in the TLS handshake") from error
     except ssl.SSLError as error:
         wrapped.close()
-        raise _refused_by_peer(error, address) or _no_tls(address) from error
+        raise _refused_by_peer(error, address, shown=False) or _no_tls(address) from error
     except BaseException:
         wrapped.close()
         raise
@@ -299,13 +303,13 @@ def _distrusted(error: ssl.SSLCertVerificationError, address: Address) -> TlsErr
     return TlsError(f"the certificate of {address} is not accepted: {error.verify_message}")
 
 
-def _refused_by_peer(error: ssl.SSLError, address: Address) -> PulsarError | None:
-    """Say why the peer gave up: it tells in an alert."""
+def _refused_by_peer(error: ssl.SSLError, address: Address, *, shown: bool) -> PulsarError | None:
+    """Say why the peer gave up: it tells in an alert. What Java does not trust it calls an internal error."""
     reason = error.reason or ""
     if "ALERT" not in reason:
         return None
     said = reason.partition("ALERT_")[2].replace("_", " ").lower()
-    if "certificate" in said or "unknown ca" in said:
+    if shown or "certificate" in said or "unknown ca" in said:
         return AuthError(
             f"{address} does not accept this client's certificate: {said}",
             advice="Check the files of pulsar.client.tlsCertificateFilePath and tlsKeyFilePath, that the "

@@ -1,0 +1,90 @@
+"""No secret is found in anything that Spark and this package write, whatever fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from integration.local_spark import ROOT
+from integration.secrets_driver import Job, dump, environment
+from integration.secured import ADMIN, CLERK, PASSWORD, USER, Issuer, Secured, TokenMaker
+
+# The driver's run takes a while; what is longer hangs.
+_RUN = 300.0
+
+
+def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None:
+    secured.broker.admin.create_topic(topic)
+    place = {"service.url": secured.tls_url, "topic": topic}
+    good, expired = secured.tokens.token(ADMIN), secured.tokens.token(ADMIN, -60)
+    strange, clerk = TokenMaker().token(ADMIN), secured.tokens.token(CLERK)
+    wrong_password, wrong_secret = f"{PASSWORD}-wrong", f"{Issuer.SECRET}-wrong"
+
+    def job(name: str, part: str, fails: str | None, login: str, params: str, **more: str) -> Job:
+        options = {**place, **secured.options(login, params, **more)}
+        return Job(name=name, parts=tuple(part.split()), fails=fails, options=options)
+
+    with Issuer(secured.tokens) as issuer:
+        wrong = tmp_path / "wrong.json"
+        wrong.write_text(json.dumps({"client_id": Issuer.CLIENT_ID, "client_secret": wrong_secret}))
+        password = json.dumps({"userId": USER, "password": wrong_password})
+        jobs = [
+            job("good", "write read stream", None, "token", f"token:{good}"),
+            job("expired", "stream", "[PULSAR_AUTH]", "token", expired),
+            job("strange", "read", "[PULSAR_AUTH]", "token", f"token:{strange}"),
+            job("not-allowed", "stream", "[PULSAR_AUTH]", "token", clerk),
+            job("ca", "write", "[PULSAR_TLS]", "token", good, tlsTrustCertsFilePath=secured.stranger.file),
+            job("password", "write", "[PULSAR_AUTH]", "basic", password),
+            job("json", "read", "[PULSAR_OPTION]", "basic", f'{{"password": "{PASSWORD}"'),
+            job("plugin", "write", "[PULSAR_OPTION]", "tokn", f"token:{good}"),
+            job("oauth2", "write", None, "oauth2", issuer.params(issuer.key_file(tmp_path / "key.json"))),
+            job("oauth2-wrong", "read", "[PULSAR_AUTH]", "oauth2", issuer.params(f"file://{wrong}")),
+            job("timeout", "read", "[PULSAR_OPTION]", "token", good, operationTimeoutMs="soon"),
+        ]
+        output = run_driver(tmp_path, jobs)
+    secrets = {
+        "a good token": good,
+        "an expired token": expired,
+        "a strange token": strange,
+        "a clerk's token": clerk,
+        "the password": PASSWORD,
+        "the client secret": Issuer.SECRET,
+        "a token's signature": good.rpartition(".")[2],
+    }
+    ours = ("key.json", "wrong.json")
+    files = [file for file in tmp_path.rglob("*") if file.is_file() and file.name not in ours]
+    found = [
+        f"{name} in {file.relative_to(tmp_path)}"
+        for file in files
+        for name, secret in secrets.items()
+        if secret.encode() in file.read_bytes()
+    ]
+    assert found == []
+    # The look is worth something only where there is something to be seen.
+    assert {"good.said", "good.progress", "sql.json", "output"} <= {file.name for file in files}
+    assert any("events" in str(file) and file.stat().st_size for file in files)
+    assert any("checkpoints" in str(file) for file in files)
+    assert b"pulsar_spark" in output
+
+
+def run_driver(folder: Path, jobs: list[Job]) -> bytes:
+    """Run the jobs in a driver of its own; returns what it wrote, which is kept in `output` as well."""
+    environment(folder / "chatty")
+    paths = [str(folder / "chatty"), str(ROOT)]
+    (folder / "out").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "integration.secrets_driver", str(folder / "out")],
+        input=dump(jobs).encode(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        cwd=ROOT,
+        timeout=_RUN,
+        check=False,
+    )
+    (folder / "output").write_bytes(done.stdout)
+    assert done.returncode == 0, done.stdout[-4000:].decode(errors="replace")
+    return done.stdout

@@ -1,0 +1,159 @@
+"""TLS without blocking: handshakes that fail, and bytes that come through whole in both directions."""
+
+import datetime
+import hashlib
+import ipaddress
+import random
+import selectors
+import socket
+import ssl
+import threading
+from contextlib import contextmanager
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from pulsar_spark.client.transport import TlsOptions, open_transport
+from pulsar_spark.errors import ConnectError, TlsError
+from pulsar_spark.protocol.lookup import Address
+
+HANG = 120.0
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory):
+    """A self-signed certificate for 127.0.0.1, in one file with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker")])
+    now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
+    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now - day).not_valid_after(now + day)
+    certificate = builder.add_extension(host, critical=False).sign(key, hashes.SHA256())
+    file = tmp_path_factory.mktemp("pem") / "both.pem"
+    file.write_bytes(
+        certificate.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return str(file)
+
+
+@contextmanager
+def server(talk):
+    """Let `talk` have the one connection that comes; gives the address."""
+
+    def serve():
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(HANG)
+            talk(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield Address("127.0.0.1", listener.getsockname()[1], tls=True)
+        finally:
+            thread.join(HANG)
+            assert not thread.is_alive()
+
+
+def over_tls(pem, talk, version):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    context.minimum_version = context.maximum_version = version
+
+    def serve(connection):
+        with context.wrap_socket(connection, server_side=True) as wrapped:
+            talk(wrapped)
+
+    return serve
+
+
+def exchange(transport, sent):
+    """Send all and take all that comes, as a session's thread does; returns what came."""
+    came, out = [], list(sent)
+    with selectors.DefaultSelector() as selector:
+        selector.register(transport, selectors.EVENT_READ)
+        while True:
+            selector.modify(transport, transport.interest(has_output=bool(out)))
+            for _, mask in selector.select(HANG):
+                if mask & selectors.EVENT_READ or transport.read_wants_write:
+                    data = transport.receive()
+                    if data == b"":
+                        return b"".join(came)
+                    came.append(data or b"")
+            while out and (taken := transport.send(out[:64])):
+                while out and taken >= len(out[0]):
+                    taken -= len(out.pop(0))
+                if taken:
+                    out[0] = memoryview(out[0])[taken:]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("seed", range(3))
+def test_bytes_come_through_both_ways_at_once(pem, version, seed):
+    chance = random.Random(seed)
+    sizes = [chance.choice([1, 100, 16_384, 200_000, 3_000_000]) for _ in range(40)]
+    sent = [chance.randbytes(size) for size in sizes]
+    total = sum(sizes)
+    digest = hashlib.sha256()
+
+    def echo(wrapped):
+        left = total
+        while left:
+            data = wrapped.recv(chance.choice([10, 5000, 100_000]))
+            digest.update(data)
+            wrapped.sendall(data)
+            left -= len(data)
+
+    with server(over_tls(pem, echo, version)) as address:
+        transport = open_transport(address, TlsOptions(trust_certs=pem), HANG)
+        try:
+            came = exchange(transport, sent)
+        finally:
+            transport.close()
+    assert hashlib.sha256(came).digest() == digest.digest() == hashlib.sha256(b"".join(sent)).digest()
+
+
+def test_a_peer_that_says_nothing_is_given_up_in_time():
+    silent = server(lambda connection: connection.recv(1 << 16) and connection.recv(1))
+    error = pytest.raises(ConnectError, match=r"the TLS handshake with .* did not end within 0.2 s")
+    with silent as address, error:
+        open_transport(address, TlsOptions(), 0.2)
+
+
+def test_a_peer_that_answers_in_plain_text():
+    plain = server(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    with plain as address, pytest.raises(TlsError, match="does not speak TLS"):
+        open_transport(address, TlsOptions(), HANG)
+
+
+# No connection is tried where a file is no good.
+NOWHERE = Address("host.invalid", 6651, tls=True)
+
+
+def test_a_key_with_a_passphrase_is_an_error_and_no_question(pem, tmp_path):
+    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    (tmp_path / "key.pem").write_bytes(key)
+    options = TlsOptions(trust_certs=pem, certificate=pem, key=str(tmp_path / "key.pem"))
+    with pytest.raises(TlsError, match=r"tlsKeyFilePath names.*without a passphrase") as caught:
+        open_transport(NOWHERE, options, HANG)
+    assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"])
+def test_files_of_trust_that_are_no_good(tmp_path, content):
+    file = tmp_path / "trust.pem"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(TlsError, match="tlsTrustCertsFilePath names cannot be used"):
+        open_transport(NOWHERE, TlsOptions(trust_certs=str(file)), HANG)
