@@ -54,10 +54,7 @@ def cluster(seed: int, times: int) -> Iterator[tuple[object, ...]]:
         with producing(broker.service_url, _TOPIC):
             driver = _driver(stack, environment, home / "driver", spark, service_url)
             for _ in range(times):
-                before = len(batches(driver.home))
-                wait_until(
-                    lambda before=before: driver.is_running() and len(batches(driver.home)) > before + 1
-                )
+                _await_batches(driver, 2)
                 time.sleep(chance.uniform(0.0, 3.0))
                 spark.replace_worker(chance.randrange(_WORKERS))
         (driver.home / "stop").touch()

@@ -30,7 +30,7 @@ WAYS: dict[str, _Way] = {
     "packages-local-cluster": (by_packages, _LOCAL_CLUSTER, False),
     "packages-standalone": (by_packages, _STANDALONE, False),
     "py-files-local-cluster": (by_py_files, _LOCAL_CLUSTER, False),
-    "archives-standalone": (by_archives, _STANDALONE, True),
+    "archives-standalone": (by_archives, _STANDALONE, False),
     "connect-local": (by_connect, _LOCAL, True),
 }
 

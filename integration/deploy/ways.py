@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from integration.broker.ports import free_port
 from integration.broker.waiting import wait_until
-from integration.deploy.environments import Environment
+from integration.deploy.environments import Environment, build_wheel, installed
 from integration.deploy.standalone import Daemon
 from integration.deploy.submit import Submission
 from pulsar_spark.cli import package
@@ -38,13 +39,17 @@ def by_py_files(environment: Environment, home: Path, master: str, service_url: 
 
 
 def by_archives(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
-    """``--archives`` with a packed environment of which executors take their Python."""
+    """``--archives`` with a packed environment, without pyspark, which executors have with their Spark."""
+    libraries = ("pyarrow", "pandas<3", "protobuf", "crc32c", "venv-pack")
+    own = installed(home / "environment", sys.executable, *libraries)
+    own.pip("--no-deps", str(build_wheel(home / "wheel")))
     packed = home / "environment.tar.gz"
-    command = ["-m", "venv_pack", "--prefix", str(environment.folder), "--output", str(packed)]
-    subprocess.run([str(environment.python), *command], check=True, stdout=subprocess.DEVNULL)
+    pack = [str(own.folder / "bin" / "venv-pack"), "--prefix", str(own.folder), "--output", str(packed)]
+    subprocess.run(pack, check=True, stdout=subprocess.DEVNULL)
+    # The planner of streams takes the second, too, so its path has to lead somewhere here as well.
+    python = {"PYSPARK_DRIVER_PYTHON": str(own.python), "PYSPARK_PYTHON": "./environment/bin/python"}
     arguments = ("--archives", f"{packed}#environment")
-    there = {"PYSPARK_PYTHON": "./environment/bin/python"}
-    return _submit(environment, home, master, service_url, topic, *arguments, variables=there)
+    return _submit(environment, home, master, service_url, topic, *arguments, variables=python)
 
 
 def by_connect(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
