@@ -25,6 +25,7 @@ from pulsar_spark.protocol.batcher import Batcher
 from pulsar_spark.protocol.packer import METADATA_ROOM
 from pulsar_spark.protocol.routing import Router
 from pulsar_spark.protocol.runs import SequenceIds, runs
+from pulsar_spark.protocol.sent import Sent
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.columns import MessageColumns
 from pulsar_spark.wire.singles import encode_singles
@@ -125,6 +126,13 @@ class TopicWriter:
                 self._send_open_batch(number)
             for producer in self._producers:
                 producer.flush()
+
+    @property
+    def sent(self) -> dict[TopicName, Sent]:
+        """What is acknowledged so far, of each partition that has something."""
+        with self._changed:
+            sent = {producer.topic: producer.sent for producer in self._producers}
+        return {topic: part for topic, part in sent.items() if part.messages}
 
     def close(self) -> None:
         """Give the producers up without waiting for what is pending; ``flush`` first."""

@@ -88,7 +88,7 @@ def _producer(name: str, kind: str, parse: Callable[[str], Any], default: str | 
     return Option(name=PRODUCER + name, kind=kind, parse=parse, default=default, scope=Scope.SINK, doc=doc)
 
 
-def _sink(name: str, kind: str, parse: Callable[[str], Any], default: str, doc: str) -> Option:
+def _sink(name: str, kind: str, parse: Callable[[str], Any], default: str | None, doc: str) -> Option:
     return Option(name=name, kind=kind, parse=parse, default=default, scope=Scope.SINK, doc=doc)
 
 
@@ -406,6 +406,15 @@ TABLE: tuple[Option, ...] = (
         "With `delivery=transactional`: the longest that a micro-batch may take from its first row to its "
         "commit; it is then aborted, and fails. What a killed task or driver leaves open holds all readers "
         "of its topics back, until the query's next commit or this time.",
+    ),
+    _sink(
+        "onBatchWritten",
+        "Python name",
+        values.dotted_name,
+        None,
+        "`package.module.function`, called on the driver when a batch is written, with the micro-batch's "
+        "number (None in a batch write) and a list that has for each topic partition `topic`, `messages`, "
+        "`bytes`, `first_id` and `last_id`. An error in it is logged, the batch stays written.",
     ),
     _producer(
         "producerName",

@@ -79,6 +79,7 @@ class SinkOptions:
         producer: how messages are sent; without ``router``.
         router: dotted name of the function that it is, or None.
         transaction_timeout: seconds that a micro-batch's transactions may last; None: it has none.
+        on_batch_written: dotted name of the function that is told of each batch, or None.
     """
 
     client: ClientOptions
@@ -86,6 +87,7 @@ class SinkOptions:
     producer: ProducerOptions
     router: str | None
     transaction_timeout: float | None
+    on_batch_written: str | None
 
 
 # What Spark 4.2 and 4.3 themselves put among the options: load(path)/save(path), and the stream writer's own.
@@ -237,6 +239,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         producer=producer,
         router=router,
         transaction_timeout=values["transactionTimeout"] if is_transactional else None,
+        on_batch_written=values["onBatchWritten"],
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 
@@ -18,31 +18,27 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import Client, ProducerOptions, TopicWriter, Transaction, shared_client
+from pulsar_spark.client import Client, ProducerOptions, Sent, TopicWriter, Transaction, shared_client
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.commit_log import log_topic
 from pulsar_spark.spark.messages import MessageShape, message_shape
 from pulsar_spark.spark.options import SinkOptions
 from pulsar_spark.spark.topics import check_reachable
-from pulsar_spark.spark.transactional import abort_batch, commit_batch, commit_once, write_in_transaction
+from pulsar_spark.spark.transactional import (
+    WrittenInTransaction,
+    abort_batch,
+    commit_batch,
+    commit_once,
+    write_in_transaction,
+)
 from pulsar_spark.spark.users_code import load
+from pulsar_spark.spark.written import Written, add_up, tell
 
 _log = logging.getLogger(__name__)
 
 # Topics that a task writes to at the same time: each has a thread and a window of its own.
 MAX_OPEN_TOPICS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
-    """What a task reports to the driver.
-
-    Attributes:
-        rows: that were acknowledged.
-    """
-
-    rows: int
 
 
 class PulsarWriter(DataSourceArrowWriter):
@@ -60,9 +56,10 @@ class PulsarWriter(DataSourceArrowWriter):
         return _write(self._options, self._shape, iterator, log=None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have succeeded: commit their transactions."""
+        """All tasks have succeeded: commit their transactions, and tell what is written."""
         if self._options.transaction_timeout is not None:
             commit_once(shared_client(self._options.client), messages)
+        tell(_reports(messages), None, self._options.on_batch_written)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The write has failed: abort the transactions of the tasks that have succeeded."""
@@ -87,9 +84,10 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         return _write(self._options, self._shape, iterator, log)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All tasks have succeeded: commit their transactions."""
+        """All tasks have succeeded: commit their transactions, and tell what is written."""
         if self._options.transaction_timeout is not None:
             commit_batch(shared_client(self._options.client), messages, batchId)
+        tell(_reports(messages), batchId, self._options.on_batch_written)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """The micro-batch has failed: abort the transactions of the tasks that have succeeded."""
@@ -97,7 +95,13 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
             abort_batch(shared_client(self._options.client), messages, batchId)
 
 
+def _reports(messages: list[WriterCommitMessage | None]) -> list[WriterCommitMessage | None]:
+    return [each.written if isinstance(each, WrittenInTransaction) else each for each in messages]
+
+
 def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
+    if options.on_batch_written is not None:
+        load("onBatchWritten", options.on_batch_written)
     shape = message_shape(schema, options.topic)
     if shape.ignored:
         _warn_of_ignored(shape.ignored)
@@ -136,14 +140,12 @@ def _send(
         producer = replace(producer, name=f"{producer.name}-{context.partitionId()}")
     if options.router is not None:
         producer = replace(producer, router=load("messageRouter", options.router))
-    rows = 0
     with TopicWriters(client, producer, transaction=transaction) as writers:
         for batch in batches:
-            rows += batch.num_rows
             for topic, columns in shape.messages(batch):
                 writers.of(topic).send(columns)
         writers.flush()
-    return Written(rows)
+        return Written.of(writers.sent)
 
 
 class TopicWriters:
@@ -169,6 +171,7 @@ class TopicWriters:
         self._most = most
         self._transaction = transaction
         self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
+        self._closed: dict[TopicName, Sent] = {}
 
     def __enter__(self) -> TopicWriters:
         return self
@@ -187,11 +190,17 @@ class TopicWriters:
         if len(self._open) >= self._most:
             oldest = next(iter(self._open))
             self._open[oldest].flush()
+            self._closed = add_up([self._closed, self._open[oldest].sent])
             self._open.pop(oldest).close()
         writer = self._open[topic] = TopicWriter(
             self._client, topic, self._options, transaction=self._transaction
         )
         return writer
+
+    @property
+    def sent(self) -> dict[TopicName, Sent]:
+        """What is acknowledged so far, by topic partition."""
+        return add_up([self._closed, *(writer.sent for writer in self._open.values())])
 
     def flush(self) -> None:
         """Wait until everything is acknowledged."""
