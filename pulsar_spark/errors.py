@@ -6,6 +6,7 @@
     ├── CorruptError                    PULSAR_CORRUPT
     ├── DataLossError                   PULSAR_DATA_LOSS
     ├── UnsupportedError                PULSAR_UNSUPPORTED
+    ├── CryptoError                     PULSAR_CRYPTO
     ├── DeadlineError                   PULSAR_TIMEOUT
     ├── QueueFullError                  PULSAR_QUEUE_FULL
     ├── ClosedError                     PULSAR_CLOSED
@@ -122,6 +123,13 @@ class UnsupportedError(PulsarError):
 
     code = "PULSAR_UNSUPPORTED"
     usual_advice = "Read or write it with another client"
+
+
+class CryptoError(PulsarError):
+    """An entry that cannot be encrypted or decrypted. No key is ever in its text."""
+
+    code = "PULSAR_CRYPTO"
+    usual_advice = "Check the keys that cryptoKeyReader finds; docs/encryption.md tells more"
 
 
 class DeadlineError(PulsarError):

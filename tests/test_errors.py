@@ -18,6 +18,7 @@ TABLE = [
     ("CorruptError", "PULSAR_CORRUPT", False, "PulsarError"),
     ("DataLossError", "PULSAR_DATA_LOSS", False, "PulsarError"),
     ("UnsupportedError", "PULSAR_UNSUPPORTED", False, "PulsarError"),
+    ("CryptoError", "PULSAR_CRYPTO", False, "PulsarError"),
     ("DeadlineError", "PULSAR_TIMEOUT", False, "PulsarError"),
     ("QueueFullError", "PULSAR_QUEUE_FULL", False, "PulsarError"),
     ("ClosedError", "PULSAR_CLOSED", False, "PulsarError"),

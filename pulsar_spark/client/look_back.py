@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.encryption import Decryption
 from pulsar_spark.client.entries_between import RangeOptions, entries_between, position_before
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunks import Assembled, ChunkLimits, Chunks, Dropped
+from pulsar_spark.protocol.chunks import Assembled, ChunkLimits, Chunks, Dropped, is_chunk
 from pulsar_spark.wire.entries import Entry
 
 # The most entries of the first step back: a message does not say truly of how many chunks it is.
@@ -18,7 +19,12 @@ _FIRST_STEP = 1000
 
 
 def look_back(
-    client: Client, topic: TopicName, last: Entry, limits: ChunkLimits, options: RangeOptions
+    client: Client,
+    topic: TopicName,
+    last: Entry,
+    limits: ChunkLimits,
+    options: RangeOptions,
+    decryption: Decryption,
 ) -> Assembled | Dropped | None:
     """Put the message together whose last chunk is ``last`` from what lies before that.
 
@@ -28,9 +34,10 @@ def look_back(
     Args:
         client: where to connect.
         topic: the topic partition.
-        last: the last chunk of the message.
+        last: the last chunk of the message, decrypted.
         limits: ``expire`` counts.
         options: how to read.
+        decryption: of the other chunks.
 
     Returns:
         The message; why it cannot be had; or None where ``last`` repeats the last chunk of a message that was
@@ -46,7 +53,9 @@ def look_back(
             for row in np.flatnonzero(entries.chunked).tolist():
                 entry = entries.one(row)
                 if entry.metadata.uuid == last.metadata.uuid:
-                    take(chunks, entry)
+                    plain = decryption.entry(entry)
+                    if plain is not None and is_chunk(plain.metadata):
+                        take(chunks, plain)
         message = take(chunks, last)
         if isinstance(message, Assembled):
             return message

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.encryption import Decryption, Decryptor
 from pulsar_spark.client.entries_between import WINDOW_BYTES, RangeOptions, entries_between
 from pulsar_spark.client.look_back import look_back, take
 from pulsar_spark.ids import MessageId, TopicName
@@ -29,6 +30,7 @@ def read_range(
     fail_on_data_loss: bool = True,
     read_compacted: bool = False,
     chunks: ChunkLimits | None = None,
+    decryptor: Decryptor | None = None,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Entries]:
     """Give all entries behind ``start`` up to and with ``end``, whole, in order, each once.
@@ -53,12 +55,14 @@ def read_range(
             behind it.
         read_compacted: whether to read what compaction left. There, what is missing is no loss.
         chunks: bounds of chunked messages in the making; None for the usual ones.
+        decryptor: for encrypted entries; None: they are an error.
         window_bytes: how much may be on its way from the broker.
 
     Raises:
         DataLossError: something of the range has been deleted.
         DeadlineError: nothing came for ``poll_timeout``, and the broker did not say that nothing will.
         CorruptError: an entry that cannot be taken apart, where that is an error.
+        CryptoError: an entry that cannot be decrypted, where that is an error.
     """
     options = RangeOptions(
         poll_timeout=poll_timeout,
@@ -68,23 +72,34 @@ def read_range(
         read_compacted=read_compacted,
         window_bytes=window_bytes,
     )
-    assembly = _Assembly(client, topic, chunks or ChunkLimits(), options)
-    for entries in entries_between(client, topic, start, end, options):
+    decryption = Decryption(decryptor or Decryptor(), topic)
+    assembly = _Assembly(client, topic, chunks or ChunkLimits(), options, decryption)
+    for stored in entries_between(client, topic, start, end, options):
+        entries = decryption.entries(stored)
         if entries.chunked.any():
             yield from assembly.whole(entries)
-        else:
+        elif len(entries):
             yield entries
     assembly.report(start, end)
+    decryption.report()
 
 
 class _Assembly:
     """Chunked messages of one range."""
 
-    def __init__(self, client: Client, topic: TopicName, limits: ChunkLimits, options: RangeOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        limits: ChunkLimits,
+        options: RangeOptions,
+        decryption: Decryption,
+    ) -> None:
         self._client = client
         self._topic = topic
         self._limits = limits
         self._options = options
+        self._decryption = decryption
         self._chunks = Chunks(limits)
 
     def whole(self, entries: Entries) -> Iterator[Entries]:
@@ -122,7 +137,7 @@ class _Assembly:
 
     def _look_back(self, last: Entry) -> Assembled | None:
         uuid = last.metadata.uuid
-        message = look_back(self._client, self._topic, last, self._limits, self._options)
+        message = look_back(self._client, self._topic, last, self._limits, self._options, self._decryption)
         if isinstance(message, Dropped):
             self._chunks.drop(uuid, message)
             return None

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.errors import CorruptError, PulsarError, UnsupportedError
+from pulsar_spark.errors import CorruptError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.row_columns import MAKERS, MAX_ROWS, Piece, entry_of, joined, ledger_of
 from pulsar_spark.spark.schema import DEFAULT_METADATA_COLUMNS, arrow_schema
@@ -50,7 +50,8 @@ def record_batches(
 
     Args:
         topic: the topic partition they are from.
-        entries: as :func:`pulsar_spark.client.read_range` gives them; chunked messages whole.
+        entries: as :func:`pulsar_spark.client.read_range` gives them; chunked messages whole, and
+            nothing encrypted.
         start: where this has a batch index, rows of its entry up to that index are left out.
         end: where this has a batch index, rows of its entry behind that index are left out.
         columns: which of ``METADATA_COLUMNS`` follow the value.
@@ -59,7 +60,6 @@ def record_batches(
 
     Raises:
         CorruptError: an entry cannot be decoded; topic and message id are in it.
-        UnsupportedError: an encrypted message.
     """
     rows = _Rows(topic, start, end, columns)
     for group in entries:
@@ -139,13 +139,11 @@ class _Rows:
             sizes: bytes of their payloads as declared or, where they are not compressed, as they are.
         """
         messages, limits = entries.messages, np.where(entries.chunked, MAX_CHUNKED, MAX_UNCOMPRESSED)
-        bad = np.flatnonzero((messages > MAX_MESSAGES) | entries.encrypted | (sizes > limits))
+        bad = np.flatnonzero((messages > MAX_MESSAGES) | (sizes > limits))
         if not len(bad):
             return
         row = int(bad[0])
-        if entries.encrypted[row]:
-            refused: PulsarError = UnsupportedError("encrypted messages cannot be read by this version")
-        elif messages[row] > MAX_MESSAGES:
+        if messages[row] > MAX_MESSAGES:
             refused = CorruptError(f"a batch of {messages[row]} messages, where {MAX_MESSAGES} are accepted")
         else:
             refused = CorruptError(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pulsar_spark.errors import CorruptError, UnsupportedError
+from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import row_columns as module
 from pulsar_spark.spark.rows import MAX_MESSAGES, MAX_UNCOMPRESSED, record_batches
@@ -212,14 +212,6 @@ def test_bytes_bound_a_record_batch():
 
 def test_no_entries_no_batches():
     assert list(record_batches(TOPIC, [])) == []
-
-
-def test_what_is_not_built_names_the_message():
-    encrypted = single_entry(5, 6, b"v", encryption_keys=[{"key": "k", "value": b"v"}])
-    with pytest.raises(
-        UnsupportedError, match=r"topic persistent://public/default/t-partition-3; message 5:6"
-    ):
-        rows_of([[single_entry(5, 5, b"v"), encrypted]])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,362 @@
+"""End-to-end encryption: who knows the keys, and what happens where one is missing.
+
+A producer encrypts with an :class:`Encryptor`, a reader of ranges decrypts with a :class:`Decryptor`. Both
+may be shared by threads; data keys are kept in them and nowhere else. The formats are those of
+:mod:`pulsar_spark.protocol.encryption`.
+"""
+
+from __future__ import annotations
+
+import logging
+import pkgutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from pulsar_spark.errors import CryptoError, LibraryError, PulsarError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.frames import Buffer
+
+if TYPE_CHECKING:
+    from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
+
+# Seconds after which a producer takes a new data key, as in the other clients.
+_LIFE_OF_A_DATA_KEY = 4 * 3600.0
+
+# Seconds after which keys are asked for again where messages go out without them.
+_TRY_AGAIN = 10.0
+
+_KEPT_DATA_KEYS = 1000  # of a process
+_KEPT_FAILURES = 100  # of a range
+_LONGEST_NAME = 100  # of a key, in errors: any producer can choose it
+
+_Metadata: TypeAlias = "tuple[tuple[str, str], ...]"
+
+_log = logging.getLogger(__name__)
+
+
+class ProducerCryptoFailureAction(Enum):
+    """What a producer does with messages that it cannot encrypt."""
+
+    FAIL = "FAIL"
+    SEND = "SEND"
+
+
+class ConsumerCryptoFailureAction(Enum):
+    """What a reader does with entries that it cannot decrypt."""
+
+    FAIL = "FAIL"
+    DISCARD = "DISCARD"
+    CONSUME = "CONSUME"
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionKeyInfo:
+    """A key, as a key reader gives it.
+
+    Attributes:
+        key: in PEM, without a passphrase.
+        metadata: what readers are told of a public key, such as its version; it is not encrypted.
+    """
+
+    key: bytes = field(repr=False)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class CryptoKeyReader(Protocol):
+    """Finds keys by their names; calls may come from several threads, and may block."""
+
+    def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
+        """The key to encrypt for ``name``; ``metadata`` is empty.
+
+        Raises:
+            CryptoError: there is none. The text of another exception is not shown.
+        """
+
+    def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
+        """The key to decrypt what was encrypted for ``name``; raises what ``get_public_key`` raises.
+
+        Both arguments come from the message: whoever may write to the topic chooses them.
+        """
+
+
+class KeyFolder:
+    """Keys in files ``NAME.public.pem`` and ``NAME.private.pem``, read each time that they are asked for.
+
+    Args:
+        folder: where they are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
+        """The public key; raises CryptoError where its file cannot be read."""
+        return self._read(name, "public")
+
+    def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
+        """The private key; raises CryptoError where its file cannot be read."""
+        return self._read(name, "private")
+
+    def _read(self, name: str, kind: str) -> EncryptionKeyInfo:
+        if name.startswith(".") or set(name) & set("/\\\0"):
+            raise CryptoError(f"{_shown(name)} cannot be the name of a key in a folder")
+        path = self._folder / f"{name}.{kind}.pem"
+        try:
+            return EncryptionKeyInfo(path.read_bytes())
+        except OSError as error:
+            raise CryptoError(
+                f"the {kind} key {_shown(name)} cannot be read from {self._folder}: {error.strerror}",
+                advice=f"Put it into NAME.{kind}.pem where Spark's Python workers run",
+            ) from None
+
+
+class Encryptor:
+    """Encrypts payloads of any number of producers, with one data key for all of them.
+
+    Args:
+        reader: knows the public keys.
+        names: of the keys; the owner of any of them can read.
+        action: for what cannot be encrypted.
+    """
+
+    def __init__(
+        self,
+        reader: CryptoKeyReader,
+        names: Sequence[str],
+        action: ProducerCryptoFailureAction = ProducerCryptoFailureAction.FAIL,
+    ) -> None:
+        self._reader = reader
+        self._names = tuple(names)
+        self._action = action
+        self._lock = threading.Lock()
+        self._sealer: Sealer | None = None
+        self._due = float("-inf")
+
+    def seal(self, payload: Buffer) -> tuple[bytes, Buffer]:
+        """Encrypt a payload.
+
+        Args:
+            payload: of an entry, compressed.
+
+        Returns:
+            Fields to be appended to its MessageMetadata, and what is sent in its place. No fields and the
+            payload itself where the failure action is SEND and it could not be encrypted.
+
+        Raises:
+            CryptoError: it could not be encrypted.
+            LibraryError: ``cryptography`` is not installed.
+        """
+        sealer = self._current()
+        return (b"", payload) if sealer is None else sealer.seal(payload)
+
+    @property
+    def room(self) -> int:
+        """Bytes by which an entry grows; raises what ``seal`` raises."""
+        sealer = self._current()
+        return 0 if sealer is None else sealer.room
+
+    def _current(self) -> Sealer | None:
+        now = time.monotonic()
+        if now >= self._due:
+            with self._lock:
+                if now >= self._due:
+                    self._renew(now)
+        return self._sealer
+
+    def _renew(self, now: float) -> None:
+        try:
+            self._sealer = _ciphers().Sealer([self._public_key(name) for name in self._names])
+            self._due = now + _LIFE_OF_A_DATA_KEY
+        except CryptoError as error:
+            if self._action is ProducerCryptoFailureAction.FAIL:
+                raise
+            what = "messages are sent WITHOUT encryption" if self._sealer is None else "the data key stays"
+            _log.warning("%s, keys are looked for again in %g s: %s", what, _TRY_AGAIN, error)
+            self._due = now + _TRY_AGAIN
+
+    def _public_key(self, name: str) -> PublicKey:
+        info = _asked(self._reader, "public", name, {})
+        return _ciphers().PublicKey(name, info.key, tuple(info.metadata.items()))
+
+
+class Decryptor:
+    """Decrypts what ranges of topics hold; keeps the data keys that it has seen.
+
+    Args:
+        reader: knows the private keys; None: nothing can be decrypted.
+        action: for what cannot be decrypted.
+    """
+
+    def __init__(
+        self,
+        reader: CryptoKeyReader | None = None,
+        action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+    ) -> None:
+        self.action = action
+        self._reader = reader
+        self._kept = lru_cache(maxsize=_KEPT_DATA_KEYS)(self._new_opener)
+
+    def opener(self, name: str, wrapped: bytes, metadata: _Metadata) -> Opener:
+        """Make or find what decrypts with a data key.
+
+        Args:
+            name: of the key that the data key was encrypted for.
+            wrapped: the data key, encrypted.
+            metadata: of that key.
+
+        Raises:
+            CryptoError: there is no such key, or it is not the right one.
+            LibraryError: ``cryptography`` is not installed.
+        """
+        return self._kept(name, wrapped, metadata)
+
+    def _new_opener(self, name: str, wrapped: bytes, metadata: _Metadata) -> Opener:
+        if self._reader is None:
+            raise CryptoError("there is no cryptoKeyReader", advice="Set pulsar.reader.cryptoKeyReader")
+        info = _asked(self._reader, "private", name, dict(metadata))
+        return _ciphers().Opener(info.key, wrapped)
+
+
+class Decryption:
+    """The decrypting of one range of a topic partition.
+
+    Args:
+        decryptor: knows the keys.
+        topic: for errors.
+    """
+
+    def __init__(self, decryptor: Decryptor, topic: TopicName) -> None:
+        self._decryptor = decryptor
+        self._topic = str(topic)
+        self._failed = 0
+        self._first_failure: PulsarError | None = None
+        # A key that could not be had once is not asked for again for each entry.
+        self._kept = lru_cache(maxsize=_KEPT_FAILURES)(self._opener)
+
+    def entries(self, entries: Entries) -> Entries:
+        """Decrypt those of ``entries`` that are encrypted; chunks one by one, as they were encrypted.
+
+        Returns:
+            Where the failure action is DISCARD those that could be decrypted, maybe none. Where it is
+            CONSUME, one that could not is an entry of one message, whose value is what is stored.
+
+        Raises:
+            CryptoError: the failure action is FAIL, and one cannot be decrypted; its id is in the error.
+            LibraryError: ``cryptography`` is not installed.
+        """
+        if not entries.encrypted.any():
+            return entries
+        return Entries.of([plain for entry in entries if (plain := self.entry(entry)) is not None])
+
+    def entry(self, entry: Entry) -> Entry | None:
+        """The same for one; None where it is discarded."""
+        if not entry.metadata.encryption_keys:
+            return entry
+        try:
+            return entry._replace(payload=self._open(entry.metadata, entry.payload))
+        except CryptoError as error:
+            located = error.located(self._topic, str(MessageId(entry.ledger, entry.entry)))
+            action = self._decryptor.action
+            if action is ConsumerCryptoFailureAction.FAIL:
+                raise located from None
+            self._failed += 1
+            self._first_failure = self._first_failure or located
+            return None if action is ConsumerCryptoFailureAction.DISCARD else _as_stored(entry)
+
+    def report(self) -> None:
+        """Tell in one WARNING what could not be decrypted."""
+        if self._failed:
+            discards = self._decryptor.action is ConsumerCryptoFailureAction.DISCARD
+            fate = "left out" if discards else "given as they are stored"
+            _log.warning("%d encrypted entries are %s, first: %s", self._failed, fate, self._first_failure)
+
+    def _open(self, metadata: pb.MessageMetadata, payload: Buffer) -> bytes:
+        failures = {}
+        for key in metadata.encryption_keys:
+            about = tuple((_text(each.key), _text(each.value)) for each in key.metadata)
+            found = self._kept(_text(key.key), key.value, about)
+            if not isinstance(found, CryptoError):
+                return found.open(metadata.encryption_param, payload)
+            failures[_text(key.key)] = found
+        reasons = "; ".join(f"{_shown(name)}: {error.what}" for name, error in failures.items())
+        advices = {error.advice for error in failures.values()}
+        raise CryptoError(
+            f"an entry is encrypted, and no key of it can be used ({reasons})",
+            advice=advices.pop() if len(advices) == 1 else None,
+        )
+
+    def _opener(self, name: str, wrapped: bytes, metadata: _Metadata) -> Opener | CryptoError:
+        try:
+            return self._decryptor.opener(name, wrapped, metadata)
+        except CryptoError as error:
+            return error
+
+
+def _as_stored(entry: Entry) -> Entry:
+    """An entry as one message whose value is what is stored, be that a batch, compressed, or a chunk."""
+    metadata = pb.MessageMetadata()
+    metadata.CopyFrom(entry.metadata)
+    for name in (
+        *("num_messages_in_batch", "compression", "uncompressed_size"),
+        *("uuid", "chunk_id", "num_chunks_from_msg", "total_chunk_msg_size"),
+    ):
+        metadata.ClearField(name)
+    return entry._replace(metadata=metadata)
+
+
+def _asked(reader: CryptoKeyReader, kind: str, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
+    """What a key reader says, who may be the user's."""
+    try:
+        ask = reader.get_public_key if kind == "public" else reader.get_private_key
+        info = ask(name, metadata)
+    except PulsarError:
+        raise
+    except Exception as error:  # noqa: BLE001 - not dropped; its text is kept back, it might hold the key
+        raise CryptoError(
+            f"the key reader {type(reader).__name__} has failed for the {kind} key {_shown(name)}: "
+            f"{type(error).__name__}",
+            advice="Let it raise a pulsar_spark.errors.CryptoError to have its text shown",
+        ) from None
+    if not isinstance(info, EncryptionKeyInfo):
+        raise CryptoError(f"the key reader {type(reader).__name__} gave a {type(info).__name__} for a key")
+    return info
+
+
+def _ciphers() -> _Ciphers:
+    """The module that needs ``cryptography``; an extra, and slow to load: not before it is used."""
+    try:
+        module: _Ciphers = pkgutil.resolve_name("pulsar_spark.protocol.encryption:")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "cryptography":
+            raise
+        raise LibraryError(
+            "encryption needs the package cryptography, which is not installed",
+            advice="pip install pulsar_spark[encryption] where Spark's Python workers run",
+        ) from error
+    return module
+
+
+class _Ciphers(Protocol):
+    """What is used of that module."""
+
+    Opener: type[Opener]
+    PublicKey: type[PublicKey]
+    Sealer: type[Sealer]
+
+
+def _text(value: str | bytes) -> str:
+    """A text of a message; one that is not UTF-8 comes out of protobuf as bytes."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def _shown(name: str) -> str:
+    return repr(name[:_LONGEST_NAME])

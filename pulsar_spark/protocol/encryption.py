@@ -1,0 +1,213 @@
+"""End-to-end encryption, the pure part: payloads under data keys, data keys under the readers' public keys.
+
+What an encrypted entry holds, for all Pulsar clients:
+
+    ==================  ==============================================================================
+    payload             AES-GCM of the compressed payload, or of a chunk of it; its tag of 16 bytes at the end
+    encryption_param    the nonce, 12 random bytes
+    encryption_keys     for each public key its name, metadata of the key reader, and the data key under it
+    ==================  ==============================================================================
+
+An RSA key encrypts the data key by OAEP with SHA-1; an EC key by ECIES as Bouncy Castle does it by default
+(IEEE 1363a): an ephemeral point, uncompressed; the data key XORed with a key stream; an HMAC of that. The key
+stream and the HMAC's key come from KDF2 with SHA-1 over the point and the shared secret.
+
+This module is loaded when it is first needed: ``cryptography`` is an extra, and takes its time to load.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.hazmat.primitives.hmac import HMAC
+from cryptography.hazmat.primitives.kdf.x963kdf import X963KDF
+
+from pulsar_spark.errors import CryptoError
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import Buffer
+
+_PublicKey: TypeAlias = "rsa.RSAPublicKey | ec.EllipticCurvePublicKey"
+_PrivateKey: TypeAlias = "rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey"
+
+_NONCE_SIZE = 12
+_DATA_KEY_BITS = 256
+_DATA_KEY_SIZES = (16, 24, 32)
+
+_OAEP = padding.OAEP(padding.MGF1(SHA1()), SHA1(), None)
+_MAC_KEY_SIZE = 16
+_MAC_SIZE = SHA1.digest_size
+# What loading a key raises; none of the texts is passed on, they might tell of the key.
+_NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm)
+_NO_ENCODING = bytes(8)  # ECIES puts the length of optional parameters, of which there are none, into its MAC
+
+
+class PublicKey(NamedTuple):
+    """A key that payloads are encrypted for.
+
+    Attributes:
+        name: as readers are told.
+        pem: the key itself.
+        metadata: told to readers, too.
+    """
+
+    name: str
+    pem: bytes
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+class Sealer:
+    """A data key of its own, and that under public keys.
+
+    Args:
+        keys: whoever has the private key of one of them can read.
+
+    Attributes:
+        room: bytes by which an entry grows.
+
+    Raises:
+        CryptoError: one of them is no key that can encrypt.
+    """
+
+    def __init__(self, keys: Sequence[PublicKey]) -> None:
+        data_key = AESGCM.generate_key(_DATA_KEY_BITS)
+        self._cipher = AESGCM(data_key)
+        metadata = pb.MessageMetadata()
+        for key in keys:
+            wrapped = metadata.encryption_keys.add(key=key.name, value=wrap(key, data_key))
+            for name, value in key.metadata:
+                wrapped.metadata.add(key=name, value=value)
+        self._keys = metadata.SerializePartialToString()
+        fields, sealed = self.seal(b"")
+        self.room = len(fields) + len(sealed)
+
+    def seal(self, payload: Buffer) -> tuple[bytes, bytes]:
+        """Encrypt a payload; returns fields to be appended to its metadata, and what is sent in its place."""
+        nonce = os.urandom(_NONCE_SIZE)
+        fields = pb.MessageMetadata(encryption_param=nonce).SerializePartialToString()
+        return self._keys + fields, self._cipher.encrypt(nonce, payload, None)
+
+
+class Opener:
+    """A data key that payloads were encrypted with.
+
+    Args:
+        pem: a private key.
+        wrapped: the data key under its public key.
+
+    Raises:
+        CryptoError: the data key is not under this key's public key, or this is no key.
+    """
+
+    def __init__(self, pem: bytes, wrapped: bytes) -> None:
+        self._cipher = AESGCM(unwrap(pem, wrapped))
+
+    def open(self, nonce: bytes, payload: Buffer) -> bytes:
+        """Decrypt a payload.
+
+        Raises:
+            CryptoError: it was changed, or encrypted with another key.
+        """
+        try:
+            return self._cipher.decrypt(nonce, payload, None)
+        except (InvalidTag, ValueError):  # the latter for a nonce of another size
+            raise CryptoError(
+                "an entry was changed after it was encrypted, or was encrypted otherwise"
+            ) from None
+
+
+def wrap(key: PublicKey, data_key: bytes) -> bytes:
+    """Encrypt a data key for the owner of a public key.
+
+    Raises:
+        CryptoError: it is no RSA or EC key in PEM, or an RSA key that is too small.
+    """
+    public = _load_public(key)
+    if isinstance(public, rsa.RSAPublicKey):
+        try:
+            return public.encrypt(data_key, _OAEP)
+        except ValueError:
+            raise CryptoError(f"the RSA key {key.name!r} is too small") from None
+    ephemeral = ec.generate_private_key(public.curve)
+    point = _point(ephemeral.public_key())
+    mac_key, stream = _ecies_keys(point, ephemeral.exchange(ec.ECDH(), public), len(data_key))
+    hidden = _xor(data_key, stream)
+    return point + hidden + _mac(mac_key, hidden).finalize()
+
+
+def unwrap(pem: bytes, wrapped: bytes) -> bytes:
+    """Decrypt a data key; the opposite of :func:`wrap`.
+
+    Raises:
+        CryptoError: it is not under this key's public key, or this is no RSA or EC key in PEM.
+    """
+    private = _load_private(pem)
+    try:
+        if isinstance(private, rsa.RSAPrivateKey):
+            data_key = private.decrypt(wrapped, _OAEP)
+        else:
+            data_key = _ecies_open(private, wrapped)
+    except (ValueError, InvalidSignature):
+        raise CryptoError("the data key was encrypted for another key") from None
+    if len(data_key) not in _DATA_KEY_SIZES:
+        raise CryptoError(f"a data key of {len(data_key)} bytes is none of AES")
+    return data_key
+
+
+def _ecies_open(private: ec.EllipticCurvePrivateKey, wrapped: bytes) -> bytes:
+    """Raises ValueError or InvalidSignature."""
+    size = len(_point(private.public_key()))
+    point, hidden, mac = wrapped[:size], wrapped[size:-_MAC_SIZE], wrapped[size:][-_MAC_SIZE:]
+    ephemeral = ec.EllipticCurvePublicKey.from_encoded_point(private.curve, point)
+    if not hidden:
+        raise ValueError("nothing is encrypted")
+    mac_key, stream = _ecies_keys(point, private.exchange(ec.ECDH(), ephemeral), len(hidden))
+    _mac(mac_key, hidden).verify(mac)
+    return _xor(hidden, stream)
+
+
+def _ecies_keys(point: bytes, secret: bytes, size: int) -> tuple[bytes, bytes]:
+    """The key of the MAC and a key stream of ``size`` bytes. KDF2 is what X9.63 calls its own."""
+    keys = X963KDF(SHA1(), _MAC_KEY_SIZE + size, None).derive(point + secret)
+    return keys[:_MAC_KEY_SIZE], keys[_MAC_KEY_SIZE:]
+
+
+def _mac(key: bytes, hidden: bytes) -> HMAC:
+    mac = HMAC(key, SHA1())
+    mac.update(hidden + _NO_ENCODING)
+    return mac
+
+
+def _point(key: ec.EllipticCurvePublicKey) -> bytes:
+    return key.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    return bytes(one ^ other for one, other in zip(left, right, strict=True))
+
+
+def _load_public(key: PublicKey) -> _PublicKey:
+    try:
+        public = serialization.load_pem_public_key(key.pem)
+    except _NO_KEY:
+        public = None
+    if not isinstance(public, rsa.RSAPublicKey | ec.EllipticCurvePublicKey):
+        raise CryptoError(f"the public key {key.name!r} is no RSA or EC key in PEM")
+    return public
+
+
+def _load_private(pem: bytes) -> _PrivateKey:
+    try:
+        # Whether a key of one's own has primes takes a second to find out; a wrong one decrypts nothing.
+        private = serialization.load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
+    except _NO_KEY:
+        private = None
+    if not isinstance(private, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+        raise CryptoError("the private key is no RSA or EC key in PEM without a passphrase")
+    return private

@@ -1,0 +1,324 @@
+"""Key readers, and what is done where a key is missing. The keys are EC keys: they take no time to make."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from pulsar_spark.client import encryption
+from pulsar_spark.client.encryption import (
+    ConsumerCryptoFailureAction,
+    CryptoKeyReader,
+    Decryption,
+    Decryptor,
+    EncryptionKeyInfo,
+    Encryptor,
+    KeyFolder,
+    ProducerCryptoFailureAction,
+)
+from pulsar_spark.errors import CryptoError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entries import Entries, Entry
+
+TOPIC = TopicName.parse("t-partition-3")
+DISCARD, CONSUME = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureAction.CONSUME
+SEND = ProducerCryptoFailureAction.SEND
+
+
+def put_key(folder, name):
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem, raw = serialization.Encoding.PEM, serialization.NoEncryption()
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (folder / f"{name}.public.pem").write_bytes(public)
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, raw)
+    (folder / f"{name}.private.pem").write_bytes(private)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """With the keys a and b."""
+    for name in "ab":
+        put_key(tmp_path, name)
+    return tmp_path
+
+
+@pytest.fixture
+def keys(folder):
+    return KeyFolder(folder)
+
+
+class Counted:
+    """Counts the questions for private keys."""
+
+    def __init__(self, reader):
+        self.asked = 0
+        self._reader = reader
+
+    def get_public_key(self, name, metadata):
+        return self._reader.get_public_key(name, metadata)
+
+    def get_private_key(self, name, metadata):
+        self.asked += 1
+        return self._reader.get_private_key(name, metadata)
+
+
+def entry(number, payload=b"value", fields=b"", **more):
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=number, publish_time=1, **more)
+    metadata.MergeFromString(fields)
+    return Entry(7, number, metadata, payload, None)
+
+
+def sealed(encryptor, number, payload=b"value", **more):
+    fields, ciphertext = encryptor.seal(payload)
+    return entry(number, ciphertext, fields, **more)
+
+
+def payloads(entries):
+    return [bytes(payload) for payload in entries.payloads]
+
+
+def test_a_folder_is_a_key_reader(keys):
+    assert isinstance(keys, CryptoKeyReader)
+    assert keys.get_private_key("a", {}).key.startswith(b"-----BEGIN PRIVATE KEY-----")
+    assert keys.get_public_key("a", {}).key.startswith(b"-----BEGIN PUBLIC KEY-----")
+
+
+def test_a_key_that_is_missing_is_named(keys, folder):
+    with pytest.raises(CryptoError, match=r"private key 'c' .* No such file") as caught:
+        keys.get_private_key("c", {})
+    assert str(folder) in str(caught.value)
+    assert "NAME.private.pem" in caught.value.advice
+
+
+@pytest.mark.parametrize("name", ["../a", "/a", "a/../a", "..", ".a", "a\\b", "a\0"])
+def test_a_name_does_not_lead_out_of_the_folder(keys, folder, name):
+    (folder / "inner").mkdir()
+    with pytest.raises(CryptoError, match="cannot be the name of a key"):
+        KeyFolder(folder / "inner").get_private_key(name, {})
+
+
+def test_a_key_is_not_shown():
+    assert "secret" not in repr(EncryptionKeyInfo(b"secret", {"version": "2"}))
+
+
+def test_what_is_encrypted_is_decrypted_among_what_is_not(keys):
+    encryptor = Encryptor(keys, ["a"])
+    group = Entries.of([entry(0, b"x"), sealed(encryptor, 1, b"y"), sealed(encryptor, 2, b"z"), entry(3)])
+    assert group.encrypted.tolist() == [False, True, True, False]
+    plain = Decryption(Decryptor(keys), TOPIC).entries(group)
+    assert payloads(plain) == [b"x", b"y", b"z", b"value"]
+    assert plain.entry.tolist() == [0, 1, 2, 3]
+
+
+def test_what_is_not_encrypted_is_not_touched():
+    group = Entries.of([entry(0), entry(1)])
+    assert Decryption(Decryptor(), TOPIC).entries(group) is group
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_one_of_several_keys_is_enough(keys, folder, name):
+    encryptor = Encryptor(keys, ["a", "b"])
+    (folder / f"{'b' if name == 'a' else 'a'}.private.pem").unlink()
+    plain = Decryption(Decryptor(keys), TOPIC).entries(Entries.of([sealed(encryptor, 0)]))
+    assert payloads(plain) == [b"value"]
+
+
+def test_a_data_key_is_asked_for_once(keys):
+    encryptor, counted = Encryptor(keys, ["a"]), Counted(keys)
+    decryptor = Decryptor(counted)
+    for _ in range(3):
+        Decryption(decryptor, TOPIC).entries(Entries.of([sealed(encryptor, number) for number in range(5)]))
+    assert counted.asked == 1
+
+
+def unreadable(keys, folder, why):
+    """Entries 0 and 2 can be decrypted, 1 not; and the reader."""
+    encryptor = Encryptor(keys, ["a"])
+    batch = {"num_messages_in_batch": 5, "compression": pb.ZSTD, "uncompressed_size": 100}
+    good, bad = [sealed(encryptor, number) for number in (0, 2)], sealed(encryptor, 1, b"batch", **batch)
+    if why == "tampered":
+        bad = bad._replace(payload=bad.payload[:-1] + bytes([bad.payload[-1] ^ 1]))
+    else:
+        bad = sealed(Encryptor(keys, ["b"]), 1, b"batch", **batch)
+        (folder / "b.private.pem").unlink()
+        if why == "wrong key":
+            (folder / "b.private.pem").write_bytes((folder / "a.private.pem").read_bytes())
+    return bad, Entries.of([good[0], bad, good[1]])
+
+
+REASONS = {
+    "tampered": "was changed",
+    "missing key": r"no key of it can be used \('b': the private key 'b' cannot be read",
+    "wrong key": r"no key of it can be used \('b': the data key was encrypted for another key",
+}
+each_reason = pytest.mark.parametrize(("why", "text"), REASONS.items(), ids=REASONS.keys())
+
+
+@each_reason
+def test_fail_names_the_message(keys, folder, why, text):
+    _, group = unreadable(keys, folder, why)
+    with pytest.raises(CryptoError, match=text) as caught:
+        Decryption(Decryptor(keys), TOPIC).entries(group)
+    assert (caught.value.topic, caught.value.message_id) == (str(TOPIC), "7:1")
+
+
+@each_reason
+def test_discard_leaves_it_out_and_tells(keys, folder, caplog, why, text):
+    _, group = unreadable(keys, folder, why)
+    decryption = Decryption(Decryptor(keys, DISCARD), TOPIC)
+    plain = decryption.entries(group)
+    assert plain.entry.tolist() == [0, 2]
+    decryption.report()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "1 encrypted entries are left out" in record.getMessage()
+    assert "message 7:1" in record.getMessage()
+
+
+@each_reason
+def test_consume_gives_what_is_stored(keys, folder, caplog, why, text):
+    bad, group = unreadable(keys, folder, why)
+    decryption = Decryption(Decryptor(keys, CONSUME), TOPIC)
+    plain = decryption.entries(group)
+    assert payloads(plain) == [b"value", bytes(bad.payload), b"value"]
+    assert plain.messages.tolist() == [0, 0, 0]
+    assert plain.compression.tolist() == [0, 0, 0]
+    decryption.report()
+    assert "given as they are stored" in caplog.text
+
+
+def test_all_may_be_discarded(keys):
+    group = Entries.of([sealed(Encryptor(keys, ["a"]), 0)])
+    assert len(Decryption(Decryptor(action=DISCARD), TOPIC).entries(group)) == 0
+
+
+def test_a_key_that_is_missing_is_asked_for_once_in_a_range(keys, folder):
+    encryptor, counted = Encryptor(keys, ["a"]), Counted(keys)
+    (folder / "a.private.pem").unlink()
+    decryptor = Decryptor(counted, DISCARD)
+    group = Entries.of([sealed(encryptor, number) for number in range(5)])
+    for asked in (1, 2):
+        Decryption(decryptor, TOPIC).entries(group)
+        assert counted.asked == asked
+
+
+def test_without_a_reader_it_says_what_to_set(keys):
+    group = Entries.of([sealed(Encryptor(keys, ["a"]), 0)])
+    with pytest.raises(CryptoError, match=r"Set pulsar\.reader\.cryptoKeyReader"):
+        Decryption(Decryptor(), TOPIC).entries(group)
+
+
+def test_an_entry_may_hold_anything(keys):
+    """Names and values of keys are chosen by whoever may write."""
+    raw = pb.MessageMetadata()
+    raw.encryption_keys.add(key="x" * 10_000, value=b"")
+    broken = raw.SerializePartialToString().replace(b"xx", b"\xff\xfe")
+    with pytest.raises(CryptoError) as caught:
+        Decryption(Decryptor(keys), TOPIC).entries(Entries.of([entry(0, b"", broken)]))
+    assert len(str(caught.value)) < 1000
+
+
+class Own:
+    """A key reader that fails as it is told."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def get_public_key(self, name, metadata):
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    get_private_key = get_public_key
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (ValueError("secret"), "the key reader Own has failed for the public key 'a': ValueError"),
+        (CryptoError("the vault is closed"), "the vault is closed"),
+        (b"secret", "the key reader Own gave a bytes for a key"),
+        (EncryptionKeyInfo(b"secret"), "the public key 'a' is no RSA or EC key in PEM"),
+    ],
+)
+def test_a_reader_of_the_users_own_may_fail(answer, text):
+    with pytest.raises(CryptoError, match=text) as caught:
+        Encryptor(Own(answer), ["a"]).seal(b"value")
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_metadata_of_a_key_reach_its_reader(keys):
+    class Versioned(Counted):
+        def get_public_key(self, name, metadata):
+            return EncryptionKeyInfo(super().get_public_key(name, metadata).key, {"version": "2"})
+
+        def get_private_key(self, name, metadata):
+            self.metadata = metadata
+            return super().get_private_key(name, metadata)
+
+    reader = Versioned(keys)
+    group = Entries.of([sealed(Encryptor(reader, ["a"]), 0)])
+    Decryption(Decryptor(reader), TOPIC).entries(group)
+    assert reader.metadata == {"version": "2"}
+
+
+def data_key(encryptor):
+    metadata = pb.MessageMetadata()
+    metadata.MergeFromString(encryptor.seal(b"")[0])
+    return metadata.encryption_keys[0].value
+
+
+def test_a_data_key_lives_four_hours(keys, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(encryption, "time", type("Clock", (), {"monotonic": staticmethod(lambda: now)}))
+    encryptor = Encryptor(keys, ["a"])
+    first = data_key(encryptor)
+    now += 4 * 3600 - 1
+    assert data_key(encryptor) == first
+    now += 1
+    assert data_key(encryptor) != first
+
+
+def test_send_sends_without_encryption_until_there_is_a_key(keys, folder, monkeypatch, caplog):
+    now = 1000.0
+    monkeypatch.setattr(encryption, "time", type("Clock", (), {"monotonic": staticmethod(lambda: now)}))
+    encryptor = Encryptor(keys, ["c"], SEND)
+    assert [encryptor.seal(b"value") for _ in range(3)] == 3 * [(b"", b"value")]
+    assert encryptor.room == 0
+    (record,) = caplog.records
+    assert "WITHOUT encryption" in record.getMessage()
+    put_key(folder, "c")
+    now += 10
+    first = data_key(encryptor)
+    (folder / "c.public.pem").unlink()
+    now += 4 * 3600
+    assert data_key(encryptor) == first
+    assert "the data key stays" in caplog.text
+
+
+def test_what_is_not_installed_is_named(folder):
+    code = """
+import sys
+from pathlib import Path
+from pulsar_spark.client.encryption import Encryptor, KeyFolder, ProducerCryptoFailureAction
+from pulsar_spark.errors import LibraryError
+
+sys.modules["cryptography"] = None
+for action in ProducerCryptoFailureAction:
+    try:
+        Encryptor(KeyFolder(Path(sys.argv[1])), ["a"], action).seal(b"value")
+    except LibraryError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
+    assert done.stdout.count("pip install pulsar_spark[encryption]") == 2
+
+
+def test_nothing_is_loaded_before_it_is_used():
+    code = "import sys, pulsar_spark.client; sys.exit('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
