@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.deadline import Deadline
+from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.pool import Purpose
 from pulsar_spark.client.retry import retry
 from pulsar_spark.client.session import Session
@@ -73,6 +74,7 @@ class ProducerOptions:
         hashing_scheme: of keys.
         router: what chooses partitions with ``RoutingMode.CUSTOM``, else None.
         switch_frequency: publish delays after which rows without a key go to the next partition.
+        encryptor: of all payloads, or None.
     """
 
     name: str | None = None
@@ -92,6 +94,7 @@ class ProducerOptions:
     hashing_scheme: HashingScheme = HashingScheme.JAVA_STRING
     router: MessageRouter | None = None
     switch_frequency: int = 10
+    encryptor: Encryptor | None = None
 
 
 class _Link:
@@ -133,6 +136,7 @@ class Producer:
 
     Raises:
         BrokerError: the broker did not take the producer within the operation timeout.
+        CryptoError: a key to encrypt with is missing.
     """
 
     def __init__(
@@ -165,6 +169,7 @@ class Producer:
             options.compression,
             chunking=options.chunking,
             chunk_max_message_size=options.chunk_max_message_size,
+            encryption=options.encryptor,
         )
         self.transaction = transaction
         deadline = client.operation()
@@ -182,9 +187,9 @@ class Producer:
         self._packer.transaction = transaction
 
     @property
-    def max_message_size(self) -> int:
-        """The broker's limit, bytes."""
-        return self._packer.max_message_size
+    def max_batch_size(self) -> int:
+        """The most bytes of a batch, before compression, that surely fit into an entry."""
+        return self._packer.max_message_size - self._packer.room
 
     @property
     def sent(self) -> Sent:
@@ -361,7 +366,12 @@ class Producer:
         try:
             answer = session.request(
                 lambda request_id: commands.producer(
-                    request_id, link.producer_id, str(self.topic), self._name, self._epoch
+                    request_id,
+                    link.producer_id,
+                    str(self.topic),
+                    self._name,
+                    self._epoch,
+                    encrypted=self._options.encryptor is not None,
                 ),
                 deadline,
             ).producer_success

@@ -22,7 +22,6 @@ from pulsar_spark.client.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batcher
-from pulsar_spark.protocol.packer import METADATA_ROOM
 from pulsar_spark.protocol.routing import Router
 from pulsar_spark.protocol.runs import SequenceIds, runs
 from pulsar_spark.protocol.sent import Sent
@@ -190,7 +189,7 @@ class TopicWriter:
 
     def _new_batcher(self, producer: Producer) -> Batcher:
         options = self._options
-        most = producer.max_message_size - METADATA_ROOM
+        most = producer.max_batch_size
         max_bytes = min(options.batching_max_bytes, most) if options.batching_max_bytes > 0 else most
         return Batcher(options.batching_max_messages, max_bytes, options.batching_max_publish_delay)
 

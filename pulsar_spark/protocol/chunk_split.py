@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.pending import Kind, Outgoing
 from pulsar_spark.wire.frames import Buffer, encode_section_head
@@ -20,11 +22,12 @@ class Chunks:
         sequence_ids: of the message, twice.
         metadata: MessageMetadata of the message.
         payload: compressed where it is to be.
-        most: bytes that metadata and payload of a chunk may have together.
+        most: bytes that metadata and payload of a chunk may have together, before they are encrypted.
         transaction: that the message belongs to; its metadata says so, too.
+        seal: encrypts a part; returns fields of its own metadata, and what is sent in its place.
 
     Attributes:
-        entries: the chunks in their order; their payloads are views.
+        entries: the chunks in their order; their payloads are views where they are not encrypted.
 
     Raises:
         ValueError: the metadata leave no room for a payload.
@@ -39,6 +42,7 @@ class Chunks:
         payload: Buffer,
         most: int,
         transaction: TxnId | None = None,
+        seal: Callable[[Buffer], tuple[bytes, Buffer]] | None = None,
     ) -> None:
         self._name = name
         self._metadata = metadata
@@ -46,7 +50,11 @@ class Chunks:
         room = most - len(metadata) - len(chunk_fields(f"{name}-{attempt}", total, total, total))
         if room <= 0:
             raise ValueError(f"{most} bytes are no room for a chunk")
-        parts = [memoryview(payload)[start : start + room] for start in range(0, total, room)]
+        parts: list[Buffer] = [memoryview(payload)[start : start + room] for start in range(0, total, room)]
+        self._own = [b""] * len(parts)
+        if seal is not None:
+            sealed = [seal(part) for part in parts]
+            self._own, parts = [fields for fields, _ in sealed], [part for _, part in sealed]
         kinds = [Kind.CHUNK] * (len(parts) - 1) + [Kind.LAST_CHUNK]
         self.entries = [
             Outgoing(*sequence_ids, 1, b"", part, kind, transaction, self)
@@ -58,4 +66,4 @@ class Chunks:
         """Make another message of it for readers."""
         for number, entry in enumerate(self.entries):
             fields = chunk_fields(f"{self._name}-{attempt}", number, len(self.entries), self._total)
-            entry.head = encode_section_head(self._metadata + fields, entry.payload)
+            entry.head = encode_section_head(self._metadata + fields + self._own[number], entry.payload)

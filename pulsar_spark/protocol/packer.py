@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from pulsar_spark.errors import SendError
+from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.chunk_split import Chunks
@@ -27,6 +28,17 @@ from pulsar_spark.wire.singles import EncodedSingle
 METADATA_ROOM = 1024
 
 
+class Encryption(Protocol):
+    """What encrypts payloads."""
+
+    @property
+    def room(self) -> int:
+        """Bytes by which an entry grows."""
+
+    def seal(self, payload: Buffer) -> tuple[bytes, Buffer]:
+        """Fields to be appended to an entry's metadata, and what is sent in the payload's place."""
+
+
 class Packer:
     """Numbers what it packs from ``next_sequence_id`` on.
 
@@ -35,6 +47,7 @@ class Packer:
         compression: of batches and of single messages.
         chunking: whether a single message that is too large becomes chunks.
         chunk_max_message_size: the most bytes of a chunk; None, and at most: the broker's limit.
+        encryption: of all payloads, or None.
 
     Attributes:
         producer_name: the broker's answer has it.
@@ -51,11 +64,13 @@ class Packer:
         *,
         chunking: bool,
         chunk_max_message_size: int | None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._topic = topic
         self._compression = compression
         self._chunking = chunking
         self._chunk_max = chunk_max_message_size
+        self._encryption = encryption
         self.producer_name = ""
         self.max_message_size = 0
         self.next_sequence_id = 0
@@ -96,6 +111,7 @@ class Packer:
 
         Raises:
             SendError: it is larger than the broker takes.
+            CryptoError: it cannot be encrypted.
         """
         body = batch.parts[0] if len(batch.parts) == 1 else b"".join(batch.parts)
         compression, payload = self._packed(body)
@@ -103,7 +119,11 @@ class Packer:
         metadata = batch_metadata(
             self.producer_name, ids, publish_time, batch.messages, compression, batch.size
         )
-        head = encode_section_head(metadata + self._common(batch.mark), payload)
+        metadata += self._common(batch.mark)
+        if self._encryption is not None:
+            fields, payload = self._sealed(payload)
+            metadata += fields
+        head = encode_section_head(metadata, payload)
         entry = Outgoing(*ids, batch.messages, head, payload, Kind.BATCH, self.transaction)
         if entry.size > self.max_message_size:
             raise self._too_large(entry.size)
@@ -121,6 +141,9 @@ class Packer:
             tail = single_metadata_tail(compression, len(message.payload))
         metadata = b"".join((head, message.metadata, tail, self._common(message.mark)))
         if len(metadata) + len(payload) <= (self._most_of_a_chunk if self._chunking else self._most):
+            if self._encryption is not None:
+                fields, payload = self._sealed(payload)
+                metadata += fields
             section_head = encode_section_head(metadata, payload)
             yield Outgoing(*ids, 1, section_head, payload, Kind.SINGLE, self.transaction)
         elif self._chunking:
@@ -134,7 +157,14 @@ class Packer:
         name = f"{self.producer_name}-{ids[0]}"
         try:
             message = Chunks(
-                name, self.attempt, ids, metadata, payload, self._most_of_a_chunk, self.transaction
+                name,
+                self.attempt,
+                ids,
+                metadata,
+                payload,
+                self._most_of_a_chunk,
+                self.transaction,
+                None if self._encryption is None else self._sealed,
             )
         except ValueError:
             raise self._too_large(len(metadata) + len(payload)) from None
@@ -144,13 +174,32 @@ class Packer:
         """Fields behind the others of an entry's metadata."""
         return mark if self.transaction is None else mark + transaction_fields(self.transaction)
 
+    def _sealed(self, payload: Buffer) -> tuple[bytes, Buffer]:
+        assert self._encryption is not None
+        try:
+            return self._encryption.seal(payload)
+        except CryptoError as error:
+            raise error.located(self._topic) from None
+
+    @property
+    def room(self) -> int:
+        """Bytes kept free within the broker's largest message; raises CryptoError as ``batch`` does."""
+        if self._encryption is None:
+            return METADATA_ROOM
+        try:
+            return METADATA_ROOM + self._encryption.room
+        except CryptoError as error:
+            raise error.located(self._topic) from None
+
     @property
     def _most(self) -> int:
-        return self.max_message_size - METADATA_ROOM
+        return self.max_message_size - self.room
 
     @property
     def _most_of_a_chunk(self) -> int:
-        return min(self._chunk_max or self._most, self._most)
+        if self._chunk_max is None:
+            return self._most
+        return min(self._chunk_max - (self.room - METADATA_ROOM), self._most)
 
     def _ids(self, given: tuple[int, int] | None, messages: int) -> tuple[int, int]:
         """First and last id of the next entry."""
@@ -167,7 +216,7 @@ class Packer:
     def _too_large(self, size: int) -> SendError:
         return SendError(
             f"a message or batch of {size} bytes does not fit into the broker's limit of "
-            f"{self.max_message_size} bytes, with {METADATA_ROOM} bytes for headers",
+            f"{self.max_message_size} bytes, with {self.room} bytes for headers",
             topic=self._topic,
             advice="Send values in chunks (pulsar.producer.chunkingEnabled=true with batchingEnabled=false), "
             "compress, or raise the broker's maxMessageSize",

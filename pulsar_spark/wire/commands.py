@@ -209,8 +209,13 @@ def close_consumer(request_id: int, consumer_id: int) -> bytes:
     return encode_command(pb.BaseCommand(type=_Type.CLOSE_CONSUMER, close_consumer=command))
 
 
-def producer(request_id: int, producer_id: int, topic: str, name: str | None, epoch: int) -> bytes:
-    """PRODUCER in shared access mode; ``name`` None lets the broker choose one."""
+def producer(
+    request_id: int, producer_id: int, topic: str, name: str | None, epoch: int, *, encrypted: bool = False
+) -> bytes:
+    """PRODUCER in shared access mode; ``name`` None lets the broker choose one.
+
+    A namespace may take ``encrypted`` producers only.
+    """
     command = pb.CommandProducer(
         topic=topic,
         producer_id=producer_id,
@@ -218,6 +223,8 @@ def producer(request_id: int, producer_id: int, topic: str, name: str | None, ep
         epoch=epoch,
         user_provided_producer_name=name is not None,
     )
+    if encrypted:
+        command.encrypted = True
     if name is not None:
         command.producer_name = name
     return encode_command(pb.BaseCommand(type=_Type.PRODUCER, producer=command))
