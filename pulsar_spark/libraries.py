@@ -20,17 +20,12 @@ OLDEST = {"numpy": (1, 26), "pyarrow": (18,), "protobuf": (5, 29)}
 if (CARRIED.is_dir() or not Path(__file__).exists()) and str(CARRIED) not in sys.path:
     sys.path.append(str(CARRIED))
 
-_ADVICE = (
-    "The Python of the driver and that of all executors need what docs/deploying.md names: "
-    "pip install 'pyspark[sql]>=4.2' 'protobuf>=5.29' crc32c"
-)
-
 try:
     import google.protobuf
     import numpy
     import pyarrow
 except ImportError as _error:
-    raise LibraryError(f"pulsar_spark cannot be used: {_error}", advice=_ADVICE) from _error
+    raise LibraryError(f"pulsar_spark cannot be used: {_error}") from _error
 
 
 def check(versions: dict[str, str]) -> None:
@@ -46,9 +41,7 @@ def check(versions: dict[str, str]) -> None:
         oldest = OLDEST[name]
         if tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)]) < oldest:
             wanted = ".".join(map(str, oldest))
-            raise LibraryError(
-                f"{name} {version} is too old: pulsar_spark needs {wanted} or newer", advice=_ADVICE
-            )
+            raise LibraryError(f"{name} {version} is too old: pulsar_spark needs {wanted} or newer")
 
 
 check(

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -154,3 +155,11 @@ def test_any_code_and_any_text_make_an_error_of_one_short_line(number, text):
     assert isinstance(error, errors.BrokerError)
     assert len(error.what.splitlines()) == 1
     assert len(error.what) < 400
+
+
+def test_the_docs_page_is_the_tree():
+    page = (Path(__file__).parent / "../docs/errors.md").read_text()
+    assert page == errors.docs_page(), "run: python -m pulsar_spark.spark errors > docs/errors.md"
+    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == [
+        kind.code for kind in CLASSES
+    ]

@@ -1,8 +1,10 @@
-"""Print docs/options.md."""
+"""Print docs/options.md, or with the argument ``errors`` docs/errors.md."""
 
 import sys
 
-from pulsar_spark.spark.options import docs_page
+from pulsar_spark import errors
+from pulsar_spark.spark import options
 
 if __name__ == "__main__":
-    sys.stdout.write(docs_page())
+    page = {(): options.docs_page, ("errors",): errors.docs_page}[tuple(sys.argv[1:])]
+    sys.stdout.write(page())

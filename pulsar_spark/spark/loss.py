@@ -155,7 +155,6 @@ class LossRules:
             f"messages that this query had not processed are gone: {why}",
             topic=str(topic),
             message_id=f"({start}, {'the end' if end is None else end}]",
-            advice="Look at the topic's retention, TTL and subscriptions; failOnDataLoss=false goes on",
         )
         if self._options.fail_on_data_loss:
             raise error
