@@ -1,0 +1,117 @@
+"""Each example does what its first line says, on a real broker and a real Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from examples import exactly_once_copy, foreach_batch, upsert, windows, word_count
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import wait_until
+from integration.cluster import Cluster
+from integration.fix_spark import PulsarInSpark, finish
+from integration.peer import Peer, Record
+
+
+def run(query: DataStreamWriter) -> None:
+    """Run a query over all there is."""
+    finish(query.trigger(availableNow=True).start())
+
+
+def compacted(pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str) -> dict[str, str | None]:
+    """What is left of a topic for those who read it compacted."""
+    admin.compact(topic)
+    wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
+    rows = pulsar_in_spark.read(topic, readCompacted="true").collect()
+    return {row["__key"].decode(): None if row.value is None else row.value.decode() for row in rows}
+
+
+def test_word_count(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admin, topic, checkpoint):
+    counts = f"{topic}-counts"
+    query = word_count.query(pulsar_in_spark.spark, cluster.service_url, topic, counts, str(checkpoint))
+    peer.produce(topic, [Record(b"To be, or not"), Record(b"to be")])
+    run(query)
+    peer.produce(topic, [Record(b"that is the question: to ask")])
+    run(query)
+    assert compacted(pulsar_in_spark, admin, counts) == {
+        "to": "3",
+        "be": "2",
+        **dict.fromkeys(["or", "not", "that", "is", "the", "question", "ask"], "1"),
+    }
+
+
+def change(op: str, key: str, **row: object) -> Record:
+    return Record(json.dumps({"op": op, "id": key, "row": row or None}).encode(), key=key)
+
+
+def test_upsert(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admin, topic, checkpoint):
+    table = f"{topic}-table"
+    query = upsert.query(pulsar_in_spark.spark, cluster.service_url, topic, table, str(checkpoint))
+    changes = [
+        change("create", "1", name="Ann"),
+        change("create", "2", name="Bob"),
+        change("update", "1", name="Anna"),
+        change("create", "3", name="Cid"),
+        change("delete", "2"),
+    ]
+    peer.produce(topic, changes)
+    run(query)
+    assert [(record.key, record.value is None) for record in peer.read_all(table)][-1] == ("2", True)
+    assert compacted(pulsar_in_spark, admin, table) == {"1": '{"name":"Anna"}', "3": '{"name":"Cid"}'}
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """Leave the checkpoint as a driver does that dies when a micro-batch is written and not yet noted."""
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink()
+
+
+def test_exactly_once_copy(
+    pulsar_in_spark: PulsarInSpark, transactional_broker: StandaloneBroker, topic, checkpoint
+):
+    copy = f"{topic}-copy"
+    url = transactional_broker.service_url
+    query = exactly_once_copy.query(pulsar_in_spark.spark, url, topic, copy, str(checkpoint), "transactional")
+    records = [
+        Record(b"%d" % number, key=f"k{number % 7}", properties=(("n", f"{number}"),), event_time=number + 1)
+        for number in range(100)
+    ]
+    with Peer(url) as peer:
+        peer.produce(topic, records, batch_size=30)
+        run(query)
+        forget_last_commit(checkpoint)
+        run(query)
+        assert peer.read_all(copy) == records
+
+
+def sale(shop: str, amount: float, second: int) -> Record:
+    value = json.dumps({"shop": shop, "amount": amount}, separators=(",", ":")).encode()
+    return Record(value, key=shop, event_time=1_800_000_000_000 + second * 1000)
+
+
+def test_windows(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+    sums = f"{topic}-sums"
+    query = windows.query(pulsar_in_spark.spark, cluster.service_url, topic, sums, str(checkpoint))
+    peer.produce(topic, [sale("Cork", 1, 2), sale("Bergen", 2, 3), sale("Cork", 4, 9), sale("Cork", 8, 26)])
+    run(query)
+    assert sorted(peer.read_all(sums), key=repr) == [sale("Bergen", 2.0, 10), sale("Cork", 5.0, 10)]
+    late = sale("Cork", 16, 4)
+    peer.produce(topic, [late, sale("Cork", 32, 29), sale("Cork", 64, 60)])
+    run(query)
+    assert peer.read_all(sums)[-1] == sale("Cork", 40.0, 30)
+
+
+def test_foreach_batch(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+    orders, rejected = f"{topic}-orders", f"{topic}-rejected"
+    query = foreach_batch.query(
+        pulsar_in_spark.spark, cluster.service_url, topic, orders, rejected, str(checkpoint)
+    )
+    good = [Record(b'{"id": %d, "amount": 1.5}' % number, key=f"{number}") for number in range(10)]
+    bad = [Record(b'{"id": "none"}'), Record(b"what?", key="x"), Record(None, key="y")]
+    peer.produce(topic, good[:5] + bad + good[5:])
+    run(query)
+    assert peer.read_all(orders) == good
+    assert peer.read_all(rejected) == bad
