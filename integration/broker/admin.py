@@ -102,6 +102,12 @@ class Admin:
         path = f"namespaces/{namespace}/backlogQuota?backlogQuotaType=destination_storage"
         self.request("POST", path, {"limitSize": limit_bytes, "policy": policy})
 
+    def set_dispatch_rate(self, namespace: str, *, messages: int) -> None:
+        """Give out no more than so many messages a second of each topic, and of each subscription."""
+        rate = {"dispatchThrottlingRateInMsg": messages, "ratePeriodInSecond": 1}
+        self.request("POST", f"namespaces/{namespace}/dispatchRate", rate)
+        self.request("POST", f"namespaces/{namespace}/subscriptionDispatchRate", rate)
+
     # Topics
 
     def topics(self, namespace: str = "public/default") -> list[str]:
