@@ -28,6 +28,7 @@ from integration.faults import TO_BROKER, TO_CLIENT, cuts, fill, in_background, 
 from integration.peer import Peer
 from integration.proxy import Cut, Direction, Ending, Proxy
 from pulsar_spark.client import (
+    AccessMode,
     Client,
     ClientOptions,
     Consumer,
@@ -44,7 +45,7 @@ from pulsar_spark.protocol.permits import Permits
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ProxiedBroker]:
-    with open_proxied_broker() as pair:
+    with open_proxied_broker({"backlogQuotaCheckIntervalInSeconds": "1"}) as pair:
         yield pair
 
 
@@ -150,6 +151,42 @@ def test_chunked_messages_are_whole_after_cuts(client: Client, peer: Peer, proxy
             written += 5
     assert_complete(peer.read_all(topic), written)
     assert_complete(read_topic(client, topic), written)
+
+
+def test_an_exclusive_producer_comes_back_after_cuts(
+    client: Client, peer: Peer, proxy: Proxy, topic: str
+) -> None:
+    """The broker may still know the lost connection's producer when the new one asks."""
+    before = proxy.connections
+    planned = [Cut(1000 + 500 * number, list(Direction)[number % 2]) for number in range(8)]
+    proxy.cut_next(*planned)
+    options = ProducerOptions(batching_max_messages=5, access_mode=AccessMode.EXCLUSIVE, send_timeout=HANG)
+    written = 0
+    with TopicWriter(client, TopicName.parse(topic), options) as writer:
+        while proxy.connections - before <= len(planned):
+            writer.send(columns_of(numbered(25, first=written, size=40)))
+            writer.flush()
+            written += 25
+    assert_complete(peer.read_all(topic), written)
+
+
+def test_waits_when_the_broker_closes_it_over_a_full_backlog(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    namespace = f"public/{TopicName.parse(topic).local}"
+    topic = f"persistent://{namespace}/topic"
+    admin.create_namespace(namespace)
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "slow")
+    with open_writer(client, topic, batching_max_messages=5) as writer:
+        writer.send(columns_of(numbered(50, size=1000)))
+        writer.flush()
+        admin.set_backlog_quota(namespace, limit_bytes=1000, policy="producer_request_hold")
+        wait_until(lambda: not admin.stats(topic)["publishers"])
+        writer.send(columns_of(numbered(5, first=50)))
+        admin.delete_subscription(topic, "slow")
+        writer.flush()
+    assert_complete(peer.read_all(topic), 55)
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 50, 1000])

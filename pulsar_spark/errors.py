@@ -271,7 +271,12 @@ _BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
 }
 
 # Where the class's usual advice does not fit.
-_ADVICE = {4: "The login is right, but may not do this: grant its role the permission (produce, consume)"}
+_OF_QUOTA = "Let the subscriptions with the largest backlog catch up, remove them, or raise the quota"
+_ADVICE = {
+    4: "The login is right, but may not do this: grant its role the permission (produce, consume)",
+    7: _OF_QUOTA,
+    8: _OF_QUOTA,
+}
 
 
 def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerError:

@@ -108,6 +108,14 @@ class Admin:
         self.request("POST", f"namespaces/{namespace}/dispatchRate", rate)
         self.request("POST", f"namespaces/{namespace}/subscriptionDispatchRate", rate)
 
+    def set_publish_rate(self, namespace: str, messages_per_second: int) -> None:
+        rate = {"publishThrottlingRateInMsg": messages_per_second, "publishThrottlingRateInByte": -1}
+        self.request("POST", f"namespaces/{namespace}/publishRate", rate)
+
+    def enforce_schemas(self, namespace: str) -> None:
+        """Refuse producers without a schema on topics that have one."""
+        self.request("POST", f"namespaces/{namespace}/schemaValidationEnforced", True)
+
     # Topics
 
     def topics(self, namespace: str = "public/default") -> list[str]:

@@ -6,7 +6,8 @@ from pulsar_spark.client.client import Client, ClientOptions, check_identity, sh
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.entries_between import position_before
-from pulsar_spark.client.producer import Producer, ProducerOptions
+from pulsar_spark.client.producer import Producer
+from pulsar_spark.client.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.client.range_reader import read_range
 from pulsar_spark.client.scout import EntryFacts, Scout, first_at, ledger_end, peek
 from pulsar_spark.client.tail import Tail
@@ -18,6 +19,7 @@ from pulsar_spark.client.writer import TopicWriter
 from pulsar_spark.protocol.sent import Sent
 
 __all__ = [
+    "AccessMode",
     "Admin",
     "Authentication",
     "Client",

@@ -11,21 +11,20 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.deadline import Deadline
-from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.pool import Purpose
+from pulsar_spark.client.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.client.retry import retry
 from pulsar_spark.client.session import Session
 from pulsar_spark.errors import (
+    BusyError,
     DeadlineError,
     NotReadyError,
-    ProtocolError,
     PulsarError,
     QueueFullError,
     SendError,
@@ -35,7 +34,6 @@ from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.pending import Outgoing, PendingWindow
-from pulsar_spark.protocol.routing import HashingScheme, MessageRouter, RoutingMode
 from pulsar_spark.protocol.sent import Sent, Tally
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -49,52 +47,14 @@ _CLOSE_TIMEOUT = 5.0
 _GROUP_SIZE = 1 << 20
 _GROUP_ENTRIES = 500
 
+_ACCESS_MODES = {
+    AccessMode.SHARED: pb.Shared,
+    AccessMode.EXCLUSIVE: pb.Exclusive,
+    AccessMode.WAIT_FOR_EXCLUSIVE: pb.WaitForExclusive,
+    AccessMode.EXCLUSIVE_WITH_FENCING: pb.ExclusiveWithFencing,
+}
+
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
-    """How messages are sent; the names are the Java producer's.
-
-    Attributes:
-        name: of the producer; None lets the broker choose one.
-        batching: whether messages share entries.
-        batching_max_messages: most messages in a batch.
-        batching_max_bytes: most bytes in a batch, before compression.
-        batching_max_publish_delay: seconds that a batch may stay open.
-        compression: of batches and of single messages.
-        chunking: whether a message that is too large is sent in chunks; not together with batching.
-        chunk_max_message_size: most bytes of a chunk; None, and at most: the broker's limit.
-        max_pending_messages: unacknowledged messages of one partition.
-        max_pending_messages_across_partitions: unacknowledged messages of the whole topic.
-        block_if_queue_full: whether to wait for room; else QueueFullError.
-        memory_limit: bytes of unacknowledged messages of the whole topic.
-        send_timeout: seconds from a send to its receipt.
-        routing_mode: where rows without a key go.
-        hashing_scheme: of keys.
-        router: what chooses partitions with ``RoutingMode.CUSTOM``, else None.
-        switch_frequency: publish delays after which rows without a key go to the next partition.
-        encryptor: of all payloads, or None.
-    """
-
-    name: str | None = None
-    batching: bool = True
-    batching_max_messages: int = 1000
-    batching_max_bytes: int = 128 * 1024
-    batching_max_publish_delay: float = 0.001
-    compression: pb.CompressionType = pb.NONE
-    chunking: bool = False
-    chunk_max_message_size: int | None = None
-    max_pending_messages: int = 10_000
-    max_pending_messages_across_partitions: int = 50_000
-    block_if_queue_full: bool = True
-    memory_limit: int = 64 * 1024 * 1024
-    send_timeout: float = 30.0
-    routing_mode: RoutingMode = RoutingMode.ROUND_ROBIN
-    hashing_scheme: HashingScheme = HashingScheme.JAVA_STRING
-    router: MessageRouter | None = None
-    switch_frequency: int = 10
-    encryptor: Encryptor | None = None
 
 
 class _Link:
@@ -154,7 +114,9 @@ class Producer:
         self._options = options
         self._name = options.name
         self._epoch = 0
-        self._first_sequence_id = first_sequence_id or 0
+        self._topic_epoch: int | None = None
+        behind = -1 if options.initial_sequence_id is None else options.initial_sequence_id
+        self._first_sequence_id = max(first_sequence_id or 0, behind + 1)
         self.last_sequence_id = -1
         most = min(options.max_pending_messages, options.max_pending_messages_across_partitions // partitions)
         self._window = PendingWindow(
@@ -364,24 +326,13 @@ class Producer:
         with self._changed:
             self._link = link
         try:
-            answer = session.request(
-                lambda request_id: commands.producer(
-                    request_id,
-                    link.producer_id,
-                    str(self.topic),
-                    self._name,
-                    self._epoch,
-                    encrypted=self._options.encryptor is not None,
-                ),
-                deadline,
-            ).producer_success
-            if not answer.producer_ready:
-                raise ProtocolError("the broker let a shared producer wait")
+            answer = self._register(link, deadline)
         except PulsarError as error:
             self.close()
             raise error.located(str(self.topic)) from error
         self._epoch += 1
         self._name = answer.producer_name
+        self._topic_epoch = answer.topic_epoch if answer.HasField("topic_epoch") else None
         self._packer.producer_name = answer.producer_name
         self._packer.max_message_size = session.max_message_size
         if self._epoch == 1:
@@ -393,6 +344,37 @@ class Producer:
             self._packer.attempt = secrets.token_hex(4)
             pending = self._window.again(self._packer.attempt, time.monotonic())
         link.send(pending)
+
+    def _register(self, link: _Link, deadline: Deadline) -> pb.CommandProducerSuccess:
+        """Ask for PRODUCER_SUCCESS, which comes when it is this producer's turn."""
+        options = self._options
+        try:
+            return link.session.request(
+                lambda request_id: commands.producer(
+                    request_id,
+                    link.producer_id,
+                    str(self.topic),
+                    self._name,
+                    self._epoch,
+                    encrypted=options.encryptor is not None,
+                    access_mode=_ACCESS_MODES[options.access_mode],
+                    topic_epoch=self._topic_epoch,
+                    properties=options.properties,
+                ),
+                deadline,
+            ).producer_success
+        except DeadlineError as error:
+            if options.access_mode is not AccessMode.WAIT_FOR_EXCLUSIVE:
+                raise
+            raise BusyError(
+                f"other producers did not leave the topic within {deadline.seconds:g} s",
+                advice="Stop them, or raise pulsar.client.operationTimeoutMs",
+            ) from error
+        except SendError as error:
+            # The broker may not have noticed yet that this producer's own connection is lost.
+            if self._epoch and f"exclusive producer: {self._name} " in f"{error.what} ":
+                raise NotReadyError(error.what) from error
+            raise
 
     def _refuse_to_repeat(self) -> None:
         """Fail where what is pending may be stored already, in a transaction, and the broker cannot tell."""

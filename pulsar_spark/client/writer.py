@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.producer import Producer, ProducerOptions
+from pulsar_spark.client.producer import Producer
+from pulsar_spark.client.producer_options import ProducerOptions
 from pulsar_spark.client.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName

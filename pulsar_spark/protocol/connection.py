@@ -245,6 +245,8 @@ class Connection:
     def _answer(self, command: pb.BaseCommand, request_id: int) -> Answer | None:
         if command.type == _Type.ERROR and not self.connected:
             raise from_server(command.error.error, command.error.message)
+        if command.type == _Type.PRODUCER_SUCCESS and not command.producer_success.producer_ready:
+            return None  # another answer follows when it is this producer's turn
         if self._deadlines.pop(request_id, None) is None:
             return None  # the answer to a request that had timed out
         if command.type == _Type.ERROR:

@@ -8,6 +8,7 @@ from enum import Enum, Flag
 from functools import partial
 from typing import Any
 
+from pulsar_spark.client import AccessMode
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.spark import option_values as values
@@ -422,6 +423,31 @@ TABLE: tuple[Option, ...] = (
         values.non_empty,
         None,
         "Names of producers are `<this>-<number of the Spark task>`; without it the broker chooses them.",
+    ),
+    _producer(
+        "accessMode",
+        names_of(AccessMode),
+        values.one_of(AccessMode),
+        "Shared",
+        "Whether others may write to the topic meanwhile. All but `Shared` are for a write with one Spark "
+        "task (`coalesce(1)`): each task is a producer. `Exclusive` fails where there is another; "
+        "`WaitForExclusive` waits for its turn, at most `pulsar.client.operationTimeoutMs`; "
+        "`ExclusiveWithFencing` shuts the others out.",
+    ),
+    _producer(
+        "initialSequenceId",
+        "number",
+        values.sequence_id,
+        None,
+        "Sequence ids begin behind this one, and never below what the broker has of the producer's name, so "
+        "that no row is taken for a duplicate.",
+    ),
+    _producer(
+        "properties",
+        "JSON",
+        values.properties,
+        None,
+        'Of each producer, shown in the topic\'s statistics: `{"name": "text"}`.',
     ),
     _producer("batchingEnabled", "boolean", values.boolean, "true", "Several messages in one broker entry."),
     _producer(

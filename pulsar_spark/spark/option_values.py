@@ -5,6 +5,7 @@ What has more to say raises an OptionError of its own. No parser repeats what ma
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from enum import Enum
@@ -161,3 +162,21 @@ def metadata_columns(text: str) -> tuple[str, ...]:
                 "the value is always the first column"
             )
     return tuple(dict.fromkeys(by_name[name.lower()] for name in given))
+
+
+def sequence_id(text: str) -> int:
+    """A sequence id, -1 (in front of the first) or more."""
+    if not re.fullmatch(r"-1|\d{1,18}", text):
+        raise ValueError("a whole number from -1 to 999999999999999999")
+    return int(text)
+
+
+def properties(text: str) -> tuple[tuple[str, str], ...]:
+    """A JSON object of texts."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise ValueError('a JSON object of texts, such as {"team": "sales"}')
+    return tuple(given.items())

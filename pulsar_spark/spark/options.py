@@ -205,6 +205,9 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     _check_chunking(values)
     producer = ProducerOptions(
         name=values[PRODUCER + "producerName"],
+        access_mode=values[PRODUCER + "accessMode"],
+        initial_sequence_id=values[PRODUCER + "initialSequenceId"],
+        properties=values[PRODUCER + "properties"] or (),
         batching=values[PRODUCER + "batchingEnabled"],
         batching_max_messages=values[PRODUCER + "batchingMaxMessages"],
         batching_max_bytes=values[PRODUCER + "batchingMaxBytes"],

@@ -210,11 +210,21 @@ def close_consumer(request_id: int, consumer_id: int) -> bytes:
 
 
 def producer(
-    request_id: int, producer_id: int, topic: str, name: str | None, epoch: int, *, encrypted: bool = False
+    request_id: int,
+    producer_id: int,
+    topic: str,
+    name: str | None,
+    epoch: int,
+    *,
+    encrypted: bool = False,
+    access_mode: pb.ProducerAccessMode = pb.Shared,
+    topic_epoch: int | None = None,
+    properties: Iterable[tuple[str, str]] = (),
 ) -> bytes:
-    """PRODUCER in shared access mode; ``name`` None lets the broker choose one.
+    """PRODUCER; ``name`` None lets the broker choose one.
 
-    A namespace may take ``encrypted`` producers only.
+    A namespace may take ``encrypted`` producers only. ``topic_epoch`` is what the broker told a producer that
+    had the topic for itself before it was lost: by it the broker knows whether another has had it since.
     """
     command = pb.CommandProducer(
         topic=topic,
@@ -227,6 +237,12 @@ def producer(
         command.encrypted = True
     if name is not None:
         command.producer_name = name
+    if access_mode != pb.Shared:
+        command.producer_access_mode = access_mode
+    if topic_epoch is not None:
+        command.topic_epoch = topic_epoch
+    for key, value in properties:
+        command.metadata.add(key=key, value=value)
     return encode_command(pb.BaseCommand(type=_Type.PRODUCER, producer=command))
 
 

@@ -312,6 +312,16 @@ def test_a_command_that_cannot_be_made_leaves_no_request_behind(ready):
     assert sent(ready) == []
 
 
+def test_a_producer_that_waits_for_its_turn_is_answered_twice(ready):
+    request_id = ready.request(lookup, 100)
+    success = pb.CommandProducerSuccess(request_id=request_id, producer_name="p", producer_ready=False)
+    command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=success)
+    assert ready.receive(framed(command), 1) == []
+    command.producer_success.producer_ready = True
+    (answer,) = ready.receive(framed(command), 2)
+    assert answer.result.producer_success.producer_ready
+
+
 def test_a_type_without_its_body_settles_no_request(ready):
     request_id = ready.request(lookup, 100)
     assert request_id == 0  # what a body that is not there seems to say

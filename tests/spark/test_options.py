@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_spark.client import AccessMode
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.chunks import ChunkLimits
@@ -94,6 +95,22 @@ def test_transactions_have_a_time_out():
         parse_sink({**URL, "delivery": "exactly"})
 
 
+def test_producers_of_the_sink():
+    given = {
+        "accessMode": "waitforexclusive",
+        "initialSequenceId": "-1",
+        "properties": '{"team": "a", "x": ""}',
+    }
+    producer = parse_sink(
+        {**URL, **{f"pulsar.producer.{name}": text for name, text in given.items()}}
+    ).producer
+    assert producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
+    assert producer.initial_sequence_id == -1
+    assert producer.properties == (("team", "a"), ("x", ""))
+    usual = sink().producer
+    assert (usual.access_mode, usual.initial_sequence_id, usual.properties) == (AccessMode.SHARED, None, ())
+
+
 def test_names_are_case_insensitive():
     options = parse_source(
         {"SERVICE.URL": "pulsar://h", "Topics": "a, b,a", "STARTINGOFFSETS": "Earliest"}, None
@@ -166,6 +183,12 @@ def test_bad_values_of_the_source(name, text):
         ("maxPendingMessages", "1.5"),
         ("compressionType", "rar"),
         ("producerName", ""),
+        ("accessMode", "Mine"),
+        ("initialSequenceId", "-2"),
+        ("initialSequenceId", "9" * 19),
+        ("properties", "team=sales"),
+        ("properties", "1"),
+        ("properties", '{"team": 1}'),
         ("messageRoutingMode", "Random"),
         ("hashingScheme", "MD5"),
         ("roundRobinRouterBatchingPartitionSwitchFrequency", "0"),

@@ -235,6 +235,23 @@ def test_producer_with_a_name():
     )
 
 
+def test_producer_that_wants_the_topic_for_itself():
+    own = commands.producer(
+        9,
+        7,
+        "t",
+        "mine",
+        3,
+        access_mode=pb.WaitForExclusive,
+        topic_epoch=0,
+        properties=[("a", "b"), ("c", "")],
+    )
+    _, body = body_of(own)
+    assert body.producer_access_mode == pb.WaitForExclusive
+    assert body.HasField("topic_epoch")
+    assert [(pair.key, pair.value) for pair in body.metadata] == [("a", "b"), ("c", "")]
+
+
 def test_producer_without_a_name():
     _, body = body_of(commands.producer(9, 7, "t", None, 0))
     assert not body.HasField("producer_name")

@@ -1,0 +1,70 @@
+"""ProducerOptions: how messages are sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pulsar_spark.client.encryption import Encryptor
+from pulsar_spark.protocol.routing import HashingScheme, MessageRouter, RoutingMode
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+
+class AccessMode(Enum):
+    """Whether other producers may write to a topic partition."""
+
+    SHARED = "Shared"
+    EXCLUSIVE = "Exclusive"
+    WAIT_FOR_EXCLUSIVE = "WaitForExclusive"
+    EXCLUSIVE_WITH_FENCING = "ExclusiveWithFencing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How messages are sent; the names are the Java producer's.
+
+    Attributes:
+        name: of the producer; None lets the broker choose one.
+        access_mode: whether others may write beside it.
+        initial_sequence_id: ids begin behind this one, and behind the last that the broker knows of the name.
+        properties: names and values that the broker shows in the topic's statistics.
+        batching: whether messages share entries.
+        batching_max_messages: most messages in a batch.
+        batching_max_bytes: most bytes in a batch, before compression.
+        batching_max_publish_delay: seconds that a batch may stay open.
+        compression: of batches and of single messages.
+        chunking: whether a message that is too large is sent in chunks; not together with batching.
+        chunk_max_message_size: most bytes of a chunk; None, and at most: the broker's limit.
+        max_pending_messages: unacknowledged messages of one partition.
+        max_pending_messages_across_partitions: unacknowledged messages of the whole topic.
+        block_if_queue_full: whether to wait for room; else QueueFullError.
+        memory_limit: bytes of unacknowledged messages of the whole topic.
+        send_timeout: seconds from a send to its receipt.
+        routing_mode: where rows without a key go.
+        hashing_scheme: of keys.
+        router: what chooses partitions with ``RoutingMode.CUSTOM``, else None.
+        switch_frequency: publish delays after which rows without a key go to the next partition.
+        encryptor: of all payloads, or None.
+    """
+
+    name: str | None = None
+    access_mode: AccessMode = AccessMode.SHARED
+    initial_sequence_id: int | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    batching: bool = True
+    batching_max_messages: int = 1000
+    batching_max_bytes: int = 128 * 1024
+    batching_max_publish_delay: float = 0.001
+    compression: pb.CompressionType = pb.NONE
+    chunking: bool = False
+    chunk_max_message_size: int | None = None
+    max_pending_messages: int = 10_000
+    max_pending_messages_across_partitions: int = 50_000
+    block_if_queue_full: bool = True
+    memory_limit: int = 64 * 1024 * 1024
+    send_timeout: float = 30.0
+    routing_mode: RoutingMode = RoutingMode.ROUND_ROBIN
+    hashing_scheme: HashingScheme = HashingScheme.JAVA_STRING
+    router: MessageRouter | None = None
+    switch_frequency: int = 10
+    encryptor: Encryptor | None = None
