@@ -52,18 +52,21 @@ class MessageShape:
         topic: for all rows, or None where each row names its own.
         reserved: names of the reserved columns that the rows have.
         ignored: names of columns that only the source makes.
+        upsert: whether each row must have a key, as a compacted topic keeps the last message of each.
     """
 
     value: str
     topic: TopicName | None
     reserved: frozenset[str]
     ignored: tuple[str, ...]
+    upsert: bool
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicName, MessageColumns]]:
         """The messages of a batch by topic, each topic's in the order of the rows.
 
         Raises:
-            OptionError: a row without a topic, with a bad one, or with another than the option's.
+            OptionError: a row without a topic, with a bad one, or with another than the option's; one without
+                a key where that is needed; one with two times of delivery.
         """
         columns = self._columns(batch)
         if TOPIC not in self.reserved:
@@ -87,6 +90,11 @@ class MessageShape:
             return convert(batch.column(name)) if name in self.reserved else None
 
         key = reserved(KEY, _binary)
+        if self.upsert and key is not None and key.null_count:
+            raise OptionError(
+                f"option upsert is true, and a row has no key: its {KEY} is null",
+                advice="Give each row a key, or leave such rows out",
+            )
         return MessageColumns(
             value=_binary(batch.column(self.value)),
             key=pa.nulls(batch.num_rows, pa.binary()) if key is None else key,
@@ -115,12 +123,13 @@ _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
 _VALUE_TYPES = (StringType, BinaryType, NullType)
 
 
-def message_shape(schema: StructType, topic: TopicName | None) -> MessageShape:
+def message_shape(schema: StructType, topic: TopicName | None, *, upsert: bool = False) -> MessageShape:
     """Find out what the columns of rows to be written mean.
 
     Args:
         schema: of the rows.
         topic: the option ``topic``, if it is given.
+        upsert: the option.
 
     Raises:
         OptionError: no topic, no value or several, a type that does not fit.
@@ -133,6 +142,8 @@ def message_shape(schema: StructType, topic: TopicName | None) -> MessageShape:
             "it is not said where rows go",
             advice=f'Set .option("topic", ...), or give rows a string column {TOPIC}',
         )
+    if upsert and KEY not in fields:
+        raise OptionError(f"option upsert is true, and rows have no column {KEY}", advice="Give them one")
     for name in _ALLOWED.keys() & fields.keys():
         _check_reserved(fields[name])
     values = [field for name, field in fields.items() if name not in _ALLOWED and name not in READ_ONLY]
@@ -141,6 +152,7 @@ def message_shape(schema: StructType, topic: TopicName | None) -> MessageShape:
         topic=topic,
         reserved=frozenset(_ALLOWED.keys() & fields.keys()),
         ignored=tuple(name for name in fields if name in READ_ONLY),
+        upsert=upsert,
     )
 
 

@@ -409,6 +409,13 @@ TABLE: tuple[Option, ...] = (
         "of its topics back, until the query's next commit or this time.",
     ),
     _sink(
+        "upsert",
+        "boolean",
+        values.boolean,
+        "false",
+        "For compacted topics: each row must have a `__key`, whose last value counts; a null deletes it.",
+    ),
+    _sink(
         "onBatchWritten",
         "Python name",
         values.dotted_name,

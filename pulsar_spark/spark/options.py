@@ -79,6 +79,7 @@ class SinkOptions:
         producer: how messages are sent; without ``router``.
         router: dotted name of the function that it is, or None.
         transaction_timeout: seconds that a micro-batch's transactions may last; None: it has none.
+        upsert: whether each row must have a key.
         on_batch_written: dotted name of the function that is told of each batch, or None.
     """
 
@@ -87,6 +88,7 @@ class SinkOptions:
     producer: ProducerOptions
     router: str | None
     transaction_timeout: float | None
+    upsert: bool
     on_batch_written: str | None
 
 
@@ -242,6 +244,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         producer=producer,
         router=router,
         transaction_timeout=values["transactionTimeout"] if is_transactional else None,
+        upsert=values["upsert"],
         on_batch_written=values["onBatchWritten"],
     )
 

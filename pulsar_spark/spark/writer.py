@@ -102,7 +102,7 @@ def _reports(messages: list[WriterCommitMessage | None]) -> list[WriterCommitMes
 def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
     if options.on_batch_written is not None:
         load("onBatchWritten", options.on_batch_written)
-    shape = message_shape(schema, options.topic)
+    shape = message_shape(schema, options.topic, upsert=options.upsert)
     if shape.ignored:
         _warn_of_ignored(shape.ignored)
     return shape

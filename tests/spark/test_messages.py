@@ -254,3 +254,16 @@ def test_rows_can_be_written_as_they_were_read():
     shape = message_shape(SOURCE_SCHEMA, None)
     assert shape.value == "value"
     assert shape.ignored == ("__messageId", "__publishTime")
+
+
+def test_upserts_need_keys():
+    with pytest.raises(OptionError, match="upsert is true, and rows have no column __key"):
+        message_shape(schema(value=TEXT), OUT, upsert=True)
+    keyed = schema(__key=TEXT, value=TEXT)
+    arrow = to_arrow_schema(keyed, timezone="UTC")
+    shape = message_shape(keyed, OUT, upsert=True)
+    ((_, columns),) = shape.messages(pa.RecordBatch.from_pydict({"__key": [""], "value": [None]}, arrow))
+    assert columns.value.null_count == 1
+    without = pa.RecordBatch.from_pydict({"__key": ["k", None], "value": ["a", "b"]}, arrow)
+    with pytest.raises(OptionError, match=r"a row has no key: its __key is null\. Give each row a key"):
+        list(shape.messages(without))
