@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 import pulsar_spark
 
@@ -27,25 +26,23 @@ def main(service_url: str, topic: str, copy: str, folder: Path) -> None:
         (out / f"{number}.tmp").write_text(json.dumps(rows))
         (out / f"{number}.tmp").replace(out / f"{number}.json")
 
-    def start(**trigger: bool) -> list[StreamingQuery]:
-        source = {"service.url": service_url, "topic": topic, "startingOffsets": "earliest"}
-        rows = spark.readStream.format("pulsar").options(**source).load()
-        to_files = rows.writeStream.foreachBatch(write)
-        sink = {"service.url": service_url, "topic": copy}
-        to_topic = rows.drop("__topic").writeStream.format("pulsar").options(**sink)
-        return [
-            writer.option("checkpointLocation", str(folder / name)).trigger(**trigger).start()
-            for name, writer in (("files", to_files), ("topic", to_topic))
-        ]
-
-    queries = start(processingTime="100 milliseconds")
+    source = {"service.url": service_url, "topic": topic, "startingOffsets": "earliest"}
+    rows = spark.readStream.format("pulsar").options(**source).load()
+    sink = {"service.url": service_url, "topic": copy}
+    writers = {
+        "files": rows.writeStream.foreachBatch(write),
+        "topic": rows.drop("__topic").writeStream.format("pulsar").options(**sink),
+    }
+    queries = []
+    for name, writer in writers.items():
+        checkpoint = str(folder / f"checkpoint-{name}")
+        queries.append(writer.option("checkpointLocation", checkpoint).queryName(name).start())
     while not (folder / "stop").exists():
         for query in queries:
-            query.awaitTermination(0.1)  # raises its error
+            query.awaitTermination(1)  # raises its error
     for query in queries:
+        query.processAllAvailable()
         query.stop()
-    for query in start(availableNow=True):
-        query.awaitTermination()
     spark.stop()
 
 
