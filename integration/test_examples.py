@@ -1,4 +1,4 @@
-"""Each example does what its first line says, on a real broker and a real Spark."""
+"""Each example does what its first line says, and the quickstart prints what it shows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from examples import exactly_once_copy, foreach_batch, upsert, windows, word_cou
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.cluster import Cluster
+from integration.docs import ROOT, blocks
 from integration.fix_spark import PulsarInSpark, finish
 from integration.peer import Peer, Record
 
@@ -115,3 +116,22 @@ def test_foreach_batch(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, t
     run(query)
     assert peer.read_all(orders) == good
     assert peer.read_all(rejected) == bad
+
+
+def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp_path, capsys):
+    page = ROOT / "docs" / "quickstart.md"
+    places = {
+        "pulsar://localhost:6650": cluster.service_url,
+        '"orders"': f'"{topic}"',
+        '"order-counts"': f'"{topic}-counts"',
+        "/tmp/": f"{tmp_path}/",
+    }
+    names: dict[str, object] = {}
+    for block in blocks(page, "python", "text"):
+        if block.language == "text":
+            assert capsys.readouterr().out.strip() == block.text, block.place
+            continue
+        code = block.text
+        for text, place in places.items():
+            code = code.replace(text, place)
+        exec(compile(code, block.place, "exec"), names)

@@ -10,21 +10,27 @@ from pulsar_spark.cli import package, subscriptions
 from pulsar_spark.errors import OptionError, PulsarError
 
 
+def parser() -> argparse.ArgumentParser:
+    """What reads the command line; ``run`` of what it reads is the command."""
+    made = argparse.ArgumentParser(prog="pulsar_spark", description="Around queries.")
+    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    package.add_command(commands)
+    subscriptions.add_command(commands)
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 fine, 1 an error, 2 wrong usage.
 
     Args:
         arguments: of the command line, without the program's name; None takes those of this process.
     """
-    parser = argparse.ArgumentParser(prog="pulsar_spark", description="Around queries.")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    package.add_command(commands)
-    subscriptions.add_command(commands)
-    parsed = parser.parse_args(arguments)
+    known = parser()
+    parsed = known.parse_args(arguments)
     try:
         parsed.run(parsed)
     except OptionError as error:
-        parser.exit(2, f"pulsar_spark: {error}\n")
+        known.exit(2, f"pulsar_spark: {error}\n")
     except (PulsarError, OSError) as error:
         sys.stderr.write(f"pulsar_spark: {error}\n")
         return 1
