@@ -4,6 +4,7 @@
     python3 -m integration test     lint, types, and all tests
     python3 -m integration bench    the benchmark against pulsar-client and Spark's own transport
     python3 -m integration chaos    long runs that cut, kill and restart
+    python3 -m integration docs     the site of the documentation, into build/docs
     python3 -m integration deploy   a user's script on all kinds of clusters
     python3 -m integration matrix   all versions that are claimed, in fresh environments
 
@@ -63,7 +64,7 @@ def environment_python() -> str:
     print(f"integration: making the virtual environment in {folder}", flush=True)
     venv.create(folder, with_pip=True, clear=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--editable", f"{ROOT}[dev,bench]"], check=True)
+    subprocess.run([*pip, "--editable", f"{ROOT}[dev,bench,docs]"], check=True)
     stamp.write_text(wanted)
     return str(python)
 
@@ -90,6 +91,7 @@ def test(python: str, rest: list[str]) -> int:
         ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
         ("types", lambda: run(python, "-m", "mypy")),
+        ("docs", lambda: docs(python, [])),
         ("versions", lambda: run(python, "-m", "integration.matrix", "corners")),
         ("tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "tests", "integration")),
     )
@@ -111,6 +113,12 @@ def chaos(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.chaos", *rest)
 
 
+def docs(python: str, rest: list[str]) -> int:
+    """Build the site; a link or a picture that leads nowhere is an error."""
+    strict = ("-W", "--keep-going", "-E", "-q")
+    return run(python, "-m", "sphinx", *strict, "-b", "html", *rest, "docs", "build/docs")
+
+
 def deploy(python: str, rest: list[str]) -> int:
     """Try all ways to deploy."""
     return run(python, "-m", "integration.deploy", *rest)
@@ -121,7 +129,15 @@ def matrix(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.matrix", "full", *rest)
 
 
-COMMANDS = {"demo": demo, "test": test, "bench": bench, "chaos": chaos, "deploy": deploy, "matrix": matrix}
+COMMANDS = {
+    "demo": demo,
+    "test": test,
+    "bench": bench,
+    "chaos": chaos,
+    "docs": docs,
+    "deploy": deploy,
+    "matrix": matrix,
+}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,11 @@
+"""Sphinx makes the site of these pages: ``python3 -m integration docs``."""
+
+project = "pulsar_spark"
+extensions = ["myst_parser"]
+# Links to headings work as on GitHub.
+myst_heading_anchors = 3
+nitpicky = True
+html_theme = "furo"
+html_title = project
+html_show_copyright = False
+html_show_sphinx = False
