@@ -183,7 +183,7 @@ def test_a_task_has_few_topics_open(client, peer, topic):
                 writers.of(name).send(columns(b"%d" % turn))
                 assert len([each for each in threading.enumerate() if topic in each.name]) <= 2
         assert writers.of(names[3]) is writers.of(names[3])
-        writers.flush()
+        writers.finish()
     for name in names:
         assert [record.value for record in peer.read_all(str(name))] == [b"0", b"1", b"2"]
 

@@ -6,6 +6,7 @@ from pulsar_spark.client.client import Client, ClientOptions, check_identity, sh
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.entries_between import position_before
+from pulsar_spark.client.once import Once, last_sequence_id
 from pulsar_spark.client.producer import Producer
 from pulsar_spark.client.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.client.range_reader import read_range
@@ -30,6 +31,7 @@ __all__ = [
     "EntryFacts",
     "LastMessageId",
     "Ledger",
+    "Once",
     "Producer",
     "ProducerOptions",
     "Scout",
@@ -44,6 +46,7 @@ __all__ = [
     "check_identity",
     "epoch_ms",
     "first_at",
+    "last_sequence_id",
     "ledger_end",
     "now",
     "peek",

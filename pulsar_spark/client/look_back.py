@@ -45,7 +45,8 @@ def look_back(
     """
     options = replace(options, visible=False, begins=None, fail_on_data_loss=False)
     end = MessageId(last.ledger, last.entry - 1)
-    for start in _further_back(client, topic, last):
+    step = min(2 * last.metadata.num_chunks_from_msg, _FIRST_STEP)
+    for start in further_back(client, topic, MessageId(last.ledger, last.entry), step):
         chunks = Chunks(limits)
         oldest = last.metadata.publish_time
         for entries in entries_between(client, topic, start, end, options):
@@ -72,10 +73,16 @@ def take(chunks: Chunks, entry: Entry) -> Assembled | Dropped | None:
     return chunks.take(entry.metadata, entry.payload, message_id, entry.metadata.publish_time / 1000)
 
 
-def _further_back(client: Client, topic: TopicName, last: Entry) -> Iterator[MessageId]:
-    """Positions before an entry, each about twice as far back, the last of them the topic's beginning."""
-    ledger, entry = last.ledger, last.entry
-    step = min(2 * last.metadata.num_chunks_from_msg, _FIRST_STEP)
+def further_back(client: Client, topic: TopicName, position: MessageId, step: int) -> Iterator[MessageId]:
+    """Positions before an entry, each about twice as far back, the last of them the topic's beginning.
+
+    Args:
+        client: where to connect.
+        topic: the topic partition.
+        position: the entry.
+        step: the entries between it and the first position.
+    """
+    ledger, entry = position.ledger, position.entry
     while True:
         while step < entry:
             yield MessageId(ledger, entry - step - 1)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.once import Once, OnceProducer
 from pulsar_spark.client.producer import Producer
 from pulsar_spark.client.producer_options import ProducerOptions
 from pulsar_spark.client.transactions import Transaction
@@ -36,7 +37,7 @@ _MENDING_INTERVAL = 0.5
 # Seconds between looks for new partitions, as in the Java client.
 _LOOK_AGAIN = 60.0
 
-# Rows of a block of one partition, where batches have no limit of messages.
+# Rows of a block of one partition, where batches have no limit of messages, or it must not depend on that.
 _BLOCK = 1000
 
 _log = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ class TopicWriter:
         look_again: seconds after which a send looks for partitions that were added; from then on keys are
             spread over all of them. None: never, so that rows go where they went before.
         transaction: that all it writes belongs to.
+        once: what the task sends in a micro-batch, where each row is to be stored once: where rows go then
+            depends on nothing but their places, as with ``place``, and partitions are not looked for.
 
     Raises:
         BrokerError: the topic cannot be had, or its producers cannot be opened within the operation timeout.
@@ -74,12 +77,16 @@ class TopicWriter:
         place: int | None = None,
         look_again: float | None = _LOOK_AGAIN,
         transaction: Transaction | None = None,
+        once: Once | None = None,
     ) -> None:
+        if once is not None:
+            place, look_again = once.task, None
+        self._once = once
         self._client = client
         self._topic = topic
         self._options = options
         self._transaction = transaction
-        self._producers: list[Producer] = []
+        self._producers: list[Producer | OnceProducer] = []
         self._batchers: list[Batcher] = []
         self._ids: list[SequenceIds] = []
         try:
@@ -127,6 +134,16 @@ class TopicWriter:
             for producer in self._producers:
                 producer.flush()
 
+    def finish(self) -> None:
+        """As ``flush``; nothing more comes in this micro-batch, so what ``once`` kept is sent too."""
+        with self._failing_for_good():
+            for number, producer in enumerate(self._producers):
+                self._send_open_batch(number)
+                if isinstance(producer, OnceProducer):
+                    producer.end()
+            for producer in self._producers:
+                producer.flush()
+
     @property
     def sent(self) -> dict[TopicName, Sent]:
         """What is acknowledged so far, of each partition that has something."""
@@ -149,7 +166,11 @@ class TopicWriter:
             self._transaction.add(missing)
         transaction = None if self._transaction is None else self._transaction.id
         for name in missing:
-            producer = Producer(self._client, name, self._options, len(names), transaction=transaction)
+            producer: Producer | OnceProducer
+            if self._once is None:
+                producer = Producer(self._client, name, self._options, len(names), transaction=transaction)
+            else:
+                producer = self._once.open(name, self._options, len(names))
             self._producers.append(producer)
             self._batchers.append(self._new_batcher(producer))
             self._ids.append(SequenceIds(producer.last_sequence_id))
@@ -179,16 +200,17 @@ class TopicWriter:
     def _new_router(self, place: int | None) -> Router:
         options, count = self._options, len(self._producers)
         by_time = options.batching and place is None
+        block = (options.batching_max_messages or _BLOCK) if options.batching else 1
         return Router(
             options.routing_mode,
             options.hashing_scheme,
             options.router,
             start=random.randrange(count) if place is None else place % count,
-            block=(options.batching_max_messages or _BLOCK) if options.batching else 1,
+            block=block if self._once is None else _BLOCK,  # the same with other sizes of batches
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
         )
 
-    def _new_batcher(self, producer: Producer) -> Batcher:
+    def _new_batcher(self, producer: Producer | OnceProducer) -> Batcher:
         options = self._options
         most = producer.max_batch_size
         max_bytes = min(options.batching_max_bytes, most) if options.batching_max_bytes > 0 else most

@@ -395,7 +395,9 @@ TABLE: tuple[Option, ...] = (
         "delivery",
         ", ".join(f"`{each.value}`" for each in values.Delivery),
         values.one_of(values.Delivery),
-        "at-least-once",
+        None,
+        "Without it, rows of a stream and of foreachBatch are written once where the broker deduplicates, "
+        "else at least once. `effectively-once`: an error before the first row where that cannot be kept. "
         "`transactional`: each micro-batch is written in transactions, and readers see all of it or nothing; "
         "see docs/guarantees.md.",
     ),
@@ -429,7 +431,8 @@ TABLE: tuple[Option, ...] = (
         "text",
         values.non_empty,
         None,
-        "Names of producers are `<this>-<number of the Spark task>`; without it the broker chooses them.",
+        "Names of producers are `<this>-<id of the query>-<number of the Spark task>`, in a stream without "
+        "it `spark-...`; at least once `<this>-<number of the Spark task>`, and without it the broker's.",
     ),
     _producer(
         "accessMode",

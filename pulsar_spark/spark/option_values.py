@@ -29,6 +29,7 @@ _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 class Delivery(Enum):
     """What the sink promises."""
 
+    EFFECTIVELY_ONCE = "effectively-once"
     AT_LEAST_ONCE = "at-least-once"
     TRANSACTIONAL = "transactional"
 

@@ -78,6 +78,7 @@ class SinkOptions:
         topic: for all rows, or None where each row names its own.
         producer: how messages are sent; without ``router``.
         router: dotted name of the function that it is, or None.
+        delivery: what was asked for; None for the best that the broker has.
         transaction_timeout: seconds that a micro-batch's transactions may last; None: it has none.
         upsert: whether each row must have a key.
         on_batch_written: dotted name of the function that is told of each batch, or None.
@@ -87,6 +88,7 @@ class SinkOptions:
     topic: TopicName | None
     producer: ProducerOptions
     router: str | None
+    delivery: Delivery | None
     transaction_timeout: float | None
     upsert: bool
     on_batch_written: str | None
@@ -243,6 +245,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         topic=values["topic"],
         producer=producer,
         router=router,
+        delivery=values["delivery"],
         transaction_timeout=values["transactionTimeout"] if is_transactional else None,
         upsert=values["upsert"],
         on_batch_written=values["onBatchWritten"],

@@ -1,7 +1,8 @@
-"""The writers that Spark calls. At least once: ``write`` returns when brokers have acknowledged every row.
+"""The writers that Spark calls: ``write`` returns when brokers have acknowledged every row.
 
-A failed task is run again by Spark and an unfinished micro-batch by the next run of the query: rows then come
-twice, none is lost. A writer is pickled to the tasks; ``write`` runs in worker processes.
+A failed task is run again by Spark and an unfinished micro-batch by the next run of the query; what that
+means for rows that are stored already is in ``delivery``. A writer is pickled to the tasks; ``write`` runs in
+worker processes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
@@ -18,12 +20,21 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import Client, ProducerOptions, Sent, TopicWriter, Transaction, shared_client
+from pulsar_spark.client import Client, Once, ProducerOptions, Sent, TopicWriter, Transaction, shared_client
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.commit_log import log_topic
+from pulsar_spark.spark.delivery import (
+    Attempt,
+    micro_batch,
+    name_prefix,
+    once_of,
+    tell_promise,
+    warn_of_other_tasks,
+)
 from pulsar_spark.spark.messages import MessageShape, message_shape
 from pulsar_spark.spark.options import SinkOptions
+from pulsar_spark.spark.schema import SEQUENCE_ID
 from pulsar_spark.spark.topics import check_reachable
 from pulsar_spark.spark.transactional import (
     WrittenInTransaction,
@@ -59,6 +70,7 @@ class PulsarWriter(DataSourceArrowWriter):
         """All tasks have succeeded: commit their transactions, and tell what is written."""
         if self._options.transaction_timeout is not None:
             commit_once(shared_client(self._options.client), messages)
+        _warn_of_other_tasks(self._options, messages)
         tell(_reports(messages), None, self._options.on_batch_written)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -77,22 +89,28 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition of a micro-batch."""
         # Later batches wait for a broker that restarts; the first one tells soon of a wrong address.
-        if _local_property("streaming.sql.batchId") in (None, "0"):
+        batch = micro_batch()
+        if batch is None or batch.number == 0:
             check_reachable(self._options.client)
-        query = _local_property("sql.streaming.queryId")
-        log = None if query is None else log_topic(self._options.topic, query)
+        log = None if batch is None else log_topic(self._options.topic, batch.query)
         return _write(self._options, self._shape, iterator, log)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All tasks have succeeded: commit their transactions, and tell what is written."""
         if self._options.transaction_timeout is not None:
             commit_batch(shared_client(self._options.client), messages, batchId)
+        _warn_of_other_tasks(self._options, messages)
         tell(_reports(messages), batchId, self._options.on_batch_written)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """The micro-batch has failed: abort the transactions of the tasks that have succeeded."""
         if self._options.transaction_timeout is not None:
             abort_batch(shared_client(self._options.client), messages, batchId)
+
+
+def _warn_of_other_tasks(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
+    attempts = [message.attempt for message in messages if isinstance(message, Written)]
+    warn_of_other_tasks(shared_client(options.client), attempts, len(messages))
 
 
 def _reports(messages: list[WriterCommitMessage | None]) -> list[WriterCommitMessage | None]:
@@ -140,12 +158,23 @@ def _send(
         producer = replace(producer, name=f"{producer.name}-{context.partitionId()}")
     if options.router is not None:
         producer = replace(producer, router=load("messageRouter", options.router))
-    with TopicWriters(client, producer, transaction=transaction) as writers:
-        for batch in batches:
-            for topic, columns in shape.messages(batch):
-                writers.of(topic).send(columns)
-        writers.flush()
-        return Written.of(writers.sent)
+    micro = micro_batch()
+    once = once_of(client, options, micro, numbered=SEQUENCE_ID in shape.reserved)
+    attempt = None
+    with once or nullcontext():
+        with TopicWriters(client, producer, transaction=transaction, once=once) as writers:
+            for batch in batches:
+                for topic, columns in shape.messages(batch):
+                    writers.of(topic).send(columns)
+            if once is not None and micro is not None and micro.may_be_a_replay:
+                # An earlier run may have written to it, though this one has no rows.
+                if options.topic is not None:
+                    writers.of(options.topic)
+                topics = frozenset(writers.topics)
+                attempt = Attempt(name_prefix(options, micro), once.first_sequence_id, topics)
+            writers.finish()
+        tell_promise(options, micro, once)
+    return Written.of(writers.sent, attempt)
 
 
 class TopicWriters:
@@ -156,6 +185,10 @@ class TopicWriters:
         options: of all producers.
         most: how many may be open; for one more, that which was used longest ago is flushed and closed.
         transaction: that all they write belongs to.
+        once: what the task sends in a micro-batch, where each row is to be stored once.
+
+    Attributes:
+        topics: that were opened.
     """
 
     def __init__(
@@ -165,11 +198,14 @@ class TopicWriters:
         most: int = MAX_OPEN_TOPICS,
         *,
         transaction: Transaction | None = None,
+        once: Once | None = None,
     ) -> None:
         self._client = client
         self._options = options
         self._most = most
         self._transaction = transaction
+        self._once = once
+        self.topics: set[TopicName] = set()
         self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
         self._closed: dict[TopicName, Sent] = {}
 
@@ -192,8 +228,9 @@ class TopicWriters:
             self._open[oldest].flush()
             self._closed = add_up([self._closed, self._open[oldest].sent])
             self._open.pop(oldest).close()
+        self.topics.add(topic)
         writer = self._open[topic] = TopicWriter(
-            self._client, topic, self._options, transaction=self._transaction
+            self._client, topic, self._options, transaction=self._transaction, once=self._once
         )
         return writer
 
@@ -202,12 +239,10 @@ class TopicWriters:
         """What is acknowledged so far, by topic partition."""
         return add_up([self._closed, *(writer.sent for writer in self._open.values())])
 
-    def flush(self) -> None:
-        """Wait until everything is acknowledged."""
+    def finish(self) -> None:
+        """No more rows come: wait until everything is acknowledged."""
+        if self._once is not None:
+            for topic in self._once.unfinished - self._open.keys():
+                self.of(topic).finish()
         for writer in self._open.values():
-            writer.flush()
-
-
-def _local_property(name: str) -> str | None:
-    context = TaskContext.get()
-    return None if context is None else context.getLocalProperty(name)
+            writer.finish()

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import Sent
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.delivery import Attempt
 from pulsar_spark.spark.users_code import load
 
 _log = logging.getLogger(__name__)
@@ -51,12 +52,14 @@ class Written(WriterCommitMessage):
 
     Attributes:
         topics: by their names without the partition, of each partition its numbers.
+        attempt: where the micro-batch may be a replay.
     """
 
     topics: dict[str, list[_Numbers]]
+    attempt: Attempt | None = None
 
     @classmethod
-    def of(cls, sent: Mapping[TopicName, Sent]) -> Written:
+    def of(cls, sent: Mapping[TopicName, Sent], attempt: Attempt | None = None) -> Written:
         """The report of what was sent to each topic partition."""
         topics: dict[str, list[_Numbers]] = {}
         for topic, part in sent.items():
@@ -64,7 +67,7 @@ class Written(WriterCommitMessage):
             ids = first.ledger, first.entry, first.batch_index, last.ledger, last.entry, last.batch_index
             numbers = topic.partition, part.messages, part.bytes, *ids
             topics.setdefault(str(topic.base), []).append(numbers)
-        return cls(topics)
+        return cls(topics, attempt)
 
     @property
     def sent(self) -> dict[TopicName, Sent]:

@@ -1,0 +1,29 @@
+"""Topics that deduplicate: the fixture `once_topic`."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from integration.broker import Admin
+
+ONCE_PARTITIONS = 3
+
+
+@pytest.fixture(scope="session")
+def deduplicating_namespace(admin: Admin) -> str:
+    """A namespace of the shared cluster that deduplicates, and whose data stay."""
+    name = f"public/once-{uuid.uuid4().hex[:8]}"
+    admin.create_namespace(name)
+    admin.set_retention(name, minutes=-1, megabytes=-1)
+    admin.set_deduplication(name, True)
+    return name
+
+
+@pytest.fixture
+def once_topic(admin: Admin, topic: str, deduplicating_namespace: str) -> str:
+    """A topic of several partitions in that namespace."""
+    name = topic.replace("public/default", deduplicating_namespace)
+    admin.create_partitioned_topic(name, ONCE_PARTITIONS)
+    return name

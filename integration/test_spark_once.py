@@ -1,0 +1,190 @@
+"""Effectively once through Spark: what failed and is run again, in the same way and in another.
+
+Logs of Spark's workers go past the tests; that it is warned is looked at in ``test_client_once`` and where a
+driver of its own is killed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import wait_until
+from integration.chaos.messages import columns_of, numbered
+from integration.chaos.once import WARNING, check, one_run, prepare
+from integration.fix_spark import InjectedError, PulsarInSpark, await_rows, finish, start
+from integration.peer import Peer, Record
+from pulsar_spark.client import Client, Once, ProducerOptions, TopicWriter
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.delivery import Attempt, warn_of_other_tasks
+
+ROWS = 9000
+KEYS = 51
+SIZE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FailsOnce:
+    """A step of a query that fails, the first time, when a part of the rows is stored behind it."""
+
+    flag: Path
+    admin_url: str
+    topic: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        for batch in batches:
+            yield batch
+            rows += batch.num_rows
+            # So many that what buffers on the way hold back is the smaller part.
+            if rows * SIZE > 300_000 and not self.flag.exists():
+                wait_until(lambda: Admin(self.admin_url).partitioned_stats(self.topic)["msgInCounter"])
+                self.flag.touch()
+                raise InjectedError(rows)
+
+
+class Pipe:
+    """A query that writes ROWS rows from three tasks to a topic that deduplicates, run again and again."""
+
+    def __init__(self, here: PulsarInSpark, peer: Peer, admin_url: str, target: str, folder: Path) -> None:
+        self._here, self._peer, self._target, self._folder = here, peer, target, folder
+        self._fails = FailsOnce(folder / "failed", admin_url, target)
+
+    def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, **options: str) -> None:
+        """Write all there is; raises the query's error."""
+        number = f.col("value")
+        rows = ticks(self._here, ROWS, 3).where(number < ROWS).select(
+            # A key's rows are in one task, as a task has each third number.
+            f.concat(f.lit("key-"), (number % KEYS).cast("string")).alias("__key"),
+            f.rpad(number.cast("string"), SIZE, ".").alias("value"),
+        )  # fmt: skip
+        rows = change(rows.mapInArrow(self._fails, rows.schema))
+        sink = self._here.write_stream(rows, self._folder / "checkpoint", self._target, **options)
+        query = sink.start()
+        try:
+            await_rows(query, lambda: (query.lastProgress or {}).get("batchId", -1) >= 0)
+        finally:
+            query.stop()
+
+    def written(self) -> list[Record]:
+        """What the C++ client reads."""
+        return self._peer.read_all(self._target)
+
+
+def ticks(here: PulsarInSpark, rows: int, tasks: int) -> DataFrame:
+    """A stream of numbers that is the same each time, and has no Python in it."""
+    source = here.spark.readStream.format("rate-micro-batch")
+    return source.options(rowsPerBatch=rows, numPartitions=tasks, startTimestamp=0).load()
+
+
+@pytest.fixture
+def pipe(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, once_topic: str, tmp_path: Path
+) -> Iterator[Pipe]:
+    conf = pulsar_in_spark.spark.conf
+    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    yield Pipe(pulsar_in_spark, peer, admin.url, once_topic, tmp_path)
+    conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def by_key(records: list[Record]) -> dict[str | None, list[int]]:
+    numbers: dict[str | None, list[int]] = {}
+    for record in records:
+        assert record.value is not None
+        numbers.setdefault(record.key, []).append(int(record.value.rstrip(b".")))
+    return numbers
+
+
+EXPECTED = {f"key-{key}": list(range(key, ROWS, KEYS)) for key in range(KEYS)}
+
+
+def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe):
+    with pytest.raises(StreamingQueryException, match="InjectedError"):
+        pipe.run()
+    assert pipe.written()
+    pipe.run(**{"pulsar.producer.batchingMaxMessages": "37", "delivery": "effectively-once"})
+    assert by_key(pipe.written()) == EXPECTED
+
+
+def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe: Pipe):
+    with pytest.raises(StreamingQueryException, match="InjectedError"):
+        pipe.run()
+    pipe.run(lambda rows: rows.repartition(2))
+    found = by_key(pipe.written())
+    assert {key: sorted(set(numbers)) for key, numbers in found.items()} == EXPECTED
+
+
+def test_what_foreach_batch_writes_is_written_once(
+    pulsar_in_spark: PulsarInSpark, peer, once_topic, checkpoint
+):
+    failed: list[int] = []
+
+    def write(batch: DataFrame, number: int) -> None:
+        pulsar_in_spark.write(batch.selectExpr("cast(value as string) as value"), once_topic)
+        if number == 1 and not failed:
+            failed.append(number)
+            raise InjectedError(number)
+
+    for _ in range(2):
+        query = start(ticks(pulsar_in_spark, 1000, 2).where("value < 3000"), write, checkpoint)
+        wait_until(lambda query=query: query.exception() or (query.lastProgress or {}).get("batchId", 0) >= 2)
+        query.stop()
+    assert failed
+    values = [int(record.value or b"-1") for record in peer.read_all(once_topic)]
+    assert sorted(values) == list(range(3000))
+
+
+def test_effectively_once_cannot_be_asked_for_in_vain(
+    pulsar_in_spark: PulsarInSpark, peer, admin, topic, once_topic, checkpoint
+):
+    admin.create_partitioned_topic(topic, 2)
+    ticks = pulsar_in_spark.spark.readStream.format("rate-micro-batch").options(
+        rowsPerBatch=10, numPartitions=2
+    )
+    rows = ticks.load().selectExpr("cast(value as string) as value")
+    sink = pulsar_in_spark.write_stream(rows, checkpoint, topic, delivery="effectively-once")
+    with pytest.raises(StreamingQueryException, match=r"PULSAR_OPTION.*set-deduplication"):
+        finish(sink.start())
+    plain = pulsar_in_spark.rows([("v",)], "value string")
+    with pytest.raises(PySparkException, match=r"PULSAR_OPTION.*plain batch write"):
+        pulsar_in_spark.write(plain, once_topic, delivery="effectively-once")
+    assert peer.read_all(once_topic) == []
+
+
+def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog):
+    topic = TopicName.parse(once_topic)
+    for task in range(4):
+        once = Once(client, f"spark-query-{task}", 7, task, required=False)
+        with once, TopicWriter(client, topic, ProducerOptions(), once=once) as writer:
+            writer.send(columns_of(numbered(10)))
+            writer.finish()
+    same, later = (Attempt("spark-query", first, frozenset({topic})) for first in (8 << 32, 9 << 32))
+    warn_of_other_tasks(client, [None, None], 2)
+    warn_of_other_tasks(client, [same] * 4, 4)
+    warn_of_other_tasks(client, [later, None], 2)
+    assert not caplog.records
+    warn_of_other_tasks(client, [None, same], 2)
+    (record,) = caplog.records
+    assert WARNING in record.message
+    assert "task 3" in record.message
+    assert "up to 20 messages" in record.message
+
+
+def test_a_driver_that_is_killed_doubles_nothing(
+    tmp_path: Path, broker_factory: Callable[..., StandaloneBroker]
+):
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    broker = broker_factory()
+    prepare(broker)
+    chance = random.Random(seed)
+    check("same", one_run(broker, tmp_path / "run", way="same", fault="driver", rows=40_000, chance=chance))
