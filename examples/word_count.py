@@ -22,8 +22,8 @@ def query(
 ) -> DataStreamWriter:
     """Make the query, to be started.
 
-    Complete mode sends all counts with each micro-batch, and compaction leaves the last of each. To send those
-    only that have changed, write from foreachBatch in update mode: Spark refuses it for sinks in Python.
+    Complete mode sends all counts with each micro-batch, and compaction leaves the last of each. To send only
+    those that have changed, write from foreachBatch in update mode: Spark refuses it for sinks in Python.
     """
     reader = spark.readStream.format("pulsar").option("service.url", service_url).option("topic", source)
     lines = reader.option("startingOffsets", "earliest").load()

@@ -5,6 +5,15 @@ from pulsar_spark.client.auth import Authentication, Credentials
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.deadline import Deadline, epoch_ms, now
+from pulsar_spark.client.encryption import (
+    ConsumerCryptoFailureAction,
+    CryptoKeyReader,
+    Decryptor,
+    EncryptionKeyInfo,
+    Encryptor,
+    KeyFolder,
+    ProducerCryptoFailureAction,
+)
 from pulsar_spark.client.entries_between import position_before
 from pulsar_spark.client.once import Once, last_sequence_id
 from pulsar_spark.client.producer import Producer
@@ -26,13 +35,20 @@ __all__ = [
     "Client",
     "ClientOptions",
     "Consumer",
+    "ConsumerCryptoFailureAction",
     "Credentials",
+    "CryptoKeyReader",
     "Deadline",
+    "Decryptor",
+    "EncryptionKeyInfo",
+    "Encryptor",
     "EntryFacts",
+    "KeyFolder",
     "LastMessageId",
     "Ledger",
     "Once",
     "Producer",
+    "ProducerCryptoFailureAction",
     "ProducerOptions",
     "Scout",
     "Sent",

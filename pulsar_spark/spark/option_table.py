@@ -8,7 +8,7 @@ from enum import Enum, Flag
 from functools import partial
 from typing import Any
 
-from pulsar_spark.client import AccessMode
+from pulsar_spark.client import AccessMode, ConsumerCryptoFailureAction, ProducerCryptoFailureAction
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.spark import option_values as values
@@ -63,6 +63,7 @@ def names_of(kind: type[Enum]) -> str:
 
 CLIENT = "pulsar.client."
 PRODUCER = "pulsar.producer."
+READER = "pulsar.reader."
 
 
 def _client(
@@ -426,6 +427,25 @@ TABLE: tuple[Option, ...] = (
         "number (None in a batch write) and a list that has for each topic partition `topic`, `messages`, "
         "`bytes`, `first_id` and `last_id`. An error in it is logged, the batch stays written.",
     ),
+    Option(
+        name=READER + "cryptoKeyReader",
+        kind="folder, Python name",
+        parse=values.key_reader,
+        default=None,
+        scope=Scope.SOURCE,
+        doc="Who knows the private keys of messages that are encrypted end to end: a folder (`/path` or "
+        "`file:///path`) with files `NAME.private.pem`, or `package.module.Class` of your own. Tasks use it: "
+        "see docs/encryption.md.",
+    ),
+    Option(
+        name=READER + "cryptoFailureAction",
+        kind=names_of(ConsumerCryptoFailureAction),
+        parse=values.one_of(ConsumerCryptoFailureAction),
+        default="FAIL",
+        scope=Scope.SOURCE,
+        doc="Messages that cannot be decrypted: fail with `[PULSAR_CRYPTO]`, leave them out with a warning, "
+        "or give each entry as one row whose value is what is stored.",
+    ),
     _producer(
         "producerName",
         "text",
@@ -571,5 +591,29 @@ TABLE: tuple[Option, ...] = (
         None,
         "The most bytes of such an entry; without it, and at most, the broker's limit. Needs "
         "`chunkingEnabled`.",
+    ),
+    _producer(
+        "encryptionKeys",
+        "names",
+        values.names,
+        None,
+        "Encrypt values, keys and properties of batches, and values alone where `batchingEnabled` is false, "
+        "for the owners of these keys; several are separated by commas. Needs `cryptoKeyReader`.",
+    ),
+    _producer(
+        "cryptoKeyReader",
+        "folder, Python name",
+        values.key_reader,
+        None,
+        "Who knows these public keys: a folder (`/path` or `file:///path`) with files `NAME.public.pem`, or "
+        "`package.module.Class` of your own. Tasks use it: see docs/encryption.md.",
+    ),
+    _producer(
+        "cryptoFailureAction",
+        names_of(ProducerCryptoFailureAction),
+        values.one_of(ProducerCryptoFailureAction),
+        "FAIL",
+        "Messages that cannot be encrypted: fail with `[PULSAR_CRYPTO]`, or send them WITHOUT encryption, "
+        "with a warning.",
     ),
 )  # fmt: skip - a call to a line keeps the table a table

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
@@ -123,6 +123,25 @@ def dotted_name(text: str) -> str:
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise ValueError("a Python name such as package.module.function")
     return text
+
+
+def key_reader(text: str) -> str:
+    """An absolute path, of a folder of keys, or a dotted name."""
+    path = unquote(text.removeprefix("file:").removeprefix("//")) if text.startswith("file:") else text
+    if path.startswith("/"):
+        return path
+    try:
+        return dotted_name(text)
+    except ValueError:
+        raise ValueError("a folder (/path or file:///path), or a name such as package.module.Class") from None
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Texts separated by commas, each once."""
+    given = [part.strip() for part in text.split(",")]
+    if not all(given):
+        raise ValueError("names separated by commas")
+    return tuple(dict.fromkeys(given))
 
 
 def service_url(text: str) -> str:

@@ -16,7 +16,8 @@ from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.chunks import ChunkLimits
 from pulsar_spark.protocol.routing import RoutingMode
 from pulsar_spark.spark.admission import Limits
-from pulsar_spark.spark.option_table import CLIENT, PRODUCER, TABLE, Mode, Option, Scope
+from pulsar_spark.spark.encryption import DecryptionOptions, EncryptionOptions
+from pulsar_spark.spark.option_table import CLIENT, PRODUCER, READER, TABLE, Mode, Option, Scope
 from pulsar_spark.spark.option_values import Delivery
 from pulsar_spark.spark.positions import Positions, Word, check_order
 
@@ -43,6 +44,7 @@ class SourceOptions:
         wait_for_topics: whether topics may come later than the query.
         read_compacted: whether compacted topics are read in their compacted form.
         chunks: bounds of the reassembly of chunked messages.
+        decryption: of messages that are encrypted.
         metadata_columns: names of the columns behind the value, in their order.
         admin_url: of the admin service, or None.
         allow_different_schemas: whether topics of different schemas may be read together.
@@ -64,6 +66,7 @@ class SourceOptions:
     wait_for_topics: bool
     read_compacted: bool
     chunks: ChunkLimits
+    decryption: DecryptionOptions
     metadata_columns: tuple[str, ...]
     admin_url: str | None
     allow_different_schemas: bool
@@ -76,9 +79,10 @@ class SinkOptions:
     Attributes:
         client: how to reach the cluster.
         topic: for all rows, or None where each row names its own.
-        producer: how messages are sent; without ``router``.
+        producer: how messages are sent; without ``router`` and ``encryptor``.
         router: dotted name of the function that it is, or None.
         delivery: what was asked for; None for the best that the broker has.
+        encryption: of what is sent, or None.
         transaction_timeout: seconds that a micro-batch's transactions may last; None: it has none.
         upsert: whether each row must have a key.
         on_batch_written: dotted name of the function that is told of each batch, or None.
@@ -89,6 +93,7 @@ class SinkOptions:
     producer: ProducerOptions
     router: str | None
     delivery: Delivery | None
+    encryption: EncryptionOptions | None
     transaction_timeout: float | None
     upsert: bool
     on_batch_written: str | None
@@ -145,6 +150,9 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
             max_pending=values["maxPendingChunkedMessages"],
             expire=values["expireTimeOfIncompleteChunkedMessage"],
             auto_ack_oldest=values["autoAckOldestChunkedMessageOnQueueFull"],
+        ),
+        decryption=DecryptionOptions(
+            values[READER + "cryptoKeyReader"], values[READER + "cryptoFailureAction"]
         ),
         metadata_columns=values["metadataColumns"],
         admin_url=values["admin.url"],
@@ -246,6 +254,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         producer=producer,
         router=router,
         delivery=values["delivery"],
+        encryption=_encryption(values),
         transaction_timeout=values["transactionTimeout"] if is_transactional else None,
         upsert=values["upsert"],
         on_batch_written=values["onBatchWritten"],
@@ -264,6 +273,16 @@ def _check_chunking(values: Mapping[str, Any]) -> None:
             f"option {PRODUCER}chunkMaxMessageSize has no use without {PRODUCER}chunkingEnabled",
             advice=f"Set {PRODUCER}chunkingEnabled to true, or leave it out",
         )
+
+
+def _encryption(values: Mapping[str, Any]) -> EncryptionOptions | None:
+    keys, reader = values[PRODUCER + "encryptionKeys"], values[PRODUCER + "cryptoKeyReader"]
+    if (keys is None) != (reader is None):
+        raise OptionError(
+            "options encryptionKeys and cryptoKeyReader of the producer go together",
+            advice="Set both or none: names of public keys, and who knows them",
+        )
+    return None if keys is None else EncryptionOptions(reader, keys, values[PRODUCER + "cryptoFailureAction"])
 
 
 def _client_options(values: Mapping[str, Any]) -> ClientOptions:

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from pulsar_spark.client import read_range, shared_client
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.batch import plan_read
+from pulsar_spark.spark.encryption import decryptor_of
 from pulsar_spark.spark.offsets import Json, Offsets
 from pulsar_spark.spark.option_table import Mode
 from pulsar_spark.spark.options import SourceOptions, parse_source
@@ -136,6 +137,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         fail_on_data_loss=options.fail_on_data_loss,
         read_compacted=options.read_compacted,
         chunks=options.chunks,
+        decryptor=decryptor_of(options.decryption),
     )
     return record_batches(asked.topic, entries, asked.start, asked.end, columns=options.metadata_columns)
 

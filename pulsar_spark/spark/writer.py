@@ -32,6 +32,7 @@ from pulsar_spark.spark.delivery import (
     tell_promise,
     warn_of_other_tasks,
 )
+from pulsar_spark.spark.encryption import encryptor_of
 from pulsar_spark.spark.messages import MessageShape, message_shape
 from pulsar_spark.spark.options import SinkOptions
 from pulsar_spark.spark.schema import SEQUENCE_ID
@@ -158,6 +159,8 @@ def _send(
         producer = replace(producer, name=f"{producer.name}-{context.partitionId()}")
     if options.router is not None:
         producer = replace(producer, router=load("messageRouter", options.router))
+    if options.encryption is not None:
+        producer = replace(producer, encryptor=encryptor_of(options.encryption))
     micro = micro_batch()
     once = once_of(client, options, micro, numbered=SEQUENCE_ID in shape.reserved)
     attempt = None

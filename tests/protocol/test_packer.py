@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pulsar_spark.errors import SendError
+from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.pending import Kind
@@ -17,8 +17,14 @@ ROOM = LIMIT - METADATA_ROOM
 INCOMPRESSIBLE = np.random.default_rng(1).bytes(100_000)
 
 
-def packer(compression=pb.NONE, *, chunking=False, chunk_max=None):
-    made = Packer("persistent://a/b/t", compression, chunking=chunking, chunk_max_message_size=chunk_max)
+def packer(compression=pb.NONE, *, chunking=False, chunk_max=None, encryption=None):
+    made = Packer(
+        "persistent://a/b/t",
+        compression,
+        chunking=chunking,
+        chunk_max_message_size=chunk_max,
+        encryption=encryption,
+    )
     made.producer_name, made.max_message_size, made.next_sequence_id = "p", LIMIT, 7
     made.attempt = "1"
     return made
@@ -146,3 +152,69 @@ def test_properties_cannot_be_cut_into_chunks():
         made.check_singles([large])
     with pytest.raises(SendError, match="persistent://a/b/t"):
         list(made.single(large, 5))
+
+
+# ---- encryption
+
+
+class Reversed:
+    """Stands for encryption: anyone can see what it did."""
+
+    room = 12
+
+    def seal(self, payload):
+        fields = pb.MessageMetadata(encryption_param=b"0123").SerializePartialToString()
+        return fields, b"<" + bytes(payload)[::-1] + b">"
+
+
+def encrypting(**options):
+    return packer(**options, encryption=Reversed())
+
+
+def test_batches_and_single_messages_are_encrypted_after_compression():
+    for compression in (pb.NONE, pb.ZSTD):
+        made = encrypting(compression=compression)
+        entries = [made.batch(batch(b"a" * 100, b"b"), 5), *made.single(single(b"c", partition_key="k"), 5)]
+        for entry, value in zip(entries, [b"a" * 100 + b"b", b"c"], strict=True):
+            metadata, payload, _ = stored(entry)
+            assert metadata.encryption_param == b"0123"
+            assert metadata.uncompressed_size in (0, len(value))
+            assert decompress(compression, bytes(payload[1:-1])[::-1], len(value), 1000) == value
+
+
+def test_each_chunk_is_encrypted_by_itself():
+    made = encrypting(chunking=True)
+    entries = list(made.single(single(INCOMPRESSIBLE), 5))
+    assert all(entry.size <= LIMIT for entry in entries)
+    parts = []
+    for entry in entries:
+        metadata, payload, _ = stored(entry)
+        assert metadata.encryption_param == b"0123"
+        assert metadata.total_chunk_msg_size == len(INCOMPRESSIBLE)
+        parts.append(bytes(payload[1:-1])[::-1])
+    assert b"".join(parts) == INCOMPRESSIBLE
+
+
+def test_a_chunk_is_no_larger_than_it_may_be():
+    made = encrypting(chunking=True, chunk_max=1000)
+    sizes = {len(stored(entry).payload) for entry in made.single(single(INCOMPRESSIBLE), 5)}
+    assert max(sizes) <= 1000
+
+
+def test_encryption_takes_room():
+    made = encrypting()
+    assert made.room == METADATA_ROOM + 12
+    with pytest.raises(SendError, match=f"with {METADATA_ROOM + 12} bytes for headers"):
+        made.check_singles([single(INCOMPRESSIBLE[: ROOM - 11])])
+    made.check_singles([single(INCOMPRESSIBLE[: ROOM - 12])])
+
+
+class Closed(Reversed):
+    def seal(self, payload):
+        raise CryptoError("no key")
+
+
+def test_what_cannot_be_encrypted_names_the_topic():
+    made = packer(encryption=Closed())
+    with pytest.raises(CryptoError, match=r"no key; topic persistent://a/b/t"):
+        made.batch(batch(b"a"), 5)

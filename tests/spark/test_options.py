@@ -2,12 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_spark.client import AccessMode
+from pulsar_spark.client import AccessMode, ConsumerCryptoFailureAction, ProducerCryptoFailureAction
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.chunks import ChunkLimits
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.spark.admission import Limits
+from pulsar_spark.spark.encryption import DecryptionOptions, EncryptionOptions
 from pulsar_spark.spark.option_table import TABLE, Mode, Scope
 from pulsar_spark.spark.options import SinkOptions, SourceOptions, docs_page, parse_sink, parse_source
 from pulsar_spark.spark.positions import AtTime, Word
@@ -109,6 +110,42 @@ def test_producers_of_the_sink():
     assert producer.properties == (("team", "a"), ("x", ""))
     usual = sink().producer
     assert (usual.access_mode, usual.initial_sequence_id, usual.properties) == (AccessMode.SHARED, None, ())
+
+
+def test_encryption_is_off():
+    assert sink().encryption is None
+    assert source().decryption == DecryptionOptions(None, ConsumerCryptoFailureAction.FAIL)
+
+
+def test_keys_and_their_reader():
+    given = {
+        "pulsar_producer_encryptionKeys": "a, b,a",
+        "pulsar_producer_cryptoKeyReader": "file:///my%20keys",
+    }
+    action = ProducerCryptoFailureAction
+    assert sink(**given).encryption == EncryptionOptions("/my keys", ("a", "b"), action.FAIL)
+    given["pulsar_producer_cryptoFailureAction"] = "send"
+    assert sink(**given).encryption == EncryptionOptions("/my keys", ("a", "b"), action.SEND)
+    options = source(pulsar_reader_cryptoKeyReader="my.Keys", pulsar_reader_cryptoFailureAction="DISCARD")
+    assert options.decryption == DecryptionOptions("my.Keys", ConsumerCryptoFailureAction.DISCARD)
+
+
+@pytest.mark.parametrize("text", ["keys", "./keys", "file:keys", "http://keys", "my.2", ""])
+def test_a_key_reader_is_a_folder_or_a_name(text):
+    with pytest.raises(OptionError, match=r"pulsar\.reader\.cryptoKeyReader .*/path or file:///path"):
+        source(pulsar_reader_cryptoKeyReader=text)
+
+
+@pytest.mark.parametrize("text", ["", ",", "a,,b"])
+def test_names_of_keys_are_not_empty(text):
+    with pytest.raises(OptionError, match=r"pulsar\.producer\.encryptionKeys .*names separated by commas"):
+        sink(pulsar_producer_encryptionKeys=text, pulsar_producer_cryptoKeyReader="/keys")
+
+
+def test_keys_need_a_reader():
+    for name, text in {"encryptionKeys": "a", "cryptoKeyReader": "/keys"}.items():
+        with pytest.raises(OptionError, match=r"encryptionKeys and cryptoKeyReader .* go together"):
+            sink(**{f"pulsar_producer_{name}": text})
 
 
 def test_names_are_case_insensitive():

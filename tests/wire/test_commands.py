@@ -252,6 +252,13 @@ def test_producer_that_wants_the_topic_for_itself():
     assert [(pair.key, pair.value) for pair in body.metadata] == [("a", "b"), ("c", "")]
 
 
+def test_producer_that_encrypts():
+    _, body = body_of(commands.producer(1, 2, "t", None, 0, encrypted=True))
+    assert body.encrypted
+    _, usual = body_of(commands.producer(1, 2, "t", None, 0))
+    assert not usual.HasField("encrypted")
+
+
 def test_producer_without_a_name():
     _, body = body_of(commands.producer(9, 7, "t", None, 0))
     assert not body.HasField("producer_name")
