@@ -15,6 +15,7 @@ from functools import partial
 from integration.chaos.cluster import cluster
 from integration.chaos.cuts import cuts
 from integration.chaos.large import large
+from integration.chaos.login import login
 from integration.chaos.once import once
 from integration.chaos.restarts import restarts
 from integration.chaos.starts import starts
@@ -29,6 +30,7 @@ RUNS: dict[str, Run] = {
     "cluster": cluster,
     "cuts": cuts,
     "large": large,
+    "login": login,
     "restarts": restarts,
     "starts": starts,
     "storm": storm,

@@ -1,0 +1,107 @@
+"""A streaming query outlives its token, of which a file always has a fresh one, as platforms renew them."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+import pulsar
+
+from integration.chaos.messages import numbered
+from integration.fix_spark import PulsarInSpark, await_rows
+from integration.local_spark import local_spark
+from integration.peer import Peer
+from integration.secured import ADMIN, Secured, open_secured
+
+_TOPIC = "persistent://public/default/login"
+_LIFETIME = 30.0
+
+
+def login(seed: int, times: int) -> Iterable[tuple[object, ...]]:
+    """Run a query from Pulsar to Pulsar for as long as ``times`` tokens of 30 s live, one after the other."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        spark = local_spark(folder, "chaos", {"spark.log.level": "OFF"})
+        settings = {"authenticationRefreshCheckSeconds": "5"}
+        with open_secured(folder, settings) as secured:
+            here = PulsarInSpark(spark, secured.tls_url)
+            began = time.monotonic()
+            messages = outlive(here, secured, _TOPIC, folder, lifetime=_LIFETIME, times=times)
+            yield "query", "tokens of 30 s", "messages", "missing or doubled", "seconds"
+            took = f"{time.monotonic() - began:.0f}"
+            yield "TLS, token file, one topic to another", times, f"{messages:,}", 0, took
+        spark.stop()
+
+
+class Renewal:
+    """A file with a token that is always fresh; a context manager.
+
+    Args:
+        secured: the broker whose tokens they are.
+        file: of the token.
+        lifetime: seconds that a token lives; it is replaced at a quarter of them.
+    """
+
+    def __init__(self, secured: Secured, file: Path, lifetime: float) -> None:
+        self.url = f"file://{file}"
+        self._secured, self._file, self._lifetime = secured, file, lifetime
+        self._stopped = threading.Event()
+        self._renew()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Renewal:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._lifetime / 4):
+            self._renew()
+
+    def _renew(self) -> None:
+        new = self._file.with_suffix(".new")
+        new.write_text(self._secured.tokens.token(ADMIN, self._lifetime))
+        new.replace(self._file)
+
+
+def outlive(
+    here: PulsarInSpark, secured: Secured, topic: str, folder: Path, *, lifetime: float, times: int
+) -> int:
+    """Copy a topic to another for ``times`` lifetimes of a token; each message must come once, in order.
+
+    Returns:
+        How many messages there were.
+    """
+    copy = f"{topic}-copy"
+    for name in (topic, copy):
+        secured.broker.admin.create_topic(name)
+    peer_login = pulsar.AuthenticationToken(secured.tokens.token(ADMIN))
+    sent = 0
+    with (
+        Renewal(secured, folder / "token", lifetime) as renewal,
+        Peer(
+            secured.tls_url, authentication=peer_login, tls_trust_certs_file_path=secured.authority.file
+        ) as peer,
+    ):
+        options = secured.options(params=renewal.url)
+        rows = here.stream(topic, **options)
+        query = here.write_stream(rows.select("value"), folder / "checkpoint", copy, **options).start()
+        try:
+            until = time.monotonic() + lifetime * times
+            while time.monotonic() < until:
+                peer.produce(topic, numbered(10, first=sent))
+                sent += 10
+                await_rows(query, lambda due=sent: secured.broker.admin.stats(copy)["msgInCounter"] >= due)
+        finally:
+            query.stop()
+        assert [each.value for each in peer.read_all(copy)] == [each.value for each in numbered(sent)]
+    return sent
