@@ -63,9 +63,11 @@ def main(folder: Path, jobs: list[Job]) -> None:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file://{folder / 'events'}",
         "spark.eventLog.compress": "false",
+        # As docs/security.md says.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|authparams",
+        "spark.sql.redaction.options.regex": "(?i)url|authparams",
     }
     spark = local_spark(folder / "spark", "secrets", settings)
-    spark.conf.set("spark.sql.redaction.options.regex", "(?i)authparams")
     for job in jobs:
         _run(spark, job, folder)
     _keep_pages(spark, folder / "pages")

@@ -198,6 +198,7 @@ class Issuer(ThreadingHTTPServer):
     Attributes:
         lifetime: seconds of its tokens.
         asked: the forms of all requests for a token.
+        issued: all its tokens.
         refuse: answer with this status and error code.
     """
 
@@ -209,6 +210,7 @@ class Issuer(ThreadingHTTPServer):
         self.tokens, self.role = tokens, role
         self.lifetime = 3600.0
         self.asked: list[dict[str, str]] = []
+        self.issued: list[str] = []
         self.refuse: tuple[int, str] | None = None
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
 
@@ -238,7 +240,8 @@ class Issuer(ThreadingHTTPServer):
             return status, {"error": code, "error_description": f"not {form.get('client_secret')}"}
         if (form.get("client_id"), form.get("client_secret")) != (self.CLIENT_ID, self.SECRET):
             return 401, {"error": "invalid_client"}
-        return 200, {"access_token": self.tokens.token(self.role, self.lifetime), "expires_in": self.lifetime}
+        self.issued.append(self.tokens.token(self.role, self.lifetime))
+        return 200, {"access_token": self.issued[-1], "expires_in": self.lifetime}
 
 
 class _IssuerHandler(BaseHTTPRequestHandler):

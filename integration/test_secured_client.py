@@ -17,6 +17,7 @@ from integration.broker.waiting import FAR_AWAY, promptly, wait_until
 from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.clients import reader
+from integration.lookup_proxy import LookupProxy
 from integration.peer import Peer
 from integration.secured import (
     ADMIN,
@@ -154,6 +155,18 @@ def test_the_cpp_client_and_ours_read_each_other(secured: Secured, name: TopicNa
             writer.send(columns_of(sent))
             writer.flush()
         assert peer.read_all(str(name)) == [*sent, *sent]
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_through_a_proxy(secured: Secured, name: TopicName, tls: bool) -> None:
+    """TLS ends at the proxy; brokers are reached through it only, by their names in CONNECT."""
+    context = server_context(secured.authority.issue("proxy", host="127.0.0.1")) if tls else None
+    broker = secured.broker.service_url
+    with LookupProxy(broker, context) as proxy:
+        with connect(secured, token(secured), url=proxy.service_url) as client:
+            write_and_read(client, name)
+        # A connection to ask, and one to the broker, for writing and for reading.
+        assert sorted(proxy.named) == ["", "", *[broker.removeprefix("pulsar://")] * 2]
 
 
 # ---- who is told what
