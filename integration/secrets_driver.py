@@ -64,7 +64,6 @@ def main(folder: Path, jobs: list[Job]) -> None:
         "spark.eventLog.dir": f"file://{folder / 'events'}",
         "spark.eventLog.compress": "false",
         # As docs/security.md says.
-        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|authparams",
         "spark.sql.redaction.options.regex": "(?i)url|authparams",
     }
     spark = local_spark(folder / "spark", "secrets", settings)

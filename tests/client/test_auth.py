@@ -211,19 +211,19 @@ def jwt(claims):
 @pytest.mark.parametrize(
     ("token", "expired"),
     [
-        (jwt({"exp": time.time() - 100}), True),
-        (jwt({"exp": time.time() + 1000}), False),
-        (jwt({"sub": "me"}), False),
-        (jwt({"exp": "soon"}), False),
-        (jwt([]), False),
-        ("opaque", False),
-        ("a.b.c", False),
-        ("a.\xe9.c", False),
+        (lambda: jwt({"exp": time.time() - 100}), True),
+        (lambda: jwt({"exp": time.time() + 1000}), False),
+        (lambda: jwt({"sub": "me"}), False),
+        (lambda: jwt({"exp": "soon"}), False),
+        (lambda: jwt([]), False),
+        (lambda: "opaque", False),
+        (lambda: "a.b.c", False),
+        (lambda: "a.\xe9.c", False),
     ],
 )
 def test_an_expired_token_is_told_of(token, expired):
     refused = AuthError("Failed to authenticate")
-    told = Identity(Credentials("token", token), TlsOptions()).explain_refused(refused)
+    told = Identity(Credentials("token", token()), TlsOptions()).explain_refused(refused)
     assert ("the token expired" in str(told)) == expired
     assert isinstance(told, AuthError)
 
