@@ -25,7 +25,7 @@ from integration.deploy.ways import by_pip
 from integration.local_spark import ROOT
 from integration.peer import Peer, Record
 
-_TESTING = ("hypothesis", "pytest", "pytest-randomly")
+_TESTING = ("cryptography", "hypothesis", "pytest", "pytest-randomly")
 # What needs no Spark, which is too large to be installed for each run of the tests.
 _WITHOUT_SPARK = ("tests/wire", "tests/protocol", "tests/client", "tests/test_errors.py", "tests/test_ids.py")
 # What the committed code is generated with belongs to development, not to what users have.
