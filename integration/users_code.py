@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
+from pulsar_spark import ProducerInterceptor
 from pulsar_spark.spark.written import Figures
+from pulsar_spark.wire.columns import MessageColumns
 
 
 def by_last_digit(keys: pa.BinaryArray, partitions: int) -> list[int]:
@@ -29,3 +32,11 @@ def note_figures(batch: int | None, figures: Sequence[Figures]) -> None:
     ]
     with notes_of(lines[0][0].partition("-partition-")[0]).open("a") as notes:
         notes.write(json.dumps([batch, lines]) + "\n")
+
+
+class Shout(ProducerInterceptor):
+    """An interceptor."""
+
+    def before_send(self, columns: MessageColumns) -> MessageColumns:
+        values = [value.upper() + b"!" for value in columns.value.to_pylist()]
+        return replace(columns, value=pa.array(values, pa.binary()))

@@ -1,7 +1,8 @@
 """Apache Pulsar source and sink for PySpark Structured Streaming, in pure Python.
 
 ``register(spark)`` makes ``format("pulsar")`` known where Spark does not find it by itself;
-``PulsarProgressListener`` tells how far behind streaming queries are.
+``PulsarProgressListener`` tells how far behind streaming queries are; ``ProducerInterceptor`` is the base of
+classes that change what is written.
 """
 
 import sys
@@ -10,6 +11,7 @@ import pulsar_spark.libraries  # noqa: F401 - before all else: it lets the other
 from pulsar_spark.errors import LibraryError
 
 try:
+    from pulsar_spark.client import ProducerInterceptor
     from pulsar_spark.spark.progress import PulsarProgressListener
     from pulsar_spark.spark.source import register
 except ImportError as _error:
@@ -19,4 +21,4 @@ except ImportError as _error:
     if sys.modules.get("pyspark") is not None:
         raise LibraryError(f"this pyspark is too old: pulsar_spark needs 4.2 or newer ({_error})") from _error
 
-__all__ = ["PulsarProgressListener", "register"]
+__all__ = ["ProducerInterceptor", "PulsarProgressListener", "register"]

@@ -15,6 +15,7 @@ from pulsar_spark.client.encryption import (
     ProducerCryptoFailureAction,
 )
 from pulsar_spark.client.entries_between import position_before
+from pulsar_spark.client.interceptors import ProducerInterceptor
 from pulsar_spark.client.once import Once, last_sequence_id
 from pulsar_spark.client.producer import Producer
 from pulsar_spark.client.producer_options import AccessMode, ProducerOptions
@@ -49,6 +50,7 @@ __all__ = [
     "Once",
     "Producer",
     "ProducerCryptoFailureAction",
+    "ProducerInterceptor",
     "ProducerOptions",
     "Scout",
     "Sent",

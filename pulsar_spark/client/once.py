@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.interceptors import OnReceipt
 from pulsar_spark.client.producer import Producer
 from pulsar_spark.client.producer_options import ProducerOptions
 from pulsar_spark.client.replay import IDS_PER_BATCH, Item, Replay, Verdict
@@ -25,6 +26,7 @@ from pulsar_spark.client.stored_entry import find_stored
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.pending import Outgoing
 from pulsar_spark.protocol.sent import Sent
 from pulsar_spark.wire.marks import INVISIBLE, read_mark
 from pulsar_spark.wire.singles import EncodedSingle
@@ -65,12 +67,18 @@ class Once:
         for replay in self._replays.values():
             replay.close()
 
-    def open(self, topic: TopicName, options: ProducerOptions, partitions: int) -> OnceProducer:
+    def open(
+        self,
+        topic: TopicName,
+        options: ProducerOptions,
+        partitions: int,
+        on_receipt: OnReceipt | None = None,
+    ) -> OnceProducer:
         """Open the producer of a topic partition, for the first time or to go on; raises what Producer does.
 
         It may take two operation timeouts where something is stored already.
         """
-        producer = OnceProducer(self, topic, options, partitions, self._replays.get(topic))
+        producer = OnceProducer(self, topic, options, partitions, self._replays.get(topic), on_receipt)
         self._replays[topic] = producer.replay
         if producer.last_sequence_id >= 0:
             self.proven(topic)
@@ -106,6 +114,7 @@ class OnceProducer:
         options: how to send; the name is not used.
         partitions: how many producers share the limits of the whole topic.
         replay: what was sent there in this run, where the producer was open before.
+        on_receipt: as :class:`Producer` takes it; not called for what is left out.
 
     Attributes:
         replay: what is sent there in this run.
@@ -119,8 +128,10 @@ class OnceProducer:
         options: ProducerOptions,
         partitions: int,
         replay: Replay | None,
+        on_receipt: OnReceipt | None = None,
     ) -> None:
         self.topic = topic
+        self._on_receipt = on_receipt
         self._once = once
         self._options = options
         self._partitions = partitions
@@ -142,6 +153,11 @@ class OnceProducer:
         """As :attr:`Producer.sent`, with the messages that were left out."""
         sent = self._producer.sent
         return replace(sent, messages=sent.messages + self._left_out)
+
+    @property
+    def pending(self) -> list[Outgoing]:
+        """As :attr:`Producer.pending`."""
+        return self._producer.pending
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
         """As :meth:`Producer.check_messages`."""
@@ -183,10 +199,14 @@ class OnceProducer:
         """As :meth:`Producer.check`."""
         self._producer.check()
 
-    def _opened(self, name: str, first_sequence_id: int | None) -> Producer:
-        options = replace(self._options, name=name)
+    def _opened(self, name: str, first_sequence_id: int | None, *, proof: bool = False) -> Producer:
         return Producer(
-            self._once.client, self.topic, options, self._partitions, first_sequence_id=first_sequence_id
+            self._once.client,
+            self.topic,
+            replace(self._options, name=name),
+            self._partitions,
+            first_sequence_id=first_sequence_id,
+            on_receipt=None if proof else self._on_receipt,
         )
 
     def _compared(self) -> Replay:
@@ -230,7 +250,7 @@ class OnceProducer:
         """Prove that the topic deduplicates, by an entry that no consumer is ever given."""
         self._producer.close()
         first = self._once.first_sequence_id
-        entry = self._opened(self._once.name, first - 1)
+        entry = self._opened(self._once.name, first - 1, proof=True)
         entry.send_singles([EncodedSingle(memoryview(INVISIBLE), memoryview(b""))])
         entry.flush()
         entry.close()

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.deadline import Deadline
+from pulsar_spark.client.interceptors import OnReceipt
 from pulsar_spark.client.pool import Purpose
 from pulsar_spark.client.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.client.retry import retry
@@ -88,6 +89,7 @@ class Producer:
         first_sequence_id: of the first message; where more are stored under this name already, the next one
             is. None: the one behind the last that is stored.
         transaction: that all it sends belongs to.
+        on_receipt: called in the session's thread with each entry and where it is stored; must not wait.
 
     Attributes:
         last_sequence_id: the last that the broker had stored under this name when the producer was first
@@ -108,8 +110,10 @@ class Producer:
         *,
         first_sequence_id: int | None = None,
         transaction: TxnId | None = None,
+        on_receipt: OnReceipt | None = None,
     ) -> None:
         self.topic = topic
+        self._on_receipt = on_receipt
         self._client = client
         self._options = options
         self._name = options.name
@@ -158,6 +162,12 @@ class Producer:
         """What is acknowledged so far; after ``flush``, all that was sent."""
         with self._changed:
             return self._tally.sent
+
+    @property
+    def pending(self) -> list[Outgoing]:
+        """What was sent and is not acknowledged, in order."""
+        with self._changed:
+            return list(self._window)
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
         """Raise SendError where a message of those to be batched is too large; see ``Packer``."""
@@ -229,6 +239,8 @@ class Producer:
                     entry = self._window.acknowledged(receipt.sequence_id)
                     if entry is not None:
                         self._tally.add(entry, receipt.message_id)
+                        if self._on_receipt is not None:
+                            self._on_receipt(entry, receipt.message_id)
                 elif command.type == pb.BaseCommand.SEND_ERROR:
                     link.error = self._send_error(command.send_error)
                 elif command.type == pb.BaseCommand.CLOSE_PRODUCER:

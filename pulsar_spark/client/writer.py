@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.interceptors import Interceptors, ProducerInterceptor
 from pulsar_spark.client.once import Once, OnceProducer
 from pulsar_spark.client.producer import Producer
 from pulsar_spark.client.producer_options import ProducerOptions
@@ -63,6 +64,7 @@ class TopicWriter:
         transaction: that all it writes belongs to.
         once: what the task sends in a micro-batch, where each row is to be stored once: where rows go then
             depends on nothing but their places, as with ``place``, and partitions are not looked for.
+        interceptors: called in the callers' thread, of which there must then be one only.
 
     Raises:
         BrokerError: the topic cannot be had, or its producers cannot be opened within the operation timeout.
@@ -78,6 +80,7 @@ class TopicWriter:
         look_again: float | None = _LOOK_AGAIN,
         transaction: Transaction | None = None,
         once: Once | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
         if once is not None:
             place, look_again = once.task, None
@@ -86,6 +89,7 @@ class TopicWriter:
         self._topic = topic
         self._options = options
         self._transaction = transaction
+        self._interceptors = Interceptors(interceptors)
         self._producers: list[Producer | OnceProducer] = []
         self._batchers: list[Batcher] = []
         self._ids: list[SequenceIds] = []
@@ -120,11 +124,13 @@ class TopicWriter:
             OptionError: a row, or the user's router, names a partition that is not there.
         """
         self._look_for_partitions()
+        columns = self._interceptors.before_send(columns)
         with self._failing_for_good():
             try:
                 self._send(columns)
             except OptionError as error:
                 raise error.located(str(self._topic)) from error
+        self._interceptors.acknowledge()
 
     def flush(self) -> None:
         """Send the open batches and wait until everything is acknowledged; raises what ``send`` raises."""
@@ -133,6 +139,7 @@ class TopicWriter:
                 self._send_open_batch(number)
             for producer in self._producers:
                 producer.flush()
+        self._interceptors.acknowledge()
 
     def finish(self) -> None:
         """As ``flush``; nothing more comes in this micro-batch, so what ``once`` kept is sent too."""
@@ -143,6 +150,7 @@ class TopicWriter:
                     producer.end()
             for producer in self._producers:
                 producer.flush()
+        self._interceptors.acknowledge()
 
     @property
     def sent(self) -> dict[TopicName, Sent]:
@@ -157,6 +165,10 @@ class TopicWriter:
             self._closed = True
             self._changed.notify_all()
         self._keeper.join()
+        self._interceptors.acknowledge()
+        failure = self._failure or ClosedError("the writer was closed before this was acknowledged")
+        for producer in self._producers:
+            self._interceptors.failed(str(producer.topic), producer.pending, failure)
         self._close_producers()
 
     def _open_all(self, names: list[TopicName]) -> None:
@@ -166,11 +178,19 @@ class TopicWriter:
             self._transaction.add(missing)
         transaction = None if self._transaction is None else self._transaction.id
         for name in missing:
+            on_receipt = self._interceptors.on_receipt(str(name))
             producer: Producer | OnceProducer
             if self._once is None:
-                producer = Producer(self._client, name, self._options, len(names), transaction=transaction)
+                producer = Producer(
+                    self._client,
+                    name,
+                    self._options,
+                    len(names),
+                    transaction=transaction,
+                    on_receipt=on_receipt,
+                )
             else:
-                producer = self._once.open(name, self._options, len(names))
+                producer = self._once.open(name, self._options, len(names), on_receipt)
             self._producers.append(producer)
             self._batchers.append(self._new_batcher(producer))
             self._ids.append(SequenceIds(producer.last_sequence_id))

@@ -616,4 +616,12 @@ TABLE: tuple[Option, ...] = (
         "Messages that cannot be encrypted: fail with `[PULSAR_CRYPTO]`, or send them WITHOUT encryption, "
         "with a warning.",
     ),
+    _producer(
+        "interceptors",
+        "Python names",
+        values.dotted_names,
+        None,
+        "Classes like `pulsar_spark.ProducerInterceptor`, `package.module.Class`, separated by commas: they "
+        "may change rows before they are sent, and learn what became of them. Each task makes its own.",
+    ),
 )  # fmt: skip - a call to a line keeps the table a table

@@ -125,6 +125,11 @@ def dotted_name(text: str) -> str:
     return text
 
 
+def dotted_names(text: str) -> tuple[str, ...]:
+    """Such names separated by commas, in their order."""
+    return tuple(dotted_name(part.strip()) for part in text.split(","))
+
+
 def key_reader(text: str) -> str:
     """An absolute path, of a folder of keys, or a dotted name."""
     path = unquote(text.removeprefix("file:").removeprefix("//")) if text.startswith("file:") else text

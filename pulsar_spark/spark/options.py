@@ -84,6 +84,7 @@ class SinkOptions:
         delivery: what was asked for; None for the best that the broker has.
         encryption: of what is sent, or None.
         transaction_timeout: seconds that a micro-batch's transactions may last; None: it has none.
+        interceptors: dotted names of their classes.
         upsert: whether each row must have a key.
         on_batch_written: dotted name of the function that is told of each batch, or None.
     """
@@ -95,6 +96,7 @@ class SinkOptions:
     delivery: Delivery | None
     encryption: EncryptionOptions | None
     transaction_timeout: float | None
+    interceptors: tuple[str, ...]
     upsert: bool
     on_batch_written: str | None
 
@@ -256,6 +258,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         delivery=values["delivery"],
         encryption=_encryption(values),
         transaction_timeout=values["transactionTimeout"] if is_transactional else None,
+        interceptors=values[PRODUCER + "interceptors"] or (),
         upsert=values["upsert"],
         on_batch_written=values["onBatchWritten"],
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -20,7 +20,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import Client, Once, ProducerOptions, Sent, TopicWriter, Transaction, shared_client
+from pulsar_spark.client import (
+    Client,
+    Once,
+    ProducerInterceptor,
+    ProducerOptions,
+    Sent,
+    TopicWriter,
+    Transaction,
+    shared_client,
+)
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.commit_log import log_topic
@@ -163,9 +172,12 @@ def _send(
         producer = replace(producer, encryptor=encryptor_of(options.encryption))
     micro = micro_batch()
     once = once_of(client, options, micro, numbered=SEQUENCE_ID in shape.reserved)
+    interceptors = [load("interceptors", name)() for name in options.interceptors]
     attempt = None
     with once or nullcontext():
-        with TopicWriters(client, producer, transaction=transaction, once=once) as writers:
+        with TopicWriters(
+            client, producer, transaction=transaction, once=once, interceptors=interceptors
+        ) as writers:
             for batch in batches:
                 for topic, columns in shape.messages(batch):
                     writers.of(topic).send(columns)
@@ -188,6 +200,7 @@ class TopicWriters:
         options: of all producers.
         most: how many may be open; for one more, that which was used longest ago is flushed and closed.
         transaction: that all they write belongs to.
+        interceptors: of all of them.
         once: what the task sends in a micro-batch, where each row is to be stored once.
 
     Attributes:
@@ -202,7 +215,9 @@ class TopicWriters:
         *,
         transaction: Transaction | None = None,
         once: Once | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
+        self._interceptors = interceptors
         self._client = client
         self._options = options
         self._most = most
@@ -233,7 +248,12 @@ class TopicWriters:
             self._open.pop(oldest).close()
         self.topics.add(topic)
         writer = self._open[topic] = TopicWriter(
-            self._client, topic, self._options, transaction=self._transaction, once=self._once
+            self._client,
+            topic,
+            self._options,
+            transaction=self._transaction,
+            interceptors=self._interceptors,
+            once=self._once,
         )
         return writer
 

@@ -1,0 +1,79 @@
+"""Interceptors, on the real broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from integration.broker import Admin
+from integration.chaos.messages import columns_of, numbered
+from integration.clients import entries_of, id_of
+from integration.fix_spark import PulsarInSpark
+from integration.peer import Peer, Record
+from pulsar_spark.client import Client, Once, ProducerInterceptor, ProducerOptions, TopicWriter
+from pulsar_spark.errors import SendError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire.columns import MessageColumns
+
+
+class Keyed(ProducerInterceptor):
+    """Gives each row the key "k", and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def before_send(self, columns: MessageColumns) -> MessageColumns:
+        return replace(columns, key=pa.array([b"k"] * len(columns), pa.binary()))
+
+    def on_send_acknowledgement(self, *told: Any) -> None:
+        self.told.append(told)
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_what_is_sent_is_told(client: Client, peer: Peer, topic: str, batching: bool) -> None:
+    one = Keyed()
+    options = ProducerOptions(batching=batching, batching_max_messages=4, batching_max_publish_delay=60.0)
+    with TopicWriter(client, TopicName.parse(topic), options, interceptors=[one]) as writer:
+        writer.send(columns_of(numbered(10)))
+        writer.flush()
+    assert peer.read_all(topic) == [replace(record, key="k") for record in numbered(10)]
+    sizes = [4, 4, 2] if batching else [1] * 10
+    assert one.told == [
+        (topic, sum(sizes[:number]), sizes[number], id_of(entry), None)
+        for number, entry in enumerate(entries_of(client, topic))
+    ]
+
+
+def test_what_fails_is_told(client: Client, admin: Admin, topic: str) -> None:
+    one = Keyed()
+    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), interceptors=[one]) as writer:
+        admin.terminate(topic)
+        writer.send(columns_of(numbered(3)))
+        with pytest.raises(SendError) as raised:
+            writer.flush()
+    assert one.told == [(topic, 0, 3, None, raised.value)]
+
+
+def test_in_spark(pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str) -> None:
+    rows = pulsar_in_spark.rows([("a",), ("b",)], "value string")
+    names = "integration.users_code.Shout, integration.users_code.Shout"
+    pulsar_in_spark.write(rows, topic, **{"pulsar.producer.interceptors": names})
+    assert peer.read_all(topic) == [Record(b"A!!"), Record(b"B!!")]
+
+
+def test_what_an_earlier_run_has_stored_is_not_told_again(client: Client, once_topic: str) -> None:
+    first, again = Keyed(), Keyed()
+    for one in (first, again):
+        with (
+            Once(client, "interceptors", 0, 0, required=True) as once,
+            TopicWriter(
+                client, TopicName.parse(once_topic), ProducerOptions(), once=once, interceptors=[one]
+            ) as writer,
+        ):
+            writer.send(columns_of(numbered(10)))
+            writer.finish()
+    assert sum(messages for _, _, messages, place, _ in first.told if place is not None) == 10
+    assert again.told == []
