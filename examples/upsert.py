@@ -33,6 +33,7 @@ def query(
     reader = spark.readStream.format("pulsar").option("service.url", service_url).option("topic", source)
     changes = reader.option("startingOffsets", "earliest").load()
     writer = upserts(changes).writeStream.format("pulsar").option("service.url", service_url)
+    writer = writer.option("upsert", "true")  # a row without a key is an error
     return writer.option("topic", target).option("checkpointLocation", checkpoint)
 
 
