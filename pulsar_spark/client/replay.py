@@ -17,11 +17,10 @@ from enum import Enum, auto
 from itertools import chain
 from typing import IO, TypeAlias
 
-from crc32c import crc32c
-
 from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.wire.batch_walk import find_fields
+from pulsar_spark.wire.checksums import crc32c
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.marks import DIGEST_SIZE, encode_mark
 from pulsar_spark.wire.singles import EncodedSingle
