@@ -38,7 +38,7 @@ from pulsar_spark.protocol.pending import Outgoing, PendingWindow
 from pulsar_spark.protocol.sent import Sent, Tally
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Frame
+from pulsar_spark.wire.frames import Buffer, Frame
 from pulsar_spark.wire.singles import EncodedSingle
 
 _CHECKSUM_ERROR = 9
@@ -54,6 +54,9 @@ _ACCESS_MODES = {
     AccessMode.WAIT_FOR_EXCLUSIVE: pb.WaitForExclusive,
     AccessMode.EXCLUSIVE_WITH_FENCING: pb.ExclusiveWithFencing,
 }
+
+# Bytes of an entry below which a copy is cheaper than a buffer of its own.
+_SMALL = 4096
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +77,20 @@ class _Link:
         self._producer.on_lost(self, error)
 
     def send(self, entries: Sequence[Outgoing]) -> None:
-        buffers = [buffer for entry in entries for buffer in entry.frame(self.producer_id)]
+        # Small entries are joined: the socket takes a few dozen buffers at a time.
+        buffers: list[Buffer] = []
+        small: list[Buffer] = []
+        for entry in entries:
+            pieces = entry.frame(self.producer_id)
+            if entry.size < _SMALL:
+                small += pieces
+                continue
+            if small:
+                buffers.append(b"".join(small))
+                small = []
+            buffers += pieces
+        if small:
+            buffers.append(b"".join(small))
         self.session.send(*buffers)
 
 
@@ -190,7 +206,7 @@ class Producer:
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
         """Send messages each as an entry of its own, or as several; raises what ``send_batches`` raises."""
         now = int(time.time() * 1000)
-        self._send(entry for message in messages for entry in self._packer.single(message, now))
+        self._send(self._packer.singles(messages, now))
 
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises what ``send_batches`` raises."""

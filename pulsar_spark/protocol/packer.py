@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -94,15 +94,16 @@ class Packer:
 
     def check_singles(self, messages: list[EncodedSingle]) -> None:
         """The same for messages that are entries of their own."""
+        most = self._most
         for message in messages:
             fields = len(message.metadata) + len(message.mark)
             size = fields + len(message.payload)
-            if size <= self._most:
+            if size <= most:
                 continue
             if self._chunking:
                 fits = fields < self._most_of_a_chunk // 2
             else:
-                fits = fields + len(compress(self._compression, message.payload)) <= self._most
+                fits = fields + len(compress(self._compression, message.payload)) <= most
             if not fits:
                 raise self._too_large(size)
 
@@ -129,29 +130,32 @@ class Packer:
             raise self._too_large(entry.size)
         return entry
 
-    def single(self, message: EncodedSingle, publish_time: int) -> Iterator[Outgoing]:
-        """Make the entry of a message, or those of its chunks; raises as ``batch`` does."""
-        ids = self._ids(message.sequence_ids, 1)
-        head = single_metadata_head(self.producer_name, ids[0], publish_time)
-        tail = b""
-        payload: Buffer = message.payload
-        # The C++ client drops an empty value that is compressed.
-        if self._compression != pb.NONE and len(payload):
-            compression, payload = self._packed(payload)
-            tail = single_metadata_tail(compression, len(message.payload))
-        metadata = b"".join((head, message.metadata, tail, self._common(message.mark)))
-        if len(metadata) + len(payload) <= (self._most_of_a_chunk if self._chunking else self._most):
-            if self._encryption is not None:
-                fields, payload = self._sealed(payload)
-                metadata += fields
-            section_head = encode_section_head(metadata, payload)
-            yield Outgoing(*ids, 1, section_head, payload, Kind.SINGLE, self.transaction)
-        elif self._chunking:
-            if not tail:
-                metadata += single_metadata_tail(pb.NONE, len(payload))
-            yield from self._chunks(ids, metadata, payload)
-        else:
-            raise self._too_large(len(metadata) + len(payload))
+    def singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
+        """Make the entries of messages, or those of their chunks; raises as ``batch`` does."""
+        compressed = self._compression != pb.NONE
+        most = self._most_of_a_chunk if self._chunking else self._most
+        for message in messages:
+            ids = self._ids(message.sequence_ids, 1)
+            head = single_metadata_head(self.producer_name, ids[0], publish_time)
+            tail = b""
+            payload: Buffer = message.payload
+            # The C++ client drops an empty value that is compressed.
+            if compressed and len(payload):
+                compression, payload = self._packed(payload)
+                tail = single_metadata_tail(compression, len(message.payload))
+            metadata = b"".join((head, message.metadata, tail, self._common(message.mark)))
+            if len(metadata) + len(payload) <= most:
+                if self._encryption is not None:
+                    fields, payload = self._sealed(payload)
+                    metadata += fields
+                section_head = encode_section_head(metadata, payload)
+                yield Outgoing(*ids, 1, section_head, payload, Kind.SINGLE, self.transaction)
+            elif self._chunking:
+                if not tail:
+                    metadata += single_metadata_tail(pb.NONE, len(payload))
+                yield from self._chunks(ids, metadata, payload)
+            else:
+                raise self._too_large(len(metadata) + len(payload))
 
     def _chunks(self, ids: tuple[int, int], metadata: bytes, payload: Buffer) -> Iterator[Outgoing]:
         name = f"{self.producer_name}-{ids[0]}"

@@ -59,6 +59,12 @@ class Outgoing:
 
     def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
         """The SEND frame, in pieces."""
+        if self.kind is Kind.SINGLE and self.transaction is None:
+            return (
+                commands.send_single_head(producer_id, self.sequence_id, self.size),
+                self.head,
+                self.payload,
+            )
         ids = self.sequence_id, self.highest_sequence_id
         command = commands.send(
             producer_id, ids, self.messages, self.transaction, is_chunk=self.kind.is_chunk

@@ -11,7 +11,8 @@ from enum import Enum
 
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import encode_command
+from pulsar_spark.wire.frames import encode_command, encode_frame_head
+from pulsar_spark.wire.messages import varint
 
 PROTOCOL_VERSION = 21
 _U64 = (1 << 64) - 1
@@ -278,6 +279,17 @@ def send(
     if transaction is not None:
         command.txnid_most_bits, command.txnid_least_bits = transaction
     return pb.BaseCommand(type=_Type.SEND, send=command)
+
+
+def send_single_head(producer_id: int, sequence_id: int, section_size: int) -> bytes:
+    """Frame SEND of one message, which ``section_size`` bytes of payload section follow.
+
+    The same as ``send`` and ``encode_command_head`` make, without an object for the command: there is one for
+    each message.
+    """
+    body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id)
+    command = b"\x08\x06\x32" + bytes((len(body),)) + body
+    return encode_frame_head(command, section_size)
 
 
 def tc_client_connect(request_id: int, coordinator: int) -> bytes:

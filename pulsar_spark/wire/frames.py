@@ -57,8 +57,12 @@ def encode_command(command: pb.BaseCommand) -> bytes:
 
 def encode_command_head(command: pb.BaseCommand, section_size: int) -> bytes:
     """Frame a command that ``section_size`` bytes of payload section follow."""
-    body = command.SerializeToString()
-    return _SIZES.pack(len(body) + 4 + section_size, len(body)) + body
+    return encode_frame_head(command.SerializeToString(), section_size)
+
+
+def encode_frame_head(command: bytes, section_size: int) -> bytes:
+    """The same for a command that is serialized already."""
+    return _SIZES.pack(len(command) + 4 + section_size, len(command)) + command
 
 
 def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:

@@ -123,12 +123,14 @@ def _is_plain(tail: bytes) -> bool:
 
 def varint(value: int) -> bytes:
     """Base 128, least significant group first, as protobuf writes unsigned integers."""
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    if value < 1 << 7:
+        return bytes((value,))
+    if value < 1 << 14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+    low = bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80))
+    return low + varint(value >> 21)
 
 
 def together(received: Iterable[Messages]) -> Iterator[list[Messages]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.messages import varint
@@ -41,10 +43,18 @@ def batch_metadata(
 
 def single_metadata_head(producer_name: str, sequence_id: int, publish_time: int) -> bytes:
     """Serialize the three required fields; a message's own fields may follow as they are."""
+    return _name_field(producer_name) + b"\x10" + varint(sequence_id) + _time_field(publish_time)
+
+
+@lru_cache(maxsize=64)
+def _name_field(producer_name: str) -> bytes:
     name = producer_name.encode()
-    return b"".join(
-        (b"\x0a", varint(len(name)), name, b"\x10", varint(sequence_id), b"\x18", varint(publish_time))
-    )
+    return b"\x0a" + varint(len(name)) + name
+
+
+@lru_cache(maxsize=64)
+def _time_field(publish_time: int) -> bytes:
+    return b"\x18" + varint(publish_time)
 
 
 def single_metadata_tail(compression: pb.CompressionType, uncompressed_size: int) -> bytes:

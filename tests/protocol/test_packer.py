@@ -48,7 +48,7 @@ def batch(*messages, ids=None):
 
 def test_messages_are_numbered():
     made = packer()
-    entries = [made.batch(batch(b"a", b"b", b"c"), 5), *made.single(single(b"d"), 5)]
+    entries = [made.batch(batch(b"a", b"b", b"c"), 5), *made.singles([single(b"d")], 5)]
     entries.append(made.batch(batch(b"e"), 5))
     assert [(entry.sequence_id, entry.highest_sequence_id) for entry in entries] == [
         (7, 9),
@@ -64,8 +64,8 @@ def test_messages_are_numbered():
 def test_given_ids_are_taken_and_the_next_are_behind_them():
     made = packer()
     first = made.batch(batch(b"a", b"b", ids=(20, 29)), 5)
-    (second,) = made.single(single(b"c")._replace(sequence_ids=(40, 40)), 5)
-    (old,) = made.single(single(b"d")._replace(sequence_ids=(3, 3)), 5)
+    (second,) = made.singles([single(b"c")._replace(sequence_ids=(40, 40))], 5)
+    (old,) = made.singles([single(b"d")._replace(sequence_ids=(3, 3))], 5)
     assert (first.sequence_id, first.highest_sequence_id) == (20, 29)
     assert stored(first).metadata.highest_sequence_id == 29
     assert stored(second).metadata.sequence_id == second.sequence_id == 40
@@ -95,7 +95,7 @@ def test_what_is_small_enough_once_compressed_passes():
     made = packer(pb.LZ4)
     made.check_singles([single(value)])
     made.check_messages(memoryview(value), np.array([0, len(value)]))
-    (entry,) = made.single(single(value), 5)
+    (entry,) = made.singles([single(value)], 5)
     assert entry.size < LIMIT
     assert made.batch(batch(value), 5).size < LIMIT
 
@@ -104,7 +104,7 @@ def test_what_the_largest_may_have_fits():
     made = packer()
     value = b"x" * (ROOM - 100)
     made.check_singles([single(value)])
-    (entry,) = made.single(single(value), 5)
+    (entry,) = made.singles([single(value)], 5)
     assert entry.size <= LIMIT
     assert made.batch(batch(b"x" * ROOM), 5).size <= LIMIT
 
@@ -125,7 +125,7 @@ def test_a_large_message_becomes_chunks(compression, chunk_max):
     made = packer(compression, chunking=True, chunk_max=chunk_max)
     large = single(INCOMPRESSIBLE, partition_key="k")
     made.check_singles([large])
-    chunks = list(made.single(large, 5))
+    chunks = list(made.singles([large], 5))
     assert [chunk.kind for chunk in chunks] == [Kind.CHUNK] * (len(chunks) - 1) + [Kind.LAST_CHUNK]
     assert {chunk.sequence_id for chunk in chunks} == {7}
     assert max(chunk.size for chunk in chunks) <= min(chunk_max or ROOM, ROOM) + 10
@@ -136,11 +136,11 @@ def test_a_large_message_becomes_chunks(compression, chunk_max):
     assert told[0].total_chunk_msg_size == len(payload)
     whole = decompress(told[0].compression, payload, told[0].uncompressed_size, len(INCOMPRESSIBLE))
     assert bytes(whole) == INCOMPRESSIBLE
-    assert next(made.single(single(b"next"), 5)).sequence_id == 8
+    assert next(made.singles([single(b"next")], 5)).sequence_id == 8
 
 
 def test_a_small_message_is_no_chunk():
-    (entry,) = packer(chunking=True).single(single(b"small"), 5)
+    (entry,) = packer(chunking=True).singles([single(b"small")], 5)
     assert entry.kind is Kind.SINGLE
     assert not stored(entry).metadata.HasField("uuid")
 
@@ -151,7 +151,7 @@ def test_properties_cannot_be_cut_into_chunks():
     with pytest.raises(SendError, match="persistent://a/b/t"):
         made.check_singles([large])
     with pytest.raises(SendError, match="persistent://a/b/t"):
-        list(made.single(large, 5))
+        list(made.singles([large], 5))
 
 
 # ---- encryption
@@ -174,7 +174,10 @@ def encrypting(**options):
 def test_batches_and_single_messages_are_encrypted_after_compression():
     for compression in (pb.NONE, pb.ZSTD):
         made = encrypting(compression=compression)
-        entries = [made.batch(batch(b"a" * 100, b"b"), 5), *made.single(single(b"c", partition_key="k"), 5)]
+        entries = [
+            made.batch(batch(b"a" * 100, b"b"), 5),
+            *made.singles([single(b"c", partition_key="k")], 5),
+        ]
         for entry, value in zip(entries, [b"a" * 100 + b"b", b"c"], strict=True):
             metadata, payload, _ = stored(entry)
             assert metadata.encryption_param == b"0123"
@@ -184,7 +187,7 @@ def test_batches_and_single_messages_are_encrypted_after_compression():
 
 def test_each_chunk_is_encrypted_by_itself():
     made = encrypting(chunking=True)
-    entries = list(made.single(single(INCOMPRESSIBLE), 5))
+    entries = list(made.singles([single(INCOMPRESSIBLE)], 5))
     assert all(entry.size <= LIMIT for entry in entries)
     parts = []
     for entry in entries:
@@ -197,7 +200,7 @@ def test_each_chunk_is_encrypted_by_itself():
 
 def test_a_chunk_is_no_larger_than_it_may_be():
     made = encrypting(chunking=True, chunk_max=1000)
-    sizes = {len(stored(entry).payload) for entry in made.single(single(INCOMPRESSIBLE), 5)}
+    sizes = {len(stored(entry).payload) for entry in made.singles([single(INCOMPRESSIBLE)], 5)}
     assert max(sizes) <= 1000
 
 

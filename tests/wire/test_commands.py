@@ -10,6 +10,7 @@ from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.frames import encode_command_head
 
 UINT64 = 2**64 - 1
 
@@ -286,6 +287,12 @@ def test_abort():
     _, body = body_of(commands.end_txn(9, TxnId(0, 0), commit=False))
     assert body.HasField("txn_action")
     assert body.txn_action == pb.ABORT
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**31))
+def test_the_head_of_a_single_message_is_the_same_without_protobuf(producer_id, sequence_id, size):
+    command = commands.send(producer_id, (sequence_id, sequence_id), 1)
+    assert commands.send_single_head(producer_id, sequence_id, size) == encode_command_head(command, size)
 
 
 signed = st.integers(-1, 3) | st.integers(-(2**63), 2**63 - 1)
