@@ -55,10 +55,14 @@ class JavaMessage:
     batched: bool
 
 
-def read_in_java(service_url: str, topics: Sequence[str]) -> list[JavaMessage]:
-    """Read each topic, none of them partitioned, from its first message to the current last."""
+def read_in_java(service_url: str, topics: Sequence[str], keys: Path | None = None) -> list[JavaMessage]:
+    """Read each topic, none of them partitioned, from its first message to the current last.
+
+    `keys` is a folder as `integration.crypto_keys` makes it, where messages are encrypted.
+    """
     messages = []
-    for line in _run(["read", service_url, *topics]).splitlines():
+    folder = [] if keys is None else ["--keys", str(keys)]
+    for line in _run([*folder, "read", service_url, *topics]).splitlines():
         fields = json.loads(line)
         for name in ("value", "key", "ordering_key"):
             fields[name] = None if fields[name] is None else base64.b64decode(fields[name])
@@ -71,6 +75,11 @@ def partitions_in_java(keys: Iterable[bytes], partitions: int) -> list[tuple[int
     lines = "".join(f"{base64.b64encode(key).decode()}\n" for key in keys)
     found = (line.split() for line in _run(["partitions", str(partitions)], lines).splitlines())
     return [(int(string), int(murmur)) for string, murmur in found]
+
+
+def encrypt_in_java(service_url: str, topic: str, keys: Path, names: Sequence[str], count: int) -> None:
+    """Write the values 0, 1, ... as text, in batches and in entries of their own, compressed and not."""
+    _run(["--keys", str(keys), "encrypt", service_url, topic, ",".join(names), str(count)])
 
 
 def _run(arguments: Sequence[str], lines: str = "") -> str:

@@ -105,17 +105,20 @@ class Peer:
             producer.flush()
             return receipts.wait(count)
 
-    def read_all(self, topic: str) -> list[Record]:
-        """Read every message from the first to the current last; partition after partition, each in order."""
+    def read_all(self, topic: str, **reader_options: Any) -> list[Record]:
+        """Read every message from the first to the current last; partition after partition, each in order.
+
+        `reader_options` are those of pulsar.Client.create_reader, such as `crypto_key_reader`.
+        """
         partitions = self.client.get_topic_partitions(topic)
         return [
             _record(message, number)
             for number, partition in enumerate(partitions)
-            for message in self._messages(partition)
+            for message in self._messages(partition, reader_options)
         ]
 
-    def _messages(self, topic: str) -> Iterator[pulsar.Message]:
-        with closing(self.client.create_reader(topic, pulsar.MessageId.earliest)) as reader:
+    def _messages(self, topic: str, options: dict[str, Any]) -> Iterator[pulsar.Message]:
+        with closing(self.client.create_reader(topic, pulsar.MessageId.earliest, **options)) as reader:
             while reader.has_message_available():
                 yield reader.read_next(_READ_TIMEOUT)
 

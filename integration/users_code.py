@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from pulsar_spark import ProducerInterceptor
+from pulsar_spark.client import EncryptionKeyInfo
+from pulsar_spark.errors import CryptoError
 from pulsar_spark.spark.written import Figures
 from pulsar_spark.wire.columns import MessageColumns
 
@@ -40,3 +44,24 @@ class Shout(ProducerInterceptor):
     def before_send(self, columns: MessageColumns) -> MessageColumns:
         values = [value.upper() + b"!" for value in columns.value.to_pylist()]
         return replace(columns, value=pa.array(values, pa.binary()))
+
+
+class Keys:
+    """A `cryptoKeyReader` that knows one key, `own`."""
+
+    def __init__(self) -> None:
+        self._key = ec.derive_private_key(7, ec.SECP256R1())
+
+    def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
+        self._check(name)
+        pem = self._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        return EncryptionKeyInfo(pem, {"version": "1"})
+
+    def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
+        self._check(name)
+        assert metadata == {"version": "1"}
+        return EncryptionKeyInfo(self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+    def _check(self, name: str) -> None:
+        if name != "own":
+            raise CryptoError(f"the vault has no key {name!r}")

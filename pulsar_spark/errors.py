@@ -279,10 +279,18 @@ _ADVICE = {
 }
 
 
+# What it says where a namespace takes encrypted messages only: there is no code of its own for that, and to
+# try again does not help.
+_METADATA_ERROR = 1
+_ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
+
+
 def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerError:
     """Make the exception for a ServerError code; only the first line of the broker's text is kept."""
     kind = _BY_SERVER_ERROR.get(error, BrokerError)
     what = f"the broker answered: {text.splitlines()[0][:300] if text else 'no reason'} (error {error})"
+    if error == _METADATA_ERROR and any(words in what for words in _ENCRYPTION_REQUIRED):
+        return NotAllowedError(what, topic=topic, advice="Set pulsar.producer.encryptionKeys")
     return kind(what, topic=topic, advice=_ADVICE.get(error))
 
 

@@ -149,6 +149,13 @@ def test_the_broker_s_codes(name, number):
     assert "java" not in str(error)
 
 
+@pytest.mark.parametrize("text", ["Encryption is required in t", "Messages must be encrypted"])
+def test_that_encryption_is_required_is_not_tried_again(text):
+    error = from_server(pb.MetadataError, text)
+    assert type(error) is errors.NotAllowedError
+    assert "encryptionKeys" in str(error)
+
+
 @given(st.integers(-(2**31), 2**31 - 1), st.text())
 def test_any_code_and_any_text_make_an_error_of_one_short_line(number, text):
     error = from_server(number, text)

@@ -19,7 +19,7 @@ from pulsar_spark.wire.singles import decode_singles
 
 BEGINNING = MessageId(-1, -1)
 
-_LIMIT = 5 * 1024 * 1024
+_LIMIT = 1 << 24
 
 
 def columns_of(records: Sequence[Record]) -> MessageColumns:

@@ -3,14 +3,23 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Base64;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.CompressionType;
+import org.apache.pulsar.client.api.CryptoKeyReader;
+import org.apache.pulsar.client.api.EncryptionKeyInfo;
 import org.apache.pulsar.client.api.HashingScheme;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
+import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
@@ -25,6 +34,8 @@ import org.apache.pulsar.common.api.proto.MessageMetadata;
  * <pre>
  * partitions COUNT        for each line of the input, the base64 text of a key, the partitions of both schemes
  * read URL TOPIC...       the messages of each topic that has no partitions, a line of JSON each
+ * encrypt URL TOPIC NAME,NAME COUNT    writes 0, 1, ... encrypted with these keys
+ * --keys FOLDER ...       as before, with the keys NAME.public.pem and NAME.private.pem
  * </pre>
  */
 public class PulsarPeer {
@@ -35,7 +46,13 @@ public class PulsarPeer {
         System.setOut(System.err); // for the client's log
     }
 
+    private static CryptoKeyReader keys = null;
+
     public static void main(String[] arguments) throws Exception {
+        if (arguments[0].equals("--keys")) {
+            keys = new Folder(Path.of(arguments[1]));
+            arguments = Arrays.copyOfRange(arguments, 2, arguments.length);
+        }
         switch (arguments[0]) {
             case "partitions" -> partitions(Integer.parseInt(arguments[1]));
             case "read" -> {
@@ -43,6 +60,11 @@ public class PulsarPeer {
                     for (int number = 2; number < arguments.length; number++) {
                         read(client, arguments[number]);
                     }
+                }
+            }
+            case "encrypt" -> {
+                try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[1]).build()) {
+                    encrypt(client, arguments[2], arguments[3].split(","), Integer.parseInt(arguments[4]));
                 }
             }
             default -> throw new IllegalArgumentException(arguments[0]);
@@ -75,14 +97,56 @@ public class PulsarPeer {
     }
 
     private static void read(PulsarClient client, String topic) throws Exception {
-        try (Reader<byte[]> reader =
-                client.newReader().topic(topic).startMessageId(MessageId.earliest).create()) {
+        var builder = client.newReader().topic(topic).startMessageId(MessageId.earliest);
+        if (keys != null) {
+            builder.cryptoKeyReader(keys);
+        }
+        try (Reader<byte[]> reader = builder.create()) {
             while (reader.hasMessageAvailable()) {
                 Message<byte[]> message = reader.readNext(2, TimeUnit.MINUTES);
                 if (message == null) {
                     throw new IllegalStateException("no message came in time from " + topic);
                 }
                 OUT.println(JSON.writeValueAsString(described((MessageImpl<byte[]>) message)));
+            }
+        }
+    }
+
+    private static void encrypt(PulsarClient client, String topic, String[] names, int count) throws Exception {
+        for (boolean batching : new boolean[] {true, false}) {
+            for (CompressionType compression : new CompressionType[] {CompressionType.NONE, CompressionType.ZSTD}) {
+                var builder = client.newProducer().topic(topic).enableBatching(batching)
+                        .compressionType(compression).cryptoKeyReader(keys);
+                for (String name : names) {
+                    builder.addEncryptionKey(name);
+                }
+                try (Producer<byte[]> producer = builder.create()) {
+                    for (int number = 0; number < count; number++) {
+                        producer.sendAsync(Integer.toString(number).getBytes(StandardCharsets.US_ASCII));
+                    }
+                    producer.flush();
+                }
+            }
+        }
+    }
+
+    /** Keys in files. */
+    private record Folder(Path path) implements CryptoKeyReader {
+        @Override
+        public EncryptionKeyInfo getPublicKey(String name, Map<String, String> metadata) {
+            return read(name + ".public.pem");
+        }
+
+        @Override
+        public EncryptionKeyInfo getPrivateKey(String name, Map<String, String> metadata) {
+            return read(name + ".private.pem");
+        }
+
+        private EncryptionKeyInfo read(String name) {
+            try {
+                return new EncryptionKeyInfo(Files.readAllBytes(path.resolve(name)), null);
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
             }
         }
     }

@@ -76,7 +76,7 @@ def test_options_exist(text):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_are_named_with_their_prefix_exist(page):
-    for name in re.findall(r"`(pulsar\.(?:client|producer)\.\w+)", page.read_text()):
+    for name in re.findall(r"`(pulsar\.(?:client|producer|reader)\.\w+)", page.read_text()):
         assert name.lower() in OPTIONS, name
 
 
