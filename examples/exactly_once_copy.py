@@ -1,6 +1,6 @@
 """Copies a topic, with keys, event times and properties, so that no failure makes a message come twice.
 
-spark-submit examples/exactly_once_copy.py pulsar://localhost:6650 orders orders-copy /tmp/copy transactional
+spark-submit examples/exactly_once_copy.py pulsar://localhost:6650 orders copy /tmp/copy effectively-once
 """
 
 import sys
@@ -12,7 +12,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 def query(
     spark: SparkSession, service_url: str, source: str, target: str, checkpoint: str, delivery: str
 ) -> DataStreamWriter:
-    """Make the query, to be started; what ``delivery`` promises is in docs/guarantees.md.
+    """Make the query, to be started.
+
+    ``delivery`` is ``effectively-once``, where the target's namespace deduplicates, or ``transactional``,
+    where brokers have transactions: docs/guarantees.md says what each promises.
 
     The columns that only the source makes, such as ``__messageId``, are left out by the sink. ``__topic`` is
     dropped here: in the sink it would say where a row goes.

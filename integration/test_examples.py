@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from examples import exactly_once_copy, foreach_batch, upsert, windows, word_count
@@ -70,22 +71,30 @@ def forget_last_commit(checkpoint: Path) -> None:
     newest.with_name(f".{newest.name}.crc").unlink()
 
 
-def test_exactly_once_copy(
-    pulsar_in_spark: PulsarInSpark, transactional_broker: StandaloneBroker, topic, checkpoint
-):
-    copy = f"{topic}-copy"
-    url = transactional_broker.service_url
-    query = exactly_once_copy.query(pulsar_in_spark.spark, url, topic, copy, str(checkpoint), "transactional")
+def check_copy(spark: SparkSession, service_url: str, source: str, copy: str, home: Path, how: str) -> None:
+    """Copy in one run, let its end be forgotten, and run again."""
+    query = exactly_once_copy.query(spark, service_url, source, copy, str(home), how)
     records = [
         Record(b"%d" % number, key=f"k{number % 7}", properties=(("n", f"{number}"),), event_time=number + 1)
         for number in range(100)
     ]
-    with Peer(url) as peer:
-        peer.produce(topic, records, batch_size=30)
+    with Peer(service_url) as peer:
+        peer.produce(source, records, batch_size=30)
         run(query)
-        forget_last_commit(checkpoint)
+        forget_last_commit(home)
         run(query)
         assert peer.read_all(copy) == records
+
+
+def test_effectively_once_copy(
+    spark: SparkSession, cluster: Cluster, topic, deduplicating_namespace: str, checkpoint
+):
+    copy = topic.replace("public/default", deduplicating_namespace)
+    check_copy(spark, cluster.service_url, topic, copy, checkpoint, "effectively-once")
+
+
+def test_transactional_copy(spark: SparkSession, transactional_broker: StandaloneBroker, topic, checkpoint):
+    check_copy(spark, transactional_broker.service_url, topic, f"{topic}-copy", checkpoint, "transactional")
 
 
 def sale(shop: str, amount: float, second: int) -> Record:
