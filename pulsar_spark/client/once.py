@@ -23,7 +23,7 @@ from pulsar_spark.client.producer import Producer
 from pulsar_spark.client.producer_options import ProducerOptions
 from pulsar_spark.client.replay import IDS_PER_BATCH, Item, Replay, Verdict
 from pulsar_spark.client.stored_entry import find_stored
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import AuthError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.pending import Outgoing
@@ -45,7 +45,7 @@ class Once:
         name: of its producers; no other task of any query may use it.
         batch: number of the micro-batch, from 0 to 2**31 - 2.
         task: number of the Spark partition; rows without a key begin at a partition that depends on it.
-        required: whether a topic that does not deduplicate is an error.
+        required: whether a topic that does not deduplicate, or that cannot be read to compare, is an error.
     """
 
     def __init__(self, client: Client, name: str, batch: int, task: int, *, required: bool) -> None:
@@ -54,7 +54,7 @@ class Once:
         self.task = task
         # The ids of batch 0 leave room before them, for the proof.
         self.first_sequence_id = (batch + 1) * IDS_PER_BATCH
-        self._required = required
+        self.required = required
         self._replays: dict[TopicName, Replay] = {}
         self._known: set[TopicName] = set()
 
@@ -86,7 +86,7 @@ class Once:
 
     def must_prove(self, topic: TopicName) -> bool:
         """Whether it is still to be proven, before anything is sent, that a topic partition deduplicates."""
-        return self._required and topic.base not in self._known
+        return self.required and topic.base not in self._known
 
     def proven(self, topic: TopicName) -> None:
         """Take down that a topic partition deduplicates."""
@@ -139,9 +139,13 @@ class OnceProducer:
         sent = 0 if replay is None else replay.messages
         self._producer = self._opened(once.name, once.first_sequence_id + sent)
         self.last_sequence_id = self._producer.last_sequence_id
-        self.replay = self._compared() if replay is None else replay
-        if self.replay.verdict is Verdict.DIFFERENT:
-            self._rename()
+        try:
+            self.replay = self._compared() if replay is None else replay
+            if self.replay.verdict is Verdict.DIFFERENT:
+                self._rename()
+        except BaseException:
+            self._producer.close()  # else the next try would find the name taken
+            raise
 
     @property
     def max_batch_size(self) -> int:
@@ -218,10 +222,15 @@ class OnceProducer:
         if stored > IDS_PER_BATCH:
             self._warn("a later micro-batch is stored: the checkpoint was set back", "all of its messages")
             return Replay(stored, None)
-        entry = find_stored(self._once.client, self.topic, self._once.name, last)
+        why = "the entry that was stored last is not to be found; has the broker removed it?"
+        try:
+            entry = find_stored(self._once.client, self.topic, self._once.name, last)
+        except AuthError as error:
+            if self._once.required:
+                raise
+            entry, why = None, f"what is stored could not be compared: {error.what}"
         digest = None if entry is None else read_mark(entry.metadata)
         if digest is None:
-            why = "the entry that was stored last is not to be found; has the broker removed it?"
             self._warn(why, f"up to {stored} messages")
         return Replay(stored, digest)
 
@@ -274,8 +283,8 @@ class OnceProducer:
 
     def _warn(self, why: str, what: str) -> None:
         _log.warning(
-            "%s: producer %s: this run of the micro-batch is not the same as the one before: %s. All of it "
-            "is sent, none is missing, and %s may be there twice",
+            "%s: producer %s: this run of the micro-batch is not known to be the same as the one before: %s. "
+            "All of it is sent, none is missing, and %s may be there twice",
             *(self.topic, self._once.name, why, what),
         )
 
