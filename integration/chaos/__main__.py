@@ -17,6 +17,7 @@ from integration.chaos.cuts import cuts
 from integration.chaos.large import large
 from integration.chaos.login import login
 from integration.chaos.once import once
+from integration.chaos.pauses import pauses
 from integration.chaos.restarts import restarts
 from integration.chaos.starts import starts
 from integration.chaos.storm import storm
@@ -31,6 +32,7 @@ RUNS: dict[str, Run] = {
     "cuts": cuts,
     "large": large,
     "login": login,
+    "pauses": pauses,
     "restarts": restarts,
     "starts": starts,
     "storm": storm,

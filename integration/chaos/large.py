@@ -17,17 +17,22 @@ from pyspark.sql import DataFrame, SparkSession
 
 from integration.bench import memory
 from integration.broker import Jvm, StandaloneBroker
+from integration.chaos.messages import columns_of
 from integration.fix_spark import PulsarInSpark, drain
 from integration.local_spark import local_spark
 from integration.peer import Peer, Record
 from integration.raw import RawConnection, RawProducer
 from integration.transactions import SETTINGS, Coordinator
-from pulsar_spark.client import Client, ClientOptions
+from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
 
 _NAMESPACE = "persistent://public/default"
 _PRODUCERS = 3
 _OF_EACH = 7
 _CUT_OFF = 10
+_WRITTEN = 12
+_SEND_TIMEOUT = 300.0
 _MB = 1_000_000
 _HUGE = 200 * _MB
 _CAP = "2"  # messages a micro-batch, so that batches end anywhere
@@ -45,6 +50,7 @@ def large(seed: int, times: int) -> Iterable[tuple[object, ...]]:
         yield "what", "messages", "missing or doubled", "figure"
         yield transactions(here, broker, folder, times)
         yield chunks(here, broker, folder, chance)
+        yield written_chunks(broker, chance)
         yield huge(here, spark, broker, chance)
         spark.stop()
 
@@ -105,6 +111,26 @@ def chunks(
     batches = sum(progress.numInputRows > 0 for progress in query.recentProgress)
     what = f"1 to 20 MB in chunks, {_PRODUCERS} producers, {_CUT_OFF} cut off"
     return what, len(wanted), 0, f"{batches} batches"
+
+
+def written_chunks(broker: StandaloneBroker, chance: random.Random) -> tuple[object, ...]:
+    """Messages of 1 to 50 MB that our client writes, compressed where they can be, read by the C++ client."""
+    topic, sent = f"{_NAMESPACE}/written-chunks", Counter[str]()
+    options = ProducerOptions(batching=False, chunking=True, compression=pb.LZ4, send_timeout=_SEND_TIMEOUT)
+    with (
+        Client(ClientOptions(service_url=broker.service_url)) as client,
+        TopicWriter(client, TopicName.parse(topic), options) as writer,
+    ):
+        for number in range(_WRITTEN):
+            size = (1 if number == 0 else 50 if number == 1 else chance.randint(1, 50)) * _MB
+            value = chance.randbytes(size) if number % 2 else chance.randbytes(1000) * (size // 1000)
+            sent[hashlib.sha256(value).hexdigest()] += 1
+            writer.send(columns_of([Record(value, f"key-{number}")]))
+        writer.flush()
+    with Peer(broker.service_url) as peer:
+        found = Counter(hashlib.sha256(record.value or b"").hexdigest() for record in peer.read_all(topic))
+    assert found == sent
+    return "1 to 50 MB in LZ4, written in chunks, read by C++", _WRITTEN, 0, ""
 
 
 def huge(
