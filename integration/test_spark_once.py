@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
@@ -21,39 +19,20 @@ from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of, numbered
 from integration.chaos.once import WARNING, check, one_run, prepare
+from integration.fails_once import FailsOnce
 from integration.fix_spark import InjectedError, PulsarInSpark, await_rows, finish, start
 from integration.peer import Peer, Record
 from pulsar_spark.client import Client, Once, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.delivery import Attempt, warn_of_other_tasks
 
-ROWS = 9000
-KEYS = 51
+ROWS = 8000
+KEYS = 50
 SIZE = 200
 
 
-@dataclass(frozen=True, slots=True)
-class FailsOnce:
-    """A step of a query that fails, the first time, when a part of the rows is stored behind it."""
-
-    flag: Path
-    admin_url: str
-    topic: str
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = 0
-        for batch in batches:
-            yield batch
-            rows += batch.num_rows
-            # So many that what buffers on the way hold back is the smaller part.
-            if rows * SIZE > 300_000 and not self.flag.exists():
-                wait_until(lambda: Admin(self.admin_url).partitioned_stats(self.topic)["msgInCounter"])
-                self.flag.touch()
-                raise InjectedError(rows)
-
-
 class Pipe:
-    """A query that writes ROWS rows from three tasks to a topic that deduplicates, run again and again."""
+    """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
 
     def __init__(self, here: PulsarInSpark, peer: Peer, admin_url: str, target: str, folder: Path) -> None:
         self._here, self._peer, self._target, self._folder = here, peer, target, folder
@@ -62,8 +41,8 @@ class Pipe:
     def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, **options: str) -> None:
         """Write all there is; raises the query's error."""
         number = f.col("value")
-        rows = ticks(self._here, ROWS, 3).where(number < ROWS).select(
-            # A key's rows are in one task, as a task has each third number.
+        rows = ticks(self._here, ROWS, 2).where(number < ROWS).select(
+            # A key's rows are in one task, as a task has each second number.
             f.concat(f.lit("key-"), (number % KEYS).cast("string")).alias("__key"),
             f.rpad(number.cast("string"), SIZE, ".").alias("value"),
         )  # fmt: skip
@@ -108,7 +87,7 @@ EXPECTED = {f"key-{key}": list(range(key, ROWS, KEYS)) for key in range(KEYS)}
 
 
 def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe):
-    with pytest.raises(StreamingQueryException, match="InjectedError"):
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
     assert pipe.written()
     pipe.run(**{"pulsar.producer.batchingMaxMessages": "37", "delivery": "effectively-once"})
@@ -116,9 +95,9 @@ def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe):
 
 
 def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe: Pipe):
-    with pytest.raises(StreamingQueryException, match="InjectedError"):
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
-    pipe.run(lambda rows: rows.repartition(2))
+    pipe.run(lambda rows: rows.repartition(3))
     found = by_key(pipe.written())
     assert {key: sorted(set(numbers)) for key, numbers in found.items()} == EXPECTED
 
