@@ -26,7 +26,7 @@ from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import beginning
 from pulsar_spark.spark.offsets import Offsets
-from pulsar_spark.spark.option_table import Mode
+from pulsar_spark.spark.option import Mode
 from pulsar_spark.spark.options import SourceOptions, parse_source
 from pulsar_spark.spark.query import QueryPlanner
 from pulsar_spark.spark.subscription import Subscription

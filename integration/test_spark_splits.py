@@ -17,7 +17,7 @@ from integration.peer import Peer
 from integration.triggers import Triggers, message_id
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.batch import plan_read
-from pulsar_spark.spark.option_table import Mode
+from pulsar_spark.spark.option import Mode
 from pulsar_spark.spark.options import parse_source
 from pulsar_spark.spark.planner import Range
 

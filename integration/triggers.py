@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from integration.broker.waiting import wait_until
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.offsets import Offsets
-from pulsar_spark.spark.option_table import Mode
+from pulsar_spark.spark.option import Mode
 from pulsar_spark.spark.options import parse_source
 from pulsar_spark.spark.planner import Range
 from pulsar_spark.spark.query import QueryPlanner

@@ -17,7 +17,8 @@ from pulsar_spark.protocol.chunks import ChunkLimits
 from pulsar_spark.protocol.routing import RoutingMode
 from pulsar_spark.spark.admission import Limits
 from pulsar_spark.spark.encryption import DecryptionOptions, EncryptionOptions
-from pulsar_spark.spark.option_table import CLIENT, PRODUCER, READER, TABLE, Mode, Option, Scope
+from pulsar_spark.spark.option import CLIENT, PRODUCER, READER, Mode, Option, Scope
+from pulsar_spark.spark.option_table import TABLE
 from pulsar_spark.spark.option_values import Delivery
 from pulsar_spark.spark.positions import Positions, Word, check_order
 

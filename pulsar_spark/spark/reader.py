@@ -27,7 +27,7 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.batch import plan_read
 from pulsar_spark.spark.encryption import decryptor_of
 from pulsar_spark.spark.offsets import Json, Offsets
-from pulsar_spark.spark.option_table import Mode
+from pulsar_spark.spark.option import Mode
 from pulsar_spark.spark.options import SourceOptions, parse_source
 from pulsar_spark.spark.planner import Range, not_behind
 from pulsar_spark.spark.query import QueryPlanner

@@ -9,7 +9,8 @@ from pulsar_spark.protocol.chunks import ChunkLimits
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.spark.admission import Limits
 from pulsar_spark.spark.encryption import DecryptionOptions, EncryptionOptions
-from pulsar_spark.spark.option_table import TABLE, Mode, Scope
+from pulsar_spark.spark.option import Mode, Scope
+from pulsar_spark.spark.option_table import TABLE
 from pulsar_spark.spark.options import SinkOptions, SourceOptions, docs_page, parse_sink, parse_source
 from pulsar_spark.spark.positions import AtTime, Word
 from pulsar_spark.spark.schema import DEFAULT_METADATA_COLUMNS
