@@ -20,15 +20,20 @@ def named_in(roots: list[Path]) -> dict[str, Path]:
         roots: checkpoints, or folders with checkpoints anywhere below them.
 
     Raises:
-        OSError: a folder does not exist, or something in it cannot be read: then nothing is known.
+        OSError: a folder does not exist, holds no checkpoint (it may not be mounted), or something in it
+            cannot be read: then nothing is known.
     """
     found: dict[str, Path] = {}
     for root in roots:
+        offsets = 0
         for checkpoint in _checkpoints(root):
             for file in sorted((checkpoint / "offsets").iterdir()):
                 if file.name.isdecimal():  # besides them there are checksums and temporary files
+                    offsets += 1
                     text = file.read_text(errors="replace")
                     found.update(dict.fromkeys(UUID.findall(text), checkpoint))
+        if not offsets:
+            raise FileNotFoundError(f"there is no checkpoint in {root} or below it; is it mounted?")
     return found
 
 

@@ -19,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pulsar_spark.errors import LibraryError
+
 GROUP = ARTIFACT = "pulsar-spark"
 
 _PACKAGES = ("pulsar_spark", "pyspark_pulsar")
@@ -105,8 +107,11 @@ def _files() -> Iterator[tuple[str, bytes]]:
         for part in metadata.files(distribution) or []:
             if part.name.startswith("LICENSE"):
                 yield f"META-INF/licenses/{distribution}/{part.name}", part.read_binary()
-    for part in metadata.files("protobuf") or []:
-        if part.suffix == ".py" and part.parts[:2] == ("google", "protobuf"):
+    carried = [part for part in metadata.files("protobuf") or [] if part.parts[:2] == ("google", "protobuf")]
+    if not carried:
+        raise LibraryError("which files protobuf is made of is not known", advice="Install it with pip")
+    for part in carried:
+        if part.suffix == ".py":
             yield _CARRIED + part.as_posix(), part.read_binary()
 
 

@@ -1,6 +1,6 @@
 """Sockets, threads and time: a blocking client of one Pulsar cluster."""
 
-from pulsar_spark.client.admin import Admin, Ledger
+from pulsar_spark.client.admin import Admin, Ledger, checked_admin_url
 from pulsar_spark.client.auth import Authentication, Credentials
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
@@ -62,6 +62,7 @@ __all__ = [
     "Transaction",
     "Transactions",
     "check_identity",
+    "checked_admin_url",
     "epoch_ms",
     "first_at",
     "last_sequence_id",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import ssl
 import urllib.error
 import urllib.request
 from http import HTTPStatus
@@ -19,6 +21,7 @@ from pulsar_spark.errors import (
     ConnectError,
     OptionError,
     ProtocolError,
+    TlsError,
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName
@@ -47,6 +50,26 @@ class Ledger(NamedTuple):
     size: int
 
 
+def checked_admin_url(text: str) -> str:
+    """Check ``http(s)://host[:port][/path]``; gives it without a slash at its end.
+
+    Raises:
+        OptionError: it is something else. It is not repeated: it may hold a password.
+    """
+    try:
+        url = urlsplit(text)
+        valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        bare = not (url.username or url.password or url.query or url.fragment)
+    except ValueError:
+        valid = bare = False
+    if not valid or not bare or "," in text or re.search(r"\s", text):
+        raise OptionError(
+            "the admin URL (admin.url) is not the http:// or https:// address of a Pulsar admin service",
+            advice="Write http://host:8080, one host, without credentials",
+        )
+    return text.rstrip("/")
+
+
 class Admin:
     """Requests to the admin service of a cluster; thread-safe, keeps no connection.
 
@@ -62,10 +85,7 @@ class Admin:
     """
 
     def __init__(self, url: str, timeout: float = 30.0, *, identity: Identity | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise OptionError(f"{url[:200]!r} is no admin URL", advice="Write it as http://host:8080")
-        self.url = url.rstrip("/")
+        self.url = checked_admin_url(url)
         self._timeout = timeout
         self._identity = identity or Identity(None, TlsOptions())
 
@@ -136,6 +156,9 @@ class Admin:
             raise kind(what, topic=place) from None
         except (OSError, HTTPException) as error:
             why = error.reason if isinstance(error, urllib.error.URLError) else error
+            if isinstance(why, ssl.SSLCertVerificationError):
+                what = f"the certificate of {self.url} is not accepted: {why.verify_message}"
+                raise TlsError(what, topic=place) from None
             raise ConnectError(
                 f"the admin service at {self.url} does not answer: {why}", topic=place, advice=_ADVICE
             ) from error

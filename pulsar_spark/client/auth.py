@@ -119,7 +119,8 @@ class ClientCertificate:
             given = _json(params)
         elif params:
             given = dict(part.strip().partition(":")[::2] for part in params.split(","))
-        if set(given) - {"tlsCertFile", "tlsKeyFile"}:
+        known = {"tlsCertFile", "tlsKeyFile"}
+        if set(given) - known or not all(isinstance(path, str) for path in given.values()):
             raise _bad("tls", "tlsCertFile:PATH,tlsKeyFile:PATH")
         self.certificate: str | None = given.get("tlsCertFile")
         self.key: str | None = given.get("tlsKeyFile")
@@ -282,7 +283,11 @@ class Identity:
             return {}
         if login.method == Basic.method:
             return {"Authorization": f"Basic {base64.b64encode(login.data).decode()}"}
-        return {"Authorization": f"Bearer {login.data.decode()}"}
+        token = login.data.decode("ascii", errors="replace")
+        if not (token.isascii() and token.isprintable()):
+            # http.client would repeat it in its error.
+            raise AuthError("the login is no line of ASCII, and cannot be sent to the admin service")
+        return {"Authorization": f"Bearer {token}"}
 
 
 def _expired(token: bytes) -> float | None:

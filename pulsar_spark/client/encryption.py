@@ -340,7 +340,7 @@ def _ciphers() -> _Ciphers:
             raise
         raise LibraryError(
             "encryption needs the package cryptography, which is not installed",
-            advice="pip install pulsar_spark[encryption] where Spark's Python workers run",
+            advice="pip install 'cryptography>=42' where Spark's Python workers run",
         ) from error
     return module
 

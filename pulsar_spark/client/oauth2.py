@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPException
-from typing import Any
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any
 from urllib.parse import urlencode
 
 from pulsar_spark.errors import AuthError, ConnectError
@@ -68,14 +69,16 @@ class ClientCredentials:
     def _ask(self) -> tuple[str, float]:
         fields = {"grant_type": "client_credentials", **self._client(), **self._wanted}
         endpoint = self._request(self._issuer + _DISCOVERY).get("token_endpoint")
-        if not isinstance(endpoint, str) or not endpoint.startswith(("https://", "http://")):
+        # What begins with TLS does not go on without: the secret is in the next request.
+        schemes = ("https://",) if self._issuer.startswith("https://") else ("https://", "http://")
+        if not isinstance(endpoint, str) or not endpoint.startswith(schemes):
             raise AuthError("the OAuth2 issuer's description names no token endpoint", advice=_ADVICE)
         form = urlencode({name: value for name, value in fields.items() if value is not None})
         answer = self._request(endpoint, form.encode())
-        token, lifetime = answer.get("access_token"), answer.get("expires_in", 0)
-        if not isinstance(token, str) or not token or not isinstance(lifetime, int | float):
+        token = answer.get("access_token")
+        if not isinstance(token, str) or not token:
             raise AuthError("the OAuth2 issuer's answer holds no access token", advice=_ADVICE)
-        return token, lifetime
+        return token, _lifetime(answer.get("expires_in"))
 
     def _client(self) -> Mapping[str, str]:
         try:
@@ -89,7 +92,8 @@ class ClientCredentials:
     def _request(self, url: str, form: bytes | None = None) -> dict[str, Any]:
         request = urllib.request.Request(url, form, {"Accept": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as response:
+            opener = urllib.request.build_opener(_Redirects)
+            with opener.open(request, timeout=self._timeout) as response:
                 found = json.loads(response.read(_LARGEST_ANSWER))
         except urllib.error.HTTPError as error:
             with error:
@@ -103,6 +107,32 @@ class ClientCredentials:
         if not isinstance(found, dict):
             raise AuthError("the OAuth2 issuer answered with what is no JSON object", advice=_ADVICE)
         return found
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Followed, but not from TLS to none: whoever answers there says where the secret goes."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if req.type == "https" and not newurl.lower().startswith("https:"):
+            return None  # then the redirect is the issuer's answer
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _lifetime(given: object) -> float:
+    """Seconds; some issuers send a text, and what is no number means that a token is used once."""
+    try:
+        lifetime = float(given) if isinstance(given, str | int | float) else 0.0
+    except ValueError:
+        return 0.0
+    return lifetime if math.isfinite(lifetime) else 0.0
 
 
 def _refusal(error: urllib.error.HTTPError) -> AuthError | ConnectError:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.interceptors import OnReceipt
-from pulsar_spark.client.producer import Producer
+from pulsar_spark.client.producer import Producer, foreign_writes
 from pulsar_spark.client.producer_options import ProducerOptions
 from pulsar_spark.client.replay import IDS_PER_BATCH, Item, Replay, Verdict
 from pulsar_spark.client.stored_entry import find_stored
@@ -140,6 +140,9 @@ class OnceProducer:
         self._producer = self._opened(once.name, once.first_sequence_id + sent)
         self.last_sequence_id = self._producer.last_sequence_id
         try:
+            if replay is not None and replay.verdict is not Verdict.DIFFERENT:
+                sent = max(replay.messages, replay.stored)
+                self._check_alone(self.last_sequence_id, once.first_sequence_id + sent - 1)
             self.replay = self._compared() if replay is None else replay
             if self.replay.verdict is Verdict.DIFFERENT:
                 self._rename()
@@ -207,7 +210,7 @@ class OnceProducer:
         return Producer(
             self._once.client,
             self.topic,
-            replace(self._options, name=name),
+            replace(self._options, name=name, initial_sequence_id=None),  # the micro-batch gives the ids
             self._partitions,
             first_sequence_id=first_sequence_id,
             on_receipt=None if proof else self._on_receipt,
@@ -260,10 +263,13 @@ class OnceProducer:
         self._producer.close()
         first = self._once.first_sequence_id
         entry = self._opened(self._once.name, first - 1, proof=True)
-        entry.send_singles([EncodedSingle(memoryview(INVISIBLE), memoryview(b""))])
-        entry.flush()
-        entry.close()
+        try:
+            entry.send_singles([EncodedSingle(memoryview(INVISIBLE), memoryview(b""))])
+            entry.flush()
+        finally:
+            entry.close()
         self._producer = self._opened(self._once.name, first)
+        self._check_alone(self._producer.last_sequence_id, first - 1)
         if self._producer.last_sequence_id < 0:
             raise OptionError(
                 "delivery is effectively-once, and the broker does not deduplicate",
@@ -271,6 +277,11 @@ class OnceProducer:
                 advice="Set it for the namespace: pulsar-admin namespaces set-deduplication --enable",
             )
         self._once.proven(self.topic)
+
+    def _check_alone(self, last: int, known: int) -> None:
+        """Fail where another run of the task has written since: ids would no longer stand for these rows."""
+        if last > known:
+            raise foreign_writes(self.topic, self._once.name)
 
     def _differs(self, why: str) -> None:
         self._warn(why, f"up to {self.replay.stored} messages")

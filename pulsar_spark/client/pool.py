@@ -87,7 +87,8 @@ class SessionPool:
         """Close all sessions, and open none any more."""
         with self._lock:
             self._closed = True
-        for slot in self._slots.values():
+            slots = list(self._slots.values())
+        for slot in slots:
             with slot.lock:
                 if slot.session is not None:
                     slot.session.close()

@@ -22,6 +22,7 @@ from pulsar_spark.client.pool import Purpose
 from pulsar_spark.client.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.client.retry import retry
 from pulsar_spark.client.session import Session
+from pulsar_spark.client.stored_entry import find_stored
 from pulsar_spark.errors import (
     BusyError,
     DeadlineError,
@@ -138,6 +139,7 @@ class Producer:
         behind = -1 if options.initial_sequence_id is None else options.initial_sequence_id
         self._first_sequence_id = max(first_sequence_id or 0, behind + 1)
         self.last_sequence_id = -1
+        self._acknowledged_to = -1
         most = min(options.max_pending_messages, options.max_pending_messages_across_partitions // partitions)
         self._window = PendingWindow(
             str(topic), max(1, most), options.memory_limit // partitions, options.send_timeout
@@ -254,6 +256,7 @@ class Producer:
                     receipt = command.send_receipt
                     entry = self._window.acknowledged(receipt.sequence_id)
                     if entry is not None:
+                        self._acknowledged_to = max(self._acknowledged_to, entry.highest_sequence_id)
                         self._tally.add(entry, receipt.message_id)
                         if self._on_receipt is not None:
                             self._on_receipt(entry, receipt.message_id)
@@ -368,10 +371,34 @@ class Producer:
             self._packer.next_sequence_id = max(self._first_sequence_id, self.last_sequence_id + 1)
         if answer.last_sequence_id < 0:
             self._refuse_to_repeat()
+        elif self._epoch > 1:
+            self._check_stored(answer.last_sequence_id)
         with self._changed:
             self._packer.attempt = secrets.token_hex(4)
             pending = self._window.again(self._packer.attempt, time.monotonic())
         link.send(pending)
+
+    def _check_stored(self, last: int) -> None:
+        """Fail where what the broker has stored under this name does not come from here, or only in part.
+
+        It would drop what is sent from now on, or again, as something that it has.
+        """
+        with self._changed:
+            pending = list(self._window)
+            sent = max([self._acknowledged_to, *(entry.highest_sequence_id for entry in pending)])
+        cut = any(entry.sequence_id <= last < entry.highest_sequence_id for entry in pending)
+        if last > max(sent, self.last_sequence_id) or cut:
+            self.close()
+            raise foreign_writes(self.topic, self._packer.producer_name)
+        # A broker that restarts takes the first chunk of a message for all of it.
+        in_doubt = any(entry.kind.is_chunk and entry.sequence_id == last for entry in pending)
+        if in_doubt and find_stored(self._client, self.topic, self._packer.producer_name, last) is None:
+            self.close()
+            raise SendError(
+                "the connection was lost within a message in chunks, and the broker would drop its end",
+                topic=str(self.topic),
+                advice="Let Spark try tasks again (spark.task.maxFailures)",
+            )
 
     def _register(self, link: _Link, deadline: Deadline) -> pb.CommandProducerSuccess:
         """Ask for PRODUCER_SUCCESS, which comes when it is this producer's turn."""
@@ -425,3 +452,12 @@ class Producer:
                 "an entry's bytes changed in memory before they were sent", topic=str(self.topic)
             )
         return from_server(error.error, error.message, topic=str(self.topic))
+
+
+def foreign_writes(topic: TopicName, name: str) -> SendError:
+    """The error of a producer under whose name somebody else has written meanwhile."""
+    return SendError(
+        f"somebody else, such as another run of this task, has written under the producer name {name}",
+        topic=str(topic),
+        advice="Let Spark try tasks again (spark.task.maxFailures), and give no two queries one producerName",
+    )

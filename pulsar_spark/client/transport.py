@@ -245,7 +245,12 @@ def _unusable(option: str, error: OSError) -> TlsError:
 def _with_tls(
     opened: socket.socket, address: Address, context: ssl.SSLContext, deadline: Deadline
 ) -> ssl.SSLSocket:
-    wrapped = context.wrap_socket(opened, server_hostname=address.host, do_handshake_on_connect=False)
+    try:
+        wrapped = context.wrap_socket(opened, server_hostname=address.host, do_handshake_on_connect=False)
+    except ssl.SSLError as error:  # it has said something, which no TLS server does first
+        raise _no_tls(address) from error
+    except OSError as error:
+        raise ConnectError(f"{address} closed the connection before the TLS handshake") from error
     try:
         _shake_hands(wrapped, address, deadline)
     except ssl.SSLCertVerificationError as error:
@@ -259,6 +264,11 @@ def _with_tls(
     except ssl.SSLError as error:
         wrapped.close()
         raise _refused_by_peer(error, address, shown=False) or _no_tls(address) from error
+    except OSError as error:
+        wrapped.close()
+        raise ConnectError(
+            f"the connection to {address} broke in the TLS handshake: {error.strerror or error}"
+        ) from error
     except BaseException:
         wrapped.close()
         raise

@@ -125,12 +125,24 @@ class TopicWriter:
         """
         self._look_for_partitions()
         columns = self._interceptors.before_send(columns)
+        self._check_ids(columns)
         with self._failing_for_good():
             try:
                 self._send(columns)
             except OptionError as error:
                 raise error.located(str(self._topic)) from error
         self._interceptors.acknowledge()
+
+    def _check_ids(self, columns: MessageColumns) -> None:
+        """Refuse ids of the rows' own where a broker would drop the rows by them when they come again."""
+        is_named = self._transaction is not None and self._options.name is not None
+        if columns.sequence_id is not None and (is_named or self._once is not None):
+            how = "in transactions of a named producer" if is_named else "effectively once"
+            raise OptionError(
+                f"rows have sequence ids of their own, and are written {how}",
+                topic=str(self._topic),
+                advice="Leave the ids out, or set delivery=at-least-once",
+            )
 
     def flush(self) -> None:
         """Send the open batches and wait until everything is acknowledged; raises what ``send`` raises."""

@@ -133,7 +133,8 @@ class Packer:
     def singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
         """Make the entries of messages, or those of their chunks; raises as ``batch`` does."""
         compressed = self._compression != pb.NONE
-        most = self._most_of_a_chunk if self._chunking else self._most
+        # What check_singles let pass grows by the producer's name, ids and a mark.
+        most = self._most_of_a_chunk if self._chunking else self._most + METADATA_ROOM // 2
         for message in messages:
             ids = self._ids(message.sequence_ids, 1)
             head = single_metadata_head(self.producer_name, ids[0], publish_time)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pulsar_spark.client import checked_admin_url
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark import option_values as values
 from pulsar_spark.spark.option import CLIENT, Option, Scope
@@ -43,7 +44,7 @@ CONNECTION: tuple[Option, ...] = (
     Option(
         name="admin.url",
         kind="URL",
-        parse=values.admin_url,
+        parse=checked_admin_url,
         default=None,
         scope=Scope.BOTH,
         doc="`http://host:8080` of the admin service. Only makes estimates of sizes better; nothing requires "

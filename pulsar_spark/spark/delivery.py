@@ -129,7 +129,10 @@ def tell_promise(options: SinkOptions, batch: MicroBatch | None, once: Once | No
         return
     deduplicates = None
     if once is not None:
-        deduplicates = once.deduplicates()
+        try:
+            deduplicates = once.deduplicates()
+        except PulsarError as error:  # all is written: only what is told of it has to wait
+            _log.info("query %s: not known yet whether the broker deduplicates: %s", query, error)
         if deduplicates is None:
             return
     _told.add(query)

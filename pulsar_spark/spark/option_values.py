@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.lookup import parse_service_url
 from pulsar_spark.spark.schema import METADATA_COLUMNS
@@ -158,22 +157,6 @@ def service_url(text: str) -> str:
 def topics(text: str) -> tuple[TopicName, ...]:
     """Topic names separated by commas, each once."""
     return tuple(dict.fromkeys(TopicName.parse(part) for part in text.split(",")))
-
-
-def admin_url(text: str) -> str:
-    """Check ``http(s)://host[:port][/path]``; gives it without a slash at its end."""
-    try:
-        url = urlsplit(text)
-        valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        bare = not (url.username or url.password or url.query or url.fragment)
-    except ValueError:
-        valid = bare = False
-    if not valid or not bare or "," in text or re.search(r"\s", text):
-        raise OptionError(
-            "admin.url is not the http:// or https:// address of a Pulsar admin service",
-            advice="Write http://host:8080, one host, without credentials",
-        )
-    return text.rstrip("/")
 
 
 def metadata_columns(text: str) -> tuple[str, ...]:

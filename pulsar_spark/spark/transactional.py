@@ -89,9 +89,11 @@ def commit_batch(client: Client, messages: Iterable[WriterCommitMessage | None],
     """
     reports = _reports(messages)
     log = next((report.log for report in reports if report.log is not None), None)
-    if log is None:
-        return
     written = [report.transaction for report in reports if report.transaction is not None]
+    if log is None:
+        if written:
+            commit_once(client, reports)
+        return
     with CommitLog(client, log) as opened:
         _Commit(opened, Transactions(client), batch).run(written)
 

@@ -16,7 +16,7 @@ def load(option: str, name: str) -> Any:
     """
     try:
         found = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(
             f"option {option} is {name}, and there is no such name: {error}",
             advice="Install its module on the driver and on the workers, or send it with --py-files",

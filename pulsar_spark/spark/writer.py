@@ -264,8 +264,9 @@ class TopicWriters:
 
     def finish(self) -> None:
         """No more rows come: wait until everything is acknowledged."""
-        if self._once is not None:
-            for topic in self._once.unfinished - self._open.keys():
-                self.of(topic).finish()
         for writer in self._open.values():
             writer.finish()
+        # Only now: what is closed for one of these must not hold rows that are kept for comparison.
+        if self._once is not None:
+            for topic in self._once.unfinished:
+                self.of(topic).finish()

@@ -69,8 +69,12 @@ def test_links_are_followed_once(tmp_path, ids):
     assert named_in([folder]) == {ids[0]: folder / "link" / "a"}
 
 
-def test_a_folder_without_checkpoints_names_nothing(tmp_path):
-    assert named_in([tmp_path]) == {}
+def test_a_folder_without_checkpoints_is_an_error(tmp_path, ids):
+    """It may be where nothing is mounted; another folder that has some does not excuse it."""
+    write_batch(tmp_path / "a", 0, offset(f"spark-pulsar-{ids[0]}"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        named_in([tmp_path / "a", tmp_path / "empty"])
 
 
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path):

@@ -31,8 +31,14 @@ def test_wrong_usage(capsys):
     assert "--remove needs --checkpoint" in usage_error(capsys, *url, "--remove")
     assert "--namespace" in usage_error(capsys, *url, "--topic", "t", "--namespace", "a/b")
     assert "no namespace" in usage_error(capsys, *url, "--namespace", "a")
-    for wrong in ("localhost:8080", "pulsar://localhost:6650", "http://"):
-        assert "no admin URL" in usage_error(capsys, "subscriptions", "--admin-url", wrong)
+    for wrong in (
+        "localhost:8080",
+        "pulsar://localhost:6650",
+        "http://",
+        "http://[x",
+        "http://bob:pw@host:8080",
+    ):
+        assert "the admin URL" in usage_error(capsys, "subscriptions", "--admin-url", wrong)
 
 
 def test_nobody_listens(capsys):

@@ -125,7 +125,7 @@ def test_the_environments_proxy_is_not_asked(monkeypatch):
 
 @pytest.mark.parametrize("url", ["", "localhost:8080", "pulsar://localhost:6650", "http://", "file:///etc/x"])
 def test_what_is_no_url(url):
-    with pytest.raises(OptionError, match="no admin URL"):
+    with pytest.raises(OptionError, match="the admin URL"):
         Admin(url)
 
 

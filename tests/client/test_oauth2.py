@@ -93,7 +93,17 @@ def test_a_token_is_kept_while_it_lives():
         assert len(issuer.forms) == 1
 
 
-@pytest.mark.parametrize("answer", [token("one", 0), (200, {"access_token": "one"})])
+@pytest.mark.parametrize("seconds", [3600, "3599", 60.5])
+def test_a_life_is_a_number_or_its_text(seconds):
+    with issuing(token("one", seconds)) as issuer:
+        asking = login(issuer.url)
+        assert [asking.data(), asking.data()] == [b"one", b"one"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [token("one", 0), token("one", "soon"), token("one", float("nan")), (200, {"access_token": "one"})],
+)
 def test_a_token_without_a_life_is_asked_for_each_time(answer):
     with issuing(answer, token("two")) as issuer:
         asking = login(issuer.url)
@@ -135,7 +145,6 @@ def test_a_key_may_stand_in_the_params():
         ((200, []), AuthError, "no JSON object"),
         ((200, {"token": "s3cret"}), AuthError, "no access token"),
         ((200, {"access_token": 5}), AuthError, "no access token"),
-        ((200, {"access_token": "abc", "expires_in": "soon"}), AuthError, "no access token"),
     ],
 )
 def test_refusals(answer, kind, text):
@@ -168,3 +177,17 @@ def test_an_issuer_that_is_not_there():
         port = taken.getsockname()[1]
     with pytest.raises(ConnectError, match="the OAuth2 issuer does not answer"):
         login(f"http://127.0.0.1:{port}").data()
+
+
+def test_a_secret_does_not_leave_tls(monkeypatch):
+    """The issuer's description came over TLS, and names an endpoint without."""
+    asked = []
+
+    def answer(self, url, form=None):
+        asked.append(url)
+        return {"token_endpoint": "http://elsewhere/token", "access_token": "abc"}
+
+    monkeypatch.setattr("pulsar_spark.client.oauth2.ClientCredentials._request", answer)
+    with pytest.raises(AuthError, match="no token endpoint"):
+        login("https://issuer").data()
+    assert asked == ["https://issuer/.well-known/openid-configuration"]
