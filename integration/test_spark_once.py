@@ -158,6 +158,7 @@ def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog
     assert "up to 20 messages" in record.message
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_doubles_nothing(
     tmp_path: Path, broker_factory: Callable[..., StandaloneBroker]
 ):

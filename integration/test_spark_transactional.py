@@ -80,6 +80,7 @@ def test_a_batch_write(pulsar_in_spark: PulsarInSpark, topic: str):
     assert_once(pulsar_in_spark.service_url, topic, ROWS)
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_between_two_commits(
     transactional_broker: StandaloneBroker, topic: str, tmp_path: Path
 ):
