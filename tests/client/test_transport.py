@@ -7,6 +7,7 @@ import random
 import selectors
 import socket
 import ssl
+import struct
 import threading
 from contextlib import contextmanager
 
@@ -157,3 +158,31 @@ def test_files_of_trust_that_are_no_good(tmp_path, content):
         file.write_bytes(content)
     with pytest.raises(TlsError, match="tlsTrustCertsFilePath names cannot be used"):
         open_transport(NOWHERE, TlsOptions(trust_certs=str(file)), HANG)
+
+
+# A reset before the handshake: Python's ssl module leaves the socket to the collector then.
+@pytest.mark.filterwarnings("ignore:.*SSLSocket:pytest.PytestUnraisableExceptionWarning")
+def test_a_connection_that_is_reset_is_tried_again():
+    """By a broker that dies, or a load balancer with none behind it: before the handshake or within it."""
+
+    def reset():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=reset)
+        thread.start()
+        try:
+            address = Address("127.0.0.1", listener.getsockname()[1], tls=True)
+            for _ in range(5):
+                with pytest.raises(ConnectError) as caught:
+                    open_transport(address, TlsOptions(), HANG)
+                assert caught.value.retriable
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
