@@ -93,6 +93,7 @@ def test_effectively_once_copy(
     check_copy(spark, cluster.service_url, topic, copy, checkpoint, "effectively-once")
 
 
+@pytest.mark.long
 def test_transactional_copy(spark: SparkSession, transactional_broker: StandaloneBroker, topic, checkpoint):
     check_copy(spark, transactional_broker.service_url, topic, f"{topic}-copy", checkpoint, "transactional")
 

@@ -94,6 +94,7 @@ def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe):
     assert by_key(pipe.written()) == EXPECTED
 
 
+@pytest.mark.long
 def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe: Pipe):
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
