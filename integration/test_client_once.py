@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from contextlib import closing
 
 import pytest
 
@@ -13,7 +14,7 @@ from integration.fix_once import ONCE_PARTITIONS
 from integration.peer import Peer, Record
 from pulsar_spark.client import Client, Once, Producer, ProducerOptions, TopicWriter
 from pulsar_spark.client.stored_entry import find_stored
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.singles import encode_singles
 
@@ -104,6 +105,26 @@ def test_a_checkpoint_that_was_set_back_loses_nothing(client, peer, once_topic, 
     run(client, once_topic, numbered(10, first=10, keys=1), batch=2)
     assert sorted(numbers(peer, once_topic)) == list(range(20))
     assert "the checkpoint was set back" in caplog.text
+
+
+def test_two_runs_that_take_turns_are_told_apart(client, admin, peer, once_topic):
+    """The first one loses its producers while it waits for rows, the second one has the name meanwhile."""
+    records = numbered(ROWS, keys=20)
+    how = ProducerOptions(send_timeout=FAR_AWAY)
+    with (
+        Once(client, "spark-query-0", 0, 0, required=False) as once,
+        closing(TopicWriter(client, TopicName.parse(once_topic), how, once=once)) as first,
+    ):
+        first.send(columns_of(records[:200]))
+        first.flush()
+        for number in range(ONCE_PARTITIONS):
+            admin.unload(f"{once_topic}-partition-{number}")
+        run(client, once_topic, records[:400])
+        with pytest.raises(SendError, match=r"somebody else.* has written under the producer name"):  # noqa: PT012
+            first.send(columns_of(records[200:]))
+            first.flush()
+    run(client, once_topic, records)
+    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
 
 
 def test_effectively_once_is_proven_by_what_no_consumer_sees(client, peer, once_topic, admin, topic):

@@ -179,7 +179,7 @@ def _header() -> list[str]:
 
 
 def _scaling_cells(scaling: Scaling) -> list[str]:
-    enough = scaling.ratio >= scaling.required or min(scaling.busy) > _BUSY
+    enough = scaling.ratio >= scaling.required or scaling.busy[1] > _BUSY
     verdict = f"needs {scaling.required:g} x, or busy cores{'' if enough else ', BELOW'}"
     return [scaling.what, f"{scaling.ratio:.2f} x ({verdict})", *(f"{busy:.0%}" for busy in scaling.busy)]
 
