@@ -54,7 +54,7 @@ def _panel(axes: Axes, results: Sequence[Result], direction: str, side: Side) ->
         bars = axes.bar(places, heights, _WIDTH, label=label, color=_COLOURS.get(count, "#777777"))
         axes.bar_label(bars, fmt="{:.0%}" if side is Side.TRANSPORT else "{:.1f}", padding=2)
     axes.axhline(
-        REQUIRED[direction, side],
+        REQUIRED[direction, "batched", 1, side],
         color=_LEVEL,
         linestyle="--",
         label="required of 100 bytes, batched, 1 partition",
