@@ -160,9 +160,7 @@ class TopicWriter:
                 self._send_open_batch(number)
                 if isinstance(producer, OnceProducer):
                     producer.end()
-            for producer in self._producers:
-                producer.flush()
-        self._interceptors.acknowledge()
+        self.flush()
 
     @property
     def sent(self) -> dict[TopicName, Sent]:
