@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from pulsar_spark.client import checked_admin_url
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark import option_values as values
-from pulsar_spark.spark.option import CLIENT, Option, Scope
+from pulsar_spark.spark.option import CLIENT, Option, Scope, option
 
-
-def _client(
-    name: str,
-    kind: str,
-    parse: Callable[[str], Any],
-    default: str | None,
-    doc: str,
-    *,
-    secret: bool = False,
-) -> Option:
-    return Option(
-        name=CLIENT + name,
-        kind=kind,
-        parse=parse,
-        default=default,
-        scope=Scope.BOTH,
-        doc=doc,
-        secret=secret,
-    )
-
+_client = partial(option, scope=Scope.BOTH, prefix=CLIENT)
 
 CONNECTION: tuple[Option, ...] = (
     Option(

@@ -55,3 +55,28 @@ class Option:
 def names_of(kind: type[Enum]) -> str:
     """What an option of these texts takes, for the docs page."""
     return ", ".join(f"`{member.value}`" for member in kind)
+
+
+def option(
+    name: str,
+    kind: str,
+    parse: Callable[[str], Any],
+    default: str | None,
+    doc: str,
+    *,
+    scope: Scope,
+    prefix: str = "",
+    only: Mode | None = None,
+    secret: bool = False,
+) -> Option:
+    """Make a line of the table: see :class:`Option`; ``prefix`` stands before the name."""
+    return Option(
+        name=prefix + name,
+        kind=kind,
+        parse=parse,
+        default=default,
+        scope=scope,
+        doc=doc,
+        only=only,
+        secret=secret,
+    )

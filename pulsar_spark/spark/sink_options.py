@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from pulsar_spark.client import AccessMode, ProducerCryptoFailureAction
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.spark import option_values as values
-from pulsar_spark.spark.option import PRODUCER, Option, Scope, names_of
+from pulsar_spark.spark.option import PRODUCER, Option, Scope, names_of, option
 
-
-def _producer(name: str, kind: str, parse: Callable[[str], Any], default: str | None, doc: str) -> Option:
-    return Option(name=PRODUCER + name, kind=kind, parse=parse, default=default, scope=Scope.SINK, doc=doc)
-
-
-def _sink(name: str, kind: str, parse: Callable[[str], Any], default: str | None, doc: str) -> Option:
-    return Option(name=name, kind=kind, parse=parse, default=default, scope=Scope.SINK, doc=doc)
-
+_producer = partial(option, scope=Scope.SINK, prefix=PRODUCER)
+_sink = partial(option, scope=Scope.SINK)
 
 SINK: tuple[Option, ...] = (
     _sink(

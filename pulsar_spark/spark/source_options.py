@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from pulsar_spark.client import ConsumerCryptoFailureAction
 from pulsar_spark.ids import TopicPattern
 from pulsar_spark.spark import option_values as values
-from pulsar_spark.spark.option import READER, Mode, Option, Scope, names_of
+from pulsar_spark.spark.option import READER, Mode, Option, Scope, names_of, option
 from pulsar_spark.spark.positions import parse_offsets, parse_times
 from pulsar_spark.spark.schema import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 
-
-def _source(
-    name: str,
-    kind: str,
-    parse: Callable[[str], Any],
-    default: str | None,
-    doc: str,
-    *,
-    only: Mode | None = None,
-) -> Option:
-    return Option(name=name, kind=kind, parse=parse, default=default, scope=Scope.SOURCE, doc=doc, only=only)
-
+_source = partial(option, scope=Scope.SOURCE)
 
 SOURCE: tuple[Option, ...] = (
     Option(
