@@ -1,7 +1,7 @@
 """Sockets, threads and time: a blocking client of one Pulsar cluster."""
 
 from pulsar_spark.client.admin import Admin, Ledger, checked_admin_url
-from pulsar_spark.client.auth import Authentication, Credentials
+from pulsar_spark.client.auth import Authentication, Credentials, path_of
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.deadline import Deadline, epoch_ms, now
@@ -68,6 +68,7 @@ __all__ = [
     "last_sequence_id",
     "ledger_end",
     "now",
+    "path_of",
     "peek",
     "position_before",
     "read_range",

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar
-from urllib.parse import unquote
 
+from pulsar_spark.client import path_of
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.lookup import parse_service_url
 from pulsar_spark.spark.schema import METADATA_COLUMNS
@@ -131,7 +131,7 @@ def dotted_names(text: str) -> tuple[str, ...]:
 
 def key_reader(text: str) -> str:
     """An absolute path, of a folder of keys, or a dotted name."""
-    path = unquote(text.removeprefix("file:").removeprefix("//")) if text.startswith("file:") else text
+    path = str(path_of(text)) if text.startswith("file:") else text
     if path.startswith("/"):
         return path
     try:

@@ -15,7 +15,7 @@ _sink = partial(option, scope=Scope.SINK)
 SINK: tuple[Option, ...] = (
     _sink(
         "delivery",
-        ", ".join(f"`{each.value}`" for each in values.Delivery),
+        names_of(values.Delivery),
         values.one_of(values.Delivery),
         None,
         "Without it, rows of a stream and of foreachBatch are written once where the broker deduplicates, "
