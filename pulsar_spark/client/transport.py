@@ -8,8 +8,9 @@ from __future__ import annotations
 import selectors
 import socket
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pulsar_spark.client.deadline import Deadline
 from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
@@ -174,14 +175,13 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
         AuthError: the peer refused this client's certificate.
     """
     deadline = Deadline(timeout)
-    context = tls_context(tls) if address.tls else None
-    opened = _connect(address, deadline)
-    if context is None:
-        return Transport(opened, address)
+    if not address.tls:
+        return Transport(_connect(address, deadline), address)
+    wrapped = _connect_for_tls(address, tls_context(tls), deadline)
     try:
-        wrapped = _with_tls(opened, address, context, deadline)
+        _shake_hands_or_say_why(wrapped, address, deadline)
     except BaseException:
-        opened.close()
+        wrapped.close()
         raise
     return TlsTransport(wrapped, address, shown=tls.certificate is not None)
 
@@ -196,17 +196,52 @@ def explain_closed(address: Address, timeout: float) -> PulsarError | None:
 
 
 def _connect(address: Address, deadline: Deadline) -> socket.socket:
+    return _connect_each(address, deadline, socket.socket)
+
+
+def _connect_for_tls(address: Address, context: ssl.SSLContext, deadline: Deadline) -> ssl.SSLSocket:
+    """Connect, as far as before the handshake."""
+
+    def unconnected(family: int, kind: int) -> ssl.SSLSocket:
+        # Wrapped before it is connected: ssl loses hold of a socket that is reset while it is being wrapped.
+        bare = socket.socket(family, kind)
+        return context.wrap_socket(bare, server_hostname=address.host, do_handshake_on_connect=False)
+
+    return _connect_each(address, deadline, unconnected)
+
+
+_Socket = TypeVar("_Socket", bound=socket.socket)
+
+
+def _connect_each(
+    address: Address, deadline: Deadline, unconnected: Callable[[int, int], _Socket]
+) -> _Socket:
+    """Connect to the first of the host's addresses that takes it."""
     try:
-        opened = socket.create_connection((address.host, address.port), max(deadline.left, 0.001))
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # the latter for a name that cannot be one of a host
-        reason = getattr(error, "strerror", None) or error
-        raise ConnectError(
-            f"cannot connect to {address}: {reason}",
-            advice="Check service.url and that the broker runs there",
-        ) from error
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    opened.setblocking(False)
-    return opened
+        raise _cannot_connect(address, error) from error
+    problem = OSError("the host has no address")
+    for family, kind, _, _, target in found:
+        opened = unconnected(family, kind)
+        try:
+            opened.settimeout(max(deadline.left, 0.001))
+            opened.connect(target)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.setblocking(False)
+            return opened
+        except OSError as error:
+            opened.close()
+            problem = error
+    raise _cannot_connect(address, problem) from problem
+
+
+def _cannot_connect(address: Address, error: Exception) -> ConnectError:
+    reason = getattr(error, "strerror", None) or error
+    return ConnectError(
+        f"cannot connect to {address}: {reason}",
+        advice="Check service.url and that the broker runs there",
+    )
 
 
 def tls_context(tls: TlsOptions) -> ssl.SSLContext:
@@ -242,37 +277,21 @@ def _unusable(option: str, error: OSError) -> TlsError:
     )
 
 
-def _with_tls(
-    opened: socket.socket, address: Address, context: ssl.SSLContext, deadline: Deadline
-) -> ssl.SSLSocket:
-    try:
-        wrapped = context.wrap_socket(opened, server_hostname=address.host, do_handshake_on_connect=False)
-    except ssl.SSLError as error:  # it has said something, which no TLS server does first
-        raise _no_tls(address) from error
-    except OSError as error:
-        raise ConnectError(f"{address} closed the connection before the TLS handshake") from error
+def _shake_hands_or_say_why(wrapped: ssl.SSLSocket, address: Address, deadline: Deadline) -> None:
     try:
         _shake_hands(wrapped, address, deadline)
     except ssl.SSLCertVerificationError as error:
-        wrapped.close()
         raise _distrusted(error, address) from None
     except (ssl.SSLEOFError, ConnectionError) as error:
-        wrapped.close()
         if _speaks_plainly(address, deadline):
             raise _no_tls(address) from None
         raise ConnectError(f"{address} closed the connection in the TLS handshake") from error
     except ssl.SSLError as error:
-        wrapped.close()
         raise _refused_by_peer(error, address, shown=False) or _no_tls(address) from error
     except OSError as error:
-        wrapped.close()
         raise ConnectError(
             f"the connection to {address} broke in the TLS handshake: {error.strerror or error}"
         ) from error
-    except BaseException:
-        wrapped.close()
-        raise
-    return wrapped
 
 
 def _shake_hands(wrapped: ssl.SSLSocket, address: Address, deadline: Deadline) -> None:
@@ -335,9 +354,7 @@ def _no_tls(address: Address) -> TlsError:
 def _speaks_tls(address: Address, deadline: Deadline) -> bool:
     context = tls_context(TlsOptions(allow_insecure=True))
     try:
-        opened = _connect(address, deadline)
-        wrapped = context.wrap_socket(opened, server_hostname=address.host, do_handshake_on_connect=False)
-        with wrapped:
+        with _connect_for_tls(address, context, deadline) as wrapped:
             _shake_hands(wrapped, address, deadline)
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")  # it wants another kind of TLS than this one
