@@ -14,6 +14,7 @@ class Side(Enum):
 
     OURS = "pulsar_spark"
     TRANSPORT = "Spark's transport"
+    ENDS = "both ends alone"
     CLIENT = "pulsar-client"
 
 
@@ -68,8 +69,15 @@ REQUIRED = {
     ("read", "batched", 1, Side.TRANSPORT): 0.6,
     ("read", "lz4", 1, Side.CLIENT): 2.5,
     ("read", "unbatched", 1, Side.CLIENT): 0.7,
-    ("write", "batched", 1, Side.CLIENT): 2.5,
-    ("write", "batched", 1, Side.TRANSPORT): 0.55,
+    ("write", "batched", 1, Side.CLIENT): 3,
+    ("write", "batched", 1, Side.TRANSPORT): 0.7,
+    ("write", "batched", 4, Side.CLIENT): 3,
+    ("write", "batched", 4, Side.TRANSPORT): 0.7,
+    ("write", "whole", 1, Side.CLIENT): 1.5,
+    ("write", "whole", 1, Side.TRANSPORT): 0.35,
+    ("write", "whole", 4, Side.CLIENT): 1.5,
+    ("write", "whole", 4, Side.TRANSPORT): 0.35,
+    ("write", "lz4", 1, Side.TRANSPORT): 0.75,
 }
 
 

@@ -28,7 +28,7 @@ def compare_reads(topics: Topics, shape: Shape, partitions: int, repeat: int) ->
             Trial(
                 Side.CLIENT,
                 fewer,
-                lambda count: peer.read(topics.service_url, topic, count),
+                lambda count: peer.read(topics.service_url, topic, shape, count),
                 fewer // _WARM_UP,
             ),
         ]

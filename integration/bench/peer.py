@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pulsar
 
@@ -35,8 +36,8 @@ def idle_subscriber(service_url: str, topic: str) -> Iterator[None]:
         yield
 
 
-def read(service_url: str, topic: str, count: int) -> float:
-    """Seconds from opening a reader to the value and key of the ``count``-th message."""
+def read(service_url: str, topic: str, shape: Shape, count: int) -> float:
+    """Seconds from opening a reader to all that the shape has of the ``count``-th message."""
     with connected(service_url) as client:
         start = time.perf_counter()
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
@@ -45,6 +46,10 @@ def read(service_url: str, topic: str, count: int) -> float:
             message = read_next()
             message.data()
             message.partition_key()
+            if shape.properties:
+                message.properties()
+            if shape.event_time:
+                message.event_timestamp()
         seconds = time.perf_counter() - start
         reader.close()
     return seconds
@@ -53,22 +58,30 @@ def read(service_url: str, topic: str, count: int) -> float:
 def write(service_url: str, topic: str, shape: Shape, count: int) -> float:
     """Seconds from the first ``send_async`` without a callback to the end of ``flush``."""
     rows = range(min(_POOL, count))
-    messages = [(shapes.value(shape, row), shapes.key(row)) for row in rows]
-    properties = [shapes.properties(row) if shape.properties else None for row in rows]
-    pool = [(*message, each) for message, each in zip(messages, properties, strict=True)]
+    pool = [(shapes.value(shape, row), shapes.key(row), _more(shape, row)) for row in rows]
     with connected(service_url) as client:
         producer = _producer(client, topic, shape)
         send = producer.send_async
         start = time.perf_counter()
         left = count
         while left:
-            for value, key, each in pool[:left]:
-                send(value, None, properties=each, partition_key=key)
+            for value, key, more in pool[:left]:
+                send(value, None, partition_key=key, **more)
             left -= min(left, len(pool))
         producer.flush()
         seconds = time.perf_counter() - start
         producer.close()
     return seconds
+
+
+def _more(shape: Shape, row: int) -> dict[str, Any]:
+    """What ``send_async`` is told of a message besides its value and key."""
+    more: dict[str, Any] = {}
+    if shape.properties:
+        more["properties"] = shapes.properties(row)
+    if shape.event_time:
+        more["event_timestamp"] = shapes.event_time(row)
+    return more
 
 
 def _producer(client: pulsar.Client, topic: str, shape: Shape) -> pulsar.Producer:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -14,6 +16,7 @@ from integration.bench.spark import MicroBatch, read_batches, write_seconds
 from integration.bench.topics import Topics
 
 _TRANSPORT = "bench_transport"
+_ENDS = "bench_ends"
 _SUBSCRIPTIONS = "bench-source"
 _WARM_UP = 4  # the part of the messages that is moved before anything is timed: one over this
 
@@ -46,7 +49,15 @@ class Queries:
                     lambda count: self._read_transport(shape, partitions, count),
                     shape.reads // _WARM_UP,
                 ),
-                Trial(Side.CLIENT, fewer, lambda count: peer.read(url, topic, count), fewer // _WARM_UP),
+                Trial(
+                    Side.ENDS,
+                    shape.reads,
+                    lambda count: self._read_ends(topic, shape, partitions, count),
+                    shape.reads,
+                ),
+                Trial(
+                    Side.CLIENT, fewer, lambda count: peer.read(url, topic, shape, count), fewer // _WARM_UP
+                ),
             ]
             return Result("read", shape, partitions, interleaved(trials, repeat))
 
@@ -66,6 +77,7 @@ class Queries:
                 lambda n: self._write_transport(shape, partitions, n),
                 count // _WARM_UP,
             ),
+            Trial(Side.ENDS, count, lambda n: self._write_ends(shape, partitions, n), count // _WARM_UP),
             Trial(Side.CLIENT, fewer, with_client, fewer // _WARM_UP),
         ]
         return Result("write", shape, partitions, interleaved(trials, repeat))
@@ -86,8 +98,22 @@ class Queries:
         return read_batches(self.spark, "pulsar", options | more, messages, self.folder)
 
     def _read_transport(self, shape: Shape, partitions: int, count: int) -> float:
-        options = {"shape": shape.name, "rows": str(count), "partitions": str(partitions)}
-        batches = read_batches(self.spark, _TRANSPORT, options, count, self.folder)
+        return self._read_made(_TRANSPORT, shape, partitions, count)
+
+    def _read_ends(self, topic: str, shape: Shape, partitions: int, count: int) -> float:
+        url = self.topics.service_url
+        return self._read_made(_ENDS, shape, partitions, count, {"service.url": url, "topic": topic})
+
+    def _read_made(
+        self,
+        source: str,
+        shape: Shape,
+        partitions: int,
+        count: int,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> float:
+        options = {"shape": shape.name, "rows": str(count), "partitions": str(partitions), **more}
+        batches = read_batches(self.spark, source, options, count, self.folder)
         return sum(batch.seconds for batch in batches)
 
     def _write_ours(self, shape: Shape, partitions: int, count: int) -> float:
@@ -103,3 +129,8 @@ class Queries:
 
     def _write_transport(self, shape: Shape, partitions: int, count: int) -> float:
         return write_seconds(rows_to_write(self.spark, shape, count, partitions), _TRANSPORT, {})
+
+    def _write_ends(self, shape: Shape, partitions: int, count: int) -> float:
+        with self.topics.empty(partitions) as topic:
+            options = {"service.url": self.topics.service_url, "topic": topic, "shape": shape.name}
+            return write_seconds(rows_to_write(self.spark, shape, count, partitions), _ENDS, options)

@@ -1,12 +1,14 @@
-"""The three shapes of messages that are measured, made alike for Spark, for Arrow and for plain Python.
+"""The shapes of messages that are measured, made alike for Spark, for Arrow and for plain Python.
 
-Value i is a slice of one text of words, key i one of 10,000: cheap to make everywhere, so that what is
-measured is the way of the messages, and compressible about as much as real text.
+Value i is a slice of one log of orders in JSON, key i one of 10,000: cheap to make everywhere, so that what
+is measured is the way of the messages, and compressible as such records are: LZ4 leaves about 40 %.
 """
 
 from __future__ import annotations
 
+import json
 import random
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -27,10 +29,11 @@ _KEY_COUNT = 10_000
 _KEY_SIZE = 8
 CHUNK = 10_000
 _REGION = ("region", "north")
+_FIRST_EVENT = 1_700_000_000_000  # ms
 _SENSOR = "sensor"  # the other property; its value is the key
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """How messages look, how they are sent, and how many are measured.
 
@@ -38,25 +41,27 @@ class Shape:
         name: as on the command line.
         title: as in the tables.
         size: bytes of a value.
-        batching: whether messages share entries; the limits are the connector's defaults.
-        lz4: whether entries are compressed.
-        properties: whether each message has two.
         reads: messages in the topic that is read through Spark.
         writes: messages written through Spark.
         client_reads: messages that pulsar-client reads.
         client_writes: messages that pulsar-client writes.
+        batching: whether messages share entries; the limits are the connector's defaults.
+        lz4: whether entries are compressed.
+        properties: whether each message has two.
+        event_time: whether each message has one.
     """
 
     name: str
     title: str
     size: int
-    batching: bool
-    lz4: bool
-    properties: bool
     reads: int
     writes: int
     client_reads: int
     client_writes: int
+    batching: bool = True
+    lz4: bool = False
+    properties: bool = False
+    event_time: bool = False
 
     def scaled(self, divisor: int) -> Shape:
         """The same shape with fewer messages."""
@@ -73,26 +78,67 @@ SHAPES = {
     shape.name: shape
     for shape in (
         Shape(
-            "batched", "100 bytes, batched", 100, True, False, False, 4_000_000, 2_500_000, 1_000_000, 800_000
+            name="batched",
+            title="100 bytes, batched",
+            size=100,
+            reads=4_000_000,
+            writes=2_500_000,
+            client_reads=1_000_000,
+            client_writes=800_000,
         ),
         Shape(
-            "lz4", "1 KiB, LZ4, 2 properties", 1024, True, True, True, 2_000_000, 500_000, 300_000, 300_000
+            name="whole",
+            title="100 bytes, batched, 2 properties, event time",
+            size=100,
+            properties=True,
+            event_time=True,
+            reads=2_000_000,
+            writes=1_500_000,
+            client_reads=400_000,
+            client_writes=400_000,
         ),
         Shape(
-            "unbatched", "100 bytes, unbatched", 100, False, False, False, 300_000, 200_000, 200_000, 100_000
+            name="lz4",
+            title="1 KiB, LZ4, 2 properties",
+            size=1024,
+            lz4=True,
+            properties=True,
+            reads=2_000_000,
+            writes=1_000_000,
+            client_reads=300_000,
+            client_writes=300_000,
+        ),
+        Shape(
+            name="unbatched",
+            title="100 bytes, unbatched",
+            size=100,
+            batching=False,
+            reads=300_000,
+            writes=200_000,
+            client_reads=200_000,
+            client_writes=100_000,
         ),
     )
 }
 
 
 def _text() -> bytes:
-    """Words in a random order that is always the same."""
+    """Orders that differ in everything but their fields, always the same."""
     choice = random.Random(0)
-    words = [
-        "".join(choice.choices("abcdefghijklmnopqrstuvwxyz", k=choice.randint(3, 9))) for _ in range(2000)
-    ]
-    text = " ".join(choice.choices(words, k=_TEXT_SIZE // 4))
-    return text[:_TEXT_SIZE].encode()
+    lines: list[str] = []
+    while sum(map(len, lines)) < _TEXT_SIZE:
+        order = {
+            "time": f"2026-11-{choice.randint(1, 30):02d}T{choice.randint(0, 86_399_999):08d}Z",
+            "order": f"{choice.getrandbits(64):016x}",
+            "customer": choice.randint(1, 10_000_000),
+            "site": choice.choice(("north", "south", "east", "west")),
+            "status": choice.choice(("placed", "paid", "packed", "shipped")),
+            "amount": round(choice.uniform(1, 500), 2),
+            "currency": "EUR",
+            "note": "".join(choice.choices(string.ascii_lowercase, k=20)),
+        }
+        lines.append(json.dumps(order) + "\n")
+    return "".join(lines)[:_TEXT_SIZE].encode()
 
 
 _TEXT = _text()
@@ -110,6 +156,11 @@ def key(row: int) -> str:
     return f"key-{row % _KEY_COUNT:04d}"
 
 
+def event_time(row: int) -> int:
+    """The event time of message ``row``, ms since 1970, for shapes that have one."""
+    return _FIRST_EVENT + row
+
+
 def properties(row: int) -> dict[str, str]:
     """The properties of message ``row``, for shapes that have them."""
     return dict((_REGION, (_SENSOR, key(row))))
@@ -125,7 +176,9 @@ def columns(shape: Shape, first: int, count: int) -> MessageColumns:
         items = pa.array([text for one in keys for text in (_REGION[1], one)])
         maps = pa.MapArray.from_arrays(pa.array(np.arange(0, 2 * count + 1, 2, dtype=np.int32)), names, items)
     values = pa.array([value(shape, row) for row in rows], pa.binary())
-    return MessageColumns(value=values, key=pa.array(keys).cast(pa.binary()), properties=maps)
+    times = pa.array([event_time(row) for row in rows], pa.int64()) if shape.event_time else None
+    key_column = pa.array(keys).cast(pa.binary())
+    return MessageColumns(value=values, key=key_column, properties=maps, event_time=times)
 
 
 def chunks(shape: Shape, count: int) -> Iterator[MessageColumns]:
@@ -143,6 +196,8 @@ def rows_to_write(spark: SparkSession, shape: Shape, count: int, partitions: int
     if shape.properties:
         texts = [*map(f.lit, (*_REGION, _SENSOR)), key_column.cast("string")]
         chosen.append(f.create_map(*texts).alias("__messageProperties"))
+    if shape.event_time:
+        chosen.append(f.timestamp_millis(row + _FIRST_EVENT).alias("__eventTime"))
     return spark.range(0, count, 1, partitions).select(*chosen)
 
 

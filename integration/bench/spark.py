@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from integration.bench.ends import Ends
 from integration.bench.transport import Transport
 from integration.local_spark import local_spark
 
@@ -41,6 +42,7 @@ def session(folder: Path) -> Iterator[SparkSession]:
     spark = local_spark(folder, "bench", {"spark.driver.memory": "2g"}, cores="*")
     try:
         spark.dataSource.register(Transport)
+        spark.dataSource.register(Ends)
         yield spark
     finally:
         spark.stop()

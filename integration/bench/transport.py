@@ -48,7 +48,7 @@ class Transport(DataSource):
         return SOURCE_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _Repeat(self.options)
+        return Repeat(self.options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         return _StreamDrop()
@@ -58,17 +58,19 @@ class Transport(DataSource):
 
 
 @dataclass
-class _Rows(InputPartition):
-    """So many rows of the same batch."""
+class Rows(InputPartition):
+    """So many rows of the same batch, for the partition of a topic with that number."""
 
     count: int
+    number: int
 
 
-class _Repeat(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class Repeat(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Gives all rows in the second micro-batch; the first is empty, as our source's is."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        self._shape = SHAPES[options["shape"]]
+        self.options = dict(options)
+        self.shape = SHAPES[options["shape"]]
         self._rows = int(options["rows"])
         self._partitions = int(options["partitions"])
         self._fresh = True
@@ -89,11 +91,11 @@ class _Repeat(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         each = (end["rows"] - start["rows"]) // self._partitions
-        return [_Rows(each) for _ in range(self._partitions)]
+        return [Rows(each, number) for number in range(self._partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Rows)
-        batch = repeated_batch(self._shape)
+        assert isinstance(partition, Rows)
+        batch = repeated_batch(self.shape)
         left = partition.count
         while left > 0:
             yield batch if batch.num_rows <= left else batch.slice(0, left)

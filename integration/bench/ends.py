@@ -1,0 +1,113 @@
+"""Both ends alone: Spark's transport and the broker at once, with all that is made of messages left out.
+
+Entries are fetched and thrown away, or sent as they were made beforehand, for as many rows as Spark gets or
+gives. So this is what a client would reach on these cores for which a message costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, InputPartition, WriterCommitMessage
+
+from integration.bench import shapes
+from integration.bench.shapes import SHAPES, Shape
+from integration.bench.transport import Repeat, Rows, Transport, repeated_batch
+from pulsar_spark.client import (
+    Client,
+    ClientOptions,
+    Consumer,
+    ProducerOptions,
+    SubscriptionOptions,
+    read_range,
+)
+from pulsar_spark.client.producer import Producer
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.batcher import Batch, Batcher
+from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.codecs import compress
+from pulsar_spark.wire.singles import EncodedSingle, encode_singles
+
+_BEGINNING = MessageId(-1, -1)
+_POLL_TIMEOUT = 60.0
+
+
+class Ends(Transport):
+    """Options: those of ``Transport``, ``service.url`` and ``topic``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench_ends"
+
+    def streamReader(self, schema: object) -> Repeat:  # noqa: N802
+        return _Fetch(self.options)
+
+    def writer(self, schema: object, overwrite: bool) -> DataSourceArrowWriter:
+        return _Send(self.options["service.url"], self.options["topic"], SHAPES[self.options["shape"]])
+
+
+class _Fetch(Repeat):
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Rows)
+        batch = repeated_batch(self.shape)
+        fetched = given = 0
+        with Client(ClientOptions(service_url=self.options["service.url"])) as client:
+            topics = client.partitions(TopicName.parse(self.options["topic"]))
+            topic = topics[partition.number]
+            options = SubscriptionOptions(name="bench-end", durable=False)
+            with Consumer(client, topic, options) as consumer:
+                end = consumer.last_message_id().last.whole_entry
+            for entries in read_range(client, topic, _BEGINNING, end, poll_timeout=_POLL_TIMEOUT):
+                fetched += int(entries.messages.clip(1).sum())
+                while fetched - given >= batch.num_rows:
+                    yield batch
+                    given += batch.num_rows
+        yield batch.slice(0, fetched - given)
+
+
+class _Send(DataSourceArrowWriter):
+    def __init__(self, service_url: str, topic: str, shape: Shape) -> None:
+        self._service_url = service_url
+        self._topic = topic
+        self._shape = shape
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        made = _made_batch(self._shape) if self._shape.batching else _made_single(self._shape)
+        each = made.messages if isinstance(made, Batch) else 1
+        context = TaskContext.get()
+        assert context is not None
+        taken = sent = 0
+        with Client(ClientOptions(service_url=self._service_url)) as client:
+            topic = client.partitions(TopicName.parse(self._topic))[context.partitionId()]
+            producer = Producer(client, topic, ProducerOptions(batching=self._shape.batching), 1)
+            try:
+                for batch in iterator:
+                    taken += batch.num_rows
+                    count = (taken - sent) // each
+                    sent += count * each
+                    if isinstance(made, Batch):
+                        producer.send_batches([made] * count)
+                    else:
+                        producer.send_singles([made] * count)
+                producer.flush()
+            finally:
+                producer.close()
+        return WriterCommitMessage()
+
+
+def _made_batch(shape: Shape) -> Batch:
+    """A batch as our sink makes it, compressed already where the shape is."""
+    options = shapes.producer_options(shape)
+    encoded = encode_batch_messages(shapes.columns(shape, 0, options.batching_max_messages or shapes.CHUNK))
+    batcher = Batcher(options.batching_max_messages, options.batching_max_bytes, 1.0)
+    first = [*batcher.add(encoded.buffer, encoded.offsets, 0.0), batcher.take()][0]
+    assert first is not None
+    payload = compress(options.compression, b"".join(first.parts))
+    return Batch((payload,), first.messages, len(payload))
+
+
+def _made_single(shape: Shape) -> EncodedSingle:
+    (single,) = encode_singles(shapes.columns(shape, 0, 1))
+    return single
