@@ -52,13 +52,13 @@ class Versions:
 # The development environment has the newest of all, and protobuf 7.
 CORNERS = (Versions("3.10", _OLDEST), Versions("3.13", ("protobuf==6.*",)))
 
+# pyspark 4.3 needs Python 3.11.
 FULL = (
     Versions("3.10", ("pyspark[sql]==4.2.*", *_OLDEST)),
     Versions("3.11", ("pyspark[sql]==4.2.*", "protobuf==6.*")),
     Versions("3.12", ("pyspark[sql]==4.2.*", "protobuf==7.*")),
     Versions("3.13", ("pyspark[sql]==4.2.*",)),
-    Versions("3.10", ("pyspark[sql]==4.3.*", *_OLDEST)),
-    Versions("3.11", ("pyspark[sql]==4.3.*", "protobuf==5.*")),
+    Versions("3.11", ("pyspark[sql]==4.3.*", *_OLDEST)),
     Versions("3.12", ("pyspark[sql]==4.3.*", "protobuf==6.*")),
     Versions("3.13", ("pyspark[sql]==4.3.*",)),
 )

@@ -19,12 +19,11 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.deadline import Deadline
 from pulsar_spark.client.interceptors import OnReceipt
 from pulsar_spark.client.pool import Purpose
-from pulsar_spark.client.producer_options import AccessMode, ProducerOptions
+from pulsar_spark.client.producer_link import ProducerLink
+from pulsar_spark.client.producer_options import ProducerOptions
 from pulsar_spark.client.retry import retry
-from pulsar_spark.client.session import Session
 from pulsar_spark.client.stored_entry import find_stored
 from pulsar_spark.errors import (
-    BusyError,
     DeadlineError,
     NotReadyError,
     PulsarError,
@@ -37,62 +36,17 @@ from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.pending import Outgoing, PendingWindow
 from pulsar_spark.protocol.sent import Sent, Tally
-from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Buffer, Frame
+from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.singles import EncodedSingle
 
 _CHECKSUM_ERROR = 9
-_CLOSE_TIMEOUT = 5.0
 
 # How much is made ready before it is put into the window.
 _GROUP_SIZE = 1 << 20
 _GROUP_ENTRIES = 500
 
-_ACCESS_MODES = {
-    AccessMode.SHARED: pb.Shared,
-    AccessMode.EXCLUSIVE: pb.Exclusive,
-    AccessMode.WAIT_FOR_EXCLUSIVE: pb.WaitForExclusive,
-    AccessMode.EXCLUSIVE_WITH_FENCING: pb.ExclusiveWithFencing,
-}
-
-# Bytes of an entry below which a copy is cheaper than a buffer of its own.
-_SMALL = 4096
-
 _log = logging.getLogger(__name__)
-
-
-class _Link:
-    """A producer's registration on one connection; late frames of an older one do not reach the producer."""
-
-    def __init__(self, session: Session, producer_id: int, producer: Producer) -> None:
-        self.session = session
-        self.producer_id = producer_id
-        self.error: PulsarError | None = None
-        self._producer = producer
-
-    def deliver(self, frames: list[Frame]) -> None:
-        self._producer.on_frames(self, frames)
-
-    def lost(self, error: PulsarError) -> None:
-        self._producer.on_lost(self, error)
-
-    def send(self, entries: Sequence[Outgoing]) -> None:
-        # Small entries are joined: the socket takes a few dozen buffers at a time.
-        buffers: list[Buffer] = []
-        small: list[Buffer] = []
-        for entry in entries:
-            pieces = entry.frame(self.producer_id)
-            if entry.size < _SMALL:
-                small += pieces
-                continue
-            if small:
-                buffers.append(b"".join(small))
-                small = []
-            buffers += pieces
-        if small:
-            buffers.append(b"".join(small))
-        self.session.send(*buffers)
 
 
 class Producer:
@@ -147,7 +101,7 @@ class Producer:
         self._tally = Tally()
         self._changed = threading.Condition()
         self._failure: PulsarError | None = None
-        self._link: _Link | None = None
+        self._link: ProducerLink | None = None
         self._packer = Packer(
             str(topic),
             options.compression,
@@ -218,17 +172,8 @@ class Producer:
     def close(self) -> None:
         """Give the producer up without waiting for what is pending."""
         link, self._link = self._link, None
-        if link is None:
-            return
-        link.session.detach_producer(link.producer_id)
-        if link.session.error is None:
-            try:
-                link.session.request(
-                    lambda request_id: commands.close_producer(request_id, link.producer_id),
-                    Deadline(_CLOSE_TIMEOUT),
-                )
-            except PulsarError as error:
-                _log.info("%s: the producer was closed without an answer: %s", self.topic, error)
+        if link is not None:
+            link.close()
 
     def mend(self) -> None:
         """Open the producer again if it was lost with entries pending: they must not time out unsent."""
@@ -245,7 +190,7 @@ class Producer:
 
     # ---- called by the session's thread
 
-    def on_frames(self, link: _Link, frames: list[Frame]) -> None:
+    def on_frames(self, link: ProducerLink, frames: list[Frame]) -> None:
         """Take receipts; raises ProtocolError, which ends the session, when one is missing."""
         with self._changed:
             for frame in frames:
@@ -266,7 +211,7 @@ class Producer:
                     link.error = NotReadyError("the broker closed the producer")
             self._changed.notify_all()
 
-    def on_lost(self, link: _Link, error: PulsarError) -> None:
+    def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
         """The connection has ended."""
         with self._changed:
             link.error = link.error or error
@@ -352,12 +297,11 @@ class Producer:
             self.close()
         session = self._client.locate(self.topic, Purpose.WRITE, deadline)
         # A new id each time: receipts for what was sent before must not be taken for those of the resend.
-        link = _Link(session, self._client.new_id(), self)
-        session.attach_producer(link.producer_id, link)
+        link = ProducerLink(session, self._client.new_id(), self)
         with self._changed:
             self._link = link
         try:
-            answer = self._register(link, deadline)
+            answer = link.register(self._options, self._name, self._epoch, self._topic_epoch, deadline)
         except PulsarError as error:
             self.close()
             raise error.located(str(self.topic)) from error
@@ -399,37 +343,6 @@ class Producer:
                 topic=str(self.topic),
                 advice="Let Spark try tasks again (spark.task.maxFailures)",
             )
-
-    def _register(self, link: _Link, deadline: Deadline) -> pb.CommandProducerSuccess:
-        """Ask for PRODUCER_SUCCESS, which comes when it is this producer's turn."""
-        options = self._options
-        try:
-            return link.session.request(
-                lambda request_id: commands.producer(
-                    request_id,
-                    link.producer_id,
-                    str(self.topic),
-                    self._name,
-                    self._epoch,
-                    encrypted=options.encryptor is not None,
-                    access_mode=_ACCESS_MODES[options.access_mode],
-                    topic_epoch=self._topic_epoch,
-                    properties=options.properties,
-                ),
-                deadline,
-            ).producer_success
-        except DeadlineError as error:
-            if options.access_mode is not AccessMode.WAIT_FOR_EXCLUSIVE:
-                raise
-            raise BusyError(
-                f"other producers did not leave the topic within {deadline.seconds:g} s",
-                advice="Stop them, or raise pulsar.client.operationTimeoutMs",
-            ) from error
-        except SendError as error:
-            # The broker may not have noticed yet that this producer's own connection is lost.
-            if self._epoch and f"exclusive producer: {self._name} " in f"{error.what} ":
-                raise NotReadyError(error.what) from error
-            raise
 
     def _refuse_to_repeat(self) -> None:
         """Fail where what is pending may be stored already, in a transaction, and the broker cannot tell."""
