@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import socket
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +32,14 @@ from integration.secured import (
     server_context,
 )
 from integration.test_client_hostile import HANDSHAKES, Server
+from pulsar_spark.cli import main
 from pulsar_spark.client import (
     Client,
     ClientOptions,
     Consumer,
     Credentials,
     ProducerOptions,
+    SubscriptionOptions,
     TlsOptions,
     TopicWriter,
 )
@@ -309,6 +312,24 @@ def test_the_admin_service_wants_the_same_login(secured: Secured, name: TopicNam
         assert name in client.admin(secured.broker.tls_admin_url).topics("public/default")
     with connect(secured, token(secured, seconds=-1)) as client, pytest.raises(AuthError):
         client.admin(secured.broker.tls_admin_url).topics("public/default")
+
+
+def test_the_command_line_logs_in(
+    secured: Secured, name: TopicName, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with connect(secured, token(secured)) as client:
+        options = SubscriptionOptions(name=f"spark-pulsar-{uuid.uuid4()}", durable=True)
+        Consumer(client, name, options).close()
+    (tmp_path / "token").write_text(secured.tokens.token(ADMIN))
+    url = secured.broker.tls_admin_url
+    command = ["subscriptions", "--admin-url", url, "--topic", str(name)]
+    command += ["--tls-trust-cert-path", secured.authority.file]
+    assert main(command) == 1
+    assert "[PULSAR_AUTH]" in capsys.readouterr().err
+    assert main([*command, "--auth-plugin", "token", "--auth-params", f"file://{tmp_path}/token"]) == 0
+    assert f"{options.name}  {name}  no" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--auth-params", "file:///token"])
 
 
 # ---- what is renewed

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_spark.cli.checkpoints import UUID, named_in
+from pulsar_spark.client import Credentials, TlsOptions
 from pulsar_spark.client.admin import Admin
+from pulsar_spark.client.auth import Identity
 from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 
@@ -51,6 +53,17 @@ def add_command(commands: Any) -> None:
     """Add the command to the parser of the command line."""
     parser = commands.add_parser("subscriptions", help="list and clean up", description=_DESCRIPTION)
     parser.add_argument("--admin-url", required=True, metavar="URL", help="such as http://localhost:8080")
+    # Named as in pulsar-admin.
+    parser.add_argument("--auth-plugin", metavar="NAME", help="as pulsar.client.authPluginClassName")
+    parser.add_argument(
+        "--auth-params",
+        metavar="PARAMS",
+        default="",
+        help="as pulsar.client.authParams: file:///... or env:NAME",
+    )
+    parser.add_argument(
+        "--tls-trust-cert-path", metavar="FILE", help="as pulsar.client.tlsTrustCertsFilePath"
+    )
     parser.add_argument(
         "--namespace", action="append", metavar="TENANT/NS", help="again for more (default: public/default)"
     )
@@ -81,7 +94,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if arguments.topic and arguments.namespace:
         raise OptionError("--topic names its namespace itself", advice="Leave --namespace out")
-    admin = Admin(arguments.admin_url)
+    admin = Admin(arguments.admin_url, identity=_identity(arguments))
     topics = _topics(admin, arguments.topic or [], arguments.namespace or ["public/default"])
     found = list(find(admin, topics, arguments.prefix))
     # In this order: a subscription that was found without a consumer has had its checkpoint written by now.
@@ -92,6 +105,16 @@ def run(arguments: argparse.Namespace) -> None:
         _remove(admin, forsaken)
     elif forsaken:
         _say(f"{len(forsaken)} forsaken; --remove removes them")
+
+
+def _identity(arguments: argparse.Namespace) -> Identity:
+    plugin = arguments.auth_plugin
+    if plugin is None and arguments.auth_params:
+        raise OptionError(
+            "--auth-params without --auth-plugin", advice="Name the way to log in, such as token"
+        )
+    credentials = None if plugin is None else Credentials(plugin, arguments.auth_params)
+    return Identity(credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path))
 
 
 def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:
