@@ -100,5 +100,6 @@ class Submission:
         self._process.wait()
 
     def _complaint(self) -> str:
-        end = (self.home / "err.log").read_text()[-6000:]
-        return f"spark-submit ended with {self._process.returncode}: {end}"
+        # What the script itself says on standard error comes out on standard output (Spark's PythonRunner).
+        said = "".join((self.home / name).read_text()[-6000:] for name in ("err.log", "out.log"))
+        return f"spark-submit ended with {self._process.returncode}: {said}"
