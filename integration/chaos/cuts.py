@@ -1,8 +1,8 @@
 """Connections cut at random bytes, in either direction, with FIN or RST, during reads and during writes.
 
 Every connection that the client makes is cut. Reads must be exact: each message once, in order. Writes must
-be complete: each message at least once, the first appearances of a key in order. What was written is read by
-the C++ client, past the proxy.
+be complete: each message at least once, the first appearances of a key in order; and exact where the broker
+deduplicates. What was written is read by the C++ client, past the proxy.
 """
 
 from __future__ import annotations
@@ -32,21 +32,31 @@ KEYS = 50
 PARTITIONS = 2
 HEADING = ("connection cut during", "cuts", "inside the handshake", "messages", "repeated", "seconds")
 
+_DEDUPLICATED = "public/deduplicated"
+
 # CONNECTED, which is the longer part of the handshake, ends before this byte.
 _HANDSHAKE = 130
 _MOST_BYTES = {Direction.TO_CLIENT: 150_000, Direction.TO_BROKER: 1000}
 
 
 def cuts(seed: int, times: int) -> Iterator[tuple[object, ...]]:
-    """Cut `times` connections during reads, and as many during writes of batches, and of single messages."""
+    """Cut `times` connections during reads, and as many during each kind of writes."""
     yield HEADING
     with open_proxied_broker() as broker, Peer(broker.broker.service_url) as peer:
         yield "reads", *_reads(broker, peer, _Cuts(seed, _MOST_BYTES), times)
         # A writer sends what a reader is sent.
         most = {Direction.TO_BROKER: 150_000, Direction.TO_CLIENT: 5000}
-        for batching in (True, False):
-            name = "writes of batches" if batching else "writes of single messages"
-            yield name, *_writes(broker, peer, _Cuts(seed, most), times, batching=batching)
+        broker.broker.admin.create_namespace(_DEDUPLICATED)
+        broker.broker.admin.set_deduplication(_DEDUPLICATED, True)
+        for namespace in ("public/default", _DEDUPLICATED):
+            for batching in (True, False):
+                kind = "batches" if batching else "single messages"
+                where = ", deduplicated" if namespace == _DEDUPLICATED else ""
+                planned = _Cuts(seed, most)
+                yield (
+                    f"writes of {kind}{where}",
+                    *_writes(broker, peer, planned, times, namespace, batching=batching),
+                )
 
 
 class _Cuts:
@@ -96,9 +106,9 @@ def _reads(broker: ProxiedBroker, peer: Peer, planned: _Cuts, times: int) -> tup
 
 
 def _writes(
-    broker: ProxiedBroker, peer: Peer, planned: _Cuts, times: int, *, batching: bool
+    broker: ProxiedBroker, peer: Peer, planned: _Cuts, times: int, namespace: str, *, batching: bool
 ) -> tuple[object, ...]:
-    topic = f"persistent://public/default/cut-writes-{'batches' if batching else 'singles'}"
+    topic = f"persistent://{namespace}/cut-writes-{'batches' if batching else 'singles'}"
     _create(broker, topic)
     began, before = time.monotonic(), broker.proxy.connections
     broker.proxy.cut_next(*(planned.next() for _ in range(times)))
@@ -117,6 +127,7 @@ def _writes(
             writer.flush()
     seconds = time.monotonic() - began
     repeated = assert_complete(peer.read_all(topic), count, lambda record: record.key)
+    assert namespace != _DEDUPLICATED or not repeated, f"{repeated} messages are stored twice"
     return times, planned.in_handshake, count, repeated, f"{seconds:.1f}"
 
 

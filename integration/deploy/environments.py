@@ -56,7 +56,8 @@ class Environment:
             subprocess.CalledProcessError: it failed.
         """
         command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*command, *arguments], check=True)
+        # Not with the PYTHONPATH of the one that runs this: what is there already is not installed.
+        subprocess.run([*command, *arguments], env=self.variables(), check=True)
 
 
 def build_wheel(folder: Path) -> Path:
