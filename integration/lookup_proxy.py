@@ -1,8 +1,8 @@
 """A proxy as clients see Pulsar's own: TLS in front, plain text behind, and look-ups that name the proxy.
 
-Pulsar's proxy is not among the broker's jars. Like it this one takes a connection whose CONNECT names a
-broker to that broker, and answers the look-ups of the others with `proxy_through_service_url`; all else it
-passes on.
+Pulsar's own (`pulsar_proxy`) has jars of its own, and tells nobody what it was asked. Like it this one takes
+a connection whose CONNECT names a broker to that broker, and answers the look-ups of the others with
+`proxy_through_service_url`; all else it passes on.
 """
 
 from __future__ import annotations

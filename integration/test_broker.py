@@ -319,7 +319,7 @@ def test_a_broken_cache_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, m
         jar.unlink()
         if damage is not None:
             jar.write_bytes(damage)
-    (tmp_path / "checked.json").write_text("{broken")
+    (tmp_path / "broker.json").write_text("{broken")
     assert broker_jars(tmp_path) == jars
     assert all(
         jar.read_bytes() == original.read_bytes() for jar, original in zip(jars, originals, strict=True)

@@ -1,6 +1,7 @@
-"""The broker's jars: fetched by Maven into a cache, checked against the committed SHA-256 sums.
+"""Pulsar's jars: fetched by Maven into a cache, checked against the committed SHA-256 sums.
 
-The cache is a Maven repository folder of our own; `conf/broker/jars.sha256` names the jars in it.
+The cache is a Maven repository folder of our own; `conf/broker/jars.sha256` names the broker's jars in it,
+`conf/proxy/jars.sha256` those of Pulsar's proxy.
 A jar that is missing or differs from its sum is deleted and Maven fetches it again, and only it.
 """
 
@@ -19,7 +20,7 @@ from xml.etree import ElementTree
 from integration.broker.errors import BrokerError
 from integration.broker.maven import run_maven
 
-_CONF = Path(__file__).resolve().parents[2] / "conf" / "broker"
+_CONF = Path(__file__).resolve().parents[2] / "conf"
 
 # For each jar: size in bytes, modification time in ns, and the SHA-256 sum found when it had these.
 _Stamps = dict[str, tuple[int, int, str]]
@@ -35,28 +36,36 @@ def cache_folder() -> Path:
 
 def pulsar_version() -> str:
     """Return the version that conf/broker/pom.xml names."""
-    version = ElementTree.parse(_CONF / "pom.xml").findtext(".//{*}pulsar.version")
+    version = ElementTree.parse(_CONF / "broker" / "pom.xml").findtext(".//{*}pulsar.version")
     assert version
     return version
 
 
 def broker_jars(cache: Path | None = None) -> list[Path]:
-    """Return the jars of the class path, all present and checked; fetch what is missing or broken.
+    """Return the jars of the broker's class path, all present and checked; fetch what is missing or broken.
 
     Takes some 40 s when all has to be fetched, 20 ms when nothing has. Several processes may call it at once.
 
     Raises:
         BrokerError: when Maven fails, or what it fetched is not what the sums say.
     """
-    cache = cache or cache_folder()
+    return _jars(_CONF / "broker", cache or cache_folder())
+
+
+def proxy_jars() -> list[Path]:
+    """The same for Pulsar's proxy."""
+    return _jars(_CONF / "proxy", cache_folder())
+
+
+def _jars(conf: Path, cache: Path) -> list[Path]:
     cache.mkdir(parents=True, exist_ok=True)
-    sums = _read_sums(_CONF / "jars.sha256")
-    repository = cache / "m2"
+    sums = _read_sums(conf / "jars.sha256")
+    repository, stamps = cache / "m2", cache / f"{conf.name}.json"
     with _locked(cache / "lock"):
-        wrong = _check(repository, sums, cache / "checked.json")
+        wrong = _check(repository, sums, stamps)
         if wrong:
-            _fetch(repository, wrong, cache)
-            wrong = _check(repository, sums, cache / "checked.json")
+            _fetch(repository, conf / "pom.xml", wrong, cache)
+            wrong = _check(repository, sums, stamps)
         if wrong:
             raise BrokerError(f"{len(wrong)} jars in {repository} differ from jars.sha256, one is {wrong[0]}")
     return [repository / name for name in sums]
@@ -109,14 +118,14 @@ def _stamp(jar: Path, known: tuple[int, int, str] | None) -> tuple[int, int, str
     return status.st_size, status.st_mtime_ns, hashlib.sha256(jar.read_bytes()).hexdigest()
 
 
-def _fetch(repository: Path, wrong: list[str], cache: Path) -> None:
-    print(f"fetching {len(wrong)} jars of the broker into {repository}", file=sys.stderr, flush=True)
+def _fetch(repository: Path, pom: Path, wrong: list[str], cache: Path) -> None:
+    print(f"fetching {len(wrong)} jars of Pulsar into {repository}", file=sys.stderr, flush=True)
     for name in wrong:
         (repository / name).unlink(missing_ok=True)
     run_maven(
         [
             "--quiet",
-            f"--file={_CONF / 'pom.xml'}",
+            f"--file={pom}",
             f"-Dmaven.repo.local={repository}",
             "-Dmaven.artifact.threads=8",
             "dependency:resolve",

@@ -1,4 +1,4 @@
-"""One run of the broker's JVM, under the supervisor."""
+"""One run of a JVM of Pulsar's, under the supervisor."""
 
 from __future__ import annotations
 
@@ -47,6 +47,21 @@ DEFAULT_JVM = Jvm()
 
 def broker_command(jars: list[Path], *, folder: Path, config: Path, bookie_port: int, jvm: Jvm) -> list[str]:
     """Return the command line of a standalone broker that keeps its data in `folder`."""
+    return [
+        *java_command(jars, folder=folder, jvm=jvm),
+        "org.apache.pulsar.PulsarStandaloneStarter",
+        f"--config={config}",
+        "--num-bookies=1",
+        f"--bookkeeper-port={bookie_port}",
+        f"--metadata-dir={folder / 'metadata'}",
+        f"--bookkeeper-dir={folder / 'bookkeeper'}",
+        "--no-functions-worker",
+        "--no-stream-storage",
+    ]
+
+
+def java_command(jars: list[Path], *, folder: Path, jvm: Jvm) -> list[str]:
+    """Return the command line up to the name of the class that is to run; files go into `folder`."""
     # 327 long paths go into a file, or `ps` would be unreadable.
     class_path = folder / "classpath"
     class_path.write_text('-cp "' + ":".join(map(str, jars)) + '"')
@@ -65,14 +80,6 @@ def broker_command(jars: list[Path], *, folder: Path, config: Path, bookie_port:
         f"-Dlog4j2.configurationFile={_CONF / 'log4j2.xml'}",
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
         f"@{class_path}",
-        "org.apache.pulsar.PulsarStandaloneStarter",
-        f"--config={config}",
-        "--num-bookies=1",
-        f"--bookkeeper-port={bookie_port}",
-        f"--metadata-dir={folder / 'metadata'}",
-        f"--bookkeeper-dir={folder / 'bookkeeper'}",
-        "--no-functions-worker",
-        "--no-stream-storage",
     ]
 
 
