@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from examples import exactly_once_copy, foreach_batch, upsert, windows, word_count
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.cluster import Cluster
 from integration.docs import ROOT, blocks
@@ -92,11 +91,6 @@ def test_effectively_once_copy(
 ):
     copy = topic.replace("public/default", deduplicating_namespace)
     check_copy(spark, cluster.service_url, topic, copy, checkpoint, "effectively-once")
-
-
-@pytest.mark.long
-def test_transactional_copy(spark: SparkSession, transactional_broker: StandaloneBroker, topic, checkpoint):
-    check_copy(spark, transactional_broker.service_url, topic, f"{topic}-copy", checkpoint, "transactional")
 
 
 def sale(shop: str, amount: float, second: int) -> Record:

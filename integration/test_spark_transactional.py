@@ -15,6 +15,7 @@ from integration.broker.waiting import HANG, wait_until
 from integration.chaos.transactional import assert_once, write_files, writing
 from integration.fix_spark import PulsarInSpark, finish
 from integration.peer import Peer, Record
+from integration.test_examples import check_copy
 
 ROWS = 40
 
@@ -41,6 +42,12 @@ def topic(topic: str, transactional_broker: StandaloneBroker) -> str:
     for number in range(2):
         admin.create_subscription(f"{topic}-partition-{number}", "hold")
     return topic
+
+
+def test_the_example(pulsar_in_spark: PulsarInSpark, topic: str, checkpoint: Path):
+    """examples/exactly_once_copy.py in its second way."""
+    url, source = pulsar_in_spark.service_url, f"{topic}-source"
+    check_copy(pulsar_in_spark.spark, url, source, f"{topic}-copy", checkpoint, "transactional")
 
 
 def test_a_task_that_fails_takes_all_with_it(
