@@ -16,7 +16,7 @@ from typing import Any
 import pulsar  # type: ignore[import-untyped]  # it ships no types
 from pulsar import CompressionType
 
-from integration.broker.waiting import wait_until
+from integration.broker.waiting import HANG, wait_until
 
 __all__ = ["CompressionType", "Peer", "Record"]
 
@@ -49,7 +49,10 @@ class Peer:
     def __init__(self, service_url: str, **client_options: Any) -> None:
         """Connect to `service_url`; `client_options` are those of pulsar.Client, such as `authentication`."""
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        self.client = pulsar.Client(service_url, logger=logger, **client_options)
+        # After a start a broker may take half a minute to look through a topic's transactions.
+        self.client = pulsar.Client(
+            service_url, operation_timeout_seconds=round(HANG), logger=logger, **client_options
+        )
 
     def __enter__(self) -> Peer:
         return self

@@ -48,6 +48,10 @@ public class PulsarPeer {
 
     private static CryptoKeyReader keys = null;
 
+    private static PulsarClient client(String serviceUrl) throws Exception {
+        return PulsarClient.builder().serviceUrl(serviceUrl).operationTimeout(2, TimeUnit.MINUTES).build();
+    }
+
     public static void main(String[] arguments) throws Exception {
         if (arguments[0].equals("--keys")) {
             keys = new Folder(Path.of(arguments[1]));
@@ -56,14 +60,14 @@ public class PulsarPeer {
         switch (arguments[0]) {
             case "partitions" -> partitions(Integer.parseInt(arguments[1]));
             case "read" -> {
-                try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[1]).build()) {
+                try (PulsarClient client = client(arguments[1])) {
                     for (int number = 2; number < arguments.length; number++) {
                         read(client, arguments[number]);
                     }
                 }
             }
             case "encrypt" -> {
-                try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[1]).build()) {
+                try (PulsarClient client = client(arguments[1])) {
                     encrypt(client, arguments[2], arguments[3].split(","), Integer.parseInt(arguments[4]));
                 }
             }
