@@ -18,8 +18,10 @@ from pulsar_spark.errors import CorruptError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.row_columns import MAKERS, MAX_ROWS, Piece, entry_of, joined, ledger_of
 from pulsar_spark.spark.schema import DEFAULT_METADATA_COLUMNS, arrow_schema
-from pulsar_spark.wire.batches import decode_batches
-from pulsar_spark.wire.codecs import decompress
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.arrays import joined_buffer
+from pulsar_spark.wire.batches import decode_batches, decode_joined
+from pulsar_spark.wire.codecs import decompress, decompress_together
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.fields import Flags, Ints
 from pulsar_spark.wire.frames import Buffer
@@ -188,24 +190,24 @@ class _Rows:
             yield from [batch] if whole else _split(batch, max_rows, max_bytes)
 
     def _batches(self, parts: list[Entries]) -> Piece:
-        payloads = [payload for part in parts for payload in self._plain(part)]
-        sizes = np.concatenate([part.messages for part in parts])
+        counts = np.concatenate([part.messages for part in parts])
         try:
-            decoded = decode_batches(payloads, sizes)
+            decoded = decode_joined(*self._joined(parts), counts)
         except CorruptError:
+            payloads = [payload for part in parts for payload in self._plain(part)]
             self._find_corrupt(
-                parts, lambda row: decode_batches(payloads[row : row + 1], sizes[row : row + 1])
+                parts, lambda row: decode_batches(payloads[row : row + 1], counts[row : row + 1])
             )
             raise
         piece = Piece(parts, decoded.columns, decoded.held, decoded.batch_index)
         inside = self._inside(piece)
         if inside is None:
             return piece
-        entry_of_row = np.repeat(np.arange(len(payloads)), piece.counts)[inside]
+        entry_of_row = np.repeat(np.arange(len(counts)), piece.counts)[inside]
         return Piece(
             parts,
             piece.columns.take(pa.array(np.flatnonzero(inside))),
-            np.bincount(entry_of_row, minlength=len(payloads)),
+            np.bincount(entry_of_row, minlength=len(counts)),
             piece.batch_index[inside],
         )
 
@@ -233,6 +235,17 @@ class _Rows:
             self._find_corrupt([entries], lambda row: decode_singles(entries[row : row + 1]))
             raise
         return Piece([entries], columns, np.ones(len(entries), np.int64), np.full(len(entries), -1))
+
+    def _joined(self, parts: list[Entries]) -> tuple[pa.Buffer, Ints]:
+        """The payloads, decompressed, one behind the other, and their sizes."""
+        sizes = np.concatenate([part.uncompressed_size for part in parts])
+        if all((part.compression == pb.LZ4).all() for part in parts):
+            blocks = [payload for part in parts for payload in part.payloads]
+            body = decompress_together(blocks, sizes.tolist())
+            if body is not None:
+                return body, sizes
+        payloads = [payload for part in parts for payload in self._plain(part)]
+        return joined_buffer(payloads), np.array([len(payload) for payload in payloads])
 
     def _plain(self, entries: Entries) -> list[Buffer]:
         """The payloads, decompressed."""

@@ -91,11 +91,14 @@ def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints
     Raises:
         CorruptError: one of the batches is corrupt; decode them one by one to learn which.
     """
-    sizes = np.array([len(payload) for payload in payloads])
+    return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
+
+
+def decode_joined(body: pa.Buffer, sizes: fs.Ints, counts: Sequence[int] | fs.Ints) -> DecodedBatches:
+    """The same for payloads that lie one behind the other in ``body``, of ``sizes`` bytes each."""
     expected = np.array(counts)
     if expected.min() <= 0:
         raise CorruptError(f"a batch of {expected.min()} messages")
-    body = joined_buffer(payloads)
     fields = find_fields(body, int(expected.sum()))
     first = np.cumsum(expected) - expected
     if (fields.start[first] != np.cumsum(sizes) - sizes).any():

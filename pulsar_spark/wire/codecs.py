@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -70,14 +71,33 @@ def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) ->
     codec = _codec(kind)
     try:
         if kind == pb.LZ4 and uncompressed_size and max(uncompressed_size, len(data)) <= _LZ4_BLOCK_SIZES[-1]:
-            framed = _lz4_frame(data, uncompressed_size)
-            return _view(pa.Codec("lz4").decompress(framed, uncompressed_size))
+            return _view(_decompress_lz4([data], [uncompressed_size]))
         plain = codec.decompress(data, uncompressed_size)
     except (OSError, pa.ArrowException):
         raise CorruptError(f"a payload is not {uncompressed_size} bytes in {codec.name}") from None
     if kind == pb.LZ4 and uncompressed_size and _fits(codec, data, uncompressed_size - 1):
         raise CorruptError("an LZ4 payload is shorter than declared")
     return _view(plain)
+
+
+def decompress_together(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buffer | None:
+    """Decompress LZ4 blocks into one buffer, one behind the other: several times faster than each by itself.
+
+    Args:
+        blocks: one or more.
+        sizes: what each is declared to decompress to. Their sum is verified; that none takes the place of
+            another, which only senders of nonsense can bring about, is for the caller to see.
+
+    Returns:
+        The buffer, or None where there is a block that is too large, too small or malformed: ``decompress``
+        tells which.
+    """
+    if min(map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_BLOCK_SIZES[-1]:
+        return None
+    try:
+        return _decompress_lz4(blocks, sizes)
+    except (OSError, pa.ArrowException):
+        return None
 
 
 def _view(plain: pa.Buffer) -> memoryview:
@@ -113,10 +133,15 @@ def _snappy_size(data: Readable) -> int:
     return -1
 
 
-def _lz4_frame(block: Readable, size: int) -> bytes:
-    """Put a raw block into an LZ4 frame that declares its size, for the frame's decoder verifies that."""
-    enough = next(place for place, most in enumerate(_LZ4_BLOCK_SIZES, 4) if max(size, len(block)) <= most)
-    return b"".join((_lz4_frame_head(size, enough), _U32.pack(len(block)), block, _LZ4_END))
+def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buffer:
+    """Put raw blocks into an LZ4 frame that declares their size, for the frame's decoder verifies that."""
+    largest, size = max(*sizes, *map(len, blocks)), sum(sizes)
+    enough = next(place for place, most in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= most)
+    pieces: list[Readable] = [_lz4_frame_head(size, enough)]
+    for block in blocks:
+        pieces += (_U32.pack(len(block)), block)
+    pieces.append(_LZ4_END)
+    return pa.Codec("lz4").decompress(b"".join(pieces), size)
 
 
 @lru_cache(maxsize=64)

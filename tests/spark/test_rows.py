@@ -232,6 +232,37 @@ def test_a_corrupt_entry_names_topic_and_message(entry):
         rows_of([[single_entry(5, 5, b"good"), entry]])
 
 
+@pytest.mark.parametrize("payload", [b"no", b""])
+def test_a_corrupt_entry_among_lz4_ones_is_found(payload):
+    good = [batch_entry(5, number, columns([b"good"]), compression=pb.LZ4) for number in (4, 5)]
+    bad = Entry(
+        5,
+        6,
+        metadata(num_messages_in_batch=1, compression=pb.LZ4, uncompressed_size=10),
+        memoryview(payload),
+        None,
+    )
+    with pytest.raises(CorruptError, match="message 5:6"):
+        rows_of([[*good, bad]])
+
+
+def test_lz4_entries_whose_sizes_are_wrong_but_for_their_sum_are_found():
+    """Together they would decompress; each must be what it says."""
+    plain = [encode_batch_messages(columns([value])).buffer.tobytes() for value in (b"a" * 50, b"b" * 70)]
+    entries = [
+        Entry(
+            5,
+            6 + number,
+            metadata(num_messages_in_batch=1, compression=pb.LZ4, uncompressed_size=len(body) + more),
+            memoryview(compress(pb.LZ4, body)),
+            None,
+        )
+        for number, (body, more) in enumerate(zip(plain, (10, -10), strict=True))
+    ]
+    with pytest.raises(CorruptError, match="message 5:6"):
+        rows_of([entries])
+
+
 def test_the_largest_decompressed_size():
     plain = bytes(MAX_UNCOMPRESSED + 1)
     packed = memoryview(compress(pb.ZSTD, plain))

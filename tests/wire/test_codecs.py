@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.codecs import compress, decompress
+from pulsar_spark.wire.codecs import compress, decompress, decompress_together
 
 KINDS = [pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
 LIMIT = 1_000_000
@@ -109,3 +109,31 @@ def test_lz4_blocks_of_every_size(size, noise):
     for wrong in (size - 1, size + 1):
         with pytest.raises(CorruptError):
             decompress(pb.LZ4, packed, wrong, size + 1)
+
+
+def lz4(parts):
+    return [compress(pb.LZ4, part) for part in parts]
+
+
+@given(st.lists(payloads(), min_size=1, max_size=5))
+def test_blocks_together_give_what_they_give_one_by_one(parts):
+    whole = decompress_together(lz4(parts), [len(part) for part in parts])
+    assert whole.to_pybytes() == b"".join(parts)
+
+
+@given(st.lists(payloads(), min_size=1, max_size=5), st.data())
+def test_blocks_together_of_another_size_are_refused(parts, draw):
+    sizes = [len(part) for part in parts]
+    sizes[draw.draw(st.integers(0, len(sizes) - 1))] += draw.draw(st.integers(1, 300))
+    assert decompress_together(lz4(parts), sizes) is None
+
+
+@pytest.mark.parametrize("bad", [b"", b"\xff", compress(pb.LZ4, TEXT)[:-3]])
+def test_blocks_together_with_a_bad_one_are_refused(bad):
+    assert decompress_together([*lz4([TEXT]), bad], [len(TEXT)] * 2) is None
+
+
+def test_blocks_beyond_what_a_frame_holds_are_left_to_the_other_way():
+    size = (4 << 20) + 1
+    assert decompress_together(lz4([bytes(size)]), [size]) is None
+    assert decompress(pb.LZ4, *lz4([bytes(size)]), size, size) == bytes(size)
