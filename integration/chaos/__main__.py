@@ -7,6 +7,7 @@ python -m integration.chaos once [--seed N] [--runs N] [--rows N]
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -48,6 +49,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=30, help="of once: how many (default: 30)")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of once: in each run (default: 1000000)")
     chosen = parser.parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has it ignored, as in the background
+        signal.signal(number, signal.default_int_handler)
     run = RUNS.get(chosen.run, partial(once, rows=chosen.rows))
     times = chosen.times if chosen.run in RUNS else chosen.runs
     print(f"chaos {chosen.run}: seed {chosen.seed}, {times} times", flush=True)
