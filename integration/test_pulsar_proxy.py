@@ -47,6 +47,8 @@ def test_a_stream_from_topic_to_topic(
             query.processAllAvailable()
         finally:
             query.stop()
+    # A broker's own address would work here, too.
+    assert b"hasProxyToBrokerUrl: true" in (tmp_path / "proxy.log").read_bytes()
     copied = [
         record
         for number in range(_PARTITIONS)

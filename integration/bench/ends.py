@@ -1,27 +1,29 @@
 """Both ends alone: Spark's transport and the broker at once, with all that is made of messages left out.
 
 Entries are fetched and thrown away, or sent as they were made beforehand, for as many rows as Spark gets or
-gives. So this is what a client would reach on these cores for which a message costs nothing.
+gives. So this is about what a client would reach on these cores for which a message costs nothing; about,
+because each task asks for its topic and its end by itself, which the source's planner does for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import cycle
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, InputPartition, WriterCommitMessage
 
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
 from integration.bench.transport import Repeat, Rows, Transport, repeated_batch
 from pulsar_spark.client import (
-    Client,
     ClientOptions,
     Consumer,
     ProducerOptions,
     SubscriptionOptions,
     read_range,
+    shared_client,
 )
 from pulsar_spark.client.producer import Producer
 from pulsar_spark.ids import MessageId, TopicName
@@ -53,17 +55,16 @@ class _Fetch(Repeat):
         assert isinstance(partition, Rows)
         batch = repeated_batch(self.shape)
         fetched = given = 0
-        with Client(ClientOptions(service_url=self.options["service.url"])) as client:
-            topics = client.partitions(TopicName.parse(self.options["topic"]))
-            topic = topics[partition.number]
-            options = SubscriptionOptions(name="bench-end", durable=False)
-            with Consumer(client, topic, options) as consumer:
-                end = consumer.last_message_id().last.whole_entry
-            for entries in read_range(client, topic, _BEGINNING, end, poll_timeout=_POLL_TIMEOUT):
-                fetched += int(entries.messages.clip(1).sum())
-                while fetched - given >= batch.num_rows:
-                    yield batch
-                    given += batch.num_rows
+        client = shared_client(ClientOptions(service_url=self.options["service.url"]))
+        topic = client.partitions(TopicName.parse(self.options["topic"]))[partition.number]
+        options = SubscriptionOptions(name="bench-end", durable=False)
+        with Consumer(client, topic, options) as consumer:
+            end = consumer.last_message_id().last.whole_entry
+        for entries in read_range(client, topic, _BEGINNING, end, poll_timeout=_POLL_TIMEOUT):
+            fetched += int(entries.messages.clip(1).sum())
+            while fetched - given >= batch.num_rows:
+                yield batch
+                given += batch.num_rows
         yield batch.slice(0, fetched - given)
 
 
@@ -76,24 +77,25 @@ class _Send(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         made = _made_batch(self._shape) if self._shape.batching else _made_single(self._shape)
         each = made.messages if isinstance(made, Batch) else 1
-        context = TaskContext.get()
-        assert context is not None
+        client = shared_client(ClientOptions(service_url=self._service_url))
+        topics = client.partitions(TopicName.parse(self._topic))
+        options = ProducerOptions(batching=self._shape.batching)
         taken = sent = 0
-        with Client(ClientOptions(service_url=self._service_url)) as client:
-            topic = client.partitions(TopicName.parse(self._topic))[context.partitionId()]
-            producer = Producer(client, topic, ProducerOptions(batching=self._shape.batching), 1)
-            try:
-                for batch in iterator:
-                    taken += batch.num_rows
-                    count = (taken - sent) // each
-                    sent += count * each
-                    if isinstance(made, Batch):
-                        producer.send_batches([made] * count)
-                    else:
-                        producer.send_singles([made] * count)
+        with ExitStack() as stack:
+            producers = [Producer(client, topic, options, len(topics)) for topic in topics]
+            for producer in producers:
+                stack.callback(producer.close)
+            turns = cycle(producers)
+            for batch in iterator:
+                taken += batch.num_rows
+                count = (taken - sent) // each
+                sent += count * each
+                if isinstance(made, Batch):
+                    next(turns).send_batches([made] * count)
+                else:
+                    next(turns).send_singles([made] * count)
+            for producer in producers:
                 producer.flush()
-            finally:
-                producer.close()
         return WriterCommitMessage()
 
 

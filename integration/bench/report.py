@@ -61,7 +61,7 @@ are four tasks.
 * **Read, Spark's transport**: the same query over a Python data source whose `read()` gives one Arrow batch
   again and again: as many rows a batch as our source makes, of the same schema and with like values.
 * **Read, both ends alone**: that, for as many rows as entries hold that are fetched meanwhile as our source
-  fetches them, and thrown away: what could be reached if it cost nothing to take messages apart.
+  fetches them, and thrown away: about what could be reached if it cost nothing to take messages apart.
 * **Read, pulsar-client**: one process, one reader with its default settings on the same topic (on all
   partitions where there are four, which is not slower than one reader after the other), `read_next`, `data`
   and `partition_key` for each message, `properties` and `event_timestamp` where it has them, from opening
@@ -70,7 +70,7 @@ are four tasks.
   to a new topic. The time is that of `save()`, which returns when the broker has acknowledged all.
 * **Write, Spark's transport**: the same rows to a `DataSourceArrowWriter` that drops them.
 * **Write, both ends alone**: that, for as many rows as are sent meanwhile in entries that were made, and
-  compressed, beforehand: what could be reached if it cost nothing to put messages together.
+  compressed, beforehand: about what could be reached if it cost nothing to put messages together.
 * **Write, pulsar-client**: one process, `send_async` without a callback for messages that are made
   beforehand, then `flush`; batching, compression and pending limits are those of our sink.
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -118,13 +119,18 @@ def repeated_batch(shape: Shape) -> pa.RecordBatch:
     made = shapes.columns(shape, 0, count)
     none = pa.MapArray.from_arrays([0] * (count + 1), pa.array([], pa.string()), pa.array([], pa.string()))
     ids = pa.array([b"\x08\xff\x01\x10%c\x20%c\x30\xe8\x07" % (row & 127, row & 127) for row in range(count)])
+    time_type = _ARROW_SCHEMA.field(EVENT_TIME).type
+    if made.event_time is None:
+        event_time = pa.nulls(count, time_type)
+    else:
+        event_time = pc.multiply(made.event_time, 1000).cast(time_type)
     columns = [
         made.value,
         made.key,
         pa.repeat(pa.scalar(_TOPIC), count),
         ids,
         pa.array([_PUBLISHED] * count).cast(_ARROW_SCHEMA.field(PUBLISH_TIME).type),
-        pa.nulls(count, _ARROW_SCHEMA.field(EVENT_TIME).type),
+        event_time,
         (none if made.properties is None else made.properties).cast(_ARROW_SCHEMA.field(PROPERTIES).type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)

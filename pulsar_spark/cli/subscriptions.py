@@ -114,7 +114,11 @@ def _identity(arguments: argparse.Namespace) -> Identity:
             "--auth-params without --auth-plugin", advice="Name the way to log in, such as token"
         )
     credentials = None if plugin is None else Credentials(plugin, arguments.auth_params)
-    return Identity(credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path))
+    try:
+        return Identity(credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path))
+    except OptionError as error:
+        advice = "docs/security.md has the ways to log in, such as tls with tlsCertFile:PATH,tlsKeyFile:PATH"
+        raise OptionError(error.what, advice=advice) from None
 
 
 def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:

@@ -204,8 +204,8 @@ def _connect_for_tls(address: Address, context: ssl.SSLContext, deadline: Deadli
 
     def unconnected(family: int, kind: int) -> ssl.SSLSocket:
         # Wrapped before it is connected: ssl loses hold of a socket that is reset while it is being wrapped.
-        bare = socket.socket(family, kind)
-        return context.wrap_socket(bare, server_hostname=address.host, do_handshake_on_connect=False)
+        with socket.socket(family, kind) as bare:  # which is empty once it is wrapped
+            return context.wrap_socket(bare, server_hostname=address.host, do_handshake_on_connect=False)
 
     return _connect_each(address, deadline, unconnected)
 
@@ -216,22 +216,24 @@ _Socket = TypeVar("_Socket", bound=socket.socket)
 def _connect_each(
     address: Address, deadline: Deadline, unconnected: Callable[[int, int], _Socket]
 ) -> _Socket:
-    """Connect to the first of the host's addresses that takes it."""
+    """Connect to the first of the host's addresses that takes it; none may use up the others' time."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # the latter for a name that cannot be one of a host
         raise _cannot_connect(address, error) from error
     problem = OSError("the host has no address")
-    for family, kind, _, _, target in found:
-        opened = unconnected(family, kind)
+    for number, (family, kind, _, _, target) in enumerate(found):
+        opened: _Socket | None = None
         try:
-            opened.settimeout(max(deadline.left, 0.001))
+            opened = unconnected(family, kind)
+            opened.settimeout(max(deadline.left / (len(found) - number), 0.001))
             opened.connect(target)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             opened.setblocking(False)
             return opened
         except OSError as error:
-            opened.close()
+            if opened is not None:
+                opened.close()
             problem = error
     raise _cannot_connect(address, problem) from problem
 

@@ -85,8 +85,8 @@ def decompress_together(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.
 
     Args:
         blocks: one or more.
-        sizes: what each is declared to decompress to. Their sum is verified; that none takes the place of
-            another, which only senders of nonsense can bring about, is for the caller to see.
+        sizes: what each is declared to decompress to. Only their sum is verified: what the declared borders
+            cut is for the caller to look at.
 
     Returns:
         The buffer, or None where there is a block that is too large, too small or malformed: ``decompress``

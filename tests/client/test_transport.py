@@ -184,3 +184,34 @@ def test_a_connection_that_is_reset_is_tried_again(pem):
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_addresses_that_do_not_work_leave_time_for_those_that_do(monkeypatch, pem, tls):
+    """One of a family that this host does not have, one whose packets are dropped, one that is fine."""
+    unknown = (socket.AF_UNSPEC + 999, socket.SOCK_STREAM, 0, "", ("", 0))
+    # A full backlog: the kernel answers nothing more.
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+        socket.socket() as first,
+        socket.socket() as more,
+    ):
+        first.connect(full.getsockname())
+        more.setblocking(False)
+        more.connect_ex(full.getsockname())
+        dropping = (socket.AF_INET, socket.SOCK_STREAM, 0, "", full.getsockname())
+        talk = over_tls(pem, lambda wrapped: wrapped.recv(1), ssl.TLSVersion.TLSv1_3)
+        with server(talk if tls else lambda connection: connection.recv(1)) as address:
+            good = (socket.AF_INET, socket.SOCK_STREAM, 0, "", (address.host, address.port))
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [unknown, dropping, good])
+            options = TlsOptions(trust_certs=pem)
+            transport = open_transport(Address(address.host, address.port, tls=tls), options, 3.0)
+            monkeypatch.undo()
+            transport.close()
+
+
+def test_a_host_without_an_address_that_can_be_used(monkeypatch):
+    unknown = (socket.AF_UNSPEC + 999, socket.SOCK_STREAM, 0, "", ("", 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [unknown])
+    with pytest.raises(ConnectError, match="cannot connect to host:6650: Address family not supported"):
+        open_transport(Address("host", 6650, tls=False), TlsOptions(), 1.0)

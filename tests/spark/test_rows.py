@@ -247,7 +247,7 @@ def test_a_corrupt_entry_among_lz4_ones_is_found(payload):
 
 
 def test_lz4_entries_whose_sizes_are_wrong_but_for_their_sum_are_found():
-    """Together they would decompress; each must be what it says."""
+    """Together they decompress, and a message does not end where an entry is said to."""
     plain = [encode_batch_messages(columns([value])).buffer.tobytes() for value in (b"a" * 50, b"b" * 70)]
     entries = [
         Entry(
