@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.chaos.messages import numbered
+from integration.chaos.messages import by_key, numbered
 from integration.cluster import Cluster
 from integration.fix_spark import PulsarInSpark
-from integration.peer import Peer, Record
+from integration.peer import Peer
 from integration.pulsar_proxy import PulsarProxy
 
 _PARTITIONS = 3
@@ -54,15 +53,8 @@ def test_a_stream_from_topic_to_topic(
         for number in range(_PARTITIONS)
         for record in peer.read_all(f"{once_topic}-partition-{number}")
     ]
+    assert len(copied) == len(records)
     assert by_key(copied) == by_key(records)
-
-
-def by_key(records: Iterable[Record]) -> dict[str | None, list[bytes | None]]:
-    """The values of each key in their order."""
-    found: dict[str | None, list[bytes | None]] = {}
-    for record in records:
-        found.setdefault(record.key, []).append(record.value)
-    return found
 
 
 def written(admin: Admin, topic: str) -> int:

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as f
 
+from integration.chaos.messages import by_key
 from integration.fix_spark import PulsarInSpark, finish
 from integration.peer import CompressionType, Peer, Record
 
@@ -61,12 +62,6 @@ def as_record(row: Row) -> Record:
 def counted(records: list[Record]) -> Counter[Record]:
     """The multiset of records, wherever they are."""
     return Counter(Record(one.value, one.key, one.properties, one.event_time) for one in records)
-
-
-def by_key(records: list[Record]) -> dict[str, list[bytes | None]]:
-    """The values of each key, in order."""
-    keyed = sorted((one for one in records if one.key is not None), key=lambda one: one.key)
-    return {key: [one.value for one in group] for key, group in itertools.groupby(keyed, lambda one: one.key)}
 
 
 def serialized_ids(peer: Peer, topic: str) -> list[bytes]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -101,17 +99,10 @@ class Queries:
         return self._read_made(_TRANSPORT, shape, partitions, count)
 
     def _read_ends(self, topic: str, shape: Shape, partitions: int, count: int) -> float:
-        url = self.topics.service_url
-        return self._read_made(_ENDS, shape, partitions, count, {"service.url": url, "topic": topic})
+        more = {"service.url": self.topics.service_url, "topic": topic}
+        return self._read_made(_ENDS, shape, partitions, count, **more)
 
-    def _read_made(
-        self,
-        source: str,
-        shape: Shape,
-        partitions: int,
-        count: int,
-        more: Mapping[str, str] = MappingProxyType({}),
-    ) -> float:
+    def _read_made(self, source: str, shape: Shape, partitions: int, count: int, **more: str) -> float:
         options = {"shape": shape.name, "rows": str(count), "partitions": str(partitions), **more}
         batches = read_batches(self.spark, source, options, count, self.folder)
         return sum(batch.seconds for batch in batches)

@@ -87,6 +87,15 @@ def number_of(record: Record) -> int:
     return int(record.value.split(b" ", 1)[0])
 
 
+def by_key(records: Iterable[Record]) -> dict[str, list[bytes | None]]:
+    """The values of each key, in order; messages without a key, which have no order, are left out."""
+    found: dict[str, list[bytes | None]] = {}
+    for record in records:
+        if record.key is not None:
+            found.setdefault(record.key, []).append(record.value)
+    return found
+
+
 def assert_complete(
     records: Iterable[Record], count: int, group: Callable[[Record], object] = lambda record: record.partition
 ) -> int:

@@ -19,8 +19,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.row_columns import MAKERS, MAX_ROWS, Piece, entry_of, joined, ledger_of
 from pulsar_spark.spark.schema import DEFAULT_METADATA_COLUMNS, arrow_schema
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.arrays import joined_buffer
-from pulsar_spark.wire.batches import decode_batches, decode_joined
+from pulsar_spark.wire.batches import DecodedBatches, decode_batches, decode_joined
 from pulsar_spark.wire.codecs import decompress, decompress_together
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.fields import Flags, Ints
@@ -192,7 +191,7 @@ class _Rows:
     def _batches(self, parts: list[Entries]) -> Piece:
         counts = np.concatenate([part.messages for part in parts])
         try:
-            decoded = decode_joined(*self._joined(parts), counts)
+            decoded = self._decoded(parts, counts)
         except CorruptError:
             payloads = [payload for part in parts for payload in self._plain(part)]
             self._find_corrupt(
@@ -236,16 +235,14 @@ class _Rows:
             raise
         return Piece([entries], columns, np.ones(len(entries), np.int64), np.full(len(entries), -1))
 
-    def _joined(self, parts: list[Entries]) -> tuple[pa.Buffer, Ints]:
-        """The payloads, decompressed, one behind the other, and their sizes."""
-        sizes = np.concatenate([part.uncompressed_size for part in parts])
+    def _decoded(self, parts: list[Entries], counts: Ints) -> DecodedBatches:
         if all((part.compression == pb.LZ4).all() for part in parts):
+            sizes = np.concatenate([part.uncompressed_size for part in parts])
             blocks = [payload for part in parts for payload in part.payloads]
             body = decompress_together(blocks, sizes.tolist())
             if body is not None:
-                return body, sizes
-        payloads = [payload for part in parts for payload in self._plain(part)]
-        return joined_buffer(payloads), np.array([len(payload) for payload in payloads])
+                return decode_joined(body, sizes, counts)
+        return decode_batches([payload for part in parts for payload in self._plain(part)], counts)
 
     def _plain(self, entries: Entries) -> list[Buffer]:
         """The payloads, decompressed."""
