@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from integration.broker.waiting import HANG, promptly, wait_until
-from integration.chaos.leaks import nothing_left
+from integration.chaos.leaks import little_memory, nothing_left
 from integration.chaos.messages import columns_of, numbered
 from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, SubscriptionOptions, TopicWriter
 from pulsar_spark.client.producer import ProducerOptions
@@ -27,7 +27,8 @@ Talk = Callable[[socket.socket], None]
 
 @pytest.fixture(autouse=True)
 def leaves_nothing() -> Iterator[None]:
-    with nothing_left():
+    """Whatever a peer sends takes less than 100 MB, either."""
+    with nothing_left(), little_memory(100):
         yield
 
 
