@@ -180,6 +180,7 @@ def test_kill_and_start_again_on_its_data(broker_factory: BrokerFactory, topic: 
         assert peer.read_all(topic) == MIXED
 
 
+@pytest.mark.long
 def test_two_side_by_side(broker_factory: BrokerFactory, topic: str) -> None:
     one, two = broker_factory(), broker_factory()
     with Peer(one.service_url) as first, Peer(two.service_url) as second:
@@ -189,6 +190,7 @@ def test_two_side_by_side(broker_factory: BrokerFactory, topic: str) -> None:
         assert second.read_all(topic) == [Record(b"two")]
 
 
+@pytest.mark.long
 def test_data_outlives_the_launcher_on_other_ports(
     broker_factory: BrokerFactory, topic: str, tmp_path: Path
 ) -> None:
@@ -267,6 +269,7 @@ def test_tls(broker_factory: BrokerFactory, topic: str, tmp_path: Path) -> None:
         assert answer.read() == b"ok"
 
 
+@pytest.mark.long
 def test_a_port_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", free_port())) as other:
         taken = other.getsockname()[1]
@@ -280,6 +283,7 @@ def test_a_port_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
             assert next(choices, None) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_stops_cleanly(number: signal.Signals) -> None:
     with launched("--set", "maxMessageSize=102400") as (launcher, jvm, admin_url, folder):
@@ -291,6 +295,7 @@ def test_the_command_stops_cleanly(number: signal.Signals) -> None:
         assert not folder.exists()
 
 
+@pytest.mark.long
 def test_nothing_stays_when_the_launcher_is_killed() -> None:
     with launched() as (launcher, jvm, _, folder):
         launcher.kill()
@@ -299,6 +304,7 @@ def test_nothing_stays_when_the_launcher_is_killed() -> None:
         wait_until(lambda: not folder.exists())
 
 
+@pytest.mark.long
 def test_the_command_says_when_the_broker_died() -> None:
     with launched() as (launcher, jvm, _, folder):
         os.kill(jvm, signal.SIGKILL)
@@ -306,6 +312,7 @@ def test_the_command_says_when_the_broker_died() -> None:
         assert not folder.exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("maven_installed", [True, False])
 def test_a_broken_cache_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maven_installed: bool) -> None:
     originals = broker_jars()
