@@ -63,11 +63,19 @@ class Result:
         """The least ratio that the project asks of itself; None where it asks none."""
         return REQUIRED.get((self.direction, self.shape.name, self.partitions, side))
 
+    def enough(self, side: Side) -> float | None:
+        """The bytes of values a second that are enough even below that ratio; None where nothing is."""
+        return ENOUGH.get((self.direction, self.shape.name, self.partitions, side))
+
+    def bytes_a_second(self) -> float:
+        """Bytes of values at our best rate."""
+        return self.best(Side.OURS) * self.shape.size
+
 
 REQUIRED = {
     ("read", "batched", 1, Side.CLIENT): 3.5,
     ("read", "batched", 1, Side.TRANSPORT): 0.6,
-    ("read", "lz4", 1, Side.CLIENT): 2.5,
+    ("read", "lz4-whole", 1, Side.CLIENT): 2.5,
     ("read", "unbatched", 1, Side.CLIENT): 0.7,
     ("write", "batched", 1, Side.CLIENT): 3,
     ("write", "batched", 1, Side.TRANSPORT): 0.7,
@@ -79,6 +87,7 @@ REQUIRED = {
     ("write", "whole", 4, Side.TRANSPORT): 0.35,
     ("write", "lz4", 1, Side.TRANSPORT): 0.75,
 }
+ENOUGH = {("write", "lz4", 1, Side.TRANSPORT): 300e6}
 
 
 def interleaved(trials: Sequence[Trial], repeat: int) -> dict[Side, list[float]]:

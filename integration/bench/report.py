@@ -214,8 +214,13 @@ def _ratio(result: Result, side: Side) -> str:
     # Without transport it is not Spark that was measured, and nothing is asked of the client alone.
     if least is None or Side.TRANSPORT not in result.rates:
         return text
-    verdict = "" if ratio >= least else ", BELOW"
-    return f"{text} (needs {f'{least:.0%}' if percent else f'{least:g} x'}{verdict})"
+    needs = f"{least:.0%}" if percent else f"{least:g} x"
+    holds, enough = ratio >= least, result.enough(side)
+    if enough is not None:
+        text += f", {result.bytes_a_second() / 1e6:.0f} MB/s"
+        needs += f" or {enough / 1e6:.0f} MB/s"
+        holds |= result.bytes_a_second() >= enough
+    return f"{text} (needs {needs}{'' if holds else ', BELOW'})"
 
 
 def _result_json(result: Result) -> dict[str, Any]:

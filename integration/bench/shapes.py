@@ -99,6 +99,16 @@ SHAPES = {
         ),
         Shape(
             name="lz4",
+            title="1 KiB, LZ4",
+            size=1024,
+            lz4=True,
+            reads=2_000_000,
+            writes=1_000_000,
+            client_reads=300_000,
+            client_writes=300_000,
+        ),
+        Shape(
+            name="lz4-whole",
             title="1 KiB, LZ4, 2 properties",
             size=1024,
             lz4=True,
