@@ -30,6 +30,7 @@ from pulsar_spark.wire.fields import (
 _LEAST_MESSAGE = 6  # 4 bytes of size, then payload_size, which is required
 _FEW = 24  # messages; below it the fixed cost of numpy calls is more than a scan takes
 _LONG = 2048  # bytes a message; above it a search through the values takes longer than steps over them
+_MOST_ZEROS = 8  # words a message; where values are full of zeros, to look at each takes longer than steps
 
 _LAYOUT = Layout(
     {
@@ -67,13 +68,23 @@ def find_fields(body: bytes | bytearray | memoryview | pa.Buffer, count: int) ->
 def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
     """Take each place that looks like the first message's header, if there are just ``count`` of them.
 
-    Exact enough for text and most binary values; a value that holds such a header by chance spoils it.
+    Exact enough for text and most binary values; a value that holds such a header by chance spoils it. Sizes
+    below 64 KiB begin with two zero bytes, so of the words of two bytes one in a header is 0 where the header
+    lies even, and where it lies odd is 0 and then the size's third byte.
     """
-    starts = np.flatnonzero(array[4:] == array[4])
-    for nth in range(2):  # sizes below 64 KiB begin with two zero bytes
-        starts = starts[array[starts + nth] == 0]
-    if len(starts) > count:
-        starts = starts[array[starts + 2] == array[2]]
+    high, tag = int(array[2]), array[4]
+    words = array[: (len(array) - 3) // 2 * 2].view("<u2")
+    looks_alike = words == 0
+    if high:
+        looks_alike |= words == high << 8
+    found = np.flatnonzero(looks_alike)
+    if not count <= len(found) <= _MOST_ZEROS * count or found[0] != 0:
+        return None
+    starts = np.repeat(2 * found, 2)
+    starts[::2] -= 1
+    starts = starts[1:]
+    for place, byte in ((4, tag), (0, 0), (1, 0), (2, high)):
+        starts = starts[array[starts + place] == byte]
     return starts if len(starts) == count else None
 
 
