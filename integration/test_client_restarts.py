@@ -8,8 +8,16 @@ import time
 import pytest
 
 from integration.broker import StandaloneBroker
-from integration.broker.waiting import HANG
-from integration.chaos.messages import BEGINNING, assert_complete, columns_of, numbered, records_of
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.messages import (
+    BEGINNING,
+    assert_complete,
+    columns_of,
+    numbered,
+    read_topic,
+    records_of,
+)
+from integration.faults import in_background
 from integration.peer import Peer
 from pulsar_spark.client import (
     Client,
@@ -91,6 +99,35 @@ class Writing(threading.Thread):
         self.join(HANG)
         assert not self.is_alive()
         assert not self._failures
+
+
+def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> None:
+    """Each chunk waits until the one before is stored, so a part of a message is there when the broker dies."""
+    broker: StandaloneBroker = broker_factory()
+    broker.admin.create_topic(topic)
+    name, chunks = TopicName.parse(topic), 1000
+    producer = ProducerOptions(
+        batching=False, chunking=True, chunk_max_message_size=2000, max_pending_messages=1, send_timeout=HANG
+    )
+    messages = numbered(2, size=2000 * chunks)
+    options = ClientOptions(service_url=broker.service_url, operation_timeout=HANG)
+    with Client(options) as client, TopicWriter(client, name, producer) as writer:
+
+        def write() -> None:
+            writer.send(columns_of(messages))
+            writer.flush()
+
+        def stored() -> int:
+            return int(broker.admin.stats(topic)["msgInCounter"])
+
+        with in_background(write) as writing:
+            wait_until(lambda: stored() > chunks // 4)
+            broker.kill()
+            assert writing.is_alive()
+            broker.start()
+        with Peer(broker.service_url) as peer:
+            assert_complete(peer.read_all(topic), len(messages))
+        assert_complete(read_topic(client, topic), len(messages))
 
 
 def test_an_idle_reader_keeps_its_connection(broker_factory, topic: str) -> None:
