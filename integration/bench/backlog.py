@@ -12,7 +12,7 @@ from integration.bench.shapes import Shape
 
 TENTHS = 10
 REQUIRED = 0.15
-_WARM_UPS = 3  # both JVMs compile meanwhile
+_WARM_UPS = 8  # both JVMs compile meanwhile
 
 
 @dataclass(frozen=True, slots=True)
