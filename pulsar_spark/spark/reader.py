@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import read_range, shared_client
 from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.ahead import ahead
 from pulsar_spark.spark.batch import plan_read
 from pulsar_spark.spark.encryption import decryptor_of
 from pulsar_spark.spark.offsets import Json, Offsets
@@ -139,7 +140,8 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         chunks=options.chunks,
         decryptor=decryptor_of(options.decryption),
     )
-    return record_batches(asked.topic, entries, asked.start, asked.end, columns=options.metadata_columns)
+    batches = record_batches(asked.topic, entries, asked.start, asked.end, columns=options.metadata_columns)
+    return ahead(batches)
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:
