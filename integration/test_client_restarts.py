@@ -102,7 +102,7 @@ class Writing(threading.Thread):
 
 
 def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> None:
-    """Each chunk waits until the one before is stored, so a part of a message is there when the broker dies."""
+    """Each chunk waits until the one before is stored, so a part of a message is there when it dies."""
     broker: StandaloneBroker = broker_factory()
     broker.admin.create_topic(topic)
     name, chunks = TopicName.parse(topic), 1000
