@@ -1,6 +1,7 @@
 """Sockets, threads and time: a blocking client of one Pulsar cluster."""
 
 from pulsar_spark.client.admin import Admin, Ledger, checked_admin_url
+from pulsar_spark.client.ahead import ahead
 from pulsar_spark.client.auth import Authentication, Credentials, path_of
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
@@ -61,6 +62,7 @@ __all__ = [
     "TopicWriter",
     "Transaction",
     "Transactions",
+    "ahead",
     "check_identity",
     "checked_admin_url",
     "epoch_ms",

@@ -22,9 +22,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import read_range, shared_client
+from pulsar_spark.client import ahead, read_range, shared_client
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.ahead import ahead
 from pulsar_spark.spark.batch import plan_read
 from pulsar_spark.spark.encryption import decryptor_of
 from pulsar_spark.spark.offsets import Json, Offsets
