@@ -18,7 +18,8 @@ from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Buffer
 
-_RECEIVE_SIZE = 1 << 18
+# The larger, the fewer entries lie across two and are copied.
+_RECEIVE_SIZE = 1 << 20
 # TLS encrypts what it is given in one call: small buffers are joined up to this, large ones cut.
 _TLS_SEND_SIZE = 1 << 17
 # What OpenSSL calls a name or an address that is not the certificate's, and times that are not now.
