@@ -27,7 +27,7 @@ from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.singles import decode_singles
 
 # A batch is closed at this or at MAX_ROWS. More bytes than a cache holds are slower to decode together.
-MAX_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 6 * 1024 * 1024
 
 # The most bytes that one entry may decompress to and the most messages it may hold, far above what producers
 # send: 2 KB can be made to decompress to gigabytes, and to say that they are millions of rows.
