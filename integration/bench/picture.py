@@ -30,7 +30,7 @@ def draw(results: Sequence[Result], file: Path) -> None:
     """Write a panel for each direction and each of the other sides."""
     directions = [name for name in _TITLES if any(result.direction == name for result in results)]
     with mpl.rc_context(_SETTINGS):
-        figure = Figure(figsize=(4.6 * len(directions), 5.6), layout="constrained")
+        figure = Figure(figsize=(5.2 * len(directions), 6.2), layout="constrained")
         panels = figure.subplots(len(_SCALES), len(directions), squeeze=False)
         for row, side in enumerate(_SCALES):
             for column, direction in enumerate(directions):
@@ -61,7 +61,7 @@ def _panel(axes: Axes, results: Sequence[Result], direction: str, side: Side) ->
     )
     axes.set_title(_TITLES[direction])
     axes.set_ylabel(_SCALES[side])
-    axes.set_xticks(range(len(titles)), [title.replace(", ", ",\n", 1) for title in titles])
+    axes.set_xticks(range(len(titles)), [title.replace(", ", ",\n") for title in titles])
     axes.margins(y=0.15)
     axes.spines[["top", "right"]].set_visible(False)
     if side is Side.TRANSPORT:
