@@ -12,7 +12,8 @@ T = TypeVar("T")
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """Give the same items, each made in a thread while the one before is used; errors come in their place.
 
-    No item is None. One more is in memory. To close this early waits for the item in the making.
+    No item is None. One more is in memory. To close this early waits for the item in the making, however long
+    that takes.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="pulsar ahead") as pool:
         following = pool.submit(next, items, None)

@@ -69,22 +69,20 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
     """Take each place that looks like the first message's header, if there are just ``count`` of them.
 
     Exact enough for text and most binary values; a value that holds such a header by chance spoils it. Sizes
-    below 64 KiB begin with two zero bytes, so of the words of two bytes one in a header is 0 where the header
-    lies even, and where it lies odd is 0 and then the size's third byte.
+    below 1 KiB begin with two zero bytes and one below 4. Where a header lies even, the first two are a
+    word; where it lies odd, the second and the third: only such words are looked for in all bytes.
     """
-    high, tag = int(array[2]), array[4]
     words = array[: (len(array) - 3) // 2 * 2].view("<u2")
-    looks_alike = words == 0
-    if high:
-        looks_alike |= words == high << 8
-    found = np.flatnonzero(looks_alike)
+    found = np.flatnonzero(words & 0xFCFF == 0)
     if not count <= len(found) <= _MOST_ZEROS * count or found[0] != 0:
         return None
     starts = np.repeat(2 * found, 2)
     starts[::2] -= 1
     starts = starts[1:]
-    for place, byte in ((4, tag), (0, 0), (1, 0), (2, high)):
+    for place, byte in ((4, array[4]), (0, 0), (1, 0)):
         starts = starts[array[starts + place] == byte]
+    if len(starts) > count:
+        starts = starts[array[starts + 2] == array[2]]
     return starts if len(starts) == count else None
 
 

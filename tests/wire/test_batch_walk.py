@@ -67,10 +67,10 @@ def test_long_values_zeros_and_lookalikes_are_walked_over(payload):
     assert_same(find_fields(body, 50), scan(body, 50))
 
 
-@pytest.mark.parametrize("key", ["", "k", "k" * 300, "k" * 600])
+@pytest.mark.parametrize("key", ["", "k", "k" * 245, "k" * 600])
 @pytest.mark.parametrize("payload", [b"", b"v", b"vv", b"text\n" * 7, b"a\0", b"a\0\0"])
 def test_the_search_finds_small_and_large_metadata_at_odd_and_even_places(key, payload):
     """A search that finds nothing is no error, and slow: this is what it is for."""
-    body = b"".join(message(payload + b"x" * (i % 3), partition_key=key) for i in range(50))
+    body = b"".join(message(payload + b"x" * (i % 3), partition_key=key + "k" * (i % 9)) for i in range(50))
     found = _starts_by_search(np.frombuffer(body, np.uint8), 50)
     np.testing.assert_array_equal(found, scan(body, 50).start)
