@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -30,13 +33,24 @@ def large(*sizes: int) -> list[Record]:
     ]
 
 
+def brief(records: Iterable[Record]) -> list[Record]:
+    """The same with digests for values: a difference of megabytes cannot be read."""
+    return [
+        replace(record, value=None if record.value is None else hashlib.sha256(record.value).digest())
+        for record in records
+    ]
+
+
 @pytest.mark.parametrize(
     ("compression", "chunk_max"),
     [("NONE", None), ("LZ4", MIB), ("ZLib", None), ("ZSTD", 100_000), ("SNAPPY", MIB)],
 )
 def test_the_cpp_client_reads_chunks(
-    client: Client, peer: Peer, topic: str, compression: str, chunk_max: int | None
+    client: Client, admin: Admin, peer: Peer, topic: str, compression: str, chunk_max: int | None
 ) -> None:
+    # A broker that is slow to store closes a ledger early, and drops it where nobody holds it.
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
     records = [
         *large(MB, 100, 6 * MB),
         Record(b"easily compressed " * 400_000),
@@ -55,7 +69,7 @@ def test_the_cpp_client_reads_chunks(
         writer.send(columns_of(records))
         writer.flush()
     # At least once: what was sent again after a lost connection is there twice.
-    assert list(dict.fromkeys(peer.read_all(topic))) == records
+    assert brief(dict.fromkeys(peer.read_all(topic))) == brief(records)
     assert len(entries_of(client, topic)) >= len(records)  # our own reader puts them together, too
 
 

@@ -105,6 +105,7 @@ def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> N
     """Each chunk waits until the one before is stored, so a part of a message is there when it dies."""
     broker: StandaloneBroker = broker_factory()
     broker.admin.create_topic(topic)
+    broker.admin.create_subscription(topic, "hold")
     name, chunks = TopicName.parse(topic), 1000
     producer = ProducerOptions(
         batching=False, chunking=True, chunk_max_message_size=2000, max_pending_messages=1, send_timeout=HANG
