@@ -48,7 +48,7 @@ def brief(records: Iterable[Record]) -> list[Record]:
 def test_the_cpp_client_reads_chunks(
     client: Client, admin: Admin, peer: Peer, topic: str, compression: str, chunk_max: int | None
 ) -> None:
-    # A broker that is slow to store closes a ledger early, and drops it where nobody holds it.
+    # What no subscription holds a broker may drop as soon as a ledger or the topic is closed.
     admin.create_topic(topic)
     admin.create_subscription(topic, "hold")
     records = [

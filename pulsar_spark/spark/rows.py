@@ -26,7 +26,7 @@ from pulsar_spark.wire.fields import Flags, Ints
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.singles import decode_singles
 
-# A batch is closed at this or at MAX_ROWS. Half of it costs a tenth of the speed, twice as much only memory.
+# A batch is closed at this or at MAX_ROWS. With half of it messages of 1 KiB are read a tenth slower.
 MAX_BYTES = 6 * 1024 * 1024
 
 # The most bytes that one entry may decompress to and the most messages it may hold, far above what producers
