@@ -14,7 +14,7 @@ from integration.fix_spark import Collector, PulsarInSpark, drain
 from integration.peer import Peer, Record
 from pulsar_spark.cli import main
 from pulsar_spark.client import Client, Consumer, SubscriptionOptions
-from pulsar_spark.client import admin as product
+from pulsar_spark.client.net import admin as product
 from pulsar_spark.errors import BusyError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.commands import InitialPosition

@@ -27,11 +27,11 @@ from integration.chaos.messages import (
 from integration.peer import CompressionType, Peer, Record
 from pulsar_spark.client import Client, ProducerOptions, TopicWriter, read_range
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.rows import record_batches
-from pulsar_spark.spark.schema import MESSAGE_ID
+from pulsar_spark.spark.rows.read import record_batches
+from pulsar_spark.spark.rows.schema import MESSAGE_ID
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns import MessageColumns
 from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.message_columns import MessageColumns
 
 CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 PEER_NAMES = {"ZLIB": "ZLib"}

@@ -12,8 +12,8 @@ from integration.broker.waiting import FAR_AWAY
 from integration.chaos.messages import columns_of, decoded, number_of, numbered, read_topic
 from integration.fix_once import ONCE_PARTITIONS
 from integration.peer import Peer, Record
-from pulsar_spark.client import Client, Once, Producer, ProducerOptions, TopicWriter
-from pulsar_spark.client.stored_entry import find_stored
+from pulsar_spark.client import Client, DedupTask, Producer, ProducerOptions, TopicWriter
+from pulsar_spark.client.reading.last_stored import find_last_stored
 from pulsar_spark.errors import OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.singles import encode_singles
@@ -36,7 +36,7 @@ def run(
     """One run of a task; it dies when `dies_after` records are stored, or comes to its end."""
     how = ProducerOptions(**{"send_timeout": FAR_AWAY, **options})  # type: ignore[arg-type]
     name = TopicName.parse(topic)
-    with Once(client, "spark-query-0", batch, 0, required=required) as once:
+    with DedupTask(client, "spark-query-0", batch, 0, required=required) as once:
         writer = TopicWriter(client, name, how, once=once)
         try:
             for first in range(0, len(records[:dies_after]), 100):
@@ -112,7 +112,7 @@ def test_two_runs_that_take_turns_are_told_apart(client, admin, peer, once_topic
     records = numbered(ROWS, keys=20)
     how = ProducerOptions(send_timeout=FAR_AWAY)
     with (
-        Once(client, "spark-query-0", 0, 0, required=False) as once,
+        DedupTask(client, "spark-query-0", 0, 0, required=False) as once,
         closing(TopicWriter(client, TopicName.parse(once_topic), how, once=once)) as first,
     ):
         first.send(columns_of(records[:200]))
@@ -149,7 +149,7 @@ def test_what_is_not_found_is_sent_again(client, peer, once_topic, caplog):
     run(client, str(topic), numbered(7, first=5))
     assert sorted(numbers(peer, str(topic))) == list(range(12))
     assert "is not to be found" in caplog.text
-    found = find_stored(client, topic, "spark-query-0", 2**32 + 2)
+    found = find_last_stored(client, topic, "spark-query-0", 2**32 + 2)
     assert found is not None
     assert decoded(found).value.to_pylist() == [b"2 "]
-    assert find_stored(client, topic, "spark-query-0", 2**32 - 1) is None
+    assert find_last_stored(client, topic, "spark-query-0", 2**32 - 1) is None

@@ -18,16 +18,16 @@ from integration.chaos.messages import BEGINNING, last_message, numbered
 from integration.cluster import ProxiedBroker, open_proxied_broker
 from integration.peer import Peer, Record
 from pulsar_spark.client import (
+    ArrivalWatch,
     Client,
     ClientOptions,
     Consumer,
-    EntryFacts,
-    Scout,
+    EntryInfo,
+    EntryProbe,
     SubscriptionOptions,
-    Tail,
     first_at,
     ledger_end,
-    peek,
+    probe_entry,
 )
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -83,7 +83,7 @@ class Filled:
     """A topic with some ledgers of all kinds of entries, and what is in it."""
 
     name: TopicName
-    facts: list[EntryFacts]
+    facts: list[EntryInfo]
 
     @property
     def ids(self) -> list[MessageId]:
@@ -105,9 +105,9 @@ def filled(client: Client, peer: Peer, admin: Admin, topic: str) -> Iterator[Fil
     wait_until(lambda: admin.subscriptions(topic) == ["hold"])
 
 
-def all_facts(client: Client, topic: TopicName) -> list[EntryFacts]:
+def all_facts(client: Client, topic: TopicName) -> list[EntryInfo]:
     """What a consumer of everything sees."""
-    found: list[EntryFacts] = []
+    found: list[EntryInfo] = []
     options = SubscriptionOptions(name="everything", durable=False, start=BEGINNING)
     with Consumer(client, topic, options, Permits(1 << 20)) as consumer:
         end = consumer.last_message_id().last.whole_entry
@@ -116,10 +116,10 @@ def all_facts(client: Client, topic: TopicName) -> list[EntryFacts]:
     return found
 
 
-def facts(entry: Entry) -> EntryFacts:
+def facts(entry: Entry) -> EntryInfo:
     metadata = entry.metadata
     chunks = metadata.num_chunks_from_msg
-    return EntryFacts(
+    return EntryInfo(
         MessageId(entry.ledger, entry.entry),
         metadata.num_messages_in_batch,
         len(entry.payload) + metadata.ByteSize(),
@@ -157,15 +157,15 @@ def test_a_peek_finds_the_entry_at_or_behind_a_position(client: Client, filled: 
     ]
     for position in positions:
         expected = filled.facts[bisect.bisect_left(ids, position)]
-        assert peek(client, filled.name, position) == expected, position
+        assert probe_entry(client, filled.name, position) == expected, position
 
 
 def test_a_peek_at_nothing_ends(broker: ProxiedBroker, filled: Filled) -> None:
     with Client(ClientOptions(service_url=broker.service_url, operation_timeout=3.0)) as client:
         with pytest.raises(DeadlineError):
-            peek(client, filled.name, MessageId(filled.ids[-1].ledger, 1000))
+            probe_entry(client, filled.name, MessageId(filled.ids[-1].ledger, 1000))
         with pytest.raises(TopicNotFoundError):
-            peek(client, filled.name._replace(local="none"), BEGINNING)
+            probe_entry(client, filled.name._replace(local="none"), BEGINNING)
 
 
 @pytest.mark.parametrize(("messages", "size"), [(1, MUCH), (7, MUCH), (10**6, MUCH), (10**6, 1), (9, 200)])
@@ -175,8 +175,8 @@ def test_a_scout_gives_each_entry_once(
 ) -> None:
     behind = BEGINNING if first == 0 else filled.ids[first - 1]
     end = filled.ids[-2]
-    found: list[EntryFacts] = []
-    with Scout(client, filled.name, behind) as scout:
+    found: list[EntryInfo] = []
+    with EntryProbe(client, filled.name, behind) as scout:
         while scout.position < end:
             step = scout.read(messages, size, end)
             assert scout.position == step[-1].id
@@ -188,7 +188,7 @@ def test_a_scout_gives_each_entry_once(
     assert found == filled.facts[first:-1]
 
 
-def enough(entries: list[EntryFacts], messages: int, size: int) -> bool:
+def enough(entries: list[EntryInfo], messages: int, size: int) -> bool:
     complete = sum(entry.messages for entry in entries if not entry.chunk)
     return complete >= messages or sum(entry.size for entry in entries) >= size
 
@@ -201,7 +201,7 @@ def test_a_scout_is_sent_no_more_messages_than_were_asked_for(
     peer.produce(topic, numbered(60))
     name = TopicName.parse(topic)
     end = last_message(client, name)
-    with Scout(client, name, BEGINNING) as scout:
+    with EntryProbe(client, name, BEGINNING) as scout:
         for count in (1, 5, 20):
             assert len(scout.read(count, MUCH, end)) == count
         subscriptions = admin.stats(topic)["subscriptions"]
@@ -254,7 +254,7 @@ def test_the_backlog_counts_entries(client: Client, filled: Filled) -> None:
 def test_a_tail_moves_by_a_push_and_costs_nothing_before(
     client: Client, peer: Peer, broker: ProxiedBroker, filled: Filled
 ) -> None:
-    with Tail(client, filled.name, filled.ids[-1]) as tail:
+    with ArrivalWatch(client, filled.name, filled.ids[-1]) as tail:
         client.partitions(filled.name)  # what was on its way has arrived
         before = dict(broker.proxy.forwarded)
         for _ in range(20):
@@ -270,17 +270,17 @@ def test_a_tail_moves_by_a_push_and_costs_nothing_before(
 
 def test_a_tail_sees_what_came_before_it_was_opened(client: Client, filled: Filled) -> None:
     for number, entry in enumerate(filled.facts[1:], 1):
-        with Tail(client, filled.name, filled.ids[number - 1]) as tail:
+        with ArrivalWatch(client, filled.name, filled.ids[number - 1]) as tail:
             wait_until(lambda: tail.moved)
             assert tail.is_chunk == entry.chunked
 
 
 def test_a_tail_that_is_lost_has_moved(client: Client, admin: Admin, peer: Peer, filled: Filled) -> None:
-    with Tail(client, filled.name, filled.ids[-1]) as tail:
+    with ArrivalWatch(client, filled.name, filled.ids[-1]) as tail:
         admin.unload(str(filled.name))
         wait_until(lambda: tail.moved)
         assert not tail.is_chunk
-    with Tail(client, filled.name, filled.ids[-1]) as tail:
+    with ArrivalWatch(client, filled.name, filled.ids[-1]) as tail:
         assert not tail.moved
         peer.produce(str(filled.name), numbered(1))
         wait_until(lambda: tail.moved)
@@ -292,11 +292,11 @@ def test_a_tail_survives_a_restart(
     peer.produce(topic, numbered(3))
     name = TopicName.parse(topic)
     end = last_message(client, name)
-    with Tail(client, name, end) as tail:
+    with ArrivalWatch(client, name, end) as tail:
         broker.broker.stop()
         broker.broker.start()
         wait_until(lambda: tail.moved)
-    with Tail(client, name, end) as tail:
+    with ArrivalWatch(client, name, end) as tail:
         assert not tail.moved
         peer.produce(topic, numbered(1))
         wait_until(lambda: tail.moved)

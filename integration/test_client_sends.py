@@ -11,7 +11,7 @@ from integration.broker import Admin
 from integration.chaos.messages import columns_of, numbered
 from integration.clients import entries_of
 from integration.peer import CompressionType, Peer, Record
-from pulsar_spark.client import Client, Producer, ProducerOptions, Sent
+from pulsar_spark.client import Client, Producer, ProducerOptions, SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.wire.batches import encode_batch_messages
@@ -53,14 +53,14 @@ def singles_of(records: list[Record], mark: bytes = b"") -> list[EncodedSingle]:
 def test_receipts_add_up(client: Client, topic: str) -> None:
     with closing(open_producer(client, topic)) as producer:
         producer.flush()
-        assert producer.sent == Sent()
+        assert producer.sent == SentTotals()
         producer.send_singles(singles_of(numbered(2)))
         producer.send_batches([batch_of(numbered(3)), batch_of(numbered(4))])
         producer.flush()
         first, *_, last = found = entries_of(client, topic)
         size = sum(6 + 4 + entry.metadata.ByteSize() + len(entry.payload) for entry in found)
         first_id, last_id = MessageId(first.ledger, first.entry), MessageId(last.ledger, last.entry, 3)
-        assert producer.sent == Sent(9, size, first_id, last_id)
+        assert producer.sent == SentTotals(9, size, first_id, last_id)
 
 
 def test_what_is_stored_already_is_not_stored_again(client: Client, peer: Peer, deduplicated: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from pulsar_spark.client import Client, Consumer, LastMessageId, SubscriptionOptions, TopicWatch, together
+from pulsar_spark.client import Client, Consumer, LastMessageId, SubscriptionOptions, TopicWatch, run_all
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
 
@@ -101,11 +101,11 @@ def test_many_partitions_are_asked_together(client: Client, admin: Admin, topic:
     partitions = client.partitions(TopicName.parse(topic))
     missing = TopicName.parse(topic).of_partition(77)
     options = SubscriptionOptions(name="reader", durable=False)
-    opened = together([partial(Consumer, client, name, options) for name in [*partitions, missing]])
+    opened = run_all([partial(Consumer, client, name, options) for name in [*partitions, missing]])
     assert isinstance(opened.pop(), TopicNotFoundError)
     consumers = [consumer for consumer in opened if isinstance(consumer, Consumer)]
     assert [consumer.topic for consumer in consumers] == partitions
-    answers = together([consumer.last_message_id for consumer in consumers])
+    answers = run_all([consumer.last_message_id for consumer in consumers])
     assert all(isinstance(answer, LastMessageId) and answer.last.entry == -1 for answer in answers)
-    together([consumer.close for consumer in consumers])
+    run_all([consumer.close for consumer in consumers])
     assert admin.subscriptions(str(partitions[0])) == []

@@ -28,7 +28,7 @@ from integration.peer import Peer
 from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.routing import HashingScheme, partitions_for_keys
-from pulsar_spark.spark.messages import message_shape
+from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 ALPHABETS = (

@@ -14,7 +14,7 @@ from integration.clients import entries_of, open_writer
 from integration.peer import Peer
 from pulsar_spark.client import Client
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire.message_columns import MessageColumns
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from integration.chaos.messages import columns_of, numbered
 from integration.clients import entries_of, id_of
 from integration.fix_spark import PulsarInSpark
 from integration.peer import Peer, Record
-from pulsar_spark.client import Client, Once, ProducerInterceptor, ProducerOptions, TopicWriter
+from pulsar_spark.client import Client, DedupTask, ProducerInterceptor, ProducerOptions, TopicWriter
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire.message_columns import MessageColumns
 
 
 class Keyed(ProducerInterceptor):
@@ -68,7 +68,7 @@ def test_what_an_earlier_run_has_stored_is_not_told_again(client: Client, once_t
     first, again = Keyed(), Keyed()
     for one in (first, again):
         with (
-            Once(client, "interceptors", 0, 0, required=True) as once,
+            DedupTask(client, "interceptors", 0, 0, required=True) as once,
             TopicWriter(
                 client, TopicName.parse(once_topic), ProducerOptions(), once=once, interceptors=[one]
             ) as writer,

@@ -14,7 +14,7 @@ from integration.cluster import ProxiedBroker, open_proxied_broker
 from integration.peer import Peer, Record
 from integration.proxy import Direction
 from integration.triggers import Triggers, partitions_of
-from pulsar_spark.spark.offsets import Offsets
+from pulsar_spark.spark.plan.offsets import Offsets
 
 # No request is shorter: two lengths, the type, the number of the command's field, its length, two ids.
 REQUEST_BYTES = 14

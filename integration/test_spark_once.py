@@ -22,9 +22,9 @@ from integration.chaos.once import WARNING, check, one_run, prepare
 from integration.fails_once import FailsOnce
 from integration.fix_spark import InjectedError, PulsarInSpark, await_rows, finish, start
 from integration.peer import Peer, Record
-from pulsar_spark.client import Client, Once, ProducerOptions, TopicWriter
+from pulsar_spark.client import Client, DedupTask, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.delivery import Attempt, warn_of_other_tasks
+from pulsar_spark.spark.sink.delivery import DedupAttempt, warn_of_other_tasks
 
 ROWS = 8000
 KEYS = 50
@@ -143,11 +143,11 @@ def test_effectively_once_cannot_be_asked_for_in_vain(
 def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog):
     topic = TopicName.parse(once_topic)
     for task in range(4):
-        once = Once(client, f"spark-query-{task}", 7, task, required=False)
+        once = DedupTask(client, f"spark-query-{task}", 7, task, required=False)
         with once, TopicWriter(client, topic, ProducerOptions(), once=once) as writer:
             writer.send(columns_of(numbered(10)))
             writer.finish()
-    same, later = (Attempt("spark-query", first, frozenset({topic})) for first in (8 << 32, 9 << 32))
+    same, later = (DedupAttempt("spark-query", first, frozenset({topic})) for first in (8 << 32, 9 << 32))
     warn_of_other_tasks(client, [None, None], 2)
     warn_of_other_tasks(client, [same] * 4, 4)
     warn_of_other_tasks(client, [later, None], 2)

@@ -24,16 +24,16 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark import beginning
-from pulsar_spark.spark.offsets import Offsets
-from pulsar_spark.spark.option import Mode
-from pulsar_spark.spark.options import SourceOptions, parse_source
-from pulsar_spark.spark.query import QueryPlanner
-from pulsar_spark.spark.subscription import Subscription
-from pulsar_spark.spark.topics import find_partitions
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.parse import SourceOptions, parse_source
+from pulsar_spark.spark.plan import start
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.stream import QueryPlanner
+from pulsar_spark.spark.plan.subscription import Subscription
+from pulsar_spark.spark.plan.topics import find_partitions
 from pulsar_spark.spark.writer import TopicWriters
-from pulsar_spark.wire.columns import MessageColumns
 from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.message_columns import MessageColumns
 
 EARLIEST = InitialPosition.EARLIEST
 
@@ -70,7 +70,7 @@ def source(client: ClientOptions, topic: str) -> SourceOptions:
 def test_a_fresh_subscription_that_cannot_be_had_everywhere_is_removed(
     client, impatient, admin, topic, partitions, monkeypatch
 ):
-    monkeypatch.setattr(beginning, "uuid4", lambda: "fixed")
+    monkeypatch.setattr(start, "uuid4", lambda: "fixed")
     with held(client, partitions[2], "spark-pulsar-fixed"):
         with pytest.raises(BusyError):
             QueryPlanner(source(impatient, topic)).initial()

@@ -16,10 +16,10 @@ from integration.fix_spark import Collector, PulsarInSpark, drain
 from integration.peer import Peer
 from integration.triggers import Triggers, message_id
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.batch import plan_read
-from pulsar_spark.spark.option import Mode
-from pulsar_spark.spark.options import parse_source
-from pulsar_spark.spark.planner import Range
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.parse import parse_source
+from pulsar_spark.spark.plan.batch import plan_read
+from pulsar_spark.spark.plan.ranges import Range
 
 LEDGERS, EACH, PER_ENTRY = 3, 120, 5
 COUNT = LEDGERS * EACH

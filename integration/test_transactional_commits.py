@@ -15,14 +15,14 @@ from integration.peer import Peer, Record
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter, Transaction, Transactions
 from pulsar_spark.errors import TransactionError
 from pulsar_spark.ids import TopicName, TxnId
-from pulsar_spark.spark.commit_log import CommitLog, Intent, log_topic
-from pulsar_spark.spark.transactional import (
-    WrittenInTransaction,
+from pulsar_spark.spark.sink.commit_log import CommitLog, Intent, log_topic
+from pulsar_spark.spark.sink.transactional import (
+    TransactionalTaskReport,
     abort_batch,
     commit_batch,
     write_in_transaction,
 )
-from pulsar_spark.spark.writer import Written
+from pulsar_spark.spark.writer import TaskReport
 
 
 @pytest.fixture
@@ -61,24 +61,24 @@ class Query:
         self.log = log_topic(self.topic, uuid.uuid4().hex)
         self._peer = peer
 
-    def task(self, *values: str) -> WrittenInTransaction:
+    def task(self, *values: str) -> TransactionalTaskReport:
         """Run a task that writes rows."""
 
-        def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> Written:
+        def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
             with TopicWriter(self.client, self.topic, ProducerOptions(), transaction=transaction) as writer:
                 for batch in batches:
                     records = [Record(value.encode(), key=value) for value in batch[0].to_pylist()]
                     writer.send(columns_of(records))
                 writer.flush()
-            return Written(len(values))
+            return TaskReport(len(values))
 
         rows = pa.record_batch([pa.array(values, pa.string())], names=["value"])
         return write_in_transaction(self.client, self.log, 600.0, iter([rows]), write)
 
-    def commit(self, batch: int, *reports: WrittenInTransaction) -> None:
+    def commit(self, batch: int, *reports: TransactionalTaskReport) -> None:
         commit_batch(self.client, reports, batch)
 
-    def die_in_commit(self, batch: int, reports: Sequence[WrittenInTransaction], commits: int) -> None:
+    def die_in_commit(self, batch: int, reports: Sequence[TransactionalTaskReport], commits: int) -> None:
         """Commit a batch as far as ``commits`` of its transactions."""
         ids = transactions(reports)
         with CommitLog(self.client, self.log) as log:
@@ -95,7 +95,7 @@ class Query:
         return sorted(value for value in values if value != "plain")
 
 
-def transactions(reports: Sequence[WrittenInTransaction]) -> tuple[TxnId, ...]:
+def transactions(reports: Sequence[TransactionalTaskReport]) -> tuple[TxnId, ...]:
     return tuple(report.transaction for report in reports if report.transaction is not None)
 
 
@@ -140,7 +140,7 @@ def test_a_transaction_whose_time_is_over(query: Query):
         return False
 
     wait_until(is_over)
-    reports = [query.task("a"), WrittenInTransaction(Written(1), query.log, late)]
+    reports = [query.task("a"), TransactionalTaskReport(TaskReport(1), query.log, late)]
     with pytest.raises(TransactionError, match="nothing of it is in the topic"):
         query.commit(0, *reports)
     assert query.rows() == []

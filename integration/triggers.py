@@ -17,13 +17,13 @@ from pyspark.sql.datasource import InputPartition
 
 from integration.broker.waiting import wait_until
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.offsets import Offsets
-from pulsar_spark.spark.option import Mode
-from pulsar_spark.spark.options import parse_source
-from pulsar_spark.spark.planner import Range
-from pulsar_spark.spark.query import QueryPlanner
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.parse import parse_source
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.reader import PulsarReader
-from pulsar_spark.spark.schema import SOURCE_SCHEMA
+from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import from_wire_id
 

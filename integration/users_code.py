@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pulsar_spark import ProducerInterceptor
 from pulsar_spark.client import EncryptionKeyInfo
 from pulsar_spark.errors import CryptoError
-from pulsar_spark.spark.written import Figures
-from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.spark.sink.report import TopicPartitionMetrics
+from pulsar_spark.wire.message_columns import MessageColumns
 
 
 def by_last_digit(keys: pa.BinaryArray, partitions: int) -> list[int]:
@@ -29,7 +29,7 @@ def notes_of(topic: str) -> Path:
     return Path(tempfile.gettempdir()) / f"{topic.rpartition('/')[2]}.figures"
 
 
-def note_figures(batch: int | None, figures: Sequence[Figures]) -> None:
+def note_figures(batch: int | None, figures: Sequence[TopicPartitionMetrics]) -> None:
     """An `onBatchWritten`: a line of JSON for each batch."""
     lines = [
         (each.topic, each.messages, each.bytes, str(each.first_id), str(each.last_id)) for each in figures

@@ -12,8 +12,8 @@ from pulsar_spark.errors import LibraryError
 
 try:
     from pulsar_spark.client import ProducerInterceptor
-    from pulsar_spark.spark.progress import PulsarProgressListener
-    from pulsar_spark.spark.source import register
+    from pulsar_spark.spark.data_source import register
+    from pulsar_spark.spark.progress_listener import PulsarProgressListener
 except ImportError as _error:
     # The layers under spark/ can be used, and are tested, where there is no pyspark.
     if (_error.name or "").partition(".")[0] != "pyspark":

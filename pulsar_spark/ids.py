@@ -48,6 +48,18 @@ class MessageId:
         """Where to begin so that the first entry is the one behind this; the beginning stays what it is."""
         return self if self.ledger < 0 else MessageId(self.ledger, self.entry + 1)
 
+    @property
+    def last_whole_entry(self) -> MessageId:
+        """The last entry of which no message comes after this position: what may be acknowledged here."""
+        return self if self.batch_index < 0 else MessageId(self.ledger, self.entry - 1)
+
+    @property
+    def previous(self) -> MessageId:
+        """The position directly before this message: reading from there gives this message first."""
+        if self.batch_index > 0:
+            return MessageId(self.ledger, self.entry, self.batch_index - 1)
+        return MessageId(self.ledger, max(self.entry, 0) - 1)
+
     @classmethod
     def parse(cls, text: str) -> MessageId:
         """Read ``ledger:entry[:batch]``, each -1 or unsigned; raises OptionError for anything else."""

@@ -6,7 +6,7 @@ Spark does so with no guard of its own: an exception here would take all Python 
 import logging
 
 try:
-    from pulsar_spark.spark.source import PulsarDataSource as DefaultSource
+    from pulsar_spark.spark.data_source import PulsarDataSource as DefaultSource
 except ImportError as _error:
     logging.getLogger(__name__).warning("format('pulsar') is not available: %s", _error)
 else:

@@ -25,7 +25,7 @@ from pulsar_spark.client import (
     read_range,
     shared_client,
 )
-from pulsar_spark.client.producer import Producer
+from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.batcher import Batch, Batcher
 from pulsar_spark.wire.batches import encode_batch_messages

@@ -11,7 +11,7 @@ from integration.bench.shapes import Shape
 from integration.bench.topics import Topics
 from pulsar_spark.client import Client, Consumer, SubscriptionOptions, TopicWriter, read_range
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.rows import record_batches
+from pulsar_spark.spark.rows.read import record_batches
 
 _BEGINNING = MessageId(-1, -1)
 _WARM_UP = 4

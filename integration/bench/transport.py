@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
-from pulsar_spark.spark.rows import MAX_BYTES, MAX_ROWS
-from pulsar_spark.spark.schema import (
+from pulsar_spark.spark.rows.read import MAX_BYTES, MAX_ROWS
+from pulsar_spark.spark.rows.schema import (
     DEFAULT_METADATA_COLUMNS,
     EVENT_TIME,
     PROPERTIES,

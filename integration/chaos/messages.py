@@ -13,8 +13,8 @@ from pulsar_spark.client import Client, Consumer, SubscriptionOptions, read_rang
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.batches import decode_batch
 from pulsar_spark.wire.codecs import decompress
-from pulsar_spark.wire.columns import MessageColumns
 from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import decode_singles
 
 BEGINNING = MessageId(-1, -1)

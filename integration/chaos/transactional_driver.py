@@ -26,7 +26,7 @@ from integration.fix_spark import PulsarInSpark
 from integration.local_spark import local_spark
 from pulsar_spark.client import Transactions
 from pulsar_spark.ids import TxnId
-from pulsar_spark.spark.source import PulsarDataSource
+from pulsar_spark.spark.data_source import PulsarDataSource
 
 _FOLDER = "PULSAR_SPARK_TEST_FOLDER"
 

@@ -1,11 +1,6 @@
 """Sockets, threads and time: a blocking client of one Pulsar cluster."""
 
-from pulsar_spark.client.admin import Admin, Ledger, checked_admin_url
-from pulsar_spark.client.ahead import ahead
-from pulsar_spark.client.auth import Authentication, Credentials, path_of
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
-from pulsar_spark.client.consumer import Consumer, LastMessageId, SubscriptionOptions
-from pulsar_spark.client.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.encryption import (
     ConsumerCryptoFailureAction,
     CryptoKeyReader,
@@ -15,24 +10,29 @@ from pulsar_spark.client.encryption import (
     KeyFolder,
     ProducerCryptoFailureAction,
 )
-from pulsar_spark.client.entries_between import position_before
-from pulsar_spark.client.interceptors import ProducerInterceptor
-from pulsar_spark.client.once import Once, last_sequence_id
-from pulsar_spark.client.producer import Producer
-from pulsar_spark.client.producer_options import AccessMode, ProducerOptions
-from pulsar_spark.client.range_reader import read_range
-from pulsar_spark.client.scout import EntryFacts, Scout, first_at, ledger_end, peek
-from pulsar_spark.client.tail import Tail
-from pulsar_spark.client.together import together
-from pulsar_spark.client.topic_watch import TopicWatch
-from pulsar_spark.client.transactions import Transaction, Transactions
-from pulsar_spark.client.transport import TlsOptions
-from pulsar_spark.client.writer import TopicWriter
-from pulsar_spark.protocol.sent import Sent
+from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url
+from pulsar_spark.client.net.auth import Authentication, Credentials, path_of
+from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
+from pulsar_spark.client.net.transport import TlsOptions
+from pulsar_spark.client.parallel import prefetch, run_all
+from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
+from pulsar_spark.client.reading.consumer import Consumer, LastMessageId, SubscriptionOptions
+from pulsar_spark.client.reading.entry_range import position_before
+from pulsar_spark.client.reading.message_range import read_range
+from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, first_at, ledger_end, probe_entry
+from pulsar_spark.client.reading.topic_watch import TopicWatch
+from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
+from pulsar_spark.client.writing.interceptors import ProducerInterceptor
+from pulsar_spark.client.writing.producer import Producer
+from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
+from pulsar_spark.client.writing.topic_writer import TopicWriter
+from pulsar_spark.client.writing.transactions import Transaction, Transactions
+from pulsar_spark.protocol.receipts import SentTotals
 
 __all__ = [
     "AccessMode",
     "Admin",
+    "ArrivalWatch",
     "Authentication",
     "Client",
     "ClientOptions",
@@ -42,27 +42,25 @@ __all__ = [
     "CryptoKeyReader",
     "Deadline",
     "Decryptor",
+    "DedupTask",
     "EncryptionKeyInfo",
     "Encryptor",
-    "EntryFacts",
+    "EntryInfo",
+    "EntryProbe",
     "KeyFolder",
     "LastMessageId",
     "Ledger",
-    "Once",
     "Producer",
     "ProducerCryptoFailureAction",
     "ProducerInterceptor",
     "ProducerOptions",
-    "Scout",
-    "Sent",
+    "SentTotals",
     "SubscriptionOptions",
-    "Tail",
     "TlsOptions",
     "TopicWatch",
     "TopicWriter",
     "Transaction",
     "Transactions",
-    "ahead",
     "check_identity",
     "checked_admin_url",
     "epoch_ms",
@@ -71,9 +69,10 @@ __all__ = [
     "ledger_end",
     "now",
     "path_of",
-    "peek",
     "position_before",
+    "prefetch",
+    "probe_entry",
     "read_range",
+    "run_all",
     "shared_client",
-    "together",
 ]

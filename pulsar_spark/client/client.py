@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeVar
 
-from pulsar_spark.client.admin import Admin
-from pulsar_spark.client.auth import Credentials, Identity
-from pulsar_spark.client.deadline import Deadline
-from pulsar_spark.client.pool import Purpose, SessionPool
-from pulsar_spark.client.retry import retry
-from pulsar_spark.client.session import Session
-from pulsar_spark.client.transport import TlsOptions
+from pulsar_spark.client.net.admin import Admin
+from pulsar_spark.client.net.auth import Credentials, Identity
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.pool import Purpose, SessionPool
+from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.session import Session
+from pulsar_spark.client.net.transport import TlsOptions
 from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, OptionError, from_server
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.lookup import Lookup, parse_service_url

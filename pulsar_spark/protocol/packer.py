@@ -11,17 +11,17 @@ import numpy.typing as npt
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.batcher import Batch
-from pulsar_spark.protocol.chunk_split import Chunks
-from pulsar_spark.protocol.pending import Kind, Outgoing
+from pulsar_spark.protocol.chunk_splitter import SplitMessage
+from pulsar_spark.protocol.pending import EntryKind, Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import compress
-from pulsar_spark.wire.frames import Buffer, encode_section_head
-from pulsar_spark.wire.metadata import (
+from pulsar_spark.wire.encode_metadata import (
     batch_metadata,
     single_metadata_head,
     single_metadata_tail,
     transaction_fields,
 )
+from pulsar_spark.wire.frames import Buffer, encode_section_head
 from pulsar_spark.wire.singles import EncodedSingle
 
 # Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.
@@ -125,7 +125,7 @@ class Packer:
             fields, payload = self._sealed(payload)
             metadata += fields
         head = encode_section_head(metadata, payload)
-        entry = Outgoing(*ids, batch.messages, head, payload, Kind.BATCH, self.transaction)
+        entry = Outgoing(*ids, batch.messages, head, payload, EntryKind.BATCH, self.transaction)
         if entry.size > self.max_message_size:
             raise self._too_large(entry.size)
         return entry
@@ -150,7 +150,7 @@ class Packer:
                     fields, payload = self._sealed(payload)
                     metadata += fields
                 section_head = encode_section_head(metadata, payload)
-                yield Outgoing(*ids, 1, section_head, payload, Kind.SINGLE, self.transaction)
+                yield Outgoing(*ids, 1, section_head, payload, EntryKind.SINGLE, self.transaction)
             elif self._chunking:
                 if not tail:
                     metadata += single_metadata_tail(pb.NONE, len(payload))
@@ -161,7 +161,7 @@ class Packer:
     def _chunks(self, ids: tuple[int, int], metadata: bytes, payload: Buffer) -> Iterator[Outgoing]:
         name = f"{self.producer_name}-{ids[0]}"
         try:
-            message = Chunks(
+            message = SplitMessage(
                 name,
                 self.attempt,
                 ids,

@@ -14,7 +14,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Buffer, encode_command_head, is_intact
 
 
-class Kind(Enum):
+class EntryKind(Enum):
     """What an entry holds."""
 
     BATCH = "batch"
@@ -25,7 +25,7 @@ class Kind(Enum):
     @property
     def is_chunk(self) -> bool:
         """Whether it is a part of a message."""
-        return self in (Kind.CHUNK, Kind.LAST_CHUNK)
+        return self in (EntryKind.CHUNK, EntryKind.LAST_CHUNK)
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class Outgoing:
     messages: int
     head: bytes
     payload: Buffer
-    kind: Kind
+    kind: EntryKind
     transaction: TxnId | None = None
     message: ChunkedMessage | None = None
 
@@ -59,7 +59,7 @@ class Outgoing:
 
     def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
         """The SEND frame, in pieces."""
-        if self.kind is Kind.SINGLE and self.transaction is None:
+        if self.kind is EntryKind.SINGLE and self.transaction is None:
             return (
                 commands.send_single_head(producer_id, self.sequence_id, self.size),
                 self.head,
@@ -126,7 +126,7 @@ class PendingWindow:
         if self._messages + entry.messages > self._max_messages or self._bytes + entry.size > self._max_bytes:
             return False
         last = self._entries[-1]
-        if last.kind is Kind.CHUNK:
+        if last.kind is EntryKind.CHUNK:
             return entry.sequence_id >= last.sequence_id
         return entry.sequence_id > last.highest_sequence_id
 
@@ -154,7 +154,7 @@ class PendingWindow:
         self._pushed_at.popleft()
         self._messages -= entry.messages
         self._bytes -= entry.size
-        if entry.kind is Kind.CHUNK:
+        if entry.kind is EntryKind.CHUNK:
             self._partly.append(entry)
         else:
             self._partly = []

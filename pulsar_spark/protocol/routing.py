@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.columns import MessageColumns
-from pulsar_spark.wire.texts import encode_keys
+from pulsar_spark.wire.keys_and_texts import encode_keys
+from pulsar_spark.wire.message_columns import MessageColumns
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 Ints: TypeAlias = npt.NDArray[np.int64]

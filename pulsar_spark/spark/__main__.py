@@ -3,8 +3,8 @@
 import sys
 
 from pulsar_spark import errors
-from pulsar_spark.spark import options
+from pulsar_spark.spark.options import parse
 
 if __name__ == "__main__":
-    page = {(): options.docs_page, ("errors",): errors.docs_page}[tuple(sys.argv[1:])]
+    page = {(): parse.docs_page, ("errors",): errors.docs_page}[tuple(sys.argv[1:])]
     sys.stdout.write(page())

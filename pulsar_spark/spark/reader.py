@@ -22,17 +22,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import ahead, read_range, shared_client
+from pulsar_spark.client import prefetch, read_range, shared_client
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.batch import plan_read
-from pulsar_spark.spark.encryption import decryptor_of
-from pulsar_spark.spark.offsets import Json, Offsets
-from pulsar_spark.spark.option import Mode
-from pulsar_spark.spark.options import SourceOptions, parse_source
-from pulsar_spark.spark.planner import Range, not_behind
-from pulsar_spark.spark.query import QueryPlanner
-from pulsar_spark.spark.rows import record_batches
-from pulsar_spark.spark.schema import source_schema
+from pulsar_spark.spark.options.encryption import decryptor_of
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.parse import SourceOptions, parse_source
+from pulsar_spark.spark.plan.batch import plan_read
+from pulsar_spark.spark.plan.offsets import Json, Offsets
+from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.stream import QueryPlanner
+from pulsar_spark.spark.rows.read import record_batches
+from pulsar_spark.spark.rows.schema import source_schema
 
 # Spark wants a number in its marker; it is not used.
 _LIMITED = 1
@@ -129,7 +129,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     entries = read_range(
         shared_client(options.client),
         asked.topic,
-        not_behind(asked.start),
+        asked.start.last_whole_entry,
         asked.end,
         poll_timeout=options.poll_timeout,
         visible=asked.visible,
@@ -140,7 +140,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         decryptor=decryptor_of(options.decryption),
     )
     batches = record_batches(asked.topic, entries, asked.start, asked.end, columns=options.metadata_columns)
-    return ahead(batches)
+    return prefetch(batches)
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:

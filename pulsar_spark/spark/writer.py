@@ -22,39 +22,39 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import (
     Client,
-    Once,
+    DedupTask,
     ProducerInterceptor,
     ProducerOptions,
-    Sent,
+    SentTotals,
     TopicWriter,
     Transaction,
     shared_client,
 )
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.commit_log import log_topic
-from pulsar_spark.spark.delivery import (
-    Attempt,
+from pulsar_spark.spark.options.encryption import encryptor_of
+from pulsar_spark.spark.options.parse import SinkOptions
+from pulsar_spark.spark.options.user_code import load
+from pulsar_spark.spark.plan.topics import check_reachable
+from pulsar_spark.spark.rows.schema import SEQUENCE_ID
+from pulsar_spark.spark.rows.write import MessageShape, message_shape
+from pulsar_spark.spark.sink.commit_log import log_topic
+from pulsar_spark.spark.sink.delivery import (
+    DedupAttempt,
+    dedup_task,
+    log_guarantee,
     micro_batch,
     name_prefix,
-    once_of,
-    tell_promise,
     warn_of_other_tasks,
 )
-from pulsar_spark.spark.encryption import encryptor_of
-from pulsar_spark.spark.messages import MessageShape, message_shape
-from pulsar_spark.spark.options import SinkOptions
-from pulsar_spark.spark.schema import SEQUENCE_ID
-from pulsar_spark.spark.topics import check_reachable
-from pulsar_spark.spark.transactional import (
-    WrittenInTransaction,
+from pulsar_spark.spark.sink.report import TaskReport, add_up, report_batch
+from pulsar_spark.spark.sink.transactional import (
+    TransactionalTaskReport,
     abort_batch,
     commit_batch,
     commit_once,
     write_in_transaction,
 )
-from pulsar_spark.spark.users_code import load
-from pulsar_spark.spark.written import Written, add_up, tell
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class PulsarWriter(DataSourceArrowWriter):
         if self._options.transaction_timeout is not None:
             commit_once(shared_client(self._options.client), messages)
         _warn_of_other_tasks(self._options, messages)
-        tell(_reports(messages), None, self._options.on_batch_written)
+        report_batch(_reports(messages), None, self._options.on_batch_written)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The write has failed: abort the transactions of the tasks that have succeeded."""
@@ -110,7 +110,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         if self._options.transaction_timeout is not None:
             commit_batch(shared_client(self._options.client), messages, batchId)
         _warn_of_other_tasks(self._options, messages)
-        tell(_reports(messages), batchId, self._options.on_batch_written)
+        report_batch(_reports(messages), batchId, self._options.on_batch_written)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """The micro-batch has failed: abort the transactions of the tasks that have succeeded."""
@@ -119,12 +119,12 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _warn_of_other_tasks(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
-    attempts = [message.attempt for message in messages if isinstance(message, Written)]
+    attempts = [message.attempt for message in messages if isinstance(message, TaskReport)]
     warn_of_other_tasks(shared_client(options.client), attempts, len(messages))
 
 
 def _reports(messages: list[WriterCommitMessage | None]) -> list[WriterCommitMessage | None]:
-    return [each.written if isinstance(each, WrittenInTransaction) else each for each in messages]
+    return [each.written if isinstance(each, TransactionalTaskReport) else each for each in messages]
 
 
 def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
@@ -138,7 +138,7 @@ def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
 
 @lru_cache(maxsize=100)
 def _warn_of_ignored(names: tuple[str, ...]) -> None:
-    """Once for each set of columns in a process: a streaming query makes a writer for each batch."""
+    """DedupTask for each set of columns in a process: a streaming query makes a writer for each batch."""
     _log.warning("not written, because only the source makes these columns: %s", ", ".join(names))
 
 
@@ -147,7 +147,7 @@ def _write(
 ) -> WriterCommitMessage:
     client = shared_client(options.client)
 
-    def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> Written:
+    def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
         return _send(client, options, shape, batches, transaction)
 
     if options.transaction_timeout is None:
@@ -161,7 +161,7 @@ def _send(
     shape: MessageShape,
     batches: Iterator[pa.RecordBatch],
     transaction: Transaction | None,
-) -> Written:
+) -> TaskReport:
     producer = options.producer
     context = TaskContext.get()
     if producer.name is not None and context is not None:
@@ -171,7 +171,7 @@ def _send(
     if options.encryption is not None:
         producer = replace(producer, encryptor=encryptor_of(options.encryption))
     micro = micro_batch()
-    once = once_of(client, options, micro, numbered=SEQUENCE_ID in shape.reserved)
+    once = dedup_task(client, options, micro, numbered=SEQUENCE_ID in shape.reserved)
     interceptors = [load("interceptors", name)() for name in options.interceptors]
     attempt = None
     with once or nullcontext():
@@ -186,10 +186,10 @@ def _send(
                 if options.topic is not None:
                     writers.of(options.topic)
                 topics = frozenset(writers.topics)
-                attempt = Attempt(name_prefix(options, micro), once.first_sequence_id, topics)
+                attempt = DedupAttempt(name_prefix(options, micro), once.first_sequence_id, topics)
             writers.finish()
-        tell_promise(options, micro, once)
-    return Written.of(writers.sent, attempt)
+        log_guarantee(options, micro, once)
+    return TaskReport.of(writers.sent, attempt)
 
 
 class TopicWriters:
@@ -214,7 +214,7 @@ class TopicWriters:
         most: int = MAX_OPEN_TOPICS,
         *,
         transaction: Transaction | None = None,
-        once: Once | None = None,
+        once: DedupTask | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
         self._interceptors = interceptors
@@ -225,7 +225,7 @@ class TopicWriters:
         self._once = once
         self.topics: set[TopicName] = set()
         self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
-        self._closed: dict[TopicName, Sent] = {}
+        self._closed: dict[TopicName, SentTotals] = {}
 
     def __enter__(self) -> TopicWriters:
         return self
@@ -258,7 +258,7 @@ class TopicWriters:
         return writer
 
     @property
-    def sent(self) -> dict[TopicName, Sent]:
+    def sent(self) -> dict[TopicName, SentTotals]:
         """What is acknowledged so far, by topic partition."""
         return add_up([self._closed, *(writer.sent for writer in self._open.values())])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.fields import (
+from pulsar_spark.wire.field_spans import (
     BYTES,
     FIXED32,
     FIXED64,

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire.batch_scan import scan
-from pulsar_spark.wire.field_walk import Kind, Layout, NotPlainError, big_endian, every, require, walk
-from pulsar_spark.wire.fields import (
+from pulsar_spark.wire.field_spans import (
     BYTES,
     LARGEST_BATCH,
     NULL_KEY,
@@ -26,6 +25,7 @@ from pulsar_spark.wire.fields import (
     Fields,
     Ints,
 )
+from pulsar_spark.wire.field_walk import FieldKind, Layout, NotPlainError, big_endian, every, require, walk
 
 _LEAST_MESSAGE = 6  # 4 bytes of size, then payload_size, which is required
 _FEW = 24  # messages; below it the fixed cost of numpy calls is more than a scan takes
@@ -34,9 +34,9 @@ _MOST_ZEROS = 8  # words a message; where values are full of zeros, to look at e
 
 _LAYOUT = Layout(
     {
-        **{number << 3 | VARINT: Kind.NUMBER for number in NUMBERS},
-        **{number << 3 | BYTES: Kind.SPAN for number in SPANS},
-        PROPERTIES << 3 | BYTES: Kind.PROPERTY,
+        **{number << 3 | VARINT: FieldKind.NUMBER for number in NUMBERS},
+        **{number << 3 | BYTES: FieldKind.SPAN for number in SPANS},
+        PROPERTIES << 3 | BYTES: FieldKind.PROPERTY,
     },
     highest=NULL_KEY,
 )

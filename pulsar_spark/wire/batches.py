@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire import fields as fs
-from pulsar_spark.wire import pieces, texts
-from pulsar_spark.wire.arrays import Numbers, flag, joined_buffer, to_columns
+from pulsar_spark.wire import encode_columns, keys_and_texts
+from pulsar_spark.wire import field_spans as fs
 from pulsar_spark.wire.batch_walk import find_fields
-from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire.decode_columns import Numbers, flag, joined_buffer, to_columns
+from pulsar_spark.wire.message_columns import MessageColumns
 
 Readable: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 
@@ -112,7 +112,7 @@ def decode_joined(body: pa.Buffer, sizes: fs.Ints, counts: Sequence[int] | fs.In
     return DecodedBatches(to_columns(body, fields, _NUMBERS, held), expected, index)
 
 
-def encode_batch_messages(columns: MessageColumns) -> pieces.EncodedMessages:
+def encode_batch_messages(columns: MessageColumns) -> encode_columns.EncodedMessages:
     """Encode each row as a single message of a batch, so that any run of rows is a batch's payload.
 
     A key is written as it is if it is UTF-8, else as base64 text with its flag. A null value is
@@ -121,22 +121,22 @@ def encode_batch_messages(columns: MessageColumns) -> pieces.EncodedMessages:
     Raises:
         OptionError: a null among the properties, or more than 2 GiB at once.
     """
-    keys, is_base64 = texts.encode_keys(columns.key)
+    keys, is_base64 = keys_and_texts.encode_keys(columns.key)
     value, count = columns.value, len(columns)
-    value_sizes = pieces.lengths(value)
+    value_sizes = encode_columns.lengths(value)
     is_null = value.is_null().to_numpy(zero_copy_only=False) if value.null_count else None
     fields = [
-        *pieces.properties_field(b"\x0a", columns.properties),
-        *pieces.bytes_field(b"\x12", keys),
-        pieces.size_field(b"\x18", value_sizes),
-        *pieces.number_field(b"\x28", columns.event_time),
-        *pieces.flag_field(b"\x30", is_base64),
-        *pieces.bytes_field(b"\x3a", columns.ordering_key),
-        *pieces.number_field(b"\x40", columns.sequence_id),
-        *pieces.flag_field(b"\x48", is_null),
+        *encode_columns.properties_field(b"\x0a", columns.properties),
+        *encode_columns.bytes_field(b"\x12", keys),
+        encode_columns.size_field(b"\x18", value_sizes),
+        *encode_columns.number_field(b"\x28", columns.event_time),
+        *encode_columns.flag_field(b"\x30", is_base64),
+        *encode_columns.bytes_field(b"\x3a", columns.ordering_key),
+        *encode_columns.number_field(b"\x40", columns.sequence_id),
+        *encode_columns.flag_field(b"\x48", is_null),
     ]
-    header_size = pieces.big_endian(pieces.total_sizes(fields, count))
-    return pieces.join([header_size, *fields, pieces.Piece(value, value_sizes)], count)
+    header_size = encode_columns.big_endian(encode_columns.total_sizes(fields, count))
+    return encode_columns.join([header_size, *fields, encode_columns.EncodedField(value, value_sizes)], count)
 
 
 def _held(fields: fs.Fields) -> fs.Ints | None:

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire import message_fields as mf
+from pulsar_spark.wire import entry_fields as mf
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.arrays import gather
+from pulsar_spark.wire.decode_columns import gather
+from pulsar_spark.wire.field_spans import Fields, Flags, Ints
 from pulsar_spark.wire.field_walk import NotPlainError
-from pulsar_spark.wire.fields import Fields, Flags, Ints
 from pulsar_spark.wire.frames import Buffer, decode_payload_section
 from pulsar_spark.wire.messages import Messages, joined
 from pulsar_spark.wire.sections import read_sections

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pulsar_spark.wire.fields import BYTES, LONGEST_VARINT, VARINT, Fields, Flags, Ints
+from pulsar_spark.wire.field_spans import BYTES, LONGEST_VARINT, VARINT, Fields, Flags, Ints
 
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
@@ -24,7 +24,7 @@ class NotPlainError(Exception):
     """Something in the messages is wrong, or only to be understood one by one."""
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """What a walk does with a field."""
 
     NUMBER = auto()
@@ -42,7 +42,7 @@ class Layout:
         highest: known field number; higher ones are ignored, other tags are not plain.
     """
 
-    kinds: dict[int, Kind]
+    kinds: dict[int, FieldKind]
     highest: int
 
 
@@ -123,17 +123,17 @@ def _walk_field(
     kind = layout.kinds.get(tag)
     if kind is None:
         require(tag >> 3 > layout.highest)
-        kind = Kind.IGNORED
+        kind = FieldKind.IGNORED
     if tag & 7 == VARINT:
         values, cursor = varints(body, cursor, limits)
-        if kind is Kind.NUMBER:
+        if kind is FieldKind.NUMBER:
             found.set_number(tag >> 3, rows, values)
         return cursor
     require(tag & 7 == BYTES)
     cursor, end = lengths(body, cursor, limits)
-    if kind is Kind.SPAN:
+    if kind is FieldKind.SPAN:
         found.set_span(tag >> 3, rows, cursor, end)
-    elif kind is Kind.PROPERTY:
+    elif kind is FieldKind.PROPERTY:
         properties.append((rows, *_walk_property(body, cursor, end)))
     return end
 

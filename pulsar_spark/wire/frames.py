@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from pulsar_spark.errors import CorruptError, ProtocolError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.checksums import crc32c
+from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire.fields import Ints
+from pulsar_spark.wire.field_spans import Ints
 from pulsar_spark.wire.messages import varint
 
 _Bytes = npt.NDArray[np.uint8]

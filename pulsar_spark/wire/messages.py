@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.fields import Ints
+from pulsar_spark.wire.field_spans import Ints
 
 _U32 = struct.Struct(">I")
 _MOST_TOGETHER = 1 << 20  # bytes
@@ -133,7 +133,7 @@ def varint(value: int) -> bytes:
     return low + varint(value >> 21)
 
 
-def together(received: Iterable[Messages]) -> Iterator[list[Messages]]:
+def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]:
     """Group messages that are to be decoded together: the fixed cost is that of hundreds of small ones."""
     waiting: list[Messages] = []
     waiting_size = 0

@@ -10,16 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pulsar_spark.wire import message_fields as mf
-from pulsar_spark.wire.checksums import crc32c
-from pulsar_spark.wire.field_walk import Bytes, Kind, Layout, big_endian, every, require, walk
-from pulsar_spark.wire.fields import VARINT, Fields, Flags, Ints
+from pulsar_spark.wire import entry_fields as mf
+from pulsar_spark.wire.crc32c import crc32c
+from pulsar_spark.wire.field_spans import VARINT, Fields, Flags, Ints
+from pulsar_spark.wire.field_walk import Bytes, FieldKind, Layout, big_endian, every, require, walk
 from pulsar_spark.wire.messages import Messages
 
 _CHECKSUM_MAGIC = 0x0E01
 _BROKER_ENTRY_MAGIC = 0x0E02
 _TIMESTAMP, _INDEX = 1, 2
-_BROKER_ENTRY = Layout({_TIMESTAMP << 3 | VARINT: Kind.IGNORED, _INDEX << 3 | VARINT: Kind.NUMBER}, highest=2)
+_BROKER_ENTRY = Layout(
+    {_TIMESTAMP << 3 | VARINT: FieldKind.IGNORED, _INDEX << 3 | VARINT: FieldKind.NUMBER}, highest=2
+)
 
 
 class Sections(NamedTuple):

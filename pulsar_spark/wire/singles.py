@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.wire import message_fields as mf
-from pulsar_spark.wire import pieces, texts
-from pulsar_spark.wire.arrays import flag, gather, joined_buffer, to_columns
-from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire import encode_columns, keys_and_texts
+from pulsar_spark.wire import entry_fields as mf
+from pulsar_spark.wire.decode_columns import flag, gather, joined_buffer, to_columns
 from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.fields import Flags
+from pulsar_spark.wire.field_spans import Flags
 from pulsar_spark.wire.frames import Buffer
+from pulsar_spark.wire.message_columns import MessageColumns
 
 
 class EncodedSingle(NamedTuple):
@@ -68,19 +68,19 @@ def encode_singles(columns: MessageColumns) -> list[EncodedSingle]:
     Raises:
         OptionError: a null among the properties, or more than 2 GiB of metadata at once.
     """
-    keys, is_base64 = texts.encode_keys(columns.key)
+    keys, is_base64 = keys_and_texts.encode_keys(columns.key)
     value, count = columns.value, len(columns)
     is_null = value.is_null().to_numpy(zero_copy_only=False) if value.null_count else None
     fields = [
-        *pieces.properties_field(b"\x22", columns.properties),
-        *pieces.bytes_field(b"\x32", keys),
-        *pieces.number_field(b"\x60", columns.event_time),
-        *pieces.flag_field(b"\x88\x01", is_base64),
-        *pieces.bytes_field(b"\x92\x01", columns.ordering_key),
-        *pieces.number_field(b"\x98\x01", columns.deliver_at),
-        *pieces.flag_field(b"\xc8\x01", is_null),
+        *encode_columns.properties_field(b"\x22", columns.properties),
+        *encode_columns.bytes_field(b"\x32", keys),
+        *encode_columns.number_field(b"\x60", columns.event_time),
+        *encode_columns.flag_field(b"\x88\x01", is_base64),
+        *encode_columns.bytes_field(b"\x92\x01", columns.ordering_key),
+        *encode_columns.number_field(b"\x98\x01", columns.deliver_at),
+        *encode_columns.flag_field(b"\xc8\x01", is_null),
     ]
-    metadata = pieces.join(fields, count)
+    metadata = encode_columns.join(fields, count)
     payloads = _views(value)
     bounds = metadata.offsets.tolist()
     return [
@@ -104,6 +104,6 @@ def _views(values: pa.BinaryArray) -> list[memoryview]:
         return [memoryview(b"")] * len(values)
     _, offsets, data = values.buffers()
     starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values)]
-    ends = starts + pieces.lengths(values)
+    ends = starts + encode_columns.lengths(values)
     view = memoryview(data).cast("B")  # Arrow says its bytes are signed
     return [view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]

@@ -80,7 +80,8 @@ def test_it_works_where_neither_protobuf_nor_crc32c_is_installed(jar, site):
 import sys
 import pulsar_spark
 import google.protobuf
-from pulsar_spark.wire import frames, pulsar_pb2 as pb
+from pulsar_spark.wire import frames
+from pulsar_spark.wire import pulsar_pb2 as pb
 command = pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing())
 assert pb.BaseCommand.FromString(frames.encode_command(command)[8:]) == command
 assert frames.crc32c(b"123456789") == 0xE3069283

@@ -14,7 +14,7 @@ import pytest
 from integration.__main__ import COMMANDS
 from integration.docs import PAGES, ROOT, blocks
 from pulsar_spark.cli import parser
-from pulsar_spark.spark.option_table import TABLE
+from pulsar_spark.spark.options.table import TABLE
 
 OPTIONS = {option.name.lower() for option in TABLE}
 SPARKS_OPTIONS = {"checkpointlocation"}

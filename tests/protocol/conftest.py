@@ -1,7 +1,8 @@
 """Connections at their beginning and after their handshake."""
 
 import pytest
-from connections import connected_frame, new_connection
+
+from tests.protocol.connections import connected_frame, new_connection
 
 
 @pytest.fixture

@@ -3,22 +3,6 @@
 import struct
 
 import pytest
-from connections import (
-    KEEP_ALIVE,
-    MIB,
-    PING,
-    PONG,
-    TIMEOUT,
-    Type,
-    connected_frame,
-    error_frame,
-    framed,
-    kinds,
-    lookup,
-    new_connection,
-    sent,
-    success,
-)
 
 from pulsar_spark.errors import (
     AuthError,
@@ -37,6 +21,22 @@ from pulsar_spark.protocol.connection import (
 )
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.protocol.connections import (
+    KEEP_ALIVE,
+    MIB,
+    PING,
+    PONG,
+    TIMEOUT,
+    Type,
+    connected_frame,
+    error_frame,
+    framed,
+    kinds,
+    lookup,
+    new_connection,
+    sent,
+    success,
+)
 
 # ---- handshake
 

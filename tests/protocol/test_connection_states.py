@@ -4,18 +4,6 @@ import contextlib
 import itertools
 
 import pytest
-from connections import (
-    KEEP_ALIVE,
-    PONG,
-    TIMEOUT,
-    connected_frame,
-    framed,
-    kinds,
-    lookup,
-    new_connection,
-    sent,
-    success,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -36,6 +24,18 @@ from pulsar_spark.protocol.connection import (
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.messages import Messages
+from tests.protocol.connections import (
+    KEEP_ALIVE,
+    PONG,
+    TIMEOUT,
+    connected_frame,
+    framed,
+    kinds,
+    lookup,
+    new_connection,
+    sent,
+    success,
+)
 
 # ---- every command in every state
 

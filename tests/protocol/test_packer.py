@@ -6,7 +6,7 @@ import pytest
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
-from pulsar_spark.protocol.pending import Kind
+from pulsar_spark.protocol.pending import EntryKind
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import decompress
 from pulsar_spark.wire.frames import decode_payload_section
@@ -55,7 +55,7 @@ def test_messages_are_numbered():
         (10, 10),
         (11, 11),
     ]
-    assert [entry.kind for entry in entries] == [Kind.BATCH, Kind.SINGLE, Kind.BATCH]
+    assert [entry.kind for entry in entries] == [EntryKind.BATCH, EntryKind.SINGLE, EntryKind.BATCH]
     told = [stored(entry).metadata for entry in entries]
     assert [(one.sequence_id, one.highest_sequence_id) for one in told] == [(7, 9), (10, 0), (11, 11)]
     assert {one.publish_time for one in told} == {5}
@@ -126,7 +126,7 @@ def test_a_large_message_becomes_chunks(compression, chunk_max):
     large = single(INCOMPRESSIBLE, partition_key="k")
     made.check_singles([large])
     chunks = list(made.singles([large], 5))
-    assert [chunk.kind for chunk in chunks] == [Kind.CHUNK] * (len(chunks) - 1) + [Kind.LAST_CHUNK]
+    assert [chunk.kind for chunk in chunks] == [EntryKind.CHUNK] * (len(chunks) - 1) + [EntryKind.LAST_CHUNK]
     assert {chunk.sequence_id for chunk in chunks} == {7}
     assert max(chunk.size for chunk in chunks) <= min(chunk_max or ROOM, ROOM) + 10
     told = [stored(chunk).metadata for chunk in chunks]
@@ -141,7 +141,7 @@ def test_a_large_message_becomes_chunks(compression, chunk_max):
 
 def test_a_small_message_is_no_chunk():
     (entry,) = packer(chunking=True).singles([single(b"small")], 5)
-    assert entry.kind is Kind.SINGLE
+    assert entry.kind is EntryKind.SINGLE
     assert not stored(entry).metadata.HasField("uuid")
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import ProtocolError, SendError
-from pulsar_spark.protocol.pending import Kind, Outgoing, PendingWindow
+from pulsar_spark.protocol.pending import EntryKind, Outgoing, PendingWindow
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_section_head
 
@@ -16,11 +16,11 @@ def outgoing(sequence_id, messages=1, size=10):
     return entry_of(sequence_id, messages, b"h" * 4, b"p" * (size - 4))
 
 
-def entry_of(sequence_id, messages, head, payload, kind=Kind.BATCH):
+def entry_of(sequence_id, messages, head, payload, kind=EntryKind.BATCH):
     return Outgoing(sequence_id, sequence_id + messages - 1, messages, head, payload, kind)
 
 
-def chunk(sequence_id, kind=Kind.CHUNK):
+def chunk(sequence_id, kind=EntryKind.CHUNK):
     return entry_of(sequence_id, 1, b"head", b"payload", kind)
 
 
@@ -48,7 +48,7 @@ def test_the_frame_names_sequence_ids_and_holds_the_payload(messages):
 
 
 def test_the_frame_of_a_chunk_says_so():
-    for kind in (Kind.CHUNK, Kind.LAST_CHUNK):
+    for kind in (EntryKind.CHUNK, EntryKind.LAST_CHUNK):
         head = chunk(7, kind).frame(3)[0]
         assert pb.BaseCommand.FromString(head[8:]).send.is_chunk
 
@@ -119,8 +119,8 @@ def test_chunks_of_one_message_share_its_id():
     pending = window()
     pending.push(chunk(5), 0.0)
     assert not pending.has_room(chunk(4))
-    assert pending.has_room(chunk(5, Kind.LAST_CHUNK))
-    pending.push(chunk(5, Kind.LAST_CHUNK), 0.0)
+    assert pending.has_room(chunk(5, EntryKind.LAST_CHUNK))
+    pending.push(chunk(5, EntryKind.LAST_CHUNK), 0.0)
     assert not pending.has_room(chunk(5))  # another message by that id
     assert pending.has_room(chunk(6))
 
@@ -130,7 +130,7 @@ def test_chunks_of_one_message_share_its_id():
 
 def test_each_chunk_has_a_receipt():
     pending = window()
-    chunks = [chunk(5), chunk(5), chunk(5, Kind.LAST_CHUNK), outgoing(6)]
+    chunks = [chunk(5), chunk(5), chunk(5, EntryKind.LAST_CHUNK), outgoing(6)]
     for entry in chunks:
         pending.push(entry, 0.0)
     assert [pending.acknowledged(number) for number in (5, 5, 5, 6)] == chunks

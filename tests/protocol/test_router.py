@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.protocol.routing import HashingScheme, Router, RoutingMode, partitions_for_keys
-from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire.message_columns import MessageColumns
 
 
 def router(mode=RoutingMode.ROUND_ROBIN, custom=None, *, start=0, block=3, switch_after=None, **options):

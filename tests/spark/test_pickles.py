@@ -8,10 +8,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.types import BinaryType, StructType
 
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.planner import Range
-from pulsar_spark.spark.schema import SOURCE_SCHEMA
-from pulsar_spark.spark.source import PulsarDataSource
-from pulsar_spark.spark.writer import Written
+from pulsar_spark.spark.data_source import PulsarDataSource
+from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
+from pulsar_spark.spark.writer import TaskReport
 
 LARGEST = 2048  # bytes
 
@@ -48,7 +48,7 @@ MESSAGES = {
     "reader": lambda: source(SOURCE).reader(schema=SOURCE_SCHEMA),
     "stream writer": lambda: source(SINK).streamWriter(ROWS, overwrite=False),
     "partition": lambda: InputPartition(Range(TopicName.parse(f"{TOPIC}-partition-4095"), LAST, LAST)),
-    "commit message": lambda: Written(10**12),
+    "commit message": lambda: TaskReport(10**12),
 }
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batch_scan import scan
 from pulsar_spark.wire.batch_walk import _starts_by_search, find_fields
-from pulsar_spark.wire.fields import Fields
+from pulsar_spark.wire.field_spans import Fields
 
 OPTIONAL = {
     "partition_key": st.text(max_size=6),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pulsar_spark.errors import CorruptError, OptionError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import DecodedBatch, decode_batch, decode_batches, encode_batch_messages
-from pulsar_spark.wire.columns import MessageColumns
+from pulsar_spark.wire.message_columns import MessageColumns
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

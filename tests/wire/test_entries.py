@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire import message_fields as mf
+from pulsar_spark.wire import entry_fields as mf
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entries, Entry, decode
 from pulsar_spark.wire.frames import decode_payload_section
-from pulsar_spark.wire.messages import Messages, together, varint
+from pulsar_spark.wire.messages import Messages, group_for_decoding, varint
 from pulsar_spark.wire.sections import read_sections
 from pulsar_spark.wire.singles import decode_singles
 
@@ -242,15 +242,15 @@ def test_messages_are_joined():
         messages([section(b"".join(REQUIRED), b"%d-%d" % (part, row)) for row in range(3)])
         for part in range(9)
     ]
-    (whole,) = together(parts)
+    (whole,) = group_for_decoding(parts)
     entries = decode(whole).entries
     assert [bytes(payload) for payload in entries.payloads] == [
         b"%d-%d" % (part, row) for part in range(9) for row in range(3)
     ]
     large = messages([section(b"".join(REQUIRED), bytes(500_000))])
     groups = [parts[0], large, parts[1], large, large, parts[2]]
-    assert [len(group) for group in together(groups)] == [4, 2]
-    assert [len(decode(group).entries) for group in together(groups)] == [8, 4]
+    assert [len(group) for group in group_for_decoding(groups)] == [4, 2]
+    assert [len(decode(group).entries) for group in group_for_decoding(groups)] == [8, 4]
     assert [len(one.payload) for one in decode([large, parts[1]]).entries] == [500_000, 3, 3, 3]
 
 

@@ -1,0 +1,206 @@
+"""Admin: the little of Pulsar's admin REST interface that the binary protocol has no command for."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from pulsar_spark.client.net.auth import Identity
+from pulsar_spark.client.net.transport import TlsOptions, tls_context
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    BusyError,
+    ConnectError,
+    OptionError,
+    ProtocolError,
+    TlsError,
+    TopicNotFoundError,
+)
+from pulsar_spark.ids import TopicName
+
+_ADVICE = "Check the admin URL (admin.url, --admin-url) and the broker's health"
+
+_KINDS: dict[int, type[BrokerError]] = {
+    HTTPStatus.UNAUTHORIZED: AuthError,
+    HTTPStatus.FORBIDDEN: AuthError,
+    HTTPStatus.NOT_FOUND: TopicNotFoundError,
+    HTTPStatus.PRECONDITION_FAILED: BusyError,  # the subscription has consumers
+}
+
+
+class Ledger(NamedTuple):
+    """One ledger of a topic partition, oldest first.
+
+    Attributes:
+        id: of the ledger.
+        entries: how many it holds; they are numbered from 0 without gaps.
+        size: bytes of them.
+    """
+
+    id: int
+    entries: int
+    size: int
+
+
+def checked_admin_url(text: str) -> str:
+    """Check ``http(s)://host[:port][/path]``; gives it without a slash at its end.
+
+    Raises:
+        OptionError: it is something else. It is not repeated: it may hold a password.
+    """
+    try:
+        url = urlsplit(text)
+        valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        bare = not (url.username or url.password or url.query or url.fragment)
+    except ValueError:
+        valid = bare = False
+    if not valid or not bare or "," in text or re.search(r"\s", text):
+        raise OptionError(
+            "the admin URL (admin.url) is not the http:// or https:// address of a Pulsar admin service",
+            advice="Write http://host:8080, one host, without credentials",
+        )
+    return text.rstrip("/")
+
+
+class Admin:
+    """Requests to the admin service of a cluster; thread-safe, keeps no connection.
+
+    Args:
+        url: ``http://host:port`` or ``https://host:port``.
+        timeout: seconds without a byte until a request has failed.
+        identity: who asks, and how TLS is spoken; asked at each request. None: nobody, and TLS as usual.
+
+    Raises:
+        OptionError: ``url`` is none. All methods raise: ConnectError without an answer, AuthError,
+            TopicNotFoundError (also for a namespace, a tenant, a subscription), ProtocolError where what
+            answers is no Pulsar, BrokerError for what else the broker says.
+    """
+
+    def __init__(self, url: str, timeout: float = 30.0, *, identity: Identity | None = None) -> None:
+        self.url = checked_admin_url(url)
+        self._timeout = timeout
+        self._identity = identity or Identity(None, TlsOptions())
+
+    def topics(self, namespace: str) -> list[TopicName]:
+        """The persistent topics of ``tenant/namespace``, each partition by its own name, sorted."""
+        tenant, _, name = namespace.partition("/")
+        if not (tenant and name) or "/" in name:
+            raise OptionError(f"{namespace!r} is no namespace", advice="Write it as tenant/namespace")
+        names = self._get(f"persistent/{quote(tenant, safe='')}/{quote(name, safe='')}", list)
+        return sorted(TopicName.parse(str(each)) for each in names)
+
+    def subscriptions(self, topic: TopicName) -> list[str]:
+        """The names of all subscriptions of a topic partition."""
+        return [str(name) for name in self._get(f"{_path(topic)}/subscriptions", list, topic)]
+
+    def stats(self, topic: TopicName) -> dict[str, Any]:
+        """The broker's ``stats`` of a topic partition, with consumers and backlogs of its subscriptions."""
+        found: dict[str, Any] = self._get(f"{_path(topic)}/stats", dict, topic)
+        return found
+
+    def ledgers(self, topic: TopicName) -> list[Ledger]:
+        """The ledgers of a topic partition, oldest first; the one that is written to as it is now."""
+        stats = self._get(f"{_path(topic)}/internalStats", dict, topic)
+        try:
+            ledgers = [Ledger(each["ledgerId"], each["entries"], each["size"]) for each in stats["ledgers"]]
+            if ledgers and ledgers[-1].entries == 0:
+                # Only a closed ledger is counted in the list.
+                entries, size = stats["currentLedgerEntries"], stats["currentLedgerSize"]
+                ledgers[-1] = Ledger(ledgers[-1].id, entries, size)
+        except (KeyError, TypeError) as error:
+            raise _strange(f"internalStats without {error}", topic) from error
+        return ledgers
+
+    def remove_subscription(self, topic: TopicName, name: str) -> None:
+        """Remove a durable subscription from a topic partition; the broker refuses it while it is in use.
+
+        Raises:
+            BusyError: a consumer is connected.
+            TopicNotFoundError: there is none of that name (any more).
+        """
+        self._request("DELETE", f"{_path(topic)}/subscription/{quote(name, safe='')}", topic)
+
+    def _get(self, path: str, kind: type, topic: TopicName | None = None) -> Any:
+        answer = self._request("GET", path, topic)
+        try:
+            found = json.loads(answer)
+        except ValueError as error:
+            raise _strange("what is no JSON", topic) from error
+        if not isinstance(found, kind):
+            raise _strange(f"a {type(found).__name__}", topic)
+        return found
+
+    def _request(self, method: str, path: str, topic: TopicName | None) -> bytes:
+        place = None if topic is None else str(topic)
+        headers = self._identity.http_headers()
+        request = urllib.request.Request(f"{self.url}/admin/v2/{path}", headers=headers, method=method)
+        context = tls_context(self._identity.tls) if self.url.startswith("https:") else None
+        tls = urllib.request.HTTPSHandler(context=context)
+        # The cluster is where the user says, whatever proxy the environment has for the outside world.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Redirects, tls)
+        try:
+            with opener.open(request, timeout=self._timeout) as response:
+                answer: bytes = response.read()
+                return answer
+        except urllib.error.HTTPError as error:
+            kind = _KINDS.get(error.code, BrokerError)
+            what = f"the admin service refused {method} {path}: {error.code} {_reason(error)}"
+            raise kind(what, topic=place) from None
+        except (OSError, HTTPException) as error:
+            why = error.reason if isinstance(error, urllib.error.URLError) else error
+            if isinstance(why, ssl.SSLCertVerificationError):
+                what = f"the certificate of {self.url} is not accepted: {why.verify_message}"
+                raise TlsError(what, topic=place) from None
+            raise ConnectError(
+                f"the admin service at {self.url} does not answer: {why}", topic=place, advice=_ADVICE
+            ) from error
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """A broker sends requests on to the one that serves the topic (307), with their method."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        # Brokers share logins; what came over TLS is not repeated without.
+        trusted = urlsplit(newurl).scheme in (req.type, "https")
+        kept = dict(req.header_items()) if trusted else {}
+        return urllib.request.Request(newurl, headers=kept, method=req.get_method())
+
+
+def _path(topic: TopicName) -> str:
+    return "/".join(quote(part, safe="") for part in topic)
+
+
+def _strange(what: str, topic: TopicName | None) -> ProtocolError:
+    return ProtocolError(
+        f"the admin service answered with {what}",
+        topic=None if topic is None else str(topic),
+        advice="Check that the admin URL names a Pulsar broker's web port",
+    )
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """The broker's text in one line; HTTP's own where it said nothing that can be read."""
+    try:
+        with error:
+            text = error.read().decode(errors="replace")
+        found = json.loads(text)
+    except (OSError, HTTPException, ValueError):
+        return str(error.reason)
+    reason = str(found.get("reason", found) if isinstance(found, dict) else found)
+    return " ".join(reason.split())[:300]

@@ -1,0 +1,350 @@
+"""Authentication: who this client says it is, asked anew at each use, so that what expires can be renewed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pkgutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+from urllib.parse import unquote
+
+from pulsar_spark.client.net.oauth2 import ClientCredentials
+from pulsar_spark.client.net.transport import TlsOptions
+from pulsar_spark.errors import AuthError, OptionError
+from pulsar_spark.wire.commands import Login
+
+_JAVA = "org.apache.pulsar.client.impl.auth."
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a user gave to log in with.
+
+    Attributes:
+        plugin: a short name, the Java client's class name, or the dotted name of the user's own.
+        params: as in the Java client; secret.
+    """
+
+    plugin: str
+    params: str = field(default="", repr=False)
+
+
+@runtime_checkable
+class Authentication(Protocol):
+    """A way to log in; calls may come from several threads.
+
+    Attributes:
+        method: Pulsar's name of it, such as ``token``.
+    """
+
+    method: str
+
+    def data(self) -> bytes:
+        """What the broker is to be told now; asked for each connection and at each challenge. May block.
+
+        Raises:
+            PulsarError: it cannot be had. No secret may be in the text.
+        """
+
+
+class Token:
+    """A token (JWT) as text, from a file, or from an environment variable.
+
+    Args:
+        params: ``token:TEXT`` or the text alone, ``file:///PATH``, ``env:NAME``, or ``{"token": "TEXT"}``.
+    """
+
+    method = "token"
+
+    def __init__(self, params: str) -> None:
+        scheme, separator, rest = params.partition(":")
+        if scheme == "file" and separator:
+            path = path_of(params)
+            self._read: Callable[[], str] = lambda: _text_of(path)
+        elif scheme == "env" and separator:
+            self._read = lambda: _variable(rest)
+        else:
+            text = str(_json(params).get("token", "")) if params.startswith("{") else params
+            text = text.removeprefix("token:").strip()
+            self._read = lambda: text
+            if not text:
+                raise _bad("token", "token:TEXT, file:///PATH or env:NAME")
+
+    def data(self) -> bytes:
+        """The token as it is now."""
+        token = self._read().strip()
+        if not token:
+            raise AuthError("the token is empty", advice="Look where authParams says it comes from")
+        return token.encode()
+
+
+class Basic:
+    """A user's name and password.
+
+    Args:
+        params: ``{"userId": ..., "password": ...}``, as in Java.
+    """
+
+    method = "basic"
+
+    def __init__(self, params: str) -> None:
+        given = _json(params)
+        if not all(isinstance(given.get(name), str) for name in ("userId", "password")):
+            raise _bad("basic", 'JSON: {"userId": "...", "password": "..."}')
+        self._data = f"{given['userId']}:{given['password']}".encode()
+
+    def data(self) -> bytes:
+        """``user:password``."""
+        return self._data
+
+
+class ClientCertificate:
+    """Mutual TLS: the certificate shown in the handshake says it all.
+
+    Args:
+        params: ``tlsCertFile:PATH,tlsKeyFile:PATH``, the same as JSON, or nothing where the options
+            ``tlsCertificateFilePath`` and ``tlsKeyFilePath`` name the files.
+    """
+
+    method = "tls"
+
+    def __init__(self, params: str) -> None:
+        given: Mapping[str, Any] = {}
+        if params.startswith("{"):
+            given = _json(params)
+        elif params:
+            given = dict(part.strip().partition(":")[::2] for part in params.split(","))
+        known = {"tlsCertFile", "tlsKeyFile"}
+        if set(given) - known or not all(isinstance(path, str) for path in given.values()):
+            raise _bad("tls", "tlsCertFile:PATH,tlsKeyFile:PATH")
+        self.certificate: str | None = given.get("tlsCertFile")
+        self.key: str | None = given.get("tlsKeyFile")
+
+    def data(self) -> bytes:
+        """Nothing."""
+        return b""
+
+
+class OAuth2:
+    """OAuth 2.0 client credentials; the access token goes to the broker as a token.
+
+    Args:
+        params: JSON with ``issuerUrl``, ``privateKey`` (``file:///PATH`` or ``data:...;base64,...``, a JSON
+            with ``client_id`` and ``client_secret``), and maybe ``audience`` and ``scope``.
+        timeout: seconds for a request to the issuer.
+    """
+
+    method = "token"
+
+    def __init__(self, params: str, timeout: float) -> None:
+        given = _json(params)
+        known = {"type", "issuerUrl", "privateKey", "audience", "scope"}
+        needed = {"issuerUrl", "privateKey"}
+        if (
+            not needed <= set(given) <= known
+            or not all(isinstance(value, str) for value in given.values())
+            or given.get("type", "client_credentials") != "client_credentials"
+            or not given["issuerUrl"].startswith(("https://", "http://"))
+            or not given["privateKey"].startswith(("file:", "data:"))
+        ):
+            raise _bad(
+                "oauth2",
+                'JSON: {"issuerUrl": "https://...", "privateKey": "file:///PATH", "audience": "...", '
+                '"scope": "..."}; the last two may be left out',
+            )
+        key = given["privateKey"]
+        self._source = ClientCredentials(
+            issuer=given["issuerUrl"],
+            key=lambda: _key_of(key),
+            audience=given.get("audience"),
+            scope=given.get("scope"),
+            timeout=timeout,
+        )
+
+    def data(self) -> bytes:
+        """An access token that is valid for a while."""
+        return self._source.token().encode()
+
+
+class _Known(NamedTuple):
+    java: str
+    make: Callable[[str, float], Authentication]
+
+
+_KNOWN = {
+    "token": _Known(_JAVA + "AuthenticationToken", lambda params, timeout: Token(params)),
+    "basic": _Known(_JAVA + "AuthenticationBasic", lambda params, timeout: Basic(params)),
+    "tls": _Known(_JAVA + "AuthenticationTls", lambda params, timeout: ClientCertificate(params)),
+    "oauth2": _Known(_JAVA + "oauth2.AuthenticationOAuth2", OAuth2),
+}
+
+
+def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authentication:
+    """Make what ``credentials`` name; no file is read and nobody is asked yet.
+
+    Args:
+        credentials: of the user.
+        timeout: seconds for one request, where an issuer has to be asked.
+
+    Raises:
+        OptionError: there is no such plug-in, or its parameters are wrong. They are not repeated.
+    """
+    plugin, params = credentials.plugin, credentials.params
+    for name, known in _KNOWN.items():
+        if plugin.lower() == name or plugin == known.java:
+            return known.make(params, timeout)
+    if "." not in plugin or plugin.startswith("org.apache.pulsar."):
+        raise OptionError(
+            "option authPluginClassName names no login that is known",
+            advice=f"Give one of {', '.join(_KNOWN)}, or the dotted name of a Python class of your own",
+        )
+    return _users_own(plugin, params)
+
+
+def _users_own(plugin: str, params: str) -> Authentication:
+    try:
+        found = pkgutil.resolve_name(plugin)
+    except (ImportError, AttributeError, ValueError):
+        # The name is not repeated: a token that stands in the wrong option has dots, too.
+        raise OptionError(
+            "what option authPluginClassName names cannot be imported",
+            advice="Install its module where the query's driver and its tasks run",
+        ) from None
+    made = found(params) if callable(found) else None
+    if not isinstance(made, Authentication):
+        raise OptionError(
+            "what option authPluginClassName names makes no authentication",
+            advice="It must have an attribute `method` and a method `data`, as docs/security.md says",
+        )
+    return made
+
+
+class Identity:
+    """Who a client is, in both places where that is said: in TLS and in CONNECT.
+
+    Args:
+        credentials: of the user, or None. A certificate in ``tls`` without them is a login by that.
+        tls: of the user.
+        timeout: seconds for one request, where an issuer has to be asked.
+
+    Attributes:
+        tls: with this client's certificate, wherever it was named.
+
+    Raises:
+        OptionError: see :func:`authentication_of`; a login by certificate without one.
+    """
+
+    def __init__(self, credentials: Credentials | None, tls: TlsOptions, timeout: float = 10.0) -> None:
+        self.tls = tls
+        self._authentication: Authentication | None = None
+        if credentials is not None:
+            self._authentication = authentication_of(credentials, timeout)
+        elif tls.certificate is not None:
+            self._authentication = ClientCertificate("")
+        if isinstance(self._authentication, ClientCertificate):
+            mine = self._authentication
+            self.tls = replace(tls, certificate=mine.certificate or tls.certificate, key=mine.key or tls.key)
+        if (self.tls.certificate is None) != (self.tls.key is None) or (
+            isinstance(self._authentication, ClientCertificate) and self.tls.certificate is None
+        ):
+            raise OptionError(
+                "a login by TLS needs both a certificate and its key",
+                advice="Set pulsar.client.tlsCertificateFilePath and pulsar.client.tlsKeyFilePath",
+            )
+
+    @property
+    def by_certificate(self) -> bool:
+        """Whether it is the certificate that says who this is."""
+        return isinstance(self._authentication, ClientCertificate)
+
+    def login(self) -> Login | None:
+        """What to say now; None without authentication. Raises what ``Authentication.data`` raises."""
+        if self._authentication is None:
+            return None
+        return Login(self._authentication.method, self._authentication.data())
+
+    def explain_refused(self, error: AuthError) -> AuthError:
+        """The broker's refusal, with what this side knows of the reason: it does not tell a bad token's."""
+        login = self.login()
+        expired = None if login is None or login.method != Token.method else _expired(login.data)
+        if expired is None:
+            return error
+        return AuthError(f"{error.what}; the token expired {expired:.0f} s ago", advice="Renew the token")
+
+    def http_headers(self) -> dict[str, str]:
+        """The same for the admin service."""
+        login = self.login()
+        if login is None or login.method == ClientCertificate.method:
+            return {}
+        if login.method == Basic.method:
+            return {"Authorization": f"Basic {base64.b64encode(login.data).decode()}"}
+        token = login.data.decode("ascii", errors="replace")
+        if not (token.isascii() and token.isprintable()):
+            # http.client would repeat it in its error.
+            raise AuthError("the login is no line of ASCII, and cannot be sent to the admin service")
+        return {"Authorization": f"Bearer {token}"}
+
+
+def _expired(token: bytes) -> float | None:
+    """Seconds since a JWT's time was over; None where it is not, or says nothing of it."""
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(token.split(b".")[1] + b"=="))
+        ago = time.time() - float(claims["exp"])
+    except (ValueError, LookupError, TypeError):
+        return None
+    return ago if ago >= 0 else None
+
+
+def path_of(url: str) -> Path:
+    """The path of ``file:///PATH`` or ``file:PATH``."""
+    return Path(unquote(url.removeprefix("file:").removeprefix("//")))
+
+
+def _key_of(key: str) -> str:
+    """The text that ``file:///PATH`` or ``data:[TYPE][;base64],DATA`` means."""
+    if key.startswith("file:"):
+        return _text_of(path_of(key))
+    kind, _, data = key.partition(",")
+    try:
+        return base64.b64decode(data).decode() if kind.endswith(";base64") else unquote(data)
+    except ValueError:
+        raise AuthError("the data in authParams is no base64 of a text") from None
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise AuthError(
+            f"the file that authParams names cannot be read: {reason}",
+            advice="It must be readable where the query's driver and its tasks run",
+        ) from None
+
+
+def _variable(name: str) -> str:
+    if name not in os.environ:
+        raise AuthError(
+            "the environment variable that authParams names is not set",
+            advice="It must be set where the query's driver and its tasks run (spark.executorEnv...)",
+        )
+    return os.environ[name]
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise OptionError("authParams is no JSON object", advice="docs/security.md shows one for each login")
+    return found
+
+
+def _bad(plugin: str, right: str) -> OptionError:
+    return OptionError(f"authParams is not what {plugin} takes", advice=f"Give {right}")

@@ -1,0 +1,94 @@
+"""SessionPool: the connections of one client, one per broker and purpose."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from enum import Enum
+
+from pulsar_spark.client.net.auth import Identity
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.session import Session
+from pulsar_spark.errors import ClosedError, PulsarError
+from pulsar_spark.protocol.lookup import Address
+
+_log = logging.getLogger(__name__)
+
+
+class Purpose(Enum):
+    """What a connection is for: a broker that throttles publishing stops reading the whole connection."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class _Slot:
+    """The place of one session; its lock is held while it is opened, so that others can be had meanwhile."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.session: Session | None = None
+
+
+class SessionPool:
+    """Opens sessions when they are first asked for, and again when they have ended.
+
+    Args:
+        service: the addresses of the service URL; one at random is tried first, then in the order given.
+        identity: who this client is, and how TLS is spoken.
+        connection_timeout: seconds for one attempt.
+        keep_alive: seconds.
+    """
+
+    def __init__(
+        self,
+        service: tuple[Address, ...],
+        identity: Identity,
+        *,
+        connection_timeout: float,
+        keep_alive: float,
+    ) -> None:
+        self._service = service
+        self._identity = identity
+        self._preferred = random.randrange(len(service))
+        self._connection_timeout = connection_timeout
+        self._keep_alive = keep_alive
+        self._lock = threading.Lock()
+        self._slots: dict[tuple[Address, Purpose], _Slot] = {}
+        self._closed = False
+
+    def get(self, address: Address, purpose: Purpose, deadline: Deadline) -> Session:
+        """The session with one broker; raises what ``Session`` raises."""
+        with self._lock:
+            slot = self._slots.setdefault((address, purpose), _Slot())
+        with slot.lock:
+            if self._closed:
+                raise ClosedError("this client has been closed")
+            if slot.session is None or slot.session.error is not None:
+                timeout = min(self._connection_timeout, max(deadline.left, 0.001))
+                slot.session = Session(address, self._identity, timeout=timeout, keep_alive=self._keep_alive)
+            return slot.session
+
+    def service(self, purpose: Purpose, deadline: Deadline) -> Session:
+        """A session with the first address of the service URL that answers; raises the first one's error."""
+        failures: list[PulsarError] = []
+        for left in range(len(self._service), 0, -1):
+            address = self._service[self._preferred]
+            try:
+                return self.get(address, purpose, deadline.at_most(deadline.left / left))
+            except PulsarError as error:
+                self._preferred = (self._preferred + 1) % len(self._service)
+                _log.info("a host of service.url cannot be had: %s", error)
+                failures.append(error)
+        raise failures[0]
+
+    def close(self) -> None:
+        """Close all sessions, and open none any more."""
+        with self._lock:
+            self._closed = True
+            slots = list(self._slots.values())
+        for slot in slots:
+            with slot.lock:
+                if slot.session is not None:
+                    slot.session.close()

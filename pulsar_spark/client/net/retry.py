@@ -1,0 +1,43 @@
+"""Trying again: as the error's flags allow, with growing pauses, until a deadline."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.errors import DeadlineError, PulsarError
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def retry(action: Callable[[], T], deadline: Deadline) -> T:
+    """Run ``action`` until it succeeds or its error is final.
+
+    Raises:
+        PulsarError: the first error that is not retriable, or the last one before the deadline: an attempt
+            that the deadline cuts short does not hide why there had to be another one.
+    """
+    pause = _FIRST_PAUSE
+    last: PulsarError | None = None
+    while True:
+        try:
+            return action()
+        except PulsarError as error:
+            if last is not None and deadline.passed and isinstance(error, DeadlineError):
+                raise last from error
+            last = error
+            wait = pause * random.uniform(0.5, 1.0)
+            if not error.retriable or deadline.left <= wait:
+                raise
+            _log.debug("trying again in %.2f s: %s", wait, error)
+        time.sleep(wait)
+        pause = min(2 * pause, _LONGEST_PAUSE)

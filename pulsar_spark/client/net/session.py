@@ -1,0 +1,347 @@
+"""Session: one connection to a broker, with the one thread that owns its socket.
+
+Callers never touch the socket: they leave bytes and wake the thread. So a PONG goes out in time whatever the
+caller is doing, and nothing blocks but the callers themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from copy import copy
+from typing import Protocol, TypeVar
+
+from pulsar_spark.client.net.auth import Identity
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.transport import explain_closed, open_transport
+from pulsar_spark.errors import AuthError, ConnectError, PulsarError
+from pulsar_spark.protocol.connection import (
+    Answer,
+    Challenged,
+    Connected,
+    Connection,
+    Event,
+    ForConsumer,
+    ForProducer,
+    ForWatcher,
+)
+from pulsar_spark.protocol.lookup import Address
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import Buffer, Frame
+from pulsar_spark.wire.messages import Messages
+
+_SEND_BUFFERS = 64
+_KEPT_BLOCK = 4 << 20
+
+_log = logging.getLogger(__name__)
+
+
+T = TypeVar("T")
+
+
+class Handler(Protocol[T]):
+    """What a session calls, on its own thread; neither call may block."""
+
+    def deliver(self, frames: list[T]) -> None:
+        """Take frames, in the order they came."""
+
+    def lost(self, error: PulsarError) -> None:
+        """The session has ended; nothing more will be delivered."""
+
+
+class Session:
+    """A connection that has done its handshake.
+
+    Args:
+        address: where to connect.
+        identity: who this is, and how TLS is spoken.
+        timeout: seconds for the connection and, again, for the handshake.
+        keep_alive: seconds; see ``Connection``.
+
+    Raises:
+        ConnectError: nobody listens, or nobody answers in time.
+        TlsError: the broker cannot be trusted, or one side speaks TLS and the other does not.
+        ProtocolError, AuthError: what answered is no broker, or it refuses.
+    """
+
+    def __init__(self, address: Address, identity: Identity, *, timeout: float, keep_alive: float) -> None:
+        self.address = address
+        self.max_message_size = 0
+        self.topic_watchers = False
+        self.error: PulsarError | None = None
+        _keep_freed_memory()
+        self._identity = identity
+        login = identity.login()
+        self._transport = open_transport(address, identity.tls, timeout)
+        self._connection = Connection(
+            time.monotonic(), keep_alive=keep_alive, timeout=timeout, proxy_to=address.proxy_to, login=login
+        )
+        self._lock = threading.Lock()
+        self._out: deque[Buffer] = deque()
+        self._answers: dict[int, Future[pb.BaseCommand]] = {}
+        self._consumers: dict[int, Handler[Frame | Messages]] = {}
+        self._producers: dict[int, Handler[Frame]] = {}
+        self._watchers: dict[int, Handler[Frame]] = {}
+        self._connected: Future[None] = Future()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._awake = False
+        self._closing = False
+        self._cut = False
+        self._broken: PulsarError | None = None
+        self._thread = threading.Thread(target=self._run, name=f"pulsar {address}", daemon=True)
+        self._thread.start()
+        self._await_handshake(timeout)
+
+    def _await_handshake(self, timeout: float) -> None:
+        try:
+            self._connected.result()
+        except ConnectError as error:
+            # A broker that restarts closes connections too: ask before it is taken for a mistake.
+            reason = explain_closed(self.address, timeout) if self._cut else None
+            raise reason or error from None
+        except AuthError as error:
+            raise self._identity.explain_refused(error) from None
+
+    # ---- called by any thread
+
+    def ask(self, build: Callable[[int], bytes], timeout: float) -> Future[pb.BaseCommand]:
+        """Send a request; the future ends with its answer, or with a PulsarError after ``timeout``."""
+        answer: Future[pb.BaseCommand] = Future()
+        with self._lock:
+            if self.error is not None:
+                raise copy(self.error)
+            request_id = self._connection.request(build, time.monotonic() + timeout)
+            self._answers[request_id] = answer
+        self._wake()
+        return answer
+
+    def request(self, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
+        """Send a request and wait for its answer."""
+        return self.ask(build, deadline.left).result()
+
+    def send(self, *buffers: Buffer) -> None:
+        """Send framed bytes; raises the session's error when it has ended."""
+        with self._lock:
+            if self.error is not None:
+                raise copy(self.error)
+            self._connection.send(*buffers)
+        self._wake()
+
+    def attach_consumer(self, consumer_id: int, handler: Handler[Frame | Messages]) -> None:
+        """Deliver the frames for ``consumer_id`` to ``handler`` from now on."""
+        self._attach(self._consumers, consumer_id, handler)
+
+    def attach_producer(self, producer_id: int, handler: Handler[Frame]) -> None:
+        """Deliver the frames for ``producer_id`` to ``handler`` from now on."""
+        self._attach(self._producers, producer_id, handler)
+
+    def attach_watcher(self, watcher_id: int, handler: Handler[Frame]) -> None:
+        """Deliver the frames for ``watcher_id`` to ``handler`` from now on."""
+        self._attach(self._watchers, watcher_id, handler)
+
+    def detach_consumer(self, consumer_id: int) -> None:
+        """Drop frames for ``consumer_id`` from now on."""
+        with self._lock:
+            self._consumers.pop(consumer_id, None)
+
+    def detach_producer(self, producer_id: int) -> None:
+        """Drop frames for ``producer_id`` from now on."""
+        with self._lock:
+            self._producers.pop(producer_id, None)
+
+    def detach_watcher(self, watcher_id: int) -> None:
+        """Drop frames for ``watcher_id`` from now on."""
+        with self._lock:
+            self._watchers.pop(watcher_id, None)
+
+    def close(self) -> None:
+        """Close the connection and wait for the thread's end."""
+        self._closing = True
+        self._wake()
+        self._thread.join()
+
+    def _attach(self, handlers: dict[int, Handler[T]], handler_id: int, handler: Handler[T]) -> None:
+        with self._lock:
+            if self.error is not None:
+                raise copy(self.error)
+            handlers[handler_id] = handler
+
+    def _log_in(self) -> None:
+        """Answer a challenge, on a thread of its own; without an answer the connection is given up."""
+        login = None
+        why = "there is none"
+        try:
+            login = self._identity.login()
+        except PulsarError as error:
+            why = error.what
+        finally:  # a provider of the user's own may raise anything; the thread's report tells of it
+            with self._lock:
+                if login is not None:
+                    self._connection.log_in(login)
+                elif not self._closing:
+                    # Whoever opens the connection again is told the reason, and whether that can help.
+                    self._broken = ConnectError(f"the login at {self.address} was not renewed: {why}")
+                    self._closing = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._awake:
+            self._awake = True
+            try:
+                self._wake_sender.send(b"\0")
+            except OSError:
+                _log.debug("the session with %s had ended before it was woken", self.address)
+
+    # ---- the session's own thread
+
+    def _run(self) -> None:
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._wake_receiver, selectors.EVENT_READ)
+                selector.register(self._transport, selectors.EVENT_READ)
+                while not self._closing:
+                    self._turn(selector)
+            self._end(
+                self._broken or ConnectError(f"the connection to {self.address} was closed by this client")
+            )
+        except PulsarError as error:
+            self._end(error)
+        except OSError as error:
+            self._cut = True
+            self._end(ConnectError(f"the connection to {self.address} broke: {error.strerror or error}"))
+        finally:
+            if (
+                self.error is None
+            ):  # a defect: the thread's own report tells which, but nobody may wait for ever
+                self._end(ConnectError(f"the connection to {self.address} failed inside this client"))
+
+    def _turn(self, selector: selectors.BaseSelector) -> None:
+        """One wait and what follows from it."""
+        selector.modify(self._transport, self._transport.interest(has_output=bool(self._out)))
+        for key, mask in selector.select(self._wait_time()):
+            if key.fileobj is self._wake_receiver:
+                self._wake_receiver.recv(4096)
+                self._awake = False
+            elif mask & selectors.EVENT_READ or self._transport.read_wants_write:
+                self._receive()
+        now = time.monotonic()
+        with self._lock:
+            events = self._connection.tick(now)
+            self._out.extend(self._connection.outgoing)
+            self._connection.outgoing.clear()
+        self._handle(events)
+        self._flush()
+
+    def _wait_time(self) -> float:
+        with self._lock:
+            if self._connection.outgoing:
+                return 0.0
+            return max(0.0, self._connection.next_deadline - time.monotonic())
+
+    def _receive(self) -> None:
+        data = self._transport.receive()
+        if data is None:
+            return
+        if not data:
+            self._cut = True
+            raise ConnectError(f"the broker at {self.address} closed the connection")
+        with self._lock:
+            events = self._connection.receive(data, time.monotonic())
+        self._handle(events)
+
+    def _flush(self) -> None:
+        """Write until nothing is left or the transport takes no more."""
+        while self._out:
+            buffers = list(itertools.islice(self._out, _SEND_BUFFERS))
+            sent = self._transport.send(buffers)
+            if not sent:
+                return
+            for buffer in buffers:
+                if sent < len(buffer):
+                    self._out[0] = memoryview(buffer)[sent:]
+                    break
+                sent -= len(buffer)
+                self._out.popleft()
+
+    def _handle(self, events: Iterable[Event]) -> None:
+        """Hand events on; frames for one handler that came together are delivered together."""
+        for kind, group in itertools.groupby(events, key=_target):
+            if kind is None:
+                for event in group:
+                    self._settle(event)
+                continue
+            if kind[0] is ForConsumer:
+                messages = [event.frame for event in group if isinstance(event, ForConsumer)]
+                self._deliver(self._consumers, kind[1], messages)
+            else:
+                frames = [event.frame for event in group if isinstance(event, ForProducer | ForWatcher)]
+                handlers = self._producers if kind[0] is ForProducer else self._watchers
+                self._deliver(handlers, kind[1], frames)
+
+    def _deliver(self, handlers: dict[int, Handler[T]], handler_id: int, frames: list[T]) -> None:
+        with self._lock:
+            handler = handlers.get(handler_id)
+        if handler is not None:
+            handler.deliver(frames)
+
+    def _settle(self, event: Event) -> None:
+        if isinstance(event, Connected):
+            self.max_message_size = event.max_message_size
+            self.topic_watchers = event.topic_watchers
+            self._connected.set_result(None)
+        elif isinstance(event, Answer):
+            with self._lock:
+                answer = self._answers.pop(event.request_id)
+            if isinstance(event.result, PulsarError):
+                answer.set_exception(event.result)
+            else:
+                answer.set_result(event.result)
+
+        elif isinstance(event, Challenged):
+            # It may read files and ask an issuer, which this thread must not wait for.
+            threading.Thread(target=self._log_in, name=f"pulsar login {self.address}", daemon=True).start()
+
+    def _end(self, error: PulsarError) -> None:
+        """Tell everybody, once; the socket is closed before anyone can act on it."""
+        self._transport.close()
+        self._wake_receiver.close()
+        with self._lock:
+            self.error = error
+            answers, self._answers = self._answers, {}
+            tell = [each.lost for each in self._consumers.values()]
+            tell += [each.lost for each in (*self._producers.values(), *self._watchers.values())]
+            self._consumers, self._producers, self._watchers = {}, {}, {}
+        self._wake_sender.close()
+        for answer in answers.values():
+            answer.set_exception(copy(error))
+        for lost in tell:
+            lost(copy(error))
+        if not self._connected.done():
+            self._connected.set_exception(error)
+
+
+def _target(event: Event) -> tuple[type, int] | None:
+    if isinstance(event, ForConsumer):
+        return ForConsumer, event.consumer_id
+    if isinstance(event, ForProducer):
+        return ForProducer, event.producer_id
+    if isinstance(event, ForWatcher):
+        return ForWatcher, event.watcher_id
+    return None
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc take blocks of what is received from its heap; elsewhere nothing happens.
+
+    It maps blocks of 128 KiB and more anew, page by page, which takes longer than what is done with them,
+    until it has seen a larger one freed: then it keeps up to twice as much.
+    """
+    bytes(_KEPT_BLOCK)

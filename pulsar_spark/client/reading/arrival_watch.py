@@ -1,0 +1,66 @@
+"""ArrivalWatch: tells without a question that a topic partition has something new."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.reading.consumer import Consumer
+from pulsar_spark.client.reading.probe import EntryInfo, entry_infos, reader_options
+from pulsar_spark.errors import PulsarError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.permits import Permits
+
+
+class ArrivalWatch:
+    """A reader at a partition's end that may be sent one entry; a context manager, not thread-safe.
+
+    It tells once: after ``moved`` it is to be closed, and another opened where the partition is idle again.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        behind: what is behind this entry is new, also what is there already; ``MessageId(-1, -1)`` for the
+            topic's beginning.
+
+    Raises:
+        TopicNotFoundError, BrokerError: as ``Consumer``.
+    """
+
+    def __init__(self, client: Client, topic: TopicName, behind: MessageId) -> None:
+        self._client = client
+        self._entry: EntryInfo | None = None
+        self._consumer = Consumer(client, topic, reader_options("tail", behind.next_entry), Permits(1))
+        try:
+            self._consumer.ask_for(1)
+        except PulsarError:
+            self._consumer.close()
+            raise
+
+    def __enter__(self) -> ArrivalWatch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def moved(self) -> bool:
+        """Whether an entry came, or the broker was lost so that one may have come; asks nobody."""
+        return self._entry is not None or self._consumer.holds_entries or self._consumer.lost
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether the entry that came is a part of a chunked message; asks nobody.
+
+        Raises:
+            CorruptError: it cannot be taken apart.
+        """
+        if self._entry is None and self._consumer.holds_entries:
+            self._entry = entry_infos(self._consumer.receive(self._client.operation(), 1))[0]
+        return self._entry is not None and self._entry.chunked
+
+    def close(self) -> None:
+        """Let go of the reader; never raises what a broker answers."""
+        self._consumer.close()

@@ -1,0 +1,419 @@
+"""Consumer: one subscription to one topic partition, going on by itself after a lost connection."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.pool import Purpose
+from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.session import Session
+from pulsar_spark.client.reading.inbox import Inbox
+from pulsar_spark.errors import (
+    CorruptError,
+    DeadlineError,
+    NotReadyError,
+    PulsarError,
+    UnsupportedError,
+    from_server,
+)
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.acks import AckTracker
+from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.entries import Entries, decode
+from pulsar_spark.wire.messages import Messages, group_for_decoding
+
+_ACK_TIMEOUT = 5.0
+_CLOSE_TIMEOUT = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionOptions:
+    """What SUBSCRIBE says.
+
+    Attributes:
+        name: of the subscription; it is exclusive.
+        durable: whether the broker keeps its position and holds what is not acknowledged.
+        initial: where a new subscription begins.
+        start: the first entry wanted, inclusive; non-durable subscriptions only.
+        create: whether the first SUBSCRIBE may create the topic: for a partition that its topic's metadata
+            name, and that the broker has removed as inactive.
+        read_compacted: whether to be given what compaction left, where the topic was compacted.
+    """
+
+    name: str
+    durable: bool
+    initial: InitialPosition = InitialPosition.LATEST
+    start: MessageId | None = None
+    create: bool = False
+    read_compacted: bool = False
+
+
+class LastMessageId(NamedTuple):
+    """Answer to GET_LAST_MESSAGE_ID.
+
+    Attributes:
+        last: the last visible message; entry -1 where the topic holds none.
+        mark_delete: everything up to here is acknowledged; right after SUBSCRIBE it is where reading begins,
+            exclusive.
+    """
+
+    last: MessageId
+    mark_delete: MessageId
+
+
+class Consumer:
+    """A consumer on one topic partition; not thread-safe.
+
+    It subscribes again by itself after a cut connection, a restart or an unload, from behind the last entry
+    that it gave out, so that none comes twice and none is missed.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        options: the subscription.
+        permits: grants messages; None for a consumer that only asks and acknowledges.
+
+    Raises:
+        TopicNotFoundError: there is no such topic, and ``options.create`` does not ask for it.
+        BusyError: another consumer holds the subscription.
+        BrokerError: the broker did not take it within the operation timeout.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        options: SubscriptionOptions,
+        permits: Permits | None = None,
+    ) -> None:
+        self.topic = topic
+        self._client = client
+        self._options = options
+        self._permits = permits
+        self._acks = AckTracker()
+        self._id = client.new_id()
+        self._last: MessageId | None = None
+        self._is_new = True
+        self._corrupt: CorruptError | None = None
+        self._session: Session | None = None
+        self._inbox = Inbox()
+        self._received: deque[list[Messages]] = deque()  # taken from the inbox, not yet decoded
+        deadline = client.operation()
+        retry(lambda: self._open(deadline), deadline)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def receive(
+        self, deadline: Deadline, remaining_entries: int | None = None, idle: float | None = None
+    ) -> Entries:
+        """Wait for entries and return some that have come, in order, each once.
+
+        Args:
+            deadline: for the first of them.
+            remaining_entries: how many the caller still needs, where it knows; permits shrink with it.
+            idle: seconds of silence on a living connection after which it returns none.
+
+        Raises:
+            DeadlineError: none came.
+            CorruptError: an entry that cannot be taken apart; it names the message. What came before it is
+                given out first.
+            TopicNotFoundError, AuthError, ...: the subscription cannot be made again.
+        """
+        if self._corrupt is not None:
+            raise self._corrupt
+        while self._received or not deadline.passed:
+            try:
+                self._flush_due_acks()
+                self._grant(remaining_entries, deadline)
+                quiet = deadline if idle is None else deadline.at_most(idle)
+                if not self._received:
+                    self._received.extend(group_for_decoding(self._inbox.take(self._time_to_wait(quiet))))
+            except PulsarError as error:
+                if not error.retriable:
+                    raise error.located(str(self.topic)) from error
+                _log.info("%s: subscribing again: %s", self.topic, error)
+                retry(lambda: self._open(deadline), deadline)
+                continue
+            if self._received:
+                entries = self._new_entries(self._received.popleft())
+                if len(entries):
+                    return entries
+                if self._corrupt is not None:
+                    raise self._corrupt
+            elif quiet.passed and not deadline.passed:
+                return Entries.of([])
+        raise deadline.error("no message came", topic=str(self.topic))
+
+    def ask_for(self, entries: int) -> None:
+        """Grant the permits for ``entries`` more entries, and do not wait for them."""
+        self._grant(entries, self._client.operation())
+
+    @property
+    def holds_entries(self) -> bool:
+        """Whether ``receive`` would give entries at once; asks nobody."""
+        return bool(self._received) or self._inbox.holds_messages
+
+    @property
+    def lost(self) -> bool:
+        """Whether the broker or the connection has gone since the last call; asks nobody."""
+        return self._inbox.error is not None
+
+    def last_message_id(self, deadline: Deadline | None = None) -> LastMessageId:
+        """Ask for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID).
+
+        Args:
+            deadline: for reaching the broker, where it is another than one operation timeout.
+
+        A broker that was reached may take two operation timeouts for its answer: where it restores a topic's
+        transactions after a restart it answers after 30 s or more.
+        """
+        patience = Deadline(2 * self._client.options.operation_timeout)
+        answer = self._request(
+            commands.get_last_message_id, deadline=deadline, patience=patience
+        ).getLastMessageIdResponse
+        if not answer.HasField("consumer_mark_delete_position"):
+            raise UnsupportedError("the broker is too old: it does not tell a subscription's position")
+        return LastMessageId(
+            commands.from_wire_id(answer.last_message_id),
+            commands.from_wire_id(answer.consumer_mark_delete_position),
+        )
+
+    def backlog(self) -> int:
+        """Ask for the entries between the subscription's position and the topic's end (CONSUMER_STATS).
+
+        The broker counts what it never delivers, too: transactions' markers and what they aborted.
+        """
+        answer = self._request(commands.consumer_stats).consumerStatsResponse
+        if answer.HasField("error_code"):
+            raise from_server(answer.error_code, answer.error_message, topic=str(self.topic))
+        return commands.from_wire_count(answer.msgBacklog)
+
+    def ack_cumulative(self, message_id: MessageId) -> None:
+        """Acknowledge all entries up to ``message_id``; returns with the broker's receipt (ACK_RESPONSE)."""
+        self._acks.add_cumulative(message_id, time.monotonic())
+        self.flush_acks()
+
+    def acknowledge(self, message_id: MessageId) -> None:
+        """Acknowledge one entry, together with others when due: here, in ``receive``, or on closing."""
+        self._acks.add(message_id, time.monotonic())
+        self._flush_due_acks()
+
+    def flush_acks(self) -> None:
+        """Send the acks that wait; returns with the broker's receipt."""
+        group = self._acks.take()
+        try:
+            if group.cumulative is not None:
+                self._ack([group.cumulative], cumulative=True)
+            if group.individual:
+                self._ack(group.individual, cumulative=False)
+        except PulsarError:
+            self._acks.put_back(group, time.monotonic())
+            raise
+
+    def seek(self, target: MessageId | int) -> None:
+        """Go on from ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
+
+        Raises:
+            UnsupportedError: a time on a non-durable subscription, whose cursor SEEK takes away.
+        """
+        if self._options.durable:
+            self._request(lambda request_id, consumer_id: commands.seek(request_id, consumer_id, target))
+        elif isinstance(target, MessageId):
+            self._options = replace(self._options, start=target)
+        else:
+            raise UnsupportedError("a reader cannot seek to a time", topic=str(self.topic))
+        self._last = None
+        self._corrupt = None
+        self._acks = AckTracker()
+        self._received.clear()
+        self._inbox = Inbox()
+        self._inbox.lost(NotReadyError("the subscription was moved"))
+
+    def unsubscribe(self, deadline: Deadline | None = None) -> None:
+        """Remove the subscription and its position at the broker, and close.
+
+        Args:
+            deadline: for the request; None for one operation timeout.
+        """
+        self._request(commands.unsubscribe, deadline=deadline)
+        self._release(Deadline(_CLOSE_TIMEOUT))
+
+    def close(self) -> None:
+        """Send the acks that wait and close; a broker that cannot be told notices by the connection's end."""
+        try:
+            if self._session is not None and self._session.error is None:
+                self.flush_acks()
+        except PulsarError as error:
+            _log.warning("%s: acknowledgements did not reach the broker: %s", self.topic, error)
+        finally:
+            self._release(Deadline(_CLOSE_TIMEOUT))
+
+    def _flush_due_acks(self) -> None:
+        due = self._acks.due_at
+        if due is not None and due <= time.monotonic():
+            self.flush_acks()
+
+    def _time_to_wait(self, deadline: Deadline) -> float:
+        due = self._acks.due_at
+        return deadline.left if due is None else max(0.0, min(due - time.monotonic(), deadline.left))
+
+    def _ack(self, message_ids: list[MessageId], *, cumulative: bool) -> None:
+        def build(request_id: int, consumer_id: int) -> bytes:
+            return commands.ack(request_id, consumer_id, message_ids, cumulative=cumulative)
+
+        answer = self._request(build, attempt_timeout=_ACK_TIMEOUT).ackResponse
+        if answer.HasField("error"):
+            raise from_server(answer.error, answer.message, topic=str(self.topic))
+
+    def _request(
+        self,
+        build: Callable[[int, int], bytes],
+        *,
+        deadline: Deadline | None = None,
+        attempt_timeout: float | None = None,
+        patience: Deadline | None = None,
+    ) -> pb.BaseCommand:
+        """Ask the broker, subscribing again where the consumer was lost.
+
+        Args:
+            build: makes the command from a request id and the consumer id.
+            deadline: for all attempts; None for one operation timeout.
+            attempt_timeout: seconds after which a consumer that gets no answer is taken for lost: the broker
+                is silent to an ACK for a consumer that it has closed.
+            patience: the deadline where a broker can be reached, if another than the operation timeout.
+        """
+        until = Deadline((deadline or self._client.operation()).left)
+
+        def attempt() -> pb.BaseCommand:
+            session = self._opened(until)
+            if patience is not None:
+                until.at, until.seconds = patience.at, patience.seconds
+            consumer_id = self._id
+            within = until if attempt_timeout is None else until.at_most(attempt_timeout)
+            try:
+                return session.request(lambda request_id: build(request_id, consumer_id), within)
+            except DeadlineError as error:
+                if attempt_timeout is None:
+                    raise
+                self._inbox.lost(NotReadyError("the broker did not answer"))
+                raise NotReadyError("the broker did not answer an acknowledgement") from error
+
+        try:
+            return retry(attempt, until)
+        except PulsarError as error:
+            raise error.located(str(self.topic)) from error
+
+    def _opened(self, deadline: Deadline) -> Session:
+        if self._session is None or self._inbox.error is not None:
+            self._open(deadline)
+        assert self._session is not None
+        return self._session
+
+    def _open(self, deadline: Deadline) -> None:
+        """Find the broker and subscribe: one attempt."""
+        self._received.clear()
+        self._release(deadline)
+        session = self._client.locate(self.topic, Purpose.READ, deadline)
+        # A new id each time: what was on its way to the old one goes nowhere.
+        consumer_id, inbox = self._client.new_id(), Inbox()
+        session.attach_consumer(consumer_id, inbox)
+        try:
+            session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
+        except PulsarError as error:
+            session.detach_consumer(consumer_id)
+            if isinstance(error, DeadlineError) and session.error is None:
+                session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
+            raise error.located(str(self.topic)) from error
+        self._session, self._id, self._inbox = session, consumer_id, inbox
+        # A durable subscription that somebody removes shows by standing at the end, as no other does.
+        self._is_new = False
+
+    def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
+        options = self._options
+        start = options.start
+        if self._last is not None:
+            start = MessageId(self._last.ledger, self._last.entry + 1)
+        return commands.subscribe(
+            request_id,
+            consumer_id,
+            str(self.topic),
+            options.name,
+            durable=options.durable,
+            initial=options.initial if self._is_new else InitialPosition.LATEST,
+            start=None if options.durable else start,
+            create=options.create and self._is_new,
+            read_compacted=options.read_compacted,
+        )
+
+    def _release(self, deadline: Deadline) -> None:
+        """Give up the subscription; where the connection lives the broker may not know that it is lost."""
+        session, self._session = self._session, None
+        if self._permits is not None:
+            self._permits.lost()
+        if session is not None and session.error is None:
+            consumer_id = self._id
+            session.detach_consumer(consumer_id)
+            within = deadline.at_most(_CLOSE_TIMEOUT)
+            try:
+                session.request(lambda request_id: commands.close_consumer(request_id, consumer_id), within)
+            except PulsarError as error:
+                _log.info("%s: the consumer was closed without an answer: %s", self.topic, error)
+
+    def _grant(self, remaining_entries: int | None, deadline: Deadline) -> None:
+        if self._permits is None or self._inbox.error is not None:
+            return
+        granted = self._permits.grant(remaining_entries)
+        if granted:
+            self._opened(deadline).send(commands.flow(self._id, granted))
+
+    def _new_entries(self, received: list[Messages]) -> Entries:
+        """Decode messages, and leave those out that were given out before."""
+        entries, corrupt, corrupt_id = decode(received)
+        count = len(entries)
+        if corrupt is not None:
+            self._corrupt = corrupt.located(str(self.topic), str(corrupt_id))
+            self._received.clear()
+        if count and self._permits is not None:
+            held = int(np.maximum(entries.messages, 1).sum(dtype=np.int64))
+            self._permits.used(held, int(entries.sizes.sum()), count)
+        last = (-1, -1) if self._last is None else (self._last.ledger, self._last.entry)
+        entries = _behind(entries, last)
+        if len(entries):
+            self._last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
+        return entries
+
+
+def _behind(entries: Entries, last: tuple[int, int]) -> Entries:
+    """The entries that lie behind ``last`` and behind all that come before them."""
+    ledger, entry = entries.ledger, entries.entry
+    older = np.zeros(len(entries), np.bool_)
+    older[1:] = (ledger[1:] < ledger[:-1]) | ((ledger[1:] == ledger[:-1]) & (entry[1:] <= entry[:-1]))
+    if not older.any() and len(entries) and (int(ledger[0]), int(entry[0])) > last:
+        return entries
+    new = []
+    for one in entries:
+        if (one.ledger, one.entry) > last:
+            new.append(one)
+            last = one.ledger, one.entry
+    return Entries.of(new)

@@ -1,0 +1,147 @@
+"""Reading one range of a topic partition: what a Spark task does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.encryption import Decryption, Decryptor
+from pulsar_spark.client.reading.chunk_search import find_chunks_before, take
+from pulsar_spark.client.reading.entry_range import WINDOW_BYTES, RangeOptions, read_entries
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, Dropped
+from pulsar_spark.wire.entries import Entries, Entry
+
+_log = logging.getLogger(__name__)
+
+
+def read_range(
+    client: Client,
+    topic: TopicName,
+    start: MessageId,
+    end: MessageId,
+    *,
+    poll_timeout: float,
+    visible: bool = True,
+    begins: MessageId | None = None,
+    fail_on_data_loss: bool = True,
+    read_compacted: bool = False,
+    chunks: ChunkLimits | None = None,
+    decryptor: Decryptor | None = None,
+    window_bytes: int = WINDOW_BYTES,
+) -> Iterator[Entries]:
+    """Give all entries behind ``start`` up to and with ``end``, whole, in order, each once.
+
+    A chunked message belongs to the range that holds its last chunk, and comes as one entry in the place of
+    that; its other chunks are left out, and are fetched from before the range where they lie there. What
+    stays incomplete is left out and named in one WARNING.
+
+    It reads through non-durable subscriptions of its own, so nothing stays behind at the broker.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        start: the last entry taken before; ``MessageId(-1, -1)`` for the beginning.
+        end: the last entry wanted.
+        poll_timeout: seconds to wait for each next entry.
+        visible: whether ``end`` was a message when the range was planned, so that not to find it is data
+            loss; else it may be a marker, aborted, compacted, or beyond the end of its ledger.
+        begins: where no subscription holds the data: the position before the first entry that the broker had
+            when the range was planned; a reader that begins later has lost data.
+        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
+            behind it.
+        read_compacted: whether to read what compaction left. There, what is missing is no loss.
+        chunks: bounds of chunked messages in the making; None for the usual ones.
+        decryptor: for encrypted entries; None: they are an error.
+        window_bytes: how much may be on its way from the broker.
+
+    Raises:
+        DataLossError: something of the range has been deleted.
+        DeadlineError: nothing came for ``poll_timeout``, and the broker did not say that nothing will.
+        CorruptError: an entry that cannot be taken apart, where that is an error.
+        CryptoError: an entry that cannot be decrypted, where that is an error.
+    """
+    options = RangeOptions(
+        poll_timeout=poll_timeout,
+        visible=visible,
+        begins=begins,
+        fail_on_data_loss=fail_on_data_loss,
+        read_compacted=read_compacted,
+        window_bytes=window_bytes,
+    )
+    decryption = Decryption(decryptor or Decryptor(), topic)
+    assembly = _Assembly(client, topic, chunks or ChunkLimits(), options, decryption)
+    for stored in read_entries(client, topic, start, end, options):
+        entries = decryption.entries(stored)
+        if entries.chunked.any():
+            yield from assembly.whole(entries)
+        elif len(entries):
+            yield entries
+    assembly.report(start, end)
+    decryption.report()
+
+
+class _Assembly:
+    """Chunked messages of one range."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        limits: ChunkLimits,
+        options: RangeOptions,
+        decryption: Decryption,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._limits = limits
+        self._options = options
+        self._decryption = decryption
+        self._chunks = ChunkAssembler(limits)
+
+    def whole(self, entries: Entries) -> Iterator[Entries]:
+        """Give the entries, with messages in the place of their last chunks."""
+        first = 0
+        for row in np.flatnonzero(entries.chunked).tolist():
+            if row > first:
+                yield entries[first:row]
+            message = self._whole(entries.one(row))
+            if message is not None:
+                yield Entries.of([message])
+            first = row + 1
+        if first < len(entries):
+            yield entries[first:]
+
+    def report(self, start: MessageId, end: MessageId) -> None:
+        """Tell what was left out."""
+        dropped = self._chunks.dropped
+        if dropped:
+            reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())
+            _log.warning(
+                "%s: %d incomplete chunked messages in (%s, %s] are left out: %s",
+                *(self._topic, dropped.total(), start, end, reasons),
+            )
+        if self._chunks.pending:
+            _log.info("%s: %d chunked messages end behind %s", self._topic, self._chunks.pending, end)
+
+    def _whole(self, entry: Entry) -> Entry | None:
+        message = take(self._chunks, entry)
+        if message is Dropped.NO_BEGINNING:
+            message = self._look_back(entry)
+        if not isinstance(message, Assembled):
+            return None
+        return entry._replace(payload=message.payload, first_chunk=message.first)
+
+    def _look_back(self, last: Entry) -> Assembled | None:
+        uuid = last.metadata.uuid
+        message = find_chunks_before(
+            self._client, self._topic, last, self._limits, self._options, self._decryption
+        )
+        if isinstance(message, Dropped):
+            self._chunks.drop(uuid, message)
+            return None
+        self._chunks.finish(uuid)
+        return message

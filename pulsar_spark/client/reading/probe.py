@@ -1,0 +1,221 @@
+"""What planning asks about entries before they are read: their sizes and times, and where a ledger ends.
+
+All of it goes through readers that leave nothing behind at the broker, and keep no payload.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol import time_search
+from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.wire.entries import Entry
+
+# Bytes that may be on their way to a scout: the broker itself reads up to 5 MiB at once.
+_WINDOW_BYTES = 1 << 20
+
+# No ledger has an entry of this number; a reader that begins here begins behind the ledger's last.
+_NO_ENTRY = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class EntryInfo:
+    """One visible entry.
+
+    Attributes:
+        id: the whole entry.
+        messages: how many it holds, at least 1.
+        size: bytes of its metadata and payload as they are stored.
+        publish_time: when it was published, in ms since 1970.
+        index: the broker's index of its last message, where the broker tells it.
+        chunk: whether it is a part of a chunked message that it does not complete.
+        chunked: whether it is any part of a chunked message.
+    """
+
+    id: MessageId
+    messages: int
+    size: int
+    publish_time: int
+    index: int | None
+    chunk: bool
+    chunked: bool
+
+
+def probe_entry(client: Client, topic: TopicName, position: MessageId) -> EntryInfo:
+    """Facts of the first visible entry at or behind ``position``.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        position: of an entry, or of none; a visible entry at it or behind it must exist.
+
+    Raises:
+        DeadlineError: there is none, or the broker did not send it within the operation timeout.
+    """
+    with Consumer(client, topic, reader_options("peek", position), Permits(1)) as consumer:
+        return entry_infos(consumer.receive(client.operation(), 1))[0]
+
+
+def first_at(
+    client: Client, topic: TopicName, time_ms: int, first: MessageId, last: MessageId
+) -> MessageId | None:
+    """The first visible entry that was published at ``time_ms`` or later; None if there is none.
+
+    It looks at few entries, about 2 log2 of their number. Publish times are taken to grow with the positions.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        time_ms: publish time in ms since 1970.
+        first: where to begin, inclusive; ``MessageId(-1, -1)`` for the topic's beginning.
+        last: the last visible message, or one before it.
+    """
+    return time_search.first_at(lambda position: probe_entry(client, topic, position), time_ms, first, last)
+
+
+def ledger_end(
+    client: Client, topic: TopicName, position: MessageId, last: MessageId
+) -> tuple[int, MessageId | None]:
+    """Where the ledger of ``position`` ends, and where the next one begins.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        position: names the ledger.
+        last: the last visible message.
+
+    Returns:
+        The number of the ledger's last entry, -1 for a ledger that does not exist (any more); and the
+        position ``(ledger, -1)`` before the next ledger with a visible entry. Of ``last``'s own ledger: the
+        entry of ``last``, and None.
+    """
+    if position.ledger >= last.ledger:
+        return last.entry, None
+    behind = reader_options("peek", MessageId(position.ledger, _NO_ENTRY))
+    with Consumer(client, topic, behind, Permits(1)) as consumer:
+        # The broker begins with the next entry there is; its mark is the entry before that.
+        before = consumer.last_message_id().mark_delete
+        following = entry_infos(consumer.receive(client.operation(), 1))[0].id
+    end = before.entry if before.ledger == position.ledger else -1
+    return end, MessageId(following.ledger, -1)
+
+
+class EntryProbe:
+    """Gives facts of the entries behind a position, in order; a context manager, not thread-safe.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        behind: the entry before the first that is wanted; ``MessageId(-1, -1)`` for the topic's beginning.
+
+    Attributes:
+        position: the last entry that was given out, at first ``behind``.
+
+    Raises:
+        TopicNotFoundError, BrokerError: as ``Consumer``.
+    """
+
+    def __init__(self, client: Client, topic: TopicName, behind: MessageId) -> None:
+        self.position = behind.whole_entry
+        self._client = client
+        self._consumer = Consumer(
+            client, topic, reader_options("scout", behind.next_entry), Permits(_WINDOW_BYTES)
+        )
+        self._found: deque[EntryInfo] = deque()
+        self._seen = _Sums()
+
+    def __enter__(self) -> EntryProbe:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
+        """Facts of the next entries, until they hold enough or ``end`` is reached.
+
+        Args:
+            messages: stop when they hold so many messages; a chunked message counts with its last chunk.
+            size: or so many bytes.
+            end: or here, inclusive: the last visible message, or one before it.
+
+        Raises:
+            DeadlineError: an entry did not come within the operation timeout.
+            CorruptError: an entry that cannot be taken apart.
+        """
+        taken: list[EntryInfo] = []
+        end = end.whole_entry
+        while messages > 0 and size > 0 and self.position < end:
+            if not self._found:
+                self._receive(messages, size, end)
+            if self._found[0].id > end:
+                break
+            entry = self._found.popleft()
+            self.position = entry.id
+            messages -= 0 if entry.chunk else entry.messages
+            size -= entry.size
+            taken.append(entry)
+        return taken
+
+    def close(self) -> None:
+        """Let go of the reader; never raises what a broker answers."""
+        self._consumer.close()
+
+    def _receive(self, messages: int, size: int, end: MessageId) -> None:
+        entries = self._seen.entries_for(messages, size)
+        if self.position.ledger == end.ledger:
+            entries = min(entries, end.entry - self.position.entry)
+        found = entry_infos(self._consumer.receive(self._client.operation(), entries))
+        self._seen.add(found)
+        self._found.extend(found)
+
+
+class _Sums:
+    """What the entries so far say about those to come."""
+
+    def __init__(self) -> None:
+        self._entries = self._messages = self._bytes = 0
+
+    def add(self, found: list[EntryInfo]) -> None:
+        self._entries += len(found)
+        self._messages += sum(entry.messages for entry in found)
+        self._bytes += sum(entry.size for entry in found)
+
+    def entries_for(self, messages: int, size: int) -> int:
+        """How many entries hold either; one, before any was seen."""
+        if self._entries == 0:
+            return 1
+        least = min(messages * self._entries // self._messages, size * self._entries // self._bytes)
+        return max(1, least)
+
+
+def reader_options(role: str, start: MessageId) -> SubscriptionOptions:
+    """A non-durable subscription with a name of its own, which begins at ``start``, inclusive."""
+    return SubscriptionOptions(name=f"spark-pulsar-{role}-{uuid.uuid4()}", durable=False, start=start)
+
+
+def entry_infos(entries: Iterable[Entry]) -> list[EntryInfo]:
+    """The facts of entries; their payloads are not looked into."""
+    return [_facts(entry) for entry in entries]
+
+
+def _facts(entry: Entry) -> EntryInfo:
+    metadata = entry.metadata
+    chunks = metadata.num_chunks_from_msg
+    return EntryInfo(
+        id=MessageId(entry.ledger, entry.entry),
+        messages=metadata.num_messages_in_batch,
+        size=len(entry.payload) + metadata.ByteSize(),
+        publish_time=metadata.publish_time,
+        index=entry.broker_index,
+        chunk=chunks > 1 and metadata.chunk_id < chunks - 1,
+        chunked=chunks > 1,
+    )

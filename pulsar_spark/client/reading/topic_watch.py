@@ -1,0 +1,166 @@
+"""TopicWatch: tells without a question that topics of a namespace, or partitions of them, came or went."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from types import TracebackType
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.session import Session
+from pulsar_spark.errors import AuthError, DeadlineError, PulsarError
+from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.frames import Frame
+
+# Seconds after which topics are listed in any case: where the broker has no watch, or a message of it went
+# astray between two brokers.
+_LIST_INTERVAL = 60.0
+# Seconds between two attempts to watch again.
+_REOPEN_INTERVAL = 1.0
+_CLOSE_TIMEOUT = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class _Ear:
+    """What the session's thread leaves for one watch."""
+
+    def __init__(self, pattern: TopicPattern) -> None:
+        self._pattern = pattern
+        # Only the session's thread writes here. Not 0: what was before the watch stood is not told.
+        self.news = 1
+        self.lost_by: PulsarError | None = None
+
+    def deliver(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            update = frame.command.watchTopicUpdate
+            if any(map(self._is_meant, [*update.new_topics, *update.deleted_topics])):
+                self.news += 1
+
+    def lost(self, error: PulsarError) -> None:
+        self.lost_by = error
+        self.news += 1
+
+    def _is_meant(self, name: str) -> bool:
+        return name.startswith("persistent://") and self._pattern.matches(TopicName.parse(name))
+
+
+class TopicWatch:
+    """Watches the topics that a pattern means (WATCH_TOPIC_LIST); a context manager.
+
+    A lost watch is opened again, on a short-lived thread, when ``changed`` is asked. Where the broker has no
+    watches (its feature flags say so), or this client may not watch, ``changed`` is true once a minute.
+
+    Args:
+        client: where to connect.
+        pattern: the topics, all of one namespace.
+
+    Raises:
+        BrokerError: the broker refused, or none answered within the operation timeout.
+    """
+
+    def __init__(self, client: Client, pattern: TopicPattern) -> None:
+        self._client = client
+        self._pattern = pattern
+        self._lock = threading.Lock()
+        self._ear = _Ear(pattern)
+        self._seen = 0
+        self._session: Session | None = None
+        self._id = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._reopen_at = self._list_at = 0.0
+        deadline = client.operation()
+        retry(lambda: self._open(deadline), deadline)
+
+    def __enter__(self) -> TopicWatch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def changed(self) -> bool:
+        """Whether the topics are to be listed (again); reading it clears it. Asks nobody.
+
+        True when it is first read; then when a topic or a partition that is meant came or went, when the
+        watch was lost or stands again, and once a minute.
+        """
+        now = time.monotonic()
+        with self._lock:
+            ear, seen = self._ear, self._seen
+            self._seen = ear.news
+            if ear.lost_by is not None and not self._closed and now >= self._reopen_at:
+                self._reopen_at = now + _REOPEN_INTERVAL
+                if self._thread is None or not self._thread.is_alive():
+                    self._thread = threading.Thread(target=self._reopen, name="pulsar watch", daemon=True)
+                    self._thread.start()
+            if self._seen == seen and now < self._list_at:
+                return False
+            self._list_at = now + _LIST_INTERVAL
+            return True
+
+    def close(self) -> None:
+        """Stop watching; never raises what a broker answers."""
+        with self._lock:
+            self._closed = True
+            session, self._session = self._session, None
+        if self._thread is not None:
+            self._thread.join()
+        if session is not None:
+            self._forget(session, self._id)
+
+    def _reopen(self) -> None:
+        try:
+            self._open(self._client.operation())
+        except PulsarError as error:
+            _log.info("topics of %s are not watched now: %s", self._pattern, error)
+
+    def _open(self, deadline: Deadline) -> None:
+        """One attempt."""
+        session = self._client.service(deadline)
+        ear, watcher_id = _Ear(self._pattern), self._client.new_id()
+        namespace = f"{self._pattern.tenant}/{self._pattern.namespace}"
+        watched: Session | None = None
+        if session.topic_watchers:
+            session.attach_watcher(watcher_id, ear)
+            try:
+                session.request(
+                    lambda request_id: commands.watch_topic_list(request_id, watcher_id, namespace), deadline
+                )
+            except PulsarError as error:
+                session.detach_watcher(watcher_id)
+                if isinstance(error, DeadlineError) and session.error is None:
+                    session.ask(
+                        lambda request_id: commands.watch_topic_list_close(request_id, watcher_id), 1.0
+                    )
+                if not isinstance(error, AuthError):
+                    raise
+                # Who may read a topic need not have a right on its namespace.
+                _log.info("topics of %s are looked up once a minute: %s", self._pattern, error)
+            else:
+                watched = session
+        with self._lock:
+            if not self._closed:
+                self._ear, self._seen, self._session, self._id = ear, 0, watched, watcher_id
+                return
+        if watched is not None:
+            self._forget(watched, watcher_id)
+
+    def _forget(self, session: Session, watcher_id: int) -> None:
+        if session.error is not None:
+            return
+        session.detach_watcher(watcher_id)
+        within = Deadline(_CLOSE_TIMEOUT)
+        try:
+            session.request(
+                lambda request_id: commands.watch_topic_list_close(request_id, watcher_id), within
+            )
+        except PulsarError as error:
+            _log.info("a watch of topics was closed without an answer: %s", error)

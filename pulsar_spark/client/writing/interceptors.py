@@ -1,0 +1,126 @@
+"""Interceptors: users' code that sees, and may change, what is sent, and is told what became of it."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.commands import from_wire_id
+from pulsar_spark.wire.message_columns import MessageColumns
+
+OnReceipt: TypeAlias = Callable[[Outgoing, pb.MessageIdData], None]
+
+_TYPES = {
+    "value": pa.binary(),
+    "key": pa.binary(),
+    "event_time": pa.int64(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "ordering_key": pa.binary(),
+    "sequence_id": pa.int64(),
+    "deliver_at": pa.int64(),
+    "partition": pa.int32(),
+}
+_log = logging.getLogger(__name__)
+
+
+class ProducerInterceptor:
+    """Base of interceptors; each task of Spark makes one of its own and calls it from one thread.
+
+    What is raised in one is logged, and changes nothing of what is sent.
+    """
+
+    def before_send(self, columns: MessageColumns) -> MessageColumns:
+        """Return what to send in place of ``columns``: as many rows, in columns of the same types.
+
+        Called with the rows of one topic that come together, before their partitions are chosen.
+        """
+        return columns
+
+    def on_send_acknowledgement(
+        self,
+        topic: str,
+        sequence_id: int,
+        messages: int,
+        message_id: MessageId | None,
+        error: Exception | None,
+    ) -> None:
+        """Learn what became of an entry: a batch, a message that is in none, or one in several chunks.
+
+        Called once for each entry that was sent, some time after its receipt has come, or when the writer is
+        closed; for the entries of a topic partition in their order.
+
+        Args:
+            topic: the topic partition.
+            sequence_id: of the entry's first message.
+            messages: how many it holds.
+            message_id: of the entry; None where it failed, or the broker had it before.
+            error: why it was not acknowledged, or None.
+        """
+
+
+class Interceptors:
+    """Calls the interceptors of one writer; receipts are kept until the caller's thread has time for them."""
+
+    def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
+        self._all = interceptors
+        self._receipts: deque[tuple[str, Outgoing, pb.MessageIdData]] = deque()
+
+    def on_receipt(self, topic: str) -> OnReceipt | None:
+        """What the producer of a topic partition is to call; None where there are no interceptors."""
+        if not self._all:
+            return None
+        return lambda entry, place: self._receipts.append((topic, entry, place))
+
+    def before_send(self, columns: MessageColumns) -> MessageColumns:
+        """What to send in place of ``columns``."""
+        for one in self._all:
+            try:
+                changed = one.before_send(columns)
+                _check(changed, len(columns))
+            except Exception:  # noqa: BLE001 - a user's code, and no reason to stop the send
+                _log.exception("%s.before_send failed, rows are sent as they were", type(one).__name__)
+            else:
+                columns = changed
+        return columns
+
+    def acknowledge(self) -> None:
+        """Tell of the receipts that have come since the last call."""
+        for _ in range(len(self._receipts)):
+            topic, entry, place = self._receipts.popleft()
+            self._tell(topic, entry, None if place.ledgerId >> 63 else from_wire_id(place).whole_entry, None)
+
+    def failed(self, topic: str, entries: Iterable[Outgoing], error: Exception) -> None:
+        """Tell of entries that were sent and not acknowledged."""
+        for entry in entries:
+            self._tell(topic, entry, None, error)
+
+    def _tell(self, topic: str, entry: Outgoing, place: MessageId | None, error: Exception | None) -> None:
+        if entry.kind is EntryKind.CHUNK:
+            return  # the last one tells for all
+        for one in self._all:
+            try:
+                one.on_send_acknowledgement(topic, entry.sequence_id, entry.messages, place, error)
+            except Exception:  # noqa: BLE001 - a user's code, and no reason to stop the send
+                _log.exception("%s.on_send_acknowledgement failed", type(one).__name__)
+
+
+def _check(columns: object, rows: int) -> None:
+    """Raise TypeError or ValueError where columns cannot be sent in place of ``rows`` rows."""
+    if not isinstance(columns, MessageColumns):
+        raise TypeError(f"it returned {type(columns).__name__}, not MessageColumns")
+    for field in fields(columns):
+        column = getattr(columns, field.name)
+        if column is None and field.name not in ("value", "key"):
+            continue
+        if not isinstance(column, pa.Array) or column.type != _TYPES[field.name]:
+            raise TypeError(f"column {field.name} is not an array of {_TYPES[field.name]}")
+        if len(column) != rows:
+            raise ValueError(f"column {field.name} has {len(column)} rows for {rows}")

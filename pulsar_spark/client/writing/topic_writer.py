@@ -1,0 +1,368 @@
+"""TopicWriter: takes message columns and sends each row to its partition."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.writing.dedup import DedupProducer, DedupTask
+from pulsar_spark.client.writing.interceptors import Interceptors, ProducerInterceptor
+from pulsar_spark.client.writing.producer import Producer
+from pulsar_spark.client.writing.producer_options import ProducerOptions
+from pulsar_spark.client.writing.transactions import Transaction
+from pulsar_spark.errors import ClosedError, OptionError, PulsarError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.batcher import Batcher
+from pulsar_spark.protocol.receipts import SentTotals
+from pulsar_spark.protocol.routing import Router
+from pulsar_spark.protocol.send_order import SequenceIds, split_runs
+from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.singles import encode_singles
+
+# Seconds after which a lost connection is noticed while the caller is away.
+_MENDING_INTERVAL = 0.5
+
+# Seconds between looks for new partitions, as in the Java client.
+_LOOK_AGAIN = 60.0
+
+# Rows of a block of one partition, where batches have no limit of messages, or it must not depend on that.
+_BLOCK = 1000
+
+_log = logging.getLogger(__name__)
+
+
+class TopicWriter:
+    """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
+
+    Rows go where they say (``MessageColumns.partition``), else with a key to the key's partition, else round
+    robin, a batch's worth to each partition in turn: :class:`Router`. Each partition's rows stay in order. A
+    thread of its own sends a batch that has been open for the publish delay, and opens producers again that
+    were lost while the caller is away.
+
+    Args:
+        client: where to connect.
+        topic: with or without partitions, or one partition; created as the broker's policy says.
+        options: of each partition's producer.
+        place: makes where rows go depend on nothing but the rows and this number: with it rows without a key
+            begin at the partition ``place`` modulo their number and go by their count alone. None: they begin
+            at random, as short-lived writers must not all begin at the first, and go by time too.
+        look_again: seconds after which a send looks for partitions that were added; from then on keys are
+            spread over all of them. None: never, so that rows go where they went before.
+        transaction: that all it writes belongs to.
+        once: what the task sends in a micro-batch, where each row is to be stored once: where rows go then
+            depends on nothing but their places, as with ``place``, and partitions are not looked for.
+        interceptors: called in the callers' thread, of which there must then be one only.
+
+    Raises:
+        BrokerError: the topic cannot be had, or its producers cannot be opened within the operation timeout.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        options: ProducerOptions,
+        *,
+        place: int | None = None,
+        look_again: float | None = _LOOK_AGAIN,
+        transaction: Transaction | None = None,
+        once: DedupTask | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> None:
+        if once is not None:
+            place, look_again = once.task, None
+        self._once = once
+        self._client = client
+        self._topic = topic
+        self._options = options
+        self._transaction = transaction
+        self._interceptors = Interceptors(interceptors)
+        self._producers: list[Producer | DedupProducer] = []
+        self._batchers: list[Batcher] = []
+        self._ids: list[SequenceIds] = []
+        try:
+            self._open_all(client.partitions(topic, create=True))
+        except PulsarError:
+            self._close_producers()
+            raise
+        self._router = self._new_router(place)
+        self._look_again = look_again
+        self._looked_at = time.monotonic()
+        self._changed = threading.Condition()
+        self._failure: Exception | None = None
+        self._closed = False
+        self._keeper = threading.Thread(target=self._keep_up, name=f"pulsar writer {topic}", daemon=True)
+        self._keeper.start()
+
+    def __enter__(self) -> TopicWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(self, columns: MessageColumns) -> None:
+        """Send all rows; waits while the pending windows are full.
+
+        Raises:
+            SendError: a message is larger than the broker takes, was refused, or its send timeout is over.
+            QueueFullError: there is no room and ``block_if_queue_full`` is false.
+            OptionError: a row, or the user's router, names a partition that is not there.
+        """
+        self._look_for_partitions()
+        columns = self._interceptors.before_send(columns)
+        self._check_ids(columns)
+        with self._failing_for_good():
+            try:
+                self._send(columns)
+            except OptionError as error:
+                raise error.located(str(self._topic)) from error
+        self._interceptors.acknowledge()
+
+    def _check_ids(self, columns: MessageColumns) -> None:
+        """Refuse ids of the rows' own where a broker would drop the rows by them when they come again."""
+        is_named = self._transaction is not None and self._options.name is not None
+        if columns.sequence_id is not None and (is_named or self._once is not None):
+            how = "in transactions of a named producer" if is_named else "effectively once"
+            raise OptionError(
+                f"rows have sequence ids of their own, and are written {how}",
+                topic=str(self._topic),
+                advice="Leave the ids out, or set delivery=at-least-once",
+            )
+
+    def flush(self) -> None:
+        """Send the open batches and wait until everything is acknowledged; raises what ``send`` raises."""
+        with self._failing_for_good():
+            for number in range(len(self._producers)):
+                self._send_open_batch(number)
+            for producer in self._producers:
+                producer.flush()
+        self._interceptors.acknowledge()
+
+    def finish(self) -> None:
+        """As ``flush``; nothing more comes in this micro-batch, so what ``once`` kept is sent too."""
+        with self._failing_for_good():
+            for number, producer in enumerate(self._producers):
+                self._send_open_batch(number)
+                if isinstance(producer, DedupProducer):
+                    producer.end()
+        self.flush()
+
+    @property
+    def sent(self) -> dict[TopicName, SentTotals]:
+        """What is acknowledged so far, of each partition that has something."""
+        with self._changed:
+            sent = {producer.topic: producer.sent for producer in self._producers}
+        return {topic: part for topic, part in sent.items() if part.messages}
+
+    def close(self) -> None:
+        """Give the producers up without waiting for what is pending; ``flush`` first."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._keeper.join()
+        self._interceptors.acknowledge()
+        failure = self._failure or ClosedError("the writer was closed before this was acknowledged")
+        for producer in self._producers:
+            self._interceptors.failed(str(producer.topic), producer.pending, failure)
+        self._close_producers()
+
+    def _open_all(self, names: list[TopicName]) -> None:
+        """Open the producers that are missing of those of ``names``."""
+        missing = names[len(self._producers) :]
+        if self._transaction is not None:
+            self._transaction.add(missing)
+        transaction = None if self._transaction is None else self._transaction.id
+        for name in missing:
+            on_receipt = self._interceptors.on_receipt(str(name))
+            producer: Producer | DedupProducer
+            if self._once is None:
+                producer = Producer(
+                    self._client,
+                    name,
+                    self._options,
+                    len(names),
+                    transaction=transaction,
+                    on_receipt=on_receipt,
+                )
+            else:
+                producer = self._once.open(name, self._options, len(names), on_receipt)
+            self._producers.append(producer)
+            self._batchers.append(self._new_batcher(producer))
+            self._ids.append(SequenceIds(producer.last_sequence_id))
+
+    def _close_producers(self) -> None:
+        for producer in self._producers:
+            producer.close()
+
+    def _look_for_partitions(self) -> None:
+        """Write to partitions that were added too; asked in the caller's time, without the lock."""
+        now = time.monotonic()
+        with self._changed:
+            if self._look_again is None or now < self._looked_at + self._look_again:
+                return
+            self._looked_at = now
+        try:
+            names = self._client.partitions(self._topic)
+        except PulsarError as error:
+            # Its partitions' own producers tell whether the topic can still be written to.
+            _log.warning("%s: no look for new partitions, the next one is in a while: %s", self._topic, error)
+            return
+        with self._failing_for_good():
+            if len(names) > len(self._producers):
+                _log.info("%s has %d partitions now", self._topic, len(names))
+                self._open_all(names)
+
+    def _new_router(self, place: int | None) -> Router:
+        options, count = self._options, len(self._producers)
+        by_time = options.batching and place is None
+        block = (options.batching_max_messages or _BLOCK) if options.batching else 1
+        return Router(
+            options.routing_mode,
+            options.hashing_scheme,
+            options.router,
+            start=random.randrange(count) if place is None else place % count,
+            block=block if self._once is None else _BLOCK,  # the same with other sizes of batches
+            switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
+        )
+
+    def _new_batcher(self, producer: Producer | DedupProducer) -> Batcher:
+        options = self._options
+        most = producer.max_batch_size
+        max_bytes = min(options.batching_max_bytes, most) if options.batching_max_bytes > 0 else most
+        return Batcher(options.batching_max_messages, max_bytes, options.batching_max_publish_delay)
+
+    @contextmanager
+    def _failing_for_good(self) -> Iterator[None]:
+        """Hold the lock; what goes wrong within is raised by all later calls too: rows may be missing."""
+        with self._changed:
+            if self._closed:
+                raise ClosedError("this writer has been closed")
+            if self._failure is not None:
+                raise self._failure
+            try:
+                for producer in self._producers:
+                    producer.check()
+                yield
+            except Exception as error:
+                self._failure = error
+                raise
+
+    def _send(self, columns: MessageColumns) -> None:
+        count = len(self._producers)
+        partitions = self._router.route(columns, count, time.monotonic())
+        bounds = np.array([0, len(columns)])
+        if count > 1:
+            order = np.argsort(partitions, kind="stable")
+            columns = columns.take(pa.array(order))
+            bounds = np.searchsorted(partitions[order], np.arange(count + 1))
+        if columns.sequence_id is not None or columns.deliver_at is not None:
+            self._send_cut(columns, bounds)
+        elif self._options.batching:
+            self._send_batched(columns, bounds)
+        else:
+            self._send_single(columns, bounds)
+
+    def _send_batched(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
+        """Put the rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
+        encoded = encode_batch_messages(columns)
+        offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
+        for producer, own in zip(self._producers, offsets, strict=True):
+            producer.check_messages(encoded.buffer, own)
+        now = time.monotonic()
+        for producer, batcher, own in zip(self._producers, self._batchers, offsets, strict=True):
+            producer.send_batches(batcher.add(encoded.buffer, own, now))
+        self._changed.notify_all()
+
+    def _send_single(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
+        encoded = encode_singles(columns)
+        parts = [encoded[first:last] for first, last in pairwise(bounds.tolist())]
+        for producer, own in zip(self._producers, parts, strict=True):
+            producer.check_singles(own)
+        for producer, own in zip(self._producers, parts, strict=True):
+            producer.send_singles(own)
+
+    def _send_cut(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
+        """Send rows that cannot all share batches: with ids of their own, or with times of delivery."""
+        alone = np.full(len(columns), not self._options.batching)
+        if columns.deliver_at is not None:
+            alone |= columns.deliver_at.is_valid().to_numpy(zero_copy_only=False)
+        begins = np.zeros(len(columns), np.bool_)
+        ids: npt.NDArray[np.int64] | None = None
+        if columns.sequence_id is not None:
+            ids, begins = self._own_ids(columns.sequence_id, bounds)
+            columns = replace(columns, sequence_id=pa.array(ids))
+        singles = encode_singles(columns.take(pa.array(np.flatnonzero(alone))))
+        if ids is not None:
+            own = ids[alone].tolist()
+            singles = [one._replace(sequence_ids=(id_, id_)) for one, id_ in zip(singles, own, strict=True)]
+        batched = encode_batch_messages(columns.take(pa.array(np.flatnonzero(~alone))))
+        # Where a row is among those of its kind.
+        single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
+        for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True):
+            producer.check_singles(singles[single_at[first] : single_at[last]])
+            producer.check_messages(batched.buffer, batched.offsets[batched_at[first] : batched_at[last] + 1])
+        now = time.monotonic()
+        for number, (first, last) in enumerate(pairwise(bounds.tolist())):
+            producer, batcher = self._producers[number], self._batchers[number]
+            for run in split_runs(begins, alone, first, last):
+                if run.begins:
+                    self._send_open_batch(number)
+                if run.alone:
+                    producer.send_singles(singles[single_at[run.first] : single_at[run.last]])
+                else:
+                    offsets = batched.offsets[batched_at[run.first] : batched_at[run.last] + 1]
+                    some = None if ids is None else ids[run.first : run.last]
+                    producer.send_batches(batcher.add(batched.buffer, offsets, now, some))
+        self._changed.notify_all()
+
+    def _own_ids(
+        self, given: pa.Int64Array, bounds: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The id of each row, and which rows begin a batch."""
+        parts = [
+            ids.take(given[first:last])
+            for ids, (first, last) in zip(self._ids, pairwise(bounds), strict=True)
+        ]
+        return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
+
+    def _send_open_batch(self, number: int) -> None:
+        batch = self._batchers[number].take()
+        if batch is not None:
+            self._producers[number].send_batches([batch])
+
+    def _keep_up(self) -> None:
+        """The keeper's thread; what goes wrong in it is raised by the next call."""
+        with self._changed:
+            while not self._closed and self._failure is None:
+                try:
+                    self._changed.wait(self._keep_up_once())
+                except Exception as error:  # noqa: BLE001 - not dropped: rows are missing, and callers are told
+                    self._failure = error
+
+    def _keep_up_once(self) -> float:
+        """Send batches whose time is over and mend producers; returns the seconds until the next turn."""
+        now = time.monotonic()
+        wait = _MENDING_INTERVAL
+        for number, (producer, batcher) in enumerate(zip(self._producers, self._batchers, strict=True)):
+            producer.mend()
+            due = batcher.due_at
+            if due is not None and due <= now:
+                self._send_open_batch(number)
+            elif due is not None:
+                wait = min(wait, due - now)
+        return wait

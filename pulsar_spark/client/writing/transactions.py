@@ -1,0 +1,145 @@
+"""Transactions of a cluster: begin, add topic partitions, commit, abort.
+
+Readers see what was written in a transaction when it is committed, all at once, and never if it is aborted.
+An open one holds all readers of its topic partitions back. Two dangers, which its users must know: what is
+sent into a transaction after its end makes what it had committed disappear, so all its producers must be
+closed before; and the broker says the same of one that was committed as of one that was aborted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.pool import Purpose
+from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.session import Session
+from pulsar_spark.errors import NotAllowedError, TopicNotFoundError, TransactionError, from_server
+from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+_COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
+
+
+class Transactions:
+    """The transaction coordinators of a cluster. Thread-safe; each call is tried for one operation timeout.
+
+    Args:
+        client: where to connect.
+
+    Raises:
+        NotAllowedError: the brokers run without transactions.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._sessions: dict[int, Session] = {}
+        try:
+            self._coordinators = client.partitions(_COORDINATORS)
+        except TopicNotFoundError as error:
+            raise NotAllowedError(
+                "the cluster has no transaction coordinators",
+                advice="Set transactionCoordinatorEnabled=true in the brokers' configuration",
+            ) from error
+
+    def begin(self, ttl: float) -> TxnId:
+        """Begin a transaction, which the broker aborts after ``ttl`` seconds."""
+        number = random.randrange(len(self._coordinators))
+        answer = self._ask(number, lambda request_id: commands.new_txn(request_id, number, int(ttl * 1000)))
+        return TxnId(answer.newTxnResponse.txnid_most_bits, answer.newTxnResponse.txnid_least_bits)
+
+    def add(self, transaction: TxnId, topics: Iterable[TopicName]) -> None:
+        """Make topic partitions part of it, before anything is sent there: else it would never end there.
+
+        Raises:
+            TransactionError: it is not open.
+        """
+        names = [str(topic) for topic in topics]
+        self._ask(
+            transaction.most,
+            lambda request_id: commands.add_partition_to_txn(request_id, transaction, names),
+        )
+
+    def commit(self, transaction: TxnId) -> None:
+        """Make what was written in it visible; nobody may send into it any more.
+
+        Raises:
+            TransactionError: the broker does not have it (any more). It was aborted, when its time was over
+                or by somebody, or it was committed: by an earlier call, or by this one if an answer was lost.
+        """
+        self._end(transaction, commit=True)
+
+    def abort(self, transaction: TxnId) -> None:
+        """Have what was written in it skipped by all readers; raises what ``commit`` raises."""
+        self._end(transaction, commit=False)
+
+    def _end(self, transaction: TxnId, *, commit: bool) -> None:
+        asked = 0
+
+        def build(request_id: int) -> bytes:
+            nonlocal asked
+            asked += 1
+            return commands.end_txn(request_id, transaction, commit=commit)
+
+        try:
+            self._ask(transaction.most, build)
+        except TransactionError as error:
+            if asked == 1:
+                raise
+            done = "committed" if commit else "aborted"
+            raise TransactionError(
+                f"whether transaction {transaction} was {done} is unknown: the answer was lost, and then "
+                f"{error.what}",
+                advice="Read its topics to see",
+            ) from error
+
+    def _ask(self, coordinator: int, build: Callable[[int], bytes]) -> pb.BaseCommand:
+        """Ask a coordinator, wherever it is now, until it answers."""
+        if coordinator >= len(self._coordinators):
+            raise TransactionError(f"the cluster has no transaction coordinator {coordinator}")
+        deadline = self._client.operation()
+        return retry(lambda: self._ask_once(coordinator, build, deadline), deadline)
+
+    def _ask_once(
+        self, coordinator: int, build: Callable[[int], bytes], deadline: Deadline
+    ) -> pb.BaseCommand:
+        session = self._sessions.pop(coordinator, None)
+        if session is None or session.error is not None:
+            # Not the connection that writes, which a broker that throttles publishing does not read.
+            session = self._client.locate(self._coordinators[coordinator], Purpose.READ, deadline)
+            connect = session.request(
+                lambda request_id: commands.tc_client_connect(request_id, coordinator), deadline
+            )
+            _check(connect.tcClientConnectResponse)
+        answer = session.request(build, deadline)
+        for body in (answer.newTxnResponse, answer.addPartitionToTxnResponse, answer.endTxnResponse):
+            _check(body)
+        self._sessions[coordinator] = session  # one that gave an error is looked up again
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One open transaction, for those who write in it.
+
+    Attributes:
+        id: of the transaction.
+    """
+
+    id: TxnId
+    _transactions: Transactions
+
+    def add(self, topics: Iterable[TopicName]) -> None:
+        """See :meth:`Transactions.add`."""
+        self._transactions.add(self.id, topics)
+
+
+def _check(answer: Any) -> None:
+    """Raise the error in the body of an answer, where transactions have theirs."""
+    if answer.HasField("error"):
+        raise from_server(answer.error, answer.message)

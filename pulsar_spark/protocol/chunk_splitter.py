@@ -1,0 +1,69 @@
+"""Cutting a message that is larger than an entry may be into chunks, an entry each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pulsar_spark.ids import TxnId
+from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.wire.encode_metadata import chunk_fields
+from pulsar_spark.wire.frames import Buffer, encode_section_head
+
+
+class SplitMessage:
+    """One message in chunks, which all have its metadata.
+
+    What they have in common for readers is their uuid: name and attempt. It must not be used again once a
+    part of the message was sent: readers drop a message of which a chunk comes twice.
+
+    Args:
+        name: of the message within its topic.
+        attempt: tells this sending of it from others; the same length each time.
+        sequence_ids: of the message, twice.
+        metadata: MessageMetadata of the message.
+        payload: compressed where it is to be.
+        most: bytes that metadata and payload of a chunk may have together, before they are encrypted.
+        transaction: that the message belongs to; its metadata says so, too.
+        seal: encrypts a part; returns fields of its own metadata, and what is sent in its place.
+
+    Attributes:
+        entries: the chunks in their order; their payloads are views where they are not encrypted.
+
+    Raises:
+        ValueError: the metadata leave no room for a payload.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        attempt: str,
+        sequence_ids: tuple[int, int],
+        metadata: bytes,
+        payload: Buffer,
+        most: int,
+        transaction: TxnId | None = None,
+        seal: Callable[[Buffer], tuple[bytes, Buffer]] | None = None,
+    ) -> None:
+        self._name = name
+        self._metadata = metadata
+        self._total = total = len(payload)
+        room = most - len(metadata) - len(chunk_fields(f"{name}-{attempt}", total, total, total))
+        if room <= 0:
+            raise ValueError(f"{most} bytes are no room for a chunk")
+        parts: list[Buffer] = [memoryview(payload)[start : start + room] for start in range(0, total, room)]
+        self._own = [b""] * len(parts)
+        if seal is not None:
+            sealed = [seal(part) for part in parts]
+            self._own, parts = [fields for fields, _ in sealed], [part for _, part in sealed]
+        kinds = [EntryKind.CHUNK] * (len(parts) - 1) + [EntryKind.LAST_CHUNK]
+        self.entries = [
+            Outgoing(*sequence_ids, 1, b"", part, kind, transaction, self)
+            for part, kind in zip(parts, kinds, strict=True)
+        ]
+        self.rename(attempt)
+
+    def rename(self, attempt: str) -> None:
+        """Make another message of it for readers."""
+        for number, entry in enumerate(self.entries):
+            fields = chunk_fields(f"{self._name}-{attempt}", number, len(self.entries), self._total)
+            entry.head = encode_section_head(self._metadata + fields + self._own[number], entry.payload)

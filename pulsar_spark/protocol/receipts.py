@@ -1,0 +1,61 @@
+"""SentTotals: what a producer's receipts add up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.commands import from_wire_id
+
+
+@dataclass(frozen=True, slots=True)
+class SentTotals:
+    """What is in one topic partition for sure, by the receipts for it.
+
+    Attributes:
+        messages: acknowledged, with those that the broker had stored before.
+        bytes: of their entries as they are stored: metadata and compressed payloads.
+        first_id: of the first message (with chunks, that of its last); None where the broker told none:
+            nothing was sent, or all of it was there before.
+        last_id: of the last message, likewise.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    first_id: MessageId | None = None
+    last_id: MessageId | None = None
+
+
+class ReceiptTally:
+    """Adds receipts up, without an object for each."""
+
+    def __init__(self) -> None:
+        self._messages = 0
+        self._bytes = 0
+        self._first: tuple[pb.MessageIdData, Outgoing] | None = None
+        self._last: tuple[pb.MessageIdData, Outgoing] | None = None
+
+    def add(self, entry: Outgoing, place: pb.MessageIdData) -> None:
+        """Note the receipt for ``entry``; a negative ``place`` says that the broker had it already."""
+        self._messages += 0 if entry.kind is EntryKind.CHUNK else entry.messages
+        self._bytes += entry.size
+        if not place.ledgerId >> 63 and entry.kind is not EntryKind.CHUNK:
+            self._last = place, entry
+            self._first = self._first or self._last
+
+    @property
+    def sent(self) -> SentTotals:
+        """All receipts so far."""
+        first = last = None
+        if self._first is not None and self._last is not None:
+            first, last = _id_of(*self._first, last=False), _id_of(*self._last, last=True)
+        return SentTotals(self._messages, self._bytes, first, last)
+
+
+def _id_of(place: pb.MessageIdData, entry: Outgoing, *, last: bool) -> MessageId:
+    whole = from_wire_id(place).whole_entry
+    if entry.kind is not EntryKind.BATCH:
+        return whole
+    return MessageId(whole.ledger, whole.entry, entry.messages - 1 if last else 0)

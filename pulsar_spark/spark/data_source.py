@@ -1,0 +1,109 @@
+"""``PulsarDataSource``: what ``format("pulsar")`` is to Spark, and its registration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark import SparkFiles
+from pyspark import __version__ as spark_version
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession, is_remote
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.spark.options.parse import parse_sink, parse_source
+from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
+from pulsar_spark.spark.rows.schema import source_schema
+from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
+
+_INSTALL = "Install the package with pip for the driver's Python, see docs/deploying.md"
+_INSTALL_ON_SERVER = "Install the package with pip for the server's Python, see docs/deploying.md"
+
+
+class PulsarDataSource(DataSource):
+    """Apache Pulsar as source and sink, for batches and streams; the options are in docs/options.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format(...)``."""
+        return "pulsar"
+
+    def schema(self) -> StructType:
+        """The columns of a source. Called by ``load()``, so bad options are told of there."""
+        return source_schema(parse_source(self.options, None).metadata_columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        return PulsarReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """For ``spark.readStream``. Never fails, see :class:`PulsarStreamReader`."""
+        return PulsarStreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``df.write``."""
+        return PulsarWriter(parse_sink(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """For ``df.writeStream``; ``overwrite`` is complete mode."""
+        return PulsarStreamWriter(parse_sink(self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("pulsar")`` known to a session that does not find it by itself.
+
+    Needed where the package is not installed, but came by ``--packages``, ``--py-files`` or ``addPyFile``; to
+    be called after the last ``addPyFile``. Harmless elsewhere.
+
+    Raises:
+        UnsupportedError: streams, or a Spark Connect server, would not find the package, and there is no way
+            to let them.
+    """
+    spark.dataSource.register(PulsarDataSource)
+    if is_remote():
+        _require_on_server(spark)
+    else:
+        _link_for_streams(getattr(spark.sparkContext, "_python_includes", None))
+
+
+def _require_on_server(spark: SparkSession) -> None:
+    """Let the server make a source, which connects to nothing, so that what it lacks is told of now."""
+    options = {"service.url": "pulsar://localhost:6650", "topic": "none"}
+    try:
+        spark.read.format("pulsar").options(**options).load().schema.simpleString()
+    except PySparkException as error:
+        if "No module named 'pulsar_spark'" not in str(error):
+            raise
+        what = "the Spark Connect server cannot import pulsar_spark"
+        raise UnsupportedError(what, advice=_INSTALL_ON_SERVER) from error
+
+
+def _link_for_streams(archives: list[str] | None) -> None:
+    """Let the streaming planner import what came as a file.
+
+    Spark 4.2 and 4.3 let that process look in ``<files>/streaming_job`` in place of ``<files>``: links there
+    cure it. ``archives`` are names of zip files and jars within ``<files>``; which they are Spark tells
+    nobody, so None, when it does not keep them where it did, is an error for those who need them.
+    """
+    files = Path(SparkFiles.getRootDirectory())
+    if archives is None:
+        if Path(__file__).is_file():
+            return
+        what = f"this Spark ({spark_version}) does not tell what --packages and --py-files gave it"
+        raise UnsupportedError(what, advice=_INSTALL)
+    folder = files / "streaming_job"
+    try:
+        for source in [*(files / name for name in archives), *files.glob("*.py")]:
+            link = folder / source.name
+            if source.exists() and not link.exists():
+                folder.mkdir(exist_ok=True)
+                link.symlink_to(source)
+    except OSError as error:
+        raise UnsupportedError(f"no link can be made for streams: {error}", advice=_INSTALL) from error

@@ -1,0 +1,4 @@
+"""Options: what users write for ``.option(...)``, one table a scope, and what it becomes.
+
+Owns names, defaults, parsers and the dataclasses they fill. Must not know planning, rows or the sink.
+"""

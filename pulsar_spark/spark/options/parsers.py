@@ -1,0 +1,190 @@
+"""Parsers of single option values: text -> value, or ValueError with what would be right.
+
+What has more to say raises an OptionError of its own. No parser repeats what may hold a password.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import TypeVar
+
+from pulsar_spark.client import path_of
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.lookup import parse_service_url
+from pulsar_spark.spark.rows.schema import METADATA_COLUMNS
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+E = TypeVar("E", bound=Enum)
+
+_TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+COMPRESSIONS = {"NONE": pb.NONE, "LZ4": pb.LZ4, "ZLIB": pb.ZLIB, "ZSTD": pb.ZSTD, "SNAPPY": pb.SNAPPY}
+_NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+
+
+class Delivery(Enum):
+    """What the sink promises."""
+
+    EFFECTIVELY_ONCE = "effectively-once"
+    AT_LEAST_ONCE = "at-least-once"
+    TRANSACTIONAL = "transactional"
+
+
+# Java's "for ever", Long.MAX_VALUE, is more than the system's calls can wait for: 2**31 ms, 24.8 days.
+_LONGEST = 24 * 86400.0
+_LARGEST = 1 << 40
+
+
+def seconds(plain_unit: str, least: float) -> Callable[[str], float]:
+    """Make a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
+
+    def parse(text: str) -> float:
+        match = _NUMBER_UNIT.fullmatch(text.lower())
+        unit = _TIME_UNITS.get(match[2] or plain_unit) if match else None
+        if match is None or unit is None:
+            raise ValueError(f"a time such as 500ms, 5s, 2m, or a number of {plain_unit}")
+        seconds = float(match[1]) * unit
+        if seconds < least:
+            raise ValueError(f"a time of at least {least:g} s")
+        if seconds > _LONGEST:
+            raise ValueError(f"a time of at most {_LONGEST / 86400:g}d")
+        return seconds
+
+    return parse
+
+
+def size(least: int) -> Callable[[str], int]:
+    """Make a parser of sizes to bytes."""
+
+    def parse(text: str) -> int:
+        match = _NUMBER_UNIT.fullmatch(text.lower())
+        unit = _SIZE_UNITS.get(match[2] or "b") if match else None
+        if match is None or unit is None:
+            raise ValueError("a size such as 512k, 64m, or a number of bytes")
+        size = float(match[1]) * unit
+        if not least <= size <= _LARGEST:
+            raise ValueError(f"a size of {least} to {_LARGEST >> 30}g bytes")
+        return int(size)
+
+    return parse
+
+
+def count(least: int) -> Callable[[str], int]:
+    """Make a parser of whole numbers."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,9}", text) or int(text) < least:
+            raise ValueError(f"a whole number from {least} to 999999999")
+        return int(text)
+
+    return parse
+
+
+def boolean(text: str) -> bool:
+    """True or false, in any case."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def non_empty(text: str) -> str:
+    """Any text but an empty one."""
+    if not text:
+        raise ValueError("a text that is not empty")
+    return text
+
+
+def compression(text: str) -> pb.CompressionType:
+    """A codec's name, in any case."""
+    if text.upper() not in COMPRESSIONS:
+        raise ValueError(f"one of {', '.join(COMPRESSIONS)}")
+    return COMPRESSIONS[text.upper()]
+
+
+def one_of(kind: type[E]) -> Callable[[str], E]:
+    """Make a parser of the values of an enum of texts, in any case."""
+    by_name = {member.value.lower(): member for member in kind}
+
+    def parse(text: str) -> E:
+        if text.lower() not in by_name:
+            raise ValueError(f"one of {', '.join(member.value for member in kind)}")
+        return by_name[text.lower()]
+
+    return parse
+
+
+def dotted_name(text: str) -> str:
+    """Check ``package.module.name``; gives it as it is. What it names is looked up where it is used."""
+    parts = text.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise ValueError("a Python name such as package.module.function")
+    return text
+
+
+def dotted_names(text: str) -> tuple[str, ...]:
+    """Such names separated by commas, in their order."""
+    return tuple(dotted_name(part.strip()) for part in text.split(","))
+
+
+def key_reader(text: str) -> str:
+    """An absolute path, of a folder of keys, or a dotted name."""
+    path = str(path_of(text)) if text.startswith("file:") else text
+    if path.startswith("/"):
+        return path
+    try:
+        return dotted_name(text)
+    except ValueError:
+        raise ValueError("a folder (/path or file:///path), or a name such as package.module.Class") from None
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Texts separated by commas, each once."""
+    given = [part.strip() for part in text.split(",")]
+    if not all(given):
+        raise ValueError("names separated by commas")
+    return tuple(dict.fromkeys(given))
+
+
+def service_url(text: str) -> str:
+    """Check ``service.url``; gives it as it is."""
+    parse_service_url(text)
+    return text
+
+
+def topics(text: str) -> tuple[TopicName, ...]:
+    """Topic names separated by commas, each once."""
+    return tuple(dict.fromkeys(TopicName.parse(part) for part in text.split(",")))
+
+
+def metadata_columns(text: str) -> tuple[str, ...]:
+    """Names separated by commas, in the order given, each once; an empty text is none."""
+    by_name = {name.lower(): name for name in METADATA_COLUMNS}
+    given = [part.strip() for part in text.split(",")] if text else []
+    for name in given:
+        if name.lower() not in by_name:
+            raise ValueError(
+                f"names out of {', '.join(METADATA_COLUMNS)}, separated by commas; "
+                "the value is always the first column"
+            )
+    return tuple(dict.fromkeys(by_name[name.lower()] for name in given))
+
+
+def sequence_id(text: str) -> int:
+    """A sequence id, -1 (in front of the first) or more."""
+    if not re.fullmatch(r"-1|\d{1,18}", text):
+        raise ValueError("a whole number from -1 to 999999999999999999")
+    return int(text)
+
+
+def properties(text: str) -> tuple[tuple[str, str], ...]:
+    """A JSON object of texts."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise ValueError('a JSON object of texts, such as {"team": "sales"}')
+    return tuple(given.items())

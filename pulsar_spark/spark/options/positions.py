@@ -1,0 +1,286 @@
+"""Where a read begins and ends, as users write it: words, message ids, the JVM connector's bytes, times.
+
+Everything becomes a position "taken up to here": a start names the first message to read, so its position is
+the one before it; an end names the last one, so its position is itself. Words and times are for the broker
+to resolve and stay symbols. A time is one position for starts and ends alike: everything published before it.
+
+    latest                                       a word for all partitions
+    {"t": {"0": "12:5", "1": "earliest"}}        by partition; "-1" for a topic without partitions
+    {"persistent://public/default/t-partition-0": [8, 12, 16, 5, ...]}    MessageIdData, the JVM connector's
+    1700000000000, 2024-05-01T12:00:00+02:00     a time for all partitions
+    {"t": 1700000000000, "u": "2024-05-01"}      times by topic, or by partition
+
+Pure: no Spark, no client.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+
+class PositionWord(Enum):
+    """A place that only the broker knows."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    SUBSCRIPTION = "subscription"
+
+
+class AtTime(NamedTuple):
+    """Behind everything that was published before ``ms``, milliseconds since 1970 (UTC)."""
+
+    ms: int
+
+
+# What one partition begins or ends at; a MessageId is "taken up to here".
+Position = PositionWord | AtTime | MessageId
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """What a user gave as the start or the end of a read.
+
+    Attributes:
+        option: name of the option it came from, for errors.
+        everywhere: the same for all partitions; None where ``named`` says it for each.
+        named: by partition; for times by topic or partition.
+    """
+
+    option: str
+    everywhere: PositionWord | AtTime | None
+    named: Mapping[TopicName, Position] = field(default_factory=dict)
+
+    def of(self, partitions: Iterable[TopicName]) -> dict[TopicName, Position]:
+        """The position of each partition that is read.
+
+        Raises:
+            OptionError: a partition has none, or one is named that is not read.
+        """
+        if self.everywhere is not None:
+            return dict.fromkeys(partitions, self.everywhere)
+        names = {partition: self._name_of(partition) for partition in partitions}
+        topics = {partition.base for partition in names}
+        for name in sorted(self.named.keys() - set(names.values())):
+            if not (name in topics and isinstance(self.named[name], AtTime)):
+                raise OptionError(
+                    f"{self.option} names what is not read",
+                    topic=str(name),
+                    advice="Take it out, or read it too; a partitioned topic's positions are given by "
+                    'partition number, another topic\'s with the number "-1"',
+                )
+        return {partition: self.named[name] for partition, name in names.items()}
+
+    def _name_of(self, partition: TopicName) -> TopicName:
+        """What ``named`` knows a partition by: itself, or its topic in times."""
+        if partition in self.named:
+            return partition
+        if isinstance(self.named.get(partition.base), AtTime):
+            return partition.base
+        raise OptionError(
+            f"{self.option} leaves out a partition that is read",
+            topic=str(partition),
+            advice="Name each of them, or write one word for all",
+        )
+
+
+def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
+    """Read ``startingOffsets`` or, with ``end``, ``endingOffsets``.
+
+    Raises:
+        OptionError: it is in none of the forms.
+    """
+    word = _WORDS.get(text.lower())
+    if word is not None:
+        return Positions(option, word)
+    if not text.startswith("{"):
+        raise _malformed(option, text, "it is neither JSON nor one of earliest, latest, subscription")
+    named: dict[TopicName, Position] = {}
+    for name, value in _object(option, text).items():
+        for partition, place in _places(option, TopicName.parse(name), value).items():
+            if partition in named:
+                raise OptionError(f"{option} names a partition twice", topic=str(partition))
+            named[partition] = _taken(option, partition, place, end)
+    return Positions(option, None, named)
+
+
+def parse_times(option: str, text: str) -> Positions:
+    """Read ``startingTime`` or ``endingTime``; a time of day without a zone is UTC.
+
+    Raises:
+        OptionError: it is in none of the forms.
+    """
+    if not text.startswith("{"):
+        return Positions(option, _time(option, text))
+    named: dict[TopicName, Position] = {}
+    for name, value in _object(option, text).items():
+        topic = TopicName.parse(name)
+        if topic in named:
+            raise OptionError(f"{option} names a topic twice", topic=str(topic))
+        named[topic] = _time(option, value, topic)
+    return Positions(option, None, named)
+
+
+def check_order(start: Positions, end: Positions) -> None:
+    """Refuse an end before the start, where both are known without the broker; a read of nothing may be.
+
+    Raises:
+        OptionError: with the place where it is so.
+    """
+    if start.everywhere is not None and end.everywhere is not None:
+        _check_order(start, end, start.everywhere, end.everywhere, None)
+    for name in start.named.keys() | end.named.keys():
+        first = start.everywhere or start.named.get(name, start.named.get(name.base))
+        last = end.everywhere or end.named.get(name, end.named.get(name.base))
+        if first is not None and last is not None:
+            _check_order(start, end, first, last, name)
+
+
+def _check_order(
+    start: Positions, end: Positions, first: Position, last: Position, topic: TopicName | None
+) -> None:
+    times = isinstance(first, AtTime) and isinstance(last, AtTime) and last < first
+    ids = isinstance(first, MessageId) and isinstance(last, MessageId) and last < first
+    words = first is PositionWord.LATEST and last is PositionWord.EARLIEST
+    if times or ids or words:
+        raise OptionError(
+            f"{end.option} is before {start.option}",
+            topic=None if topic is None else str(topic),
+            advice="Let the read begin before it ends",
+        )
+
+
+_WORDS = {word.value: word for word in PositionWord}
+_MOST_ID = (1 << 63) - 1
+_ALL_BITS = (1 << 64) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
+
+
+def _object(option: str, text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(option, text, str(error)) from None
+    if not isinstance(data, dict) or not data:
+        raise _malformed(option, text, "it names no topic")
+    return data
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands in it twice")
+    return found
+
+
+def _malformed(option: str, text: str, why: str) -> OptionError:
+    return OptionError(
+        f"{option} is {text[:200]!r}: {why}",
+        advice='Write a word, or JSON such as {"topic": {"0": "ledger:entry", "1": "earliest"}}',
+    )
+
+
+def _places(option: str, topic: TopicName, value: Any) -> dict[TopicName, Any]:
+    """One topic's value by partition, not yet looked at any further."""
+    if isinstance(value, list):
+        return {topic: _from_bytes(option, topic, value)}
+    if not isinstance(value, dict) or not value:
+        raise OptionError(
+            f"{option} has {str(value)[:100]!r} for a topic",
+            topic=str(topic),
+            advice='Give positions by partition number, {"0": "ledger:entry", ...}, "-1" if there are none',
+        )
+    places = {}
+    for number, place in value.items():
+        if not re.fullmatch(r"-1|0|[1-9][0-9]{0,8}", number):
+            raise OptionError(f"{option}: {number[:20]!r} is not a partition number", topic=str(topic))
+        own = int(number) in (-1, topic.partition)
+        places[topic if own else topic.of_partition(int(number))] = place
+    return places
+
+
+def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
+    """MessageIdData, its bytes signed as Java's or not."""
+    whole = values and all(type(value) is int and -128 <= value <= 255 for value in values)
+    try:
+        data = pb.MessageIdData.FromString(bytes(value & 0xFF for value in values)) if whole else None
+    except DecodeError:
+        data = None
+    if data is None:
+        raise OptionError(
+            f"{option} has bytes that are no serialized MessageIdData",
+            topic=str(topic),
+            advice="Copy what MessageId.toByteArray() gave",
+        )
+    ledger, entry = (-1 if part == _ALL_BITS else part for part in (data.ledgerId, data.entryId))
+    if ledger > _MOST_ID or entry > _MOST_ID:
+        raise OptionError(f"{option} has a message id that cannot be", topic=str(topic))
+    return MessageId(ledger, entry, max(data.batch_index, -1))
+
+
+def _taken(option: str, partition: TopicName, place: Any, end: bool) -> Position:
+    """The position that a named place is."""
+    if isinstance(place, str):
+        word = _WORDS.get(place.lower())
+        if word in (PositionWord.EARLIEST, PositionWord.LATEST):
+            return word
+    found: MessageId
+    if isinstance(place, MessageId):
+        found = place
+    else:
+        try:
+            found = MessageId.parse(place if isinstance(place, str) else json.dumps(place))
+        except OptionError as error:
+            raise OptionError(
+                f"{option}: {error.what}",
+                topic=str(partition),
+                advice="Write ledger:entry[:batch], earliest or latest",
+            ) from None
+    if _MOST_ID in (found.ledger, found.entry):
+        return PositionWord.LATEST
+    if found.ledger < 0:
+        return PositionWord.EARLIEST
+    return found if end else found.previous
+
+
+def _time(option: str, value: Any, topic: TopicName | None = None) -> AtTime:
+    try:
+        ms = _milliseconds(value)
+    except (ValueError, OverflowError):
+        raise OptionError(
+            f"{option} has {str(value)[:100]!r}",
+            topic=None if topic is None else str(topic),
+            advice="Write milliseconds since 1970 or ISO-8601 such as 2024-05-01T12:00:00Z; "
+            "a time of day without a zone is UTC",
+        ) from None
+    return AtTime(ms)
+
+
+def _milliseconds(value: Any) -> int:
+    if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,19}", value):
+        # Python 3.10 knows neither Z nor fractions of other than 3 or 6 digits.
+        text = re.sub(r"[zZ]$", "+00:00", value.strip())
+        text = _FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", text)
+        moment = datetime.fromisoformat(text)
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+        # Rounded up: a message is at or behind it if its time in whole milliseconds is.
+        ms = -((_EPOCH - aware) // timedelta(milliseconds=1))
+    elif isinstance(value, str | int) and not isinstance(value, bool):
+        ms = int(value)
+    else:
+        raise ValueError(value)
+    if not 0 <= ms <= _MOST_ID:
+        raise ValueError(value)
+    return ms

@@ -1,0 +1,319 @@
+"""Admission control: where a micro-batch ends, so that it keeps to the user's limits.
+
+Pure: ``now`` and the broker's answers come from the caller.
+
+Partitions share a limit in proportion to the entries that wait in each. Each takes at least one entry, so
+that there is progress under any limit and none starves; beyond that only what fits its share. A batch
+is thus at most the limit and one entry a partition. What a share has left goes to the larger partitions.
+
+    within SCAN_ENTRIES and SCAN_BYTES   exact: every entry was looked at (facts.KnownEntries)
+    beyond, with the broker's indexes    messages exact: the end is searched by index difference
+    beyond, bytes or without indexes     estimated from the entries that were looked at
+
+An estimated end never goes over its ledger's end, and is always a visible message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from pulsar_spark.errors import PulsarError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.known_entries import Facts, KnownEntries, Source, messages_in
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Looks at single entries, in the search for the end of a share by the broker's indexes: guesses by the mean,
+# which mostly find it, and then halvings, which always do.
+GUESSES = 6
+PEEKS = GUESSES + 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one micro-batch may hold, and how long it may be waited for.
+
+    Attributes:
+        max_messages: the most messages, or None.
+        max_bytes: the most bytes as stored, or None.
+        min_messages: fewer are not worth a batch, or None.
+        max_delay: seconds since the last batch after which fewer than ``min_messages`` are taken.
+    """
+
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    min_messages: int | None = None
+    max_delay: float = 900.0
+
+    @property
+    def capped(self) -> bool:
+        """Whether a batch has a largest size."""
+        return self.max_messages is not None or self.max_bytes is not None
+
+
+class RunAll(Protocol):
+    """Runs calls at the same time: results in their order, a PulsarError in the place of one that failed."""
+
+    def __call__(self, calls: Sequence[Callable[[], T]]) -> list[T | PulsarError]:
+        """Run them all."""
+
+
+class Room(NamedTuple):
+    """What may still be taken; None: any amount."""
+
+    messages: int | None
+    size: int | None
+
+    def part(self, weight: int, of: int) -> Room:
+        """A share of it in proportion; never less than nothing."""
+        return Room(*(None if whole is None else max(0, whole * weight // of) for whole in self))
+
+    def less(self, messages: int, size: int) -> Room:
+        """What is left of it."""
+        return Room(
+            None if self.messages is None else self.messages - messages,
+            None if self.size is None else self.size - size,
+        )
+
+    def holds(self, messages: int, size: int) -> bool:
+        """Whether so much fits in."""
+        return (self.messages is None or messages <= self.messages) and (
+            self.size is None or size <= self.size
+        )
+
+
+class Taken(NamedTuple):
+    """A partition's part of a batch: up to ``end``, and ``room`` for more behind it that is not known."""
+
+    end: MessageId
+    messages: int
+    size: int
+    room: Room | None = None
+
+
+class Admission:
+    """Plans the ends of one query's micro-batches.
+
+    Args:
+        limits: what the user set.
+        source: answers about partitions.
+        run_all: runs calls to ``source`` at the same time.
+    """
+
+    def __init__(self, limits: Limits, source: Source, run_all: RunAll) -> None:
+        self._limits = limits
+        self._source = source
+        self._run_all = run_all
+        self._ahead: dict[TopicName, KnownEntries] = {}
+        self._since: float | None = None
+        self._failure: PulsarError | None = None
+
+    def plan(
+        self,
+        starts: Mapping[TopicName, MessageId],
+        ends: Mapping[TopicName, MessageId],
+        backlogs: Mapping[TopicName, int],
+        now: float,
+        *,
+        available_now: bool = False,
+    ) -> dict[TopicName, MessageId]:
+        """The end of the next batch; ``starts`` where none is due yet.
+
+        Args:
+            starts: up to where each partition is taken.
+            ends: up to where each could be taken: its last visible message (whole entry), nowhere before its
+                start. The same partitions.
+            backlogs: about how many entries lie between, the weights of the shares; 1 where it is not given.
+            now: seconds of a clock that never goes back.
+            available_now: do not wait for ``min_messages``.
+
+        A partition about which the broker gives no answer now stays at its start, with a warning.
+
+        Raises:
+            PulsarError: the broker will never answer, such as for a topic that was deleted; or, with
+                ``available_now``, no partition can go on: the query would end as if all were read.
+        """
+        self._failure = None
+        self._since = now if self._since is None else self._since
+        open_ = {topic: max(1, backlogs.get(topic, 1)) for topic in ends if starts[topic] < ends[topic]}
+        self._forget(starts)
+        if not open_:
+            return dict(starts)
+        due = (
+            available_now or self._limits.min_messages is None or now - self._since >= self._limits.max_delay
+        )
+        if not due and not self._enough(starts, ends, open_):
+            return dict(starts)
+        planned = self._capped(starts, ends, open_) if self._limits.capped else dict(ends)
+        if planned != starts:
+            self._since = now
+        elif available_now and self._failure is not None:
+            raise self._failure
+        return planned
+
+    def close(self) -> None:
+        """Let go of all scouts."""
+        for ahead in self._ahead.values():
+            ahead.close()
+        self._ahead.clear()
+
+    def _forget(self, starts: Mapping[TopicName, MessageId]) -> None:
+        """Give up what is known of other places than ``starts``."""
+        for topic, ahead in list(self._ahead.items()):
+            if topic not in starts or not ahead.follow(starts[topic]):
+                del self._ahead[topic]
+                ahead.close()
+
+    def _enough(
+        self,
+        starts: Mapping[TopicName, MessageId],
+        ends: Mapping[TopicName, MessageId],
+        open_: Mapping[TopicName, int],
+    ) -> bool:
+        """Whether ``min_messages`` wait; estimated where more wait in a partition than is looked at."""
+        least = self._limits.min_messages or 0
+        found = 0.0
+        for topic, ahead in self._look(starts, ends, dict.fromkeys(open_, Room(least, None))).items():
+            found += ahead.messages
+            if ahead.full and ahead.reached < ends[topic]:
+                unknown = max(0, open_[topic] - len(ahead.facts))
+                found += unknown * ahead.messages / len(ahead.facts)
+        return found >= least
+
+    def _capped(
+        self,
+        starts: Mapping[TopicName, MessageId],
+        ends: Mapping[TopicName, MessageId],
+        open_: Mapping[TopicName, int],
+    ) -> dict[TopicName, MessageId]:
+        left = Room(self._limits.max_messages, self._limits.max_bytes)
+        weight = sum(open_.values())
+        known = self._look(starts, ends, {topic: left.part(each, weight) for topic, each in open_.items()})
+        planned = dict(starts)
+        further: dict[TopicName, Room] = {}
+        # The small ones first: what their shares are too large for is left to the larger ones.
+        for topic in sorted(known, key=lambda topic: (open_[topic], topic)):
+            share = left.part(open_[topic], weight)
+            weight -= open_[topic]
+            taken = take(known[topic], share, ends[topic])
+            planned[topic] = taken.end
+            if taken.room is None:
+                left = left.less(taken.messages, taken.size)
+            else:
+                further[topic] = taken.room
+                left = left.less(share.messages or 0, share.size or 0)
+        calls = [
+            partial(beyond, self._source, topic, known[topic], room, ends[topic])
+            for topic, room in further.items()
+        ]
+        for topic, end in zip(further, self._run_all(calls) if calls else [], strict=True):
+            if isinstance(end, PulsarError):
+                self._give_way(end, topic)
+            else:
+                planned[topic] = end
+        return planned
+
+    def _look(
+        self,
+        starts: Mapping[TopicName, MessageId],
+        ends: Mapping[TopicName, MessageId],
+        rooms: Mapping[TopicName, Room],
+    ) -> dict[TopicName, KnownEntries]:
+        """What lies behind the starts, enough of it to fill ``rooms``; without partitions that fail."""
+
+        def look(topic: TopicName) -> KnownEntries:
+            ahead = self._ahead.get(topic) or KnownEntries(self._source, topic, starts[topic])
+            # Kept before it is used, so that it is closed whatever becomes of it.
+            self._ahead[topic] = ahead
+            messages, size = (None if part is None else max(1, part) for part in rooms[topic])
+            ahead.scan(messages, size, ends[topic])
+            return ahead
+
+        found = {}
+        for topic, ahead in zip(rooms, self._run_all([partial(look, topic) for topic in rooms]), strict=True):
+            if isinstance(ahead, PulsarError):
+                if topic in self._ahead:
+                    self._ahead.pop(topic).close()
+                self._give_way(ahead, topic)
+            else:
+                found[topic] = ahead
+        return found
+
+    def _give_way(self, error: PulsarError, topic: TopicName) -> None:
+        """Let the other partitions go on where the broker may answer later."""
+        self._failure = error.located(str(topic))
+        if not error.is_passing:
+            raise self._failure
+        _log.warning("a partition is left out of this batch: %s", self._failure)
+
+
+def take(ahead: KnownEntries, share: Room, end: MessageId) -> Taken:
+    """The entries that fit ``share``, at least one."""
+    messages = size = 0
+    last = None
+    for entry in ahead.facts:
+        if entry.id > end:
+            return Taken(end if last is None else last, messages, size)
+        more, larger = messages + messages_in(entry), size + entry.size
+        if last is not None and not share.holds(more, larger):
+            return Taken(last, messages, size)
+        last, messages, size = entry.id, more, larger
+    if last is None or ahead.reached >= end:
+        # Nothing visible is left before the end: whether that is loss is for the task to find out.
+        return Taken(end, messages, size)
+    return Taken(last, messages, size, share.less(messages, size) if ahead.full else None)
+
+
+def beyond(source: Source, topic: TopicName, ahead: KnownEntries, room: Room, end: MessageId) -> MessageId:
+    """The end of a share that goes over what was looked at; at least the last entry that was.
+
+    By the averages of what is known, within the last known entry's ledger; with indexes by search.
+    """
+    known = ahead.facts[-1]
+    ledger, first = known.id.ledger, known.id.entry
+    in_ledger = end.entry
+    mean_size = ahead.size / len(ahead.facts)
+    if ledger != end.ledger:
+        in_ledger, total = source.ledger_end(topic, known.id, end)
+        mean_size = mean_size if total is None else total / (in_ledger + 1)
+    too_far = in_ledger + 1
+    if room.size is not None:
+        too_far = min(too_far, first + 1 + int(max(0, room.size) / max(1.0, mean_size)))
+    best = known
+    each = max(1.0, ahead.messages) / len(ahead.facts)
+    for turn in range(PEEKS):
+        target = too_far - 1
+        if room.messages is not None:
+            left = room.messages - (_between(known, best) or 0)
+            further = int(left / each) if turn < GUESSES else (too_far - best.id.entry) // 2
+            if known.index is not None:
+                further = max(1, further)
+            target = min(target, best.id.entry + further)
+        if target <= best.id.entry:
+            break
+        seen = source.peek(topic, MessageId(ledger, target))
+        if seen.id > end:
+            return end
+        count = _between(known, seen)
+        if room.messages is None or count is None:
+            return seen.id
+        if count > room.messages:
+            too_far = target
+            each = max(each, count / (target - first))
+        elif seen.id.ledger != ledger or count == room.messages:
+            return seen.id
+        else:
+            best = seen
+            each = max(1.0, count / (seen.id.entry - first))
+    return best.id
+
+
+def _between(known: Facts, seen: Facts) -> int | None:
+    """Messages behind ``known`` up to ``seen``, where the broker tells indexes."""
+    return None if known.index is None or seen.index is None else seen.index - known.index

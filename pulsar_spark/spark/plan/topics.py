@@ -1,0 +1,136 @@
+"""Topics: which topic partitions a query reads, at its start and as topics and partitions come and go."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+from pulsar_spark.client import Client, ClientOptions, TopicWatch, run_all
+from pulsar_spark.errors import PulsarError, TopicNotFoundError
+from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.spark.options.parse import SourceOptions
+
+_log = logging.getLogger(__name__)
+
+# Seconds until a broker that cannot be reached at all is an error, where a query has just begun.
+FIRST_CONTACT = 4.0
+
+
+def find_partitions(client: Client, options: SourceOptions) -> list[TopicName]:
+    """All partitions of all topics that are to be read now, each once.
+
+    Raises:
+        TopicNotFoundError: a topic that was named does not exist, and the query does not wait for it.
+        BrokerError: no broker could be asked.
+    """
+    listed = [] if options.pattern is None else client.topics_matching(options.pattern)
+    names = [*options.topics, *dict.fromkeys(topic.base for topic in listed)]
+    found: dict[TopicName, None] = {}
+    answers = run_all([partial(client.partitions, name) for name in names])
+    for name, partitions in zip(names, answers, strict=True):
+        if isinstance(partitions, TopicNotFoundError):
+            if name in options.topics and not options.wait_for_topics:
+                raise partitions
+            # What is listed is there: a topic without partitions may be named as if it were one.
+            partitions = [topic for topic in listed if topic.base == name]
+        elif isinstance(partitions, PulsarError):
+            raise partitions
+        found.update(dict.fromkeys(partitions))
+    return list(found)
+
+
+def first_contact(options: SourceOptions) -> list[TopicName]:
+    """:func:`find_partitions`, giving up soon: a wrong address is an error in seconds.
+
+    Raises:
+        TopicNotFoundError, BrokerError: as there.
+    """
+    with _impatient_client(options.client) as client:
+        return find_partitions(client, options)
+
+
+def check_reachable(options: ClientOptions) -> None:
+    """Make sure that a broker takes this client in, giving up as soon as :func:`first_contact`.
+
+    Raises:
+        ConnectError, ProtocolError: no broker answered.
+        TlsError, AuthError: see ``Session``.
+    """
+    with _impatient_client(options) as client:
+        client.check()
+
+
+def _impatient_client(options: ClientOptions) -> Client:
+    """A client whose operations take :data:`FIRST_CONTACT` seconds at most."""
+    return Client(
+        replace(
+            options,
+            operation_timeout=min(FIRST_CONTACT, options.operation_timeout),
+            connection_timeout=min(FIRST_CONTACT, options.connection_timeout),
+        )
+    )
+
+
+class Topics:
+    """The partitions that a streaming query reads.
+
+    Args:
+        client: where to look.
+        options: they name the topics, or have the pattern.
+        found: what :func:`find_partitions` gave at the start.
+
+    Attributes:
+        partitions: as far as known now.
+    """
+
+    def __init__(self, client: Client, options: SourceOptions, found: Iterable[TopicName]) -> None:
+        self.partitions = list(found)
+        self._client = client
+        self._options = options
+        self._watches: list[TopicWatch] = []
+        self._stale = False
+
+    def refresh(self) -> None:
+        """Look again, if topics or partitions came or went, or the last time is a minute ago.
+
+        A broker that does not answer is logged and asked again: an exception would end the query.
+        """
+        try:
+            if not self._watches:
+                self._watches = [TopicWatch(self._client, pattern) for pattern in _patterns(self._options)]
+            changed = [watch.changed for watch in self._watches]
+            if any(changed) or self._stale:
+                self._stale = True
+                self.partitions = find_partitions(self._client, self._options)
+                self._stale = False
+        except TopicNotFoundError as error:
+            # The planner finds out which of its partitions are gone, and whether that is loss.
+            _log.warning("a topic of this query does not exist now: %s", error)
+            self._stale = False
+        except PulsarError as error:
+            if not error.is_passing:
+                raise
+            _log.warning("the topics are not known now, they are listed again: %s", error)
+
+    def drop(self, topic: TopicName) -> None:
+        """Read ``topic`` no more, unless it is found again."""
+        self.partitions = [each for each in self.partitions if each != topic]
+
+    def close(self) -> None:
+        """Watch no more."""
+        for watch in self._watches:
+            watch.close()
+
+
+def _patterns(options: SourceOptions) -> list[TopicPattern]:
+    """What to watch: the pattern, or the named topics of each namespace."""
+    if options.pattern is not None:
+        return [options.pattern]
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for topic in options.topics:
+        names[topic.tenant, topic.namespace].append(re.escape(topic.base.local))
+    return [TopicPattern(*place, re.compile("|".join(locals_))) for place, locals_ in names.items()]

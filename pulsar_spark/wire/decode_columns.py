@@ -1,0 +1,143 @@
+"""Fields -> Arrow arrays: the null rules, and one copy of the bytes for each column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.wire import keys_and_texts
+from pulsar_spark.wire.field_spans import Fields, Flags, Ints
+from pulsar_spark.wire.message_columns import MessageColumns
+
+Readable: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
+
+
+class Numbers(NamedTuple):
+    """Field numbers in a kind of metadata."""
+
+    key: int
+    event_time: int
+    key_is_base64: int
+    ordering_key: int
+    sequence_id: int
+    null_value: int
+    null_key: int
+
+
+def to_columns(
+    body: pa.Buffer, fields: Fields, numbers: Numbers, held: Ints | None, value: pa.BinaryArray | None = None
+) -> MessageColumns:
+    """Make the columns of the rows ``held`` (None: all), by the rules of :func:`batches.decode_batch`.
+
+    Args:
+        body: what the spans of the fields lie in.
+        fields: where they lie.
+        numbers: which is which.
+        held: rows that are taken, ascending.
+        value: the values of all rows, where they do not lie in the body; with ``held`` None only.
+
+    Raises:
+        CorruptError: a key flagged as base64 is not.
+    """
+    if value is None:
+        no_value = flag(fields, numbers.null_value)
+        value = gather(body, *fields.value, None if no_value is None else ~no_value, held)
+    ordering = fields.spans.get(numbers.ordering_key)
+    if ordering is not None and not ordering[2].any():
+        ordering = None
+    return MessageColumns(
+        value=value,
+        key=_keys(body, fields, numbers, held),
+        event_time=signed(fields, numbers.event_time, held),
+        properties=_properties(body, fields, held),
+        ordering_key=None if ordering is None else gather(body, *ordering, held=held),
+        sequence_id=signed(fields, numbers.sequence_id, held),
+    )
+
+
+def joined_buffer(parts: Sequence[Readable]) -> pa.Buffer:
+    """Join bytes; a single part is not copied.
+
+    The memory is Arrow's, which keeps what is freed: Python's would be fetched page by page each time.
+    """
+    if len(parts) == 1:
+        return pa.py_buffer(parts[0])
+    whole = pa.allocate_buffer(sum(len(part) for part in parts))
+    view = memoryview(whole).cast("B")
+    at = 0
+    for part in parts:
+        view[at : at + len(part)] = part
+        at += len(part)
+    return whole
+
+
+def gather(
+    body: pa.Buffer, at: Ints, end: Ints, has: Flags | None, held: Ints | None = None
+) -> pa.BinaryArray:
+    """Copy the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
+
+    The body is looked at as a binary array whose even elements are the spans and whose odd ones are what
+    lies between them; ``take`` of the even ones then copies all spans in one call.
+    """
+    count = len(at)
+    if not count:
+        return pa.array([], pa.binary())
+    offsets = np.empty(2 * count, np.int32)
+    offsets[0::2] = at
+    offsets[1::2] = end
+    spans = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), body])
+    even = np.arange(0, 2 * count, 2, dtype=np.int32) if held is None else (2 * held).astype(np.int32)
+    absent = None if has is None or has.all() else ~(has if held is None else has[held])
+    return spans.take(pa.array(even, mask=absent))
+
+
+def flag(fields: Fields, number: int) -> Flags | None:
+    """Return which messages have the bool field set to true, None if none has."""
+    if number not in fields.numbers:
+        return None
+    true = fields.numbers[number][0] != 0
+    return true if true.any() else None
+
+
+def signed(fields: Fields, number: int, held: Ints | None) -> pa.Int64Array | None:
+    """Return a number of the rows ``held``, null where unset; None where no message has it."""
+    if number not in fields.numbers:
+        return None
+    values, has = fields.numbers[number]
+    if not has.any():
+        return None
+    if held is not None:
+        values, has = values[held], has[held]
+    return pa.array(values, mask=None if has.all() else ~has)
+
+
+def _keys(body: pa.Buffer, fields: Fields, numbers: Numbers, held: Ints | None) -> pa.BinaryArray:
+    count = len(fields.start) if held is None else len(held)
+    if numbers.key not in fields.spans:
+        return pa.nulls(count, pa.binary())
+    at, end, has = fields.spans[numbers.key]
+    null = flag(fields, numbers.null_key)
+    keys = gather(body, at, end, has if null is None else has & ~null, held)
+    base64_text = flag(fields, numbers.key_is_base64)
+    if base64_text is None:
+        return keys
+    return keys_and_texts.decode_keys(keys, base64_text if held is None else base64_text[held])
+
+
+def _properties(body: pa.Buffer, fields: Fields, held: Ints | None) -> pa.MapArray | None:
+    if fields.properties is None:
+        return None
+    row, key, key_end, value, value_end = fields.properties
+    per_message = np.bincount(row, minlength=len(fields.start))
+    chosen = None
+    if held is not None:
+        chosen = np.flatnonzero(np.isin(row, held))
+        per_message = per_message[held]
+    offsets = np.zeros(len(per_message) + 1, np.int32)
+    np.cumsum(per_message, out=offsets[1:])
+    names = keys_and_texts.to_strings(gather(body, key, key_end, None, chosen))
+    values = keys_and_texts.to_strings(gather(body, value, value_end, None, chosen))
+    return pa.MapArray.from_arrays(pa.array(offsets), names, values)

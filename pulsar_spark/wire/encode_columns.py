@@ -1,0 +1,200 @@
+"""Columns -> protobuf fields, for many messages at once: the tools that batches and single messages share.
+
+Each field of a message is a *piece*: a column with the field's bytes for every row, empty where the row lacks
+it. :func:`join` then puts the pieces of each row together in one call, so no Python object is made for a row.
+Numbers become pieces through a table of the different numbers that occur, if they are lengths, or through a
+matrix of bytes with a row for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.errors import OptionError
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_LARGEST = 2**31 - 1  # bytes; Arrow's binary offsets are int32
+
+
+class EncodedField(NamedTuple):
+    """One field, or a part of one, for n rows.
+
+    Attributes:
+        data: binary[n], or a binary scalar that all rows share; null is empty.
+        size: bytes a row, int64[n] or one for all.
+    """
+
+    data: pa.BinaryArray | pa.BinaryScalar
+    size: Ints | int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedMessages:
+    """n encoded items, one after the other.
+
+    Attributes:
+        buffer: the bytes of all items.
+        offsets: int64[n + 1]; items i up to j are ``buffer[offsets[i]:offsets[j]]``.
+    """
+
+    buffer: memoryview
+    offsets: Ints
+
+
+def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
+    """Pieces of a length-delimited field; a null row lacks it, None is no pieces."""
+    if data is None or data.null_count == len(data):
+        return []
+    sizes = lengths(data)
+    classes = sizes if data.null_count == 0 else np.where(_mask(data.is_valid()), sizes, -1)
+    return [
+        by_class(classes, lambda different: _varints(tag, different, different >= 0)),
+        EncodedField(data, sizes),
+    ]
+
+
+def number_field(tag: bytes, numbers: pa.Int64Array | None) -> list[EncodedField]:
+    """EncodedField of a varint field, negative numbers as their two's complement; a null row lacks it."""
+    if numbers is None or numbers.null_count == len(numbers):
+        return []
+    has = None if numbers.null_count == 0 else _mask(numbers.is_valid())
+    return [_piece(_varints(tag, numbers.fill_null(0).to_numpy(), has))]
+
+
+def size_field(tag: bytes, sizes: Ints) -> EncodedField:
+    """EncodedField of a varint field that every row has, made for numbers that repeat."""
+    return by_class(sizes, lambda different: _varints(tag, different, None))
+
+
+def flag_field(tag: bytes, is_set: npt.NDArray[np.bool_] | None) -> list[EncodedField]:
+    """EncodedField of a bool field, which only the rows that are set have."""
+    if is_set is None or not is_set.any():
+        return []
+    table = pa.array([b"", tag + b"\x01"], pa.binary())
+    return [_piece(table.take(pa.array(is_set.astype(np.int8))))]
+
+
+def properties_field(tag: bytes, properties: pa.MapArray | None) -> list[EncodedField]:
+    """EncodedField of a repeated KeyValue field.
+
+    Raises:
+        OptionError: a null map, name or value.
+    """
+    if properties is None or len(properties) == 0:
+        return []
+    offsets = properties.offsets.to_numpy()
+    count = int(offsets[-1] - offsets[0])
+    names = properties.keys.slice(offsets[0], count).cast(pa.binary())
+    values = properties.items.slice(offsets[0], count).cast(pa.binary())
+    if properties.null_count or names.null_count or values.null_count:
+        raise OptionError("a null among the properties of a message", advice="Leave null properties out")
+    inner = [*bytes_field(b"\x0a", names), *bytes_field(b"\x12", values)]
+    sizes = total_sizes(inner, count)
+    joined = join([size_field(tag, sizes), *inner], count)
+    starts = joined.offsets[offsets - offsets[0]]
+    data = pa.Array.from_buffers(
+        pa.binary(),
+        len(properties),
+        [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(joined.buffer)],
+    )
+    return [EncodedField(data, np.diff(starts))]
+
+
+def big_endian(sizes: Ints) -> EncodedField:
+    """EncodedField of a 4-byte number, made for numbers that repeat."""
+    return by_class(sizes, lambda different: _fixed(different.astype(">u4").tobytes(), 4))
+
+
+def by_class(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedField:
+    """Make the piece of each number that occurs only once: ``make`` gets the different numbers."""
+    coded = pa.array(numbers).dictionary_encode()
+    table = make(coded.dictionary.to_numpy())
+    if len(table) == 1:
+        return EncodedField(table[0], len(table[0].as_py()))
+    return _piece(table.take(coded.indices))
+
+
+def lengths(data: pa.BinaryArray) -> Ints:
+    """Bytes in each row, int64[n]; 0 where null."""
+    found = pc.binary_length(data)
+    sizes: Ints = (found.fill_null(0) if found.null_count else found).to_numpy().astype(np.int64)
+    return sizes
+
+
+def total_sizes(pieces: Sequence[EncodedField], count: int) -> Ints:
+    """Bytes of all pieces together, int64[count]."""
+    total = np.zeros(count, np.int64)
+    for piece in pieces:
+        total += piece.size
+    return total
+
+
+def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
+    """Put the pieces of each of ``count`` rows together.
+
+    Raises:
+        OptionError: more than 2 GiB in all.
+    """
+    if int(total_sizes(pieces, count).sum()) > _LARGEST:
+        raise OptionError(
+            "messages of more than 2 GiB were to be encoded at once",
+            advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
+        )
+    if count == 0 or all(isinstance(piece.data, pa.Scalar) for piece in pieces):
+        row = b"".join(piece.data.as_py() for piece in pieces) if count else b""
+        return EncodedMessages(memoryview(row * count), np.arange(count + 1, dtype=np.int64) * len(row))
+    joined = pc.binary_join_element_wise(
+        *(piece.data for piece in pieces), b"", null_handling="replace", null_replacement=b""
+    )
+    offsets = np.frombuffer(joined.buffers()[1], np.int32, count + 1).astype(np.int64)
+    data = memoryview(joined.buffers()[2]).cast("B")  # Arrow says its bytes are signed
+    return EncodedMessages(data[: offsets[-1]], offsets)
+
+
+def _piece(data: pa.BinaryArray) -> EncodedField:
+    return EncodedField(data, lengths(data))
+
+
+def _mask(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _fixed(data: bytes, width: int) -> pa.BinaryArray:
+    """Cut ``data`` into pieces of ``width`` bytes."""
+    offsets = np.arange(0, len(data) + 1, width, dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _varints(tag: bytes, numbers: Ints, has: npt.NDArray[np.bool_] | None) -> pa.BinaryArray:
+    """Encode ``tag`` and a varint for each number; nothing where ``has`` is false."""
+    rest = numbers.astype(np.uint64)
+    count = len(rest)
+    most = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))
+    matrix = np.empty((count, len(tag) + most), np.uint8)
+    matrix[:, : len(tag)] = np.frombuffer(tag, np.uint8)
+    sizes = np.full(count, len(tag) + 1, np.int64)
+    for place in range(most):
+        byte = (rest & np.uint64(0x7F)).astype(np.uint8)
+        rest = rest >> np.uint64(7)
+        more = rest > 0
+        sizes += more
+        matrix[:, len(tag) + place] = byte | (more.astype(np.uint8) << 7)
+    if has is not None:
+        sizes[~has] = 0
+    elif (sizes == matrix.shape[1]).all():
+        return _fixed(matrix.tobytes(), matrix.shape[1])
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    data = matrix[np.arange(matrix.shape[1]) < sizes[:, None]]
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

@@ -1,0 +1,135 @@
+"""Admin requests to a service that sends on, refuses, or is none; the real one is in integration/."""
+
+import json
+import socket
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from pulsar_spark.client.net.admin import Admin, Ledger
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    BusyError,
+    ConnectError,
+    OptionError,
+    ProtocolError,
+    TopicNotFoundError,
+)
+from pulsar_spark.ids import TopicName
+
+TOPIC = TopicName.parse("persistent://a/b/c%2F d/é-partition-1")
+PATH = "/admin/v2/persistent/a/b/c%252F%20d%2F%C3%A9-partition-1"
+
+
+@contextmanager
+def service(answer):
+    """An admin service; ``answer(method, path)`` gives status, body and headers."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            status, body, headers = answer(self.command, self.path)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_DELETE = do_GET  # noqa: N815
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def says(status, body):
+    return service(lambda method, path: (status, body, {}))
+
+
+@pytest.mark.parametrize("code", [302, 307])
+def test_the_broker_that_serves_the_topic_is_asked_with_the_same_method(code):
+    asked = []
+
+    def here(method, path):
+        asked.append((method, path))
+        return 204, b"", {}
+
+    with (
+        service(here) as owner,
+        service(lambda method, path: (code, b"", {"Location": owner + path})) as first,
+    ):
+        Admin(first).remove_subscription(TOPIC, "na me/1")
+    assert asked == [("DELETE", f"{PATH}/subscription/na%20me%2F1")]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, AuthError), (403, AuthError), (404, TopicNotFoundError), (412, BusyError), (500, BrokerError)],
+)
+@pytest.mark.parametrize("body", [b'{"reason": "two\\nlines"}', b"<html>", b"", b'"two lines"'])
+def test_refusals_are_coded(status, kind, body):
+    with says(status, body) as url, pytest.raises(BrokerError) as caught:
+        Admin(url).subscriptions(TOPIC)
+    assert type(caught.value) is kind
+    assert f"refused GET {PATH[10:]}/subscriptions: {status} " in str(caught.value)
+    assert str(TOPIC) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert ("two lines" in str(caught.value)) == (b"two" in body)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"{}", b"\xff", b'"a"'])
+def test_what_is_no_pulsar_is_told(body):
+    with says(200, body) as url, pytest.raises(ProtocolError, match="web port"):
+        Admin(url).topics("public/default")
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"ledgers": [{}]}', b'{"ledgers": 3}', b'{"ledgers": [3]}'])
+def test_stats_without_ledgers_are_told(body):
+    with says(200, body) as url, pytest.raises(ProtocolError, match="internalStats"):
+        Admin(url).ledgers(TOPIC)
+
+
+@pytest.mark.parametrize(("entries", "last"), [(7, Ledger(5, 7, 70)), (0, Ledger(5, 0, 0))])
+def test_the_open_ledger_is_counted_elsewhere(entries, last):
+    ledgers = [{"ledgerId": 3, "entries": 9, "size": 90}, {"ledgerId": 5, "entries": 0, "size": 0}]
+    stats = {"ledgers": ledgers, "currentLedgerEntries": entries, "currentLedgerSize": 10 * entries}
+    with says(200, json.dumps(stats).encode()) as url:
+        assert Admin(url).ledgers(TOPIC) == [Ledger(3, 9, 90), last]
+
+
+def test_nobody_answers():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ConnectError, match=r"admin\.url"):
+            Admin(url, timeout=0.2).stats(TOPIC)
+    with pytest.raises(ConnectError, match=r"admin\.url"):
+        Admin(url).stats(TOPIC)
+
+
+def test_the_environments_proxy_is_not_asked(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with says(200, b'["s"]') as url:
+        assert Admin(f"{url}/").subscriptions(TOPIC) == ["s"]
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8080", "pulsar://localhost:6650", "http://", "file:///etc/x"])
+def test_what_is_no_url(url):
+    with pytest.raises(OptionError, match="the admin URL"):
+        Admin(url)
+
+
+@pytest.mark.parametrize("namespace", ["", "default", "a/b/c", "/b", "a/"])
+def test_what_is_no_namespace(namespace):
+    with pytest.raises(OptionError, match="no namespace"):
+        Admin("http://localhost").topics(namespace)

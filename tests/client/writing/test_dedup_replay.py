@@ -1,0 +1,214 @@
+"""Replays: however often a task is run, each row is stored; once, where the runs are equal."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.client.writing import dedup_replay as module
+from pulsar_spark.client.writing.dedup_replay import DedupReplay, Verdict
+from pulsar_spark.errors import SendError
+from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import decode_batch, encode_batch_messages
+from pulsar_spark.wire.dedup_mark import read_mark
+from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.singles import EncodedSingle, encode_singles
+
+HEAD = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=0).SerializeToString()
+
+
+def columns(rows):
+    values = pa.array([b"%d" % row for row in rows], pa.binary())
+    return MessageColumns(value=values, key=pa.nulls(len(rows), pa.binary()))
+
+
+def batches(rows, sizes):
+    """The rows in batches of these sizes, the last size again and again."""
+    encoded = encode_batch_messages(columns(rows))
+    made, first, sizes = [], 0, list(sizes)
+    while first < len(rows):
+        last = min(len(rows), first + (sizes.pop(0) if len(sizes) > 1 else sizes[0]))
+        start, middle, end = (int(encoded.offsets[at]) for at in (first, (first + last) // 2, last))
+        parts = tuple(part for part in (encoded.buffer[start:middle], encoded.buffer[middle:end]) if part)
+        made.append(Batch(parts, last - first, end - start))
+        first = last
+    return made
+
+
+def rows_of(item):
+    if isinstance(item, Batch):
+        body = b"".join(item.parts)
+        assert item.size == len(body)
+        return [int(value) for value in decode_batch(body, item.messages).columns.value.to_pylist()]
+    return [int(bytes(item.payload))]
+
+
+def mark_of(item):
+    return read_mark(pb.MessageMetadata.FromString(HEAD + item.mark))
+
+
+class Broker:
+    """One topic partition with deduplication, of which one micro-batch of one task is looked at."""
+
+    def __init__(self):
+        self.rows = []
+        self._stored = 0
+        self._mark = None
+
+    def replay(self):
+        return DedupReplay(self._stored, self._mark)
+
+    def store(self, item, verdict):
+        self.rows += rows_of(item)
+        if verdict is Verdict.SAME:
+            self._stored += len(rows_of(item))
+            self._mark = mark_of(item)
+        else:
+            assert verdict is Verdict.DIFFERENT
+            assert mark_of(item) is None
+
+    def run(self, items, stop_after=10**9, group=3):
+        """One attempt, which ends by itself or dies when so many entries are stored; gives its verdict."""
+        replay = self.replay()
+        groups = [items[at : at + group] for at in range(0, len(items), group)]
+        for given_at_once in [*groups, None]:
+            taken = replay.end() if given_at_once is None else replay.take(given_at_once)
+            for item in taken:
+                if stop_after == 0:
+                    replay.close()
+                    return replay.verdict
+                self.store(item, replay.verdict)
+                stop_after -= 1
+        replay.close()
+        return replay.verdict
+
+
+cuts = st.lists(st.integers(1, 7), min_size=1, max_size=4)
+stops = st.integers(0, 8)
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.tuples(cuts, stops), max_size=4), cuts)
+def test_equal_runs_store_each_row_once_whatever_their_cuts(rows, attempts, last_cut):
+    broker = Broker()
+    for cut, stop in attempts:
+        broker.run(batches(rows, cut), stop)
+    assert broker.run(batches(rows, last_cut)) is Verdict.SAME
+    assert broker.rows == rows
+
+
+@st.composite
+def other_runs(draw):
+    """Runs over the same rows: in another order, cut short, longer, or as they are."""
+    rows = list(range(draw(st.integers(0, 30))))
+    runs = []
+    for _ in range(draw(st.integers(1, 4))):
+        run = draw(st.sampled_from(["same", "shuffled", "prefix", "longer"]))
+        changed = draw(st.permutations(rows)) if run == "shuffled" else list(rows)
+        if run == "prefix":
+            changed = changed[: draw(st.integers(0, len(rows)))]
+        elif run == "longer":
+            changed += draw(st.lists(st.integers(100, 120), max_size=5))
+        runs.append((changed, draw(cuts), draw(stops), draw(st.booleans())))
+    return runs
+
+
+def as_items(rows, cut, batching):
+    return batches(rows, cut) if batching else encode_singles(columns(rows))
+
+
+@given(other_runs())
+def test_no_row_is_ever_missing(runs):
+    broker = Broker()
+    for rows, cut, stop, batching in runs[:-1]:
+        broker.run(as_items(rows, cut, batching), stop)
+    before = broker.replay()
+    rows, cut, _, batching = runs[-1]
+    verdict = broker.run(as_items(rows, cut, batching))
+    assert not Counter(rows) - Counter(broker.rows)
+    if before.stored and verdict is Verdict.DIFFERENT:
+        assert broker.rows[-len(rows) :] == rows or not rows  # all of it once more
+
+
+@given(st.integers(1, 20), st.integers(1, 20), cuts)
+def test_a_run_that_ends_before_the_border_is_sent_again(stored, count, cut):
+    broker = Broker()
+    broker.run(batches(list(range(stored)), cut))
+    verdict = broker.run(batches(list(range(count)), cut))
+    if count >= stored:
+        assert verdict is Verdict.SAME
+        assert broker.rows == list(range(max(stored, count)))
+    else:
+        assert verdict is Verdict.DIFFERENT
+        assert broker.rows == [*range(stored), *range(count)]
+
+
+def test_a_mark_that_was_not_found_is_different_at_once():
+    replay = DedupReplay(3, None)
+    assert replay.verdict is Verdict.DIFFERENT
+    items = batches([1, 2], [2])
+    assert list(replay.take(items)) == items
+
+
+def test_single_messages_are_compared_too():
+    broker = Broker()
+    items = encode_singles(columns(list(range(10))))
+    broker.run(items, 4)
+    assert broker.run(items) is Verdict.SAME
+    assert broker.rows == list(range(10))
+    fields = [EncodedSingle(memoryview(bytes(one.payload)), memoryview(b"")) for one in items]
+    assert broker.run(fields[:0] + [one._replace(metadata=memoryview(b"\x32\x01k")) for one in items]) is (
+        Verdict.DIFFERENT
+    )
+
+
+def test_many_rows_are_kept_in_a_file():
+    rows = list(range(1000))
+    encoded = encode_singles(
+        MessageColumns(
+            value=pa.array([b"%d" % row + b" " * 10_000 for row in rows], pa.binary()),
+            key=pa.nulls(1000, pa.binary()),
+        )
+    )
+    replay = DedupReplay(1001, b"x" * 16)
+    assert list(replay.take(encoded)) == []
+    again = list(replay.end())
+    assert [bytes(one.payload) for one in again] == [bytes(one.payload) for one in encoded]
+
+
+def test_sequence_ids_do_not_run_into_those_of_the_next_batch(monkeypatch):
+    monkeypatch.setattr(module, "IDS_PER_BATCH", 10)
+    replay = DedupReplay(0, None)
+    replay.take(batches(list(range(10)), [5]))
+    with pytest.raises(SendError, match="delivery=at-least-once"):
+        replay.take(batches([1], [1]))
+
+
+def test_the_digest_is_of_bytes_not_of_entries():
+    rows = np.arange(20).tolist()
+    one, other = DedupReplay(0, None), DedupReplay(0, None)
+    last = [list(replay.take(batches(rows, cut)))[-1] for replay, cut in ((one, [3, 8]), (other, [20]))]
+    assert mark_of(last[0]) == mark_of(last[1]) is not None
+
+
+@given(st.lists(st.binary(max_size=30), max_size=20), st.integers(0, 3), st.integers(0, 200))
+def test_the_digest_does_not_depend_on_cuts_and_sees_each_byte(parts, bit, place):
+    def digest(of):
+        made = module._Digest()
+        for part in of:
+            made.add(part)
+        return made.digest()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_WINDOW", 4)
+        patch.setattr(module, "_STRIDE", 11)
+        whole = b"".join(parts)
+        assert digest(parts) == digest([whole]) == digest([whole[at : at + 1] for at in range(len(whole))])
+        if whole:
+            at = place % len(whole)
+            assert digest([whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]]) != digest([whole])

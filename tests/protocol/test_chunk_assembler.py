@@ -1,0 +1,335 @@
+"""ChunkAssembler: what makes a message, what is ignored, what is given up, and its memory."""
+
+import tracemalloc
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, Dropped, is_chunk
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+
+def metadata_of(uuid, number, chunks, total):
+    return pb.MessageMetadata(
+        producer_name="p",
+        sequence_id=0,
+        publish_time=0,
+        uuid=uuid,
+        chunk_id=number,
+        num_chunks_from_msg=chunks,
+        total_chunk_msg_size=total,
+    )
+
+
+class Log:
+    """A topic: each chunk that is taken is an entry of it, numbered from 0."""
+
+    def __init__(self, **limits):
+        self.chunks = ChunkAssembler(ChunkLimits(**limits))
+        self.entries = 0
+
+    def take(self, uuid, number, chunks=3, payload=None, total=None, now=0.0):
+        payload = text(uuid, number) if payload is None else payload
+        total = sum(len(text(uuid, each)) for each in range(chunks)) if total is None else total
+        message_id = MessageId(1, self.entries)
+        self.entries += 1
+        return self.chunks.take(metadata_of(uuid, number, chunks, total), payload, message_id, now)
+
+    def take_all(self, uuid, numbers, **more):
+        """What the last of them gave; the others give nothing."""
+        *first, last = [self.take(uuid, number, **more) for number in numbers]
+        assert first == [None] * len(first)
+        return last
+
+
+def text(uuid, number):
+    return f"{uuid}.{number};".encode()
+
+
+def whole(uuid, chunks=3):
+    return b"".join(text(uuid, number) for number in range(chunks))
+
+
+def test_what_is_a_chunk():
+    assert is_chunk(metadata_of("a", 0, 2, 9))
+    assert not is_chunk(metadata_of("a", 0, 1, 9))
+    assert not is_chunk(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=0))
+
+
+def test_chunks_in_order_are_a_message():
+    log = Log()
+    log.entries = 7
+    assert log.take_all("a", [0, 1, 2]) == Assembled(MessageId(1, 7), memoryview(whole("a")))
+    assert log.chunks.pending == 0
+    assert log.chunks.held_bytes == 0
+    assert not log.chunks.dropped
+
+
+def test_messages_may_lie_mixed():
+    log = Log()
+    assert [log.take(uuid, number) for number in (0, 1) for uuid in "abc"] == [None] * 6
+    assert log.chunks.pending == 3
+    for place, uuid in enumerate("abc"):
+        assert log.take(uuid, 2) == (MessageId(1, place), whole(uuid))
+
+
+@pytest.mark.parametrize("numbers", [[0, 0, 1, 2], [0, 1, 1, 2], [0, 1, 0, 1, 2], [0, 1, 1, 0, 1, 1, 1, 2]])
+def test_what_is_sent_again_is_taken_once(numbers):
+    log = Log()
+    message = log.take_all("a", numbers)
+    restart = len(numbers) - 1 - numbers[::-1].index(0)
+    assert message == (MessageId(1, restart), whole("a"))
+    assert not log.chunks.dropped
+
+
+def test_a_message_that_is_sent_again_whole_comes_again():
+    log = Log()
+    assert log.take_all("a", [0, 1, 2]).payload == whole("a")
+    assert log.take("a", 2) is None
+    assert log.take("a", 1) is None
+    assert log.take_all("a", [0, 1, 2]) == (MessageId(1, 5), whole("a"))
+    assert not log.chunks.dropped
+
+
+@pytest.mark.parametrize("numbers", [[0, 2], [0, 1, 3], [0, -1], [0, 5], [0, 1, 7]])
+def test_a_chunk_out_of_order_ends_its_message(numbers):
+    log = Log()
+    assert log.take_all("a", numbers, chunks=4) is None
+    assert log.chunks.dropped == {Dropped.OUT_OF_ORDER: 1}
+    assert log.chunks.pending == 0
+    assert log.take_all("a", [1, 2, 3], chunks=4) is None, "it is given up, and was counted"
+    assert log.chunks.dropped == {Dropped.OUT_OF_ORDER: 1}
+    assert log.take_all("a", [0, 1, 2, 3], chunks=4).payload == whole("a", 4)
+
+
+def test_only_the_last_chunk_asks_for_a_missing_beginning():
+    log = Log()
+    assert log.take("a", 1) is None
+    assert log.take("a", 2) is Dropped.NO_BEGINNING
+    assert log.chunks.dropped == {}
+    log.chunks.drop("a", Dropped.NO_BEGINNING)
+    assert log.take("a", 2) is None
+    assert log.chunks.dropped == {Dropped.NO_BEGINNING: 1}
+    assert log.chunks.is_finished("a")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "total", "dropped"),
+    [
+        (b"1234", b"56", 6, None),
+        (b"1234", b"56", 5, Dropped.SIZE),
+        (b"1234", b"56", 7, Dropped.SIZE),
+        (b"1234", b"", 3, Dropped.SIZE),
+        (b"1234", b"56", 0, Dropped.SIZE),
+        (b"1234", b"56", -1, Dropped.SIZE),
+        (b"", b"", 0, None),
+    ],
+)
+def test_sizes_must_be_as_declared(first, second, total, dropped):
+    log = Log()
+    log.take("a", 0, chunks=2, payload=first, total=total)
+    message = log.take("a", 1, chunks=2, payload=second, total=total)
+    if dropped is None:
+        assert message.payload == first + second
+    else:
+        assert message is None
+        assert log.chunks.dropped == {dropped: 1}
+    assert log.chunks.held_bytes == 0
+
+
+@pytest.mark.parametrize("more", [{"chunks": 4}, {"total": 100}])
+def test_chunks_that_contradict_each_other_end_their_message(more):
+    log = Log()
+    log.take("a", 0)
+    assert log.take("a", 1, **more) is None
+    assert log.chunks.dropped == {Dropped.OUT_OF_ORDER: 1}
+
+
+def test_a_message_that_takes_too_long_is_given_up():
+    log = Log(expire=10.0)
+    log.take("a", 0, now=100.0)
+    log.take("b", 0, now=100.1)
+    log.take("a", 1, now=110.0)
+    assert log.take("a", 2, now=110.1) is None
+    assert log.take_all("b", [1, 2], now=110.1).payload == whole("b")
+    assert log.chunks.dropped == {Dropped.EXPIRED: 1}
+    patient = Log(expire=0.0)
+    patient.take("a", 0, now=0.0)
+    assert patient.take_all("a", [1, 2], now=1e9).payload == whole("a")
+
+
+def test_a_message_that_begins_again_has_its_time_again():
+    log = Log(expire=10.0)
+    log.take("a", 0, now=100.0)
+    log.take("a", 0, now=109.0)
+    assert log.take_all("a", [1, 2], now=119.0).payload == whole("a")
+
+
+def test_over_the_limit_the_oldest_is_to_be_read_again():
+    log = Log(max_pending=2)
+    for uuid in "abc":
+        log.take_all(uuid, [0, 1])
+    assert log.chunks.pending == 2
+    assert log.take("a", 2) is Dropped.NO_BEGINNING
+    assert log.take("b", 2).payload == whole("b")
+    assert log.take("c", 2).payload == whole("c")
+    assert not log.chunks.dropped
+
+
+def test_over_the_limit_the_oldest_is_given_up():
+    log = Log(max_pending=2, auto_ack_oldest=True)
+    for uuid in "abc":
+        log.take_all(uuid, [0, 1])
+    assert log.chunks.dropped == {Dropped.TOO_MANY: 1}
+    assert log.take("a", 2) is None
+    assert log.take("b", 2).payload == whole("b")
+
+
+def test_what_begins_again_is_the_youngest():
+    log = Log(max_pending=2)
+    for uuid in "abac":
+        log.take(uuid, 0)
+    assert log.take_all("b", [1, 2]) is Dropped.NO_BEGINNING
+    assert log.take_all("a", [1, 2]).payload == whole("a")
+
+
+def test_without_a_limit_all_are_kept():
+    log = Log(max_pending=0)
+    for number in range(200):
+        log.take(str(number), 0)
+    assert log.chunks.pending == 200
+
+
+def test_declared_sizes_take_no_memory():
+    log = Log()
+    tracemalloc.start()
+    try:
+        for uuid in "abcdefghij":
+            log.take(uuid, 0, chunks=2**31 - 1, payload=b"1", total=2**31 - 1)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert log.chunks.held_bytes == 10
+
+
+def test_a_message_takes_its_size_and_no_second_one():
+    log = Log()
+    chunk, chunks = bytes(1 << 20), 32
+    total = chunks * len(chunk)
+    tracemalloc.start()
+    try:
+        message = log.take_all("a", range(chunks), chunks=chunks, payload=chunk, total=total)
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * total
+    finally:
+        tracemalloc.stop()
+    assert len(message.payload) == total
+
+
+def test_finished_messages_are_not_remembered_for_ever():
+    log = Log()
+    for number in range(3000):
+        log.take_all(str(number), [0, 1, 2])
+    assert sum(log.chunks.is_finished(str(number)) for number in range(3000)) == 1000
+
+
+# ---- properties
+
+UUIDS = st.sampled_from("abcd")
+LENGTHS = {"a": 2, "b": 3, "c": 5, "d": 2}
+
+
+class Reference:
+    """The rules in their plainest form: the numbers of the chunks that have come, by message."""
+
+    def __init__(self):
+        self.open = {}
+
+    def take(self, uuid, number):
+        """Whether a message is complete."""
+        if number == 0:
+            self.open[uuid] = -1
+        if uuid not in self.open or number <= self.open[uuid]:
+            return False
+        if number != self.open[uuid] + 1:
+            del self.open[uuid]
+            return False
+        self.open[uuid] = number
+        if number == LENGTHS[uuid] - 1:
+            del self.open[uuid]
+            return True
+        return False
+
+
+@given(st.lists(st.tuples(UUIDS, st.integers(0, 4)), max_size=60))
+def test_any_log_gives_what_the_rules_say(steps):
+    log, reference = Log(), Reference()
+    for uuid, number in steps:
+        number = min(number, LENGTHS[uuid] - 1)
+        message = log.take(uuid, number, chunks=LENGTHS[uuid])
+        assert isinstance(message, Assembled) == reference.take(uuid, number)
+        if isinstance(message, Assembled):
+            assert message.payload == whole(uuid, LENGTHS[uuid])
+        assert log.chunks.pending == len(reference.open)
+
+
+@st.composite
+def resent(draw, uuid):
+    """The chunks of one message as a producer that reconnects sends them: again from any it has sent."""
+    numbers, sent = [], 0
+    length = LENGTHS[uuid]
+    for _ in range(draw(st.integers(0, 3))):
+        upto = draw(st.integers(sent, length - 1))
+        numbers += range(sent, upto)
+        sent = draw(st.integers(0, upto))
+    return [(uuid, number) for number in [*numbers, *range(sent, length)]]
+
+
+@st.composite
+def interleaved(draw):
+    queues = [draw(resent(uuid)) for uuid in "abcd"]
+    log = []
+    while any(queues):
+        queue = draw(st.sampled_from([queue for queue in queues if queue]))
+        log.append(queue.pop(0))
+    return log
+
+
+@given(interleaved())
+def test_producers_that_reconnect_lose_nothing(steps):
+    log = Log()
+    taken = [log.take(uuid, number, chunks=LENGTHS[uuid]) for uuid, number in steps]
+    complete = Counter(bytes(message.payload) for message in taken if isinstance(message, Assembled))
+    assert complete == {whole(uuid, length): 1 for uuid, length in LENGTHS.items()}
+    assert not log.chunks.dropped
+    assert log.chunks.pending == 0
+
+
+@given(interleaved(), st.data())
+def test_what_is_lost_costs_its_message_only(steps, data):
+    lost = data.draw(st.sampled_from(steps))
+    log = Log()
+    taken = [log.take(uuid, number, chunks=LENGTHS[uuid]) for uuid, number in steps if (uuid, number) != lost]
+    complete = Counter(bytes(message.payload) for message in taken if isinstance(message, Assembled))
+    assert complete == {whole(uuid, length): 1 for uuid, length in LENGTHS.items() if uuid != lost[0]}
+    assert log.chunks.dropped.total() + log.chunks.pending + taken.count(Dropped.NO_BEGINNING) >= 1
+
+
+@given(
+    st.lists(
+        st.tuples(UUIDS, st.integers(-2, 6), st.integers(2, 5), st.binary(max_size=9), st.integers(-1, 20)),
+        max_size=80,
+    ),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_whatever_comes_memory_is_bounded(steps, max_pending, auto_ack):
+    log = Log(max_pending=max_pending, auto_ack_oldest=auto_ack)
+    for uuid, number, chunks, payload, total in steps:
+        message = log.take(uuid, number, chunks=chunks, payload=payload, total=total)
+        if isinstance(message, Assembled):
+            assert len(message.payload) == total
+        assert log.chunks.pending <= max_pending
+        assert log.chunks.held_bytes <= max_pending * 20

@@ -1,0 +1,286 @@
+import logging
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import ConnectError, DeadlineError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan import known_entries
+from pulsar_spark.spark.plan.admission import Admission, Limits
+from pulsar_spark.spark.plan.known_entries import messages_in
+from tests.spark.plan.simulated_topics import Broker, Partition, one_by_one
+
+TOPICS = [TopicName.parse("t").of_partition(number) for number in range(8)]
+
+
+@contextmanager
+def budget(entries, size=1 << 40):
+    """Look at so much and no more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_entries, "SCAN_ENTRIES", entries)
+        patch.setattr(known_entries, "SCAN_BYTES", size)
+        yield
+
+
+def uniform(entries, messages=1, size=100, *, ledger=10**9, indexed=False):
+    """A partition of equal entries, in ledgers of a length."""
+    left = [min(ledger, entries - first) for first in range(0, entries, ledger)]
+    return Partition([[(messages, size, False, True)] * count for count in left], indexed=indexed)
+
+
+entry = st.tuples(
+    st.integers(1, 20), st.integers(1, 1000), st.just(False), st.sampled_from([True, True, False])
+)
+chunk = st.tuples(st.just(1), st.integers(1, 1000), st.just(True), st.just(True))
+ledgers = st.lists(st.lists(entry | chunk, min_size=1, max_size=25), min_size=1, max_size=4)
+
+
+@st.composite
+def brokers(draw, *, indexed):
+    topics = draw(st.lists(st.sampled_from(TOPICS), min_size=1, max_size=4, unique=True))
+    found = {topic: Partition(draw(ledgers), indexed=indexed) for topic in topics}
+    return Broker({topic: each for topic, each in found.items() if each.visible})
+
+
+limits = st.builds(
+    Limits,
+    max_messages=st.none() | st.integers(1, 200),
+    max_bytes=st.none() | st.integers(1, 10_000),
+)
+
+
+def run(broker, limits, *, available_now=True):
+    """Plan until nothing is left; each batch as what it takes of each partition."""
+    admission = Admission(limits, broker, one_by_one)
+    starts = {topic: each.start for topic, each in broker.partitions.items()}
+    ends = {topic: each.last for topic, each in broker.partitions.items()}
+    batches = []
+    while starts != ends:
+        backlogs = {topic: each.backlog(starts[topic]) for topic, each in broker.partitions.items()}
+        planned = admission.plan(starts, ends, backlogs, 0.0, available_now=available_now)
+        for topic, each in broker.partitions.items():
+            assert starts[topic] <= planned[topic] <= ends[topic]
+            assert planned[topic] == starts[topic] or planned[topic] in each.ids
+            assert planned[topic] > starts[topic] or starts[topic] == ends[topic], "a partition starves"
+        taken = {
+            topic: each.between(starts[topic], planned[topic]) for topic, each in broker.partitions.items()
+        }
+        batches.append(taken)
+        starts = planned
+    admission.close()
+    assert broker.open == 0
+    for topic, each in broker.partitions.items():
+        assert [entry for taken in batches for entry in taken[topic]] == each.between(each.start, each.last)
+    return batches
+
+
+def beyond_one_entry(taken, measure):
+    """How much a batch holds without the largest entry of each partition."""
+    return sum(
+        sum(map(measure, entries)) - max(map(measure, entries), default=0) for entries in taken.values()
+    )
+
+
+@given(brokers(indexed=False), limits)
+def test_exact_facts_give_at_most_the_limit_and_one_entry_a_partition(broker, limits):
+    for taken in run(broker, limits):
+        if limits.max_messages is not None:
+            assert beyond_one_entry(taken, messages_in) <= limits.max_messages
+        if limits.max_bytes is not None:
+            assert beyond_one_entry(taken, lambda entry: entry.size) <= limits.max_bytes
+
+
+@given(brokers(indexed=True), limits, st.integers(1, 5))
+def test_indexes_keep_messages_exact_beyond_what_is_looked_at(broker, limits, entries):
+    with budget(entries):
+        for taken in run(broker, limits):
+            if limits.max_messages is not None:
+                assert beyond_one_entry(taken, messages_in) <= limits.max_messages
+
+
+@given(brokers(indexed=False), limits, st.integers(1, 5), st.integers(1, 3000))
+def test_estimated_ends_are_visible_and_all_is_read_once(broker, limits, entries, size):
+    with budget(entries, size):
+        run(broker, limits)
+
+
+@given(brokers(indexed=False), limits)
+def test_no_limit_or_a_large_one_takes_all_at_once(broker, limits):
+    assume(not limits.capped)
+    assert len(run(broker, limits)) <= 1
+    assert len(run(broker, Limits(max_messages=10**9, max_bytes=1 << 40))) <= 1
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_estimates_of_equal_entries_are_right(indexed):
+    broker = Broker({TOPICS[0]: uniform(20_000, messages=10, indexed=indexed)})
+    batches = run(broker, Limits(max_messages=50_000))
+    assert [sum(entry.messages for entry in taken[TOPICS[0]]) for taken in batches] == [50_000] * 4
+    assert broker.scanned <= 4 * known_entries.SCAN_ENTRIES
+    assert broker.peeks <= 8
+
+
+def test_an_estimated_end_stays_in_its_ledger():
+    broker = Broker({TOPICS[0]: uniform(6000, ledger=1500)})
+    batches = run(broker, Limits(max_messages=4000))
+    assert [len(taken[TOPICS[0]]) for taken in batches] == [1500] * 4
+
+
+def test_indexes_find_the_end_among_entries_unlike_those_looked_at():
+    ledger = [(1, 100, False, True)] * 1000 + [(50, 100, False, True)] * 1000
+    broker = Broker({TOPICS[0]: Partition([ledger], indexed=True)})
+    first = run(broker, Limits(max_messages=5000))[0][TOPICS[0]]
+    assert 4900 < sum(entry.messages for entry in first) <= 5000
+
+
+def test_the_sizes_of_a_known_ledger_are_taken_for_those_of_its_rest():
+    ledger = [(1, 100, False, True)] * 1000 + [(1, 1000, False, True)] * 9000
+    partition = Partition([ledger, [(1, 100, False, True)]])
+    broker = Broker({TOPICS[0]: partition})
+    broker.ledger_end = lambda topic, position, last: known_entries.LedgerEnd(9999, 9_100_000)
+    first = run(broker, Limits(max_bytes=1_010_000))[0][TOPICS[0]]
+    assert len(first) == 2000
+
+
+def test_a_skewed_backlog():
+    partitions = {topic: uniform(10) for topic in TOPICS}
+    partitions[TOPICS[3]] = uniform(50_000)
+    broker = Broker(partitions)
+    batches = run(broker, Limits(max_messages=1000))
+    assert all(len(batches[0][topic]) >= 1 for topic in TOPICS)
+    assert all(sum(map(len, taken.values())) <= 1000 + len(TOPICS) for taken in batches)
+    assert all(sum(map(len, taken.values())) >= 990 for taken in batches[:-1])
+
+
+def test_shares_are_in_proportion_and_what_is_left_goes_to_the_larger():
+    broker = Broker({TOPICS[0]: uniform(300), TOPICS[1]: uniform(100), TOPICS[2]: uniform(30, messages=50)})
+    first = run(broker, Limits(max_messages=430))[0]
+    assert [len(first[topic]) for topic in TOPICS[:3]] == [285, 95, 1]
+
+
+def test_a_byte_limit_of_one_batch():
+    broker = Broker({topic: uniform(250, messages=100, size=11_000) for topic in TOPICS[:4]})
+    batches = run(broker, Limits(max_bytes=11_000))
+    assert len(batches) == 250
+    assert all(len(entries) == 1 for taken in batches for entries in taken.values())
+
+
+def test_what_was_looked_at_is_not_looked_at_again():
+    broker = Broker({TOPICS[0]: uniform(500)})
+    run(broker, Limits(max_messages=50))
+    assert broker.scanned == 500
+
+
+def test_a_start_within_an_entry():
+    partition = uniform(10, messages=10)
+    partition.start = MessageId(10, 2, 4)
+    batches = run(Broker({TOPICS[0]: partition}), Limits(max_messages=10))
+    assert [len(taken[TOPICS[0]]) for taken in batches] == [1] * 8
+
+
+def test_a_start_elsewhere_is_looked_at_anew():
+    broker = Broker({TOPICS[0]: uniform(100)})
+    admission = Admission(Limits(max_messages=10), broker, one_by_one)
+    for entry in (9, 50, 20, -1):
+        planned = admission.plan({TOPICS[0]: MessageId(10, entry)}, {TOPICS[0]: MessageId(10, 99)}, {}, 0.0)
+        assert planned == {TOPICS[0]: MessageId(10, entry + 10)}
+    assert admission.plan({}, {}, {}, 0.0) == {}
+    assert broker.open == 0
+
+
+class Waiting:
+    """A query of one partition, with a least number of messages."""
+
+    def __init__(self, **limits):
+        self.broker = Broker({TOPICS[0]: uniform(100, messages=2)})
+        self.admission = Admission(Limits(**limits), self.broker, one_by_one)
+
+    def plan(self, start, end, now, **how):
+        (planned,) = self.admission.plan(
+            {TOPICS[0]: MessageId(10, start)},
+            {TOPICS[0]: MessageId(10, end)},
+            {TOPICS[0]: end - start},
+            now,
+            **how,
+        ).values()
+        return planned.entry
+
+
+def test_fewer_than_the_least_wait_for_the_delay():
+    waiting = Waiting(min_messages=10, max_delay=60.0)
+    assert waiting.plan(-1, 3, 100.0) == -1
+    assert waiting.plan(-1, 4, 101.0) == 4
+    assert waiting.plan(4, 5, 102.0) == 4
+    assert waiting.plan(4, 6, 160.9) == 4
+    assert waiting.plan(4, 6, 161.0) == 6
+    assert waiting.plan(6, 7, 162.0) == 6
+    assert waiting.plan(6, 7, 221.0) == 7
+    assert waiting.plan(7, 7, 1000.0) == 7
+    assert waiting.broker.scanned == 8
+
+
+def test_the_least_and_the_most_hold_together():
+    waiting = Waiting(min_messages=10, max_messages=20)
+    assert waiting.plan(-1, 3, 0.0) == -1
+    assert waiting.plan(-1, 50, 0.0) == 9
+    assert waiting.plan(46, 50, 0.0) == 46
+
+
+def test_available_now_does_not_wait():
+    assert Waiting(min_messages=10).plan(-1, 3, 0.0, available_now=True) == 3
+    assert Waiting(min_messages=10, max_messages=2).plan(-1, 3, 0.0, available_now=True) == 0
+
+
+def test_the_least_is_estimated_beyond_what_is_looked_at():
+    with budget(5):
+        assert Waiting(min_messages=100).plan(-1, 49, 0.0) == 49
+        assert Waiting(min_messages=101).plan(-1, 49, 0.0) == -1
+
+
+@pytest.mark.parametrize("error", [ConnectError("cut"), DeadlineError("late")])
+def test_a_partition_without_an_answer_lets_the_others_go_on(error, caplog):
+    broker = Broker({topic: uniform(10) for topic in TOPICS[:2]})
+    admission = Admission(Limits(max_messages=4), broker, one_by_one)
+    starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
+    ends = dict.fromkeys(TOPICS[:2], MessageId(10, 9))
+    starts = admission.plan(starts, ends, {}, 0.0)
+    broker.broken = {TOPICS[0]: error}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(4):
+            starts = admission.plan(starts, ends, {}, 0.0, available_now=True)
+    assert starts == {TOPICS[0]: MessageId(10, 1), TOPICS[1]: MessageId(10, 9)}
+    assert str(TOPICS[0]) in caplog.text
+    with pytest.raises(type(error), match=str(TOPICS[0])):
+        admission.plan(starts, ends, {}, 0.0, available_now=True)
+    assert admission.plan(starts, ends, {}, 0.0) == starts
+    broker.broken = {}
+    assert admission.plan(starts, ends, {}, 0.0)[TOPICS[0]] == MessageId(10, 5)
+
+
+def test_an_error_that_stays_is_raised():
+    broker = Broker({TOPICS[0]: uniform(10)}, {TOPICS[0]: TopicNotFoundError("gone")})
+    with pytest.raises(TopicNotFoundError, match=str(TOPICS[0])):
+        Admission(Limits(max_messages=4), broker, one_by_one).plan(
+            {TOPICS[0]: MessageId(10, -1)}, {TOPICS[0]: MessageId(10, 9)}, {}, 0.0
+        )
+
+
+def test_what_is_gone_is_left_to_the_task():
+    """Nothing visible is found up to the end: it is planned, so that its task tells of the loss."""
+    partition = uniform(10)
+    partition.last = MessageId(10, 20)
+    admission = Admission(Limits(max_messages=100), Broker({TOPICS[0]: partition}), one_by_one)
+    for start in (MessageId(10, 9), MessageId(10, 5)):
+        assert admission.plan({TOPICS[0]: start}, {TOPICS[0]: partition.last}, {}, 0.0) == {
+            TOPICS[0]: partition.last
+        }
+
+
+def test_chunks_are_looked_at_in_few_rounds():
+    chunks = [(1, 1000, True, True)] * 400 + [(1, 1000, False, True)]
+    broker = Broker({TOPICS[0]: Partition([chunks * 2])})
+    batches = run(broker, Limits(max_messages=1))
+    assert [sum(map(messages_in, taken[TOPICS[0]])) for taken in batches] == [1, 1]
+    assert broker.rounds <= 20

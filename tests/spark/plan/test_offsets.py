@@ -1,0 +1,67 @@
+import json
+
+import pytest
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.offsets import Offsets
+
+A = TopicName.parse("a")
+B2 = TopicName.parse("b-partition-2")
+B10 = TopicName.parse("b-partition-10")
+
+
+def test_the_json_is_readable():
+    offsets = Offsets("s", {A: MessageId(1, 2), B2: MessageId(3, -1)})
+    assert offsets.to_json() == {
+        "subscription": "s",
+        "topics": {
+            "persistent://public/default/a": {"-1": "1:2"},
+            "persistent://public/default/b": {"2": "3:-1"},
+        },
+    }
+
+
+def test_keys_are_in_one_fixed_order_whatever_the_order_of_the_positions():
+    positions = {B10: MessageId(1, 1), A: MessageId(1, 2), B2: MessageId(3, 4)}
+    backwards = dict(reversed(positions.items()))
+    text = json.dumps(Offsets("s", positions).to_json())
+    assert text == json.dumps(Offsets("s", backwards).to_json())
+    assert text.index('"2"') < text.index('"10"')
+
+
+@pytest.mark.parametrize(
+    "position", [MessageId(1, 2), MessageId(1, 2, 3), MessageId(5, -1), MessageId(2**60, 2**40)], ids=str
+)
+def test_what_is_written_is_read(position):
+    offsets = Offsets("s", {A: position, B2: position})
+    assert Offsets.from_json(json.loads(json.dumps(offsets.to_json()))) == offsets
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"subscription": "s"},
+        {"subscription": 1, "topics": {}},
+        {"subscription": "s", "topics": {"a": "1:2"}},
+        {"subscription": "s", "topics": {"a": {"0": "somewhere"}}},
+        {"subscription": "s", "topics": {"a": {"first": "1:2"}}},
+        {"subscription": "s", "topics": {"a": {"0": None}}},
+    ],
+)
+def test_another_sources_offset_is_an_option_error(data):
+    with pytest.raises(OptionError):
+        Offsets.from_json(data)
+
+
+def test_the_first_versions_checkpoint_is_read():
+    text = '{"subscription": "s", "topics": {"persistent://public/default/b": {"2": "3:4", "10": "1:1:1"}}}'
+    assert Offsets.from_json(json.loads(text)) == Offsets("s", {B2: MessageId(3, 4), B10: MessageId(1, 1, 1)})
+    assert json.dumps(Offsets.from_json(json.loads(text)).to_json()) == text
+
+
+def test_what_a_newer_version_added_is_not_ignored():
+    data = {**Offsets("s", {A: MessageId(1, 2)}).to_json(), "epochs": {}}
+    with pytest.raises(OptionError, match="the checkpoint holds epochs, which this version does not know"):
+        Offsets.from_json(data)

@@ -1,0 +1,269 @@
+import datetime
+import time
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
+from pulsar_spark.spark.rows.write import message_shape
+
+OUT = TopicName.parse("out")
+TEXT = StringType()
+
+
+def schema(**columns: DataType) -> StructType:
+    made = StructType()
+    for name, kind in columns.items():
+        made = made.add(name, kind)
+    return made
+
+
+def messages(topic: TopicName | None, spark_schema: StructType, **columns: list):
+    """The messages of one record batch as Spark would hand it over."""
+    arrow = to_arrow_schema(spark_schema, timezone="America/Lima")
+    batch = pa.RecordBatch.from_pydict(columns, schema=arrow)
+    return list(message_shape(spark_schema, topic).messages(batch))
+
+
+def only(found):
+    ((topic, columns),) = found
+    assert topic == OUT
+    return columns
+
+
+def test_one_string_column_is_the_value():
+    columns = only(messages(OUT, schema(anything=TEXT), anything=["a", None, "é"]))
+    assert columns.value == pa.array([b"a", None, "é".encode()], pa.binary())
+    assert columns.key == pa.nulls(3, pa.binary())
+    assert columns.event_time is None
+    assert columns.properties is None
+    assert columns.ordering_key is None
+    assert columns.sequence_id is None
+
+
+@pytest.mark.parametrize("kind", [TEXT, BinaryType()], ids=str)
+def test_keys_may_be_strings_and_bytes(kind):
+    shape = schema(__key=kind, __orderingKey=kind, value=BinaryType())
+    key = ["k", None] if kind == TEXT else [b"k", None]
+    columns = only(messages(OUT, shape, __key=key, __orderingKey=key, value=[b"", b"v"]))
+    assert columns.key.to_pylist() == [b"k", None]
+    assert columns.ordering_key.to_pylist() == [b"k", None]
+    assert columns.value.to_pylist() == [b"", b"v"]
+
+
+def test_rows_may_name_their_partition():
+    shape = schema(value=TEXT, __partition=IntegerType())
+    columns = only(messages(OUT, shape, value=["a", "b"], __partition=[2, None]))
+    assert columns.partition == pa.array([2, None], pa.int32())
+    columns = only(messages(OUT, shape, value=["a", "b"], __partition=[None, None]))
+    assert columns.partition is None
+
+
+def test_rows_may_have_sequence_ids():
+    shape = schema(value=TEXT, __sequenceId=LongType())
+    columns = only(messages(OUT, shape, value=["a", "b"], __sequenceId=[2**62, None]))
+    assert columns.sequence_id == pa.array([2**62, None], pa.int64())
+
+
+def test_delivery_times():
+    shape = schema(value=TEXT, __deliverAt=TimestampType(), __deliverAfter=LongType())
+    at = datetime.datetime(2040, 1, 1, tzinfo=datetime.timezone.utc)
+    before = time.time_ns() // 1_000_000
+    columns = only(
+        messages(OUT, shape, value=["a"] * 3, __deliverAt=[at, None, None], __deliverAfter=[None, 5000, None])
+    )
+    first, second, third = columns.deliver_at.to_pylist()
+    assert first == at.timestamp() * 1000
+    assert before + 5000 <= second <= time.time_ns() // 1_000_000 + 5000
+    assert third is None
+    with pytest.raises(OptionError, match=r"a row has both __deliverAt and __deliverAfter\. Leave one"):
+        messages(OUT, shape, value=["a"], __deliverAt=[at], __deliverAfter=[0])
+
+
+@pytest.mark.parametrize("kind", [LongType(), IntegerType()], ids=str)
+def test_one_way_to_say_when_to_deliver(kind):
+    shape = schema(value=TEXT, __deliverAfter=kind)
+    columns = only(messages(OUT, shape, value=["a", "b"], __deliverAfter=[0, None]))
+    assert columns.deliver_at.type == pa.int64()
+    assert columns.deliver_at.null_count == 1
+    columns = only(messages(OUT, shape, value=["a"], __deliverAfter=[None]))
+    assert columns.deliver_at is None
+    at = datetime.datetime(2040, 1, 1, tzinfo=datetime.timezone.utc)
+    columns = only(
+        messages(OUT, schema(value=TEXT, __deliverAt=TimestampType()), value=["a"], __deliverAt=[at])
+    )
+    assert columns.deliver_at == pa.array([at.timestamp() * 1000], pa.int64())
+
+
+def test_event_times_are_milliseconds():
+    times = [datetime.datetime(1970, 1, 1, 0, 0, 1, 234567, datetime.timezone.utc), None]
+    columns = only(
+        messages(OUT, schema(value=TEXT, __eventTime=TimestampType()), value=["a", "b"], __eventTime=times)
+    )
+    assert columns.event_time == pa.array([1234, None], pa.int64())
+    columns = only(
+        messages(OUT, schema(value=TEXT, __eventTime=LongType()), value=["a", "b"], __eventTime=[5, None])
+    )
+    assert columns.event_time == pa.array([5, None], pa.int64())
+
+
+def test_properties_have_no_nulls():
+    kind = MapType(TEXT, TEXT)
+    maps = [[("a", "1"), ("b", "2")], None, [], [("c", "3")]]
+    columns = only(
+        messages(OUT, schema(value=TEXT, __messageProperties=kind), value=[""] * 4, __messageProperties=maps)
+    )
+    assert columns.properties.null_count == 0
+    assert columns.properties.to_pylist() == [[("a", "1"), ("b", "2")], [], [], [("c", "3")]]
+
+
+def test_columns_that_say_nothing_cost_nothing():
+    shape = schema(
+        value=TEXT, __eventTime=NullType(), __messageProperties=MapType(TEXT, TEXT), __key=NullType()
+    )
+    nothing = {"__eventTime": [None, None], "__messageProperties": [[], None], "__key": [None, None]}
+    columns = only(messages(OUT, shape, value=["a", "b"], **nothing))
+    assert columns.event_time is None
+    assert columns.properties is None
+    assert columns.key == pa.nulls(2, pa.binary())
+
+
+def test_slices_and_large_types():
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array(["a", "b", "c"], pa.large_string()),
+            "__key": pa.array([b"1", b"2", b"3"], pa.large_binary()),
+            "__eventTime": pa.array([1000, 2000, None], pa.timestamp("us", "UTC")),
+            "__messageProperties": pa.array(
+                [[("a", "1")], [], None], pa.map_(pa.large_string(), pa.large_string())
+            ),
+        }
+    )
+    kinds = {"value": TEXT, "__key": BinaryType(), "__eventTime": TimestampType()}
+    shape = message_shape(schema(**kinds, __messageProperties=MapType(TEXT, TEXT)), OUT)
+    ((_, columns),) = shape.messages(batch.slice(1))
+    assert columns.value.to_pylist() == [b"b", b"c"]
+    assert columns.key.to_pylist() == [b"2", b"3"]
+    assert columns.event_time.to_pylist() == [2, None]
+    assert columns.properties is None
+
+
+def test_rows_go_to_the_topics_they_name_in_their_order():
+    names = ["a", "b", "persistent://public/default/a", "a", "x/y/b"]
+    found = messages(None, schema(value=TEXT, __topic=TEXT), value=list("12345"), __topic=names)
+    assert [(str(topic), columns.value.to_pylist()) for topic, columns in found] == [
+        ("persistent://public/default/a", [b"1", b"3", b"4"]),
+        ("persistent://public/default/b", [b"2"]),
+        ("persistent://x/y/b", [b"5"]),
+    ]
+
+
+def spread_over(count):
+    """Rows that each go to a topic of their own, what comes of them, and the processor's seconds for it."""
+    names = [f"t{number:05d}" for number in range(count)]
+    seconds = []
+    for _ in range(3):
+        begin = time.process_time()
+        found = messages(None, schema(value=TEXT, __topic=TEXT), value=names, __topic=names)
+        seconds.append(time.process_time() - begin)
+    return names, found, min(seconds)
+
+
+def test_as_many_topics_as_rows():
+    _, _, few = spread_over(12_000)
+    names, found, many = spread_over(48_000)
+    assert many < 10 * few, "quadratic in the number of topics"  # 4 is linear, 16 quadratic
+    assert [(topic.local, columns.value.to_pylist()) for topic, columns in found] == [
+        (name, [name.encode()]) for name in names
+    ]
+
+
+def test_no_rows_no_messages():
+    assert messages(None, schema(value=TEXT, __topic=TEXT), value=[], __topic=[]) == []
+    assert len(only(messages(OUT, schema(value=TEXT), value=[]))) == 0
+
+
+def test_the_option_and_the_column_may_agree():
+    columns = only(
+        messages(OUT, schema(value=TEXT, __topic=TEXT), value=["v"], __topic=["public/default/out"])
+    )
+    assert columns.value.to_pylist() == [b"v"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "text"),
+    [
+        (OUT, "elsewhere", "__topic is persistent://public/default/elsewhere, the option topic is"),
+        (None, None, "its __topic is null"),
+        (None, "non-persistent://public/default/t", "not persistent"),
+    ],
+)
+def test_bad_topics_of_rows(topic, name, text):
+    with pytest.raises(OptionError, match=text):
+        messages(topic, schema(value=TEXT, __topic=TEXT), value=["a", "b"], __topic=["out", name])
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({}, "rows have no value"),
+        ({"__key": TEXT}, "rows have no value"),
+        ({"a": TEXT, "b": TEXT}, r"these are 2: a, b\. Make one of them: to_json\(struct\(a, b\)\) as value"),
+        ({"value": IntegerType()}, "the value column value is int. Cast it"),
+        ({"value": TEXT, "__key": IntegerType()}, "__key is int. Cast it to string or binary"),
+        ({"value": TEXT, "__eventTime": TimestampNTZType()}, "Cast it to timestamp or bigint"),
+        ({"value": TEXT, "__messageProperties": MapType(TEXT, LongType())}, r"Cast it to map<string,string>"),
+        ({"value": TEXT, "__topic": BinaryType()}, "Cast it to string"),
+        ({"value": TEXT, "__deliverAt": LongType()}, "__deliverAt is bigint. Cast it to timestamp"),
+        ({"value": TEXT, "__deliverAfter": TEXT}, "__deliverAfter is string. Cast it to bigint or int"),
+        ({"value": TEXT, "__sequenceId": IntegerType()}, "__sequenceId is int. Cast it to bigint"),
+        ({"value": TEXT, "__partition": LongType()}, "__partition is bigint. Cast it to int"),
+    ],
+)
+def test_bad_shapes(columns, text):
+    with pytest.raises(OptionError, match=text):
+        message_shape(schema(**columns), OUT)
+
+
+def test_two_columns_of_one_name():
+    with pytest.raises(OptionError, match="two columns have one name"):
+        message_shape(schema(value=TEXT).add("value", TEXT), OUT)
+
+
+def test_without_any_topic():
+    with pytest.raises(OptionError, match=r"not said where rows go. Set .option\(\"topic\""):
+        message_shape(schema(value=TEXT), None)
+
+
+def test_rows_can_be_written_as_they_were_read():
+    shape = message_shape(SOURCE_SCHEMA, None)
+    assert shape.value == "value"
+    assert shape.ignored == ("__messageId", "__publishTime")
+
+
+def test_upserts_need_keys():
+    with pytest.raises(OptionError, match="upsert is true, and rows have no column __key"):
+        message_shape(schema(value=TEXT), OUT, upsert=True)
+    keyed = schema(__key=TEXT, value=TEXT)
+    arrow = to_arrow_schema(keyed, timezone="UTC")
+    shape = message_shape(keyed, OUT, upsert=True)
+    ((_, columns),) = shape.messages(pa.RecordBatch.from_pydict({"__key": [""], "value": [None]}, arrow))
+    assert columns.value.null_count == 1
+    without = pa.RecordBatch.from_pydict({"__key": ["k", None], "value": ["a", "b"]}, arrow)
+    with pytest.raises(OptionError, match=r"a row has no key: its __key is null\. Give each row a key"):
+        list(shape.messages(without))

@@ -1,0 +1,129 @@
+"""What Spark calls without a broker: look-up, schema, and errors that must come in the right call."""
+
+import importlib
+import logging
+import pickle
+import sys
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+import pulsar_spark
+import pyspark_pulsar
+from pulsar_spark.errors import OptionError, UnsupportedError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark import data_source as source_module
+from pulsar_spark.spark.data_source import PulsarDataSource, register
+from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
+from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter, TaskReport
+
+URL = {"service.url": "pulsar://localhost:6650"}
+VALUE = StructType().add("value", StringType())
+
+
+def source(**options: str) -> PulsarDataSource:
+    return PulsarDataSource(CaseInsensitiveDict({**URL, **options}))
+
+
+def test_spark_finds_the_source_by_itself():
+    assert issubclass(pyspark_pulsar.DefaultSource, DataSource)
+    assert pyspark_pulsar.DefaultSource.name() == "pulsar"
+    assert pulsar_spark.register is register
+
+
+def test_the_entry_survives_what_cannot_be_imported(monkeypatch, caplog):
+    monkeypatch.delitem(sys.modules, "pyspark_pulsar")
+    monkeypatch.setitem(sys.modules, "pulsar_spark.spark.data_source", None)
+    with caplog.at_level(logging.WARNING):
+        entry = importlib.import_module("pyspark_pulsar")
+    assert not hasattr(entry, "DefaultSource")
+    assert "is not available" in caplog.text
+
+
+def test_the_schema_call_tells_of_bad_options():
+    assert source(topic="t").schema() == SOURCE_SCHEMA
+    with pytest.raises(OptionError, match="Did you mean topic"):
+        source(topicc="t").schema()
+
+
+def test_making_a_stream_reader_never_fails_and_its_first_call_does():
+    reader = source(topic="t").streamReader(schema=StructType().add("a", IntegerType()))
+    reader.stop()
+    with pytest.raises(OptionError, match=r"Leave \.schema"):
+        reader.initialOffset()
+    with pytest.raises(OptionError, match="nonsense"):
+        source(nonsense="x").streamReader(schema=SOURCE_SCHEMA).initialOffset()
+
+
+def test_a_users_schema_is_refused_in_a_batch():
+    with pytest.raises(OptionError, match=r"Leave \.schema"):
+        source(topic="t").reader(schema=VALUE)
+
+
+def test_what_travels_to_tasks_can_be_pickled():
+    stream_reader = pickle.loads(pickle.dumps(source(topic="t").streamReader(schema=SOURCE_SCHEMA)))
+    reader = pickle.loads(pickle.dumps(source(topic="t").reader(schema=SOURCE_SCHEMA)))
+    asked = Range(TopicName.parse("t-partition-1"), MessageId(1, 2), MessageId(3, 4, 5))
+    assert pickle.loads(pickle.dumps(InputPartition(asked))).value == asked
+    # Where a batch has no partitions Spark makes one that means nothing.
+    assert list(reader.read(InputPartition(None))) == []
+    assert list(stream_reader.read(InputPartition(None))) == []
+    pickle.dumps(source(topic="t").streamWriter(VALUE, overwrite=True))
+    assert pickle.loads(pickle.dumps(TaskReport(7))) == TaskReport(7)
+
+
+def test_bad_rows_are_told_of_before_anything_is_sent():
+    with pytest.raises(OptionError, match="not said where rows go"):
+        source().streamWriter(VALUE, overwrite=False)
+    with pytest.raises(OptionError, match="not said where rows go"):
+        source().writer(VALUE, overwrite=False)
+
+
+def test_a_topic_cannot_be_overwritten():
+    with pytest.raises(OptionError, match="append"):
+        PulsarWriter(parse_sink({**URL, "topic": "t"}), VALUE, overwrite=True)
+
+
+def test_ignored_columns_are_told_of_once(caplog):
+    schema = (
+        StructType().add("value", StringType()).add("__messageId", StringType()).add("__index", StringType())
+    )
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            PulsarStreamWriter(parse_sink({**URL, "topic": "t"}), schema)
+    assert caplog.text.count("__messageId, __index") == 1
+
+
+# ---- what came as a file
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The folder into which Spark has put what it was given."""
+    monkeypatch.setattr(source_module.SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    for name in ("given.jar", "helper.py", "other.txt"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_streams_find_what_came_as_a_file(files):
+    for _ in range(2):
+        source_module._link_for_streams(["given.jar", "absent.zip"])
+    assert sorted(link.name for link in (files / "streaming_job").iterdir()) == ["given.jar", "helper.py"]
+    assert (files / "streaming_job" / "given.jar").resolve() == files / "given.jar"
+
+
+def test_no_link_is_an_error_that_says_what_to_do(files):
+    (files / "streaming_job").touch()
+    with pytest.raises(UnsupportedError, match=r"no link can be made for streams.*Install the package"):
+        source_module._link_for_streams(["given.jar"])
+
+
+def test_a_spark_that_does_not_say_what_came_is_an_error_where_it_matters(files, monkeypatch):
+    source_module._link_for_streams(None)
+    monkeypatch.setattr(source_module, "__file__", str(files / "given.jar" / "pulsar_spark" / "source.py"))
+    with pytest.raises(UnsupportedError, match=r"does not tell what --packages .* Install the package"):
+        source_module._link_for_streams(None)

@@ -1,0 +1,66 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.encode_columns import (
+    EncodedField,
+    big_endian,
+    bytes_field,
+    flag_field,
+    join,
+    number_field,
+    properties_field,
+    size_field,
+)
+
+
+def items(pieces: list[EncodedField], count: int) -> list[bytes]:
+    encoded = join(pieces, count)
+    return [bytes(encoded.buffer[i:j]) for i, j in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), min_size=1))
+def test_numbers_are_fields_as_protobuf_writes_them(numbers):
+    found = items(number_field(b"\x28", pa.array(numbers, pa.int64())), len(numbers))
+    for number, encoded in zip(numbers, found, strict=True):
+        known = {} if number is None else {"event_time": number % 2**64}
+        assert encoded == pb.SingleMessageMetadata(**known).SerializePartialToString()
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=200)), min_size=1))
+def test_bytes_are_fields_as_protobuf_writes_them(rows):
+    found = items(bytes_field(b"\x3a", pa.array(rows, pa.binary())), len(rows))
+    for row, encoded in zip(rows, found, strict=True):
+        assert encoded == pb.SingleMessageMetadata(ordering_key=row).SerializePartialToString()
+
+
+@given(st.lists(st.lists(st.tuples(st.text(max_size=200), st.text(max_size=4)), max_size=3), min_size=2))
+def test_properties_are_fields_as_protobuf_writes_them(rows):
+    maps = pa.array(rows, pa.map_(pa.string(), pa.string()))
+    found = items(properties_field(b"\x0a", maps.slice(1)), len(rows) - 1)
+    for row, encoded in zip(rows[1:], found, strict=True):
+        pairs = [pb.KeyValue(key=name, value=value) for name, value in row]
+        assert encoded == pb.SingleMessageMetadata(properties=pairs).SerializePartialToString()
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=1))
+def test_sizes_may_repeat_or_differ(sizes):
+    found = items([size_field(b"\x18", np.array(sizes)), big_endian(np.array(sizes))], len(sizes))
+    for size, encoded in zip(sizes, found, strict=True):
+        field = pb.SingleMessageMetadata(payload_size=size).SerializeToString()
+        assert encoded == field + size.to_bytes(4, "big")
+
+
+def test_flags_are_written_where_they_are_set():
+    assert items(flag_field(b"\x48", np.array([True, False, True])), 3) == [b"\x48\x01", b"", b"\x48\x01"]
+    assert flag_field(b"\x48", np.array([False])) == []
+
+
+def test_more_than_arrow_can_index_is_refused_before_it_is_made():
+    column = EncodedField(pa.array([b"", b""], pa.binary()), np.array([2**30, 2**30]))
+    with pytest.raises(OptionError, match="2 GiB"):
+        join([column], 2)
