@@ -7,7 +7,16 @@ from typing import Any
 from integration.broker import Admin
 from integration.broker.waiting import FAR_AWAY, HANG
 from integration.chaos.messages import number_of, read_partition, records_of
-from pulsar_spark.client import Client, Consumer, Deadline, ProducerOptions, SubscriptionOptions, TopicWriter
+from pulsar_spark.client import (
+    NO_USER_CODE,
+    Client,
+    Consumer,
+    Deadline,
+    ProducerOptions,
+    SubscriptionOptions,
+    TopicWriter,
+    UserCode,
+)
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entries import Entry
@@ -47,7 +56,8 @@ def entries_of(client: Client, topic: str) -> list[Entry]:
     return list(read_partition(client, TopicName.parse(topic)))
 
 
-def open_writer(client: Client, topic: str, **options: object) -> TopicWriter:
+def open_writer(client: Client, topic: str, code: UserCode = NO_USER_CODE, **options: object) -> TopicWriter:
     """A writer whose send timeout is far away unless ``options`` say otherwise."""
     options = {"send_timeout": FAR_AWAY, **options}
-    return TopicWriter(client, TopicName.parse(topic), ProducerOptions(**options))  # type: ignore[arg-type]
+    producer = ProducerOptions(**options)  # type: ignore[arg-type]
+    return TopicWriter(client, TopicName.parse(topic), producer, code=code)

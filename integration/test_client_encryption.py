@@ -26,6 +26,7 @@ from pulsar_spark.client import (
     Encryptor,
     KeyFolder,
     ProducerCryptoFailureAction,
+    UserCode,
     read_range,
 )
 from pulsar_spark.errors import CryptoError, NotAllowedError
@@ -59,7 +60,7 @@ def few_keys(keys: Path, tmp_path: Path) -> Path:
 
 
 def write(client: Client, topic: str, records: list[Record], encryptor: Encryptor, **options: Any) -> None:
-    with open_writer(client, topic, encryptor=encryptor, **options) as writer:
+    with open_writer(client, topic, UserCode(encryptor=encryptor), **options) as writer:
         writer.send(columns_of(records))
         writer.flush()
 
@@ -198,7 +199,7 @@ def test_without_a_key_reader_it_says_what_to_set(client: Client, topic: str, ke
 def test_what_cannot_be_encrypted(client: Client, peer: Peer, topic: str, few_keys: Path) -> None:
     reader = KeyFolder(few_keys)
     with pytest.raises(CryptoError, match=rf"public key 'other' cannot be read.*topic {topic}"):
-        open_writer(client, topic, encryptor=Encryptor(reader, ["rsa", "other"]))
+        open_writer(client, topic, UserCode(encryptor=Encryptor(reader, ["rsa", "other"])))
     sent = Encryptor(reader, ["other"], ProducerCryptoFailureAction.SEND)
     write(client, topic, RECORDS, sent)
     assert peer.read_all(topic) == RECORDS  # as the action says, in clear

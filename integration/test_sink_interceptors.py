@@ -13,7 +13,14 @@ from integration.chaos.messages import columns_of, numbered
 from integration.clients import entries_of, id_of
 from integration.fix_spark import PulsarInSpark
 from integration.peer import Peer, Record
-from pulsar_spark.client import Client, DedupTask, ProducerInterceptor, ProducerOptions, TopicWriter
+from pulsar_spark.client import (
+    Client,
+    DedupTask,
+    ProducerInterceptor,
+    ProducerOptions,
+    TopicWriter,
+    UserCode,
+)
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.message_columns import MessageColumns
@@ -36,7 +43,7 @@ class Keyed(ProducerInterceptor):
 def test_what_is_sent_is_told(client: Client, peer: Peer, topic: str, batching: bool) -> None:
     one = Keyed()
     options = ProducerOptions(batching=batching, batching_max_messages=4, batching_max_publish_delay=60.0)
-    with TopicWriter(client, TopicName.parse(topic), options, interceptors=[one]) as writer:
+    with TopicWriter(client, TopicName.parse(topic), options, code=UserCode(interceptors=[one])) as writer:
         writer.send(columns_of(numbered(10)))
         writer.flush()
     assert peer.read_all(topic) == [replace(record, key="k") for record in numbered(10)]
@@ -49,7 +56,9 @@ def test_what_is_sent_is_told(client: Client, peer: Peer, topic: str, batching: 
 
 def test_what_fails_is_told(client: Client, admin: Admin, topic: str) -> None:
     one = Keyed()
-    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), interceptors=[one]) as writer:
+    with TopicWriter(
+        client, TopicName.parse(topic), ProducerOptions(), code=UserCode(interceptors=[one])
+    ) as writer:
         admin.terminate(topic)
         writer.send(columns_of(numbered(3)))
         with pytest.raises(SendError) as raised:
@@ -70,7 +79,11 @@ def test_what_an_earlier_run_has_stored_is_not_told_again(client: Client, once_t
         with (
             DedupTask(client, "interceptors", 0, 0, required=True) as once,
             TopicWriter(
-                client, TopicName.parse(once_topic), ProducerOptions(), once=once, interceptors=[one]
+                client,
+                TopicName.parse(once_topic),
+                ProducerOptions(),
+                once=once,
+                code=UserCode(interceptors=[one]),
             ) as writer,
         ):
             writer.send(columns_of(numbered(10)))

@@ -31,7 +31,7 @@ from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import find_partitions
-from pulsar_spark.spark.writer import TopicWriters
+from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.message_columns import MessageColumns
 

@@ -16,13 +16,13 @@ from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWri
 from pulsar_spark.errors import TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, Intent, log_topic
+from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import (
     TransactionalTaskReport,
     abort_batch,
     commit_batch,
     write_in_transaction,
 )
-from pulsar_spark.spark.writer import TaskReport
 
 
 @pytest.fixture

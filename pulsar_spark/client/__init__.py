@@ -24,16 +24,26 @@ from pulsar_spark.client.reading.topic_watch import TopicWatch
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
-from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
+from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
+from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
+from pulsar_spark.protocol.chunk_assembler import ChunkLimits
+from pulsar_spark.protocol.lookup import parse_service_url
 from pulsar_spark.protocol.receipts import SentTotals
+from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
+from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.message_ids import parse_message_id
 
 __all__ = [
+    "COMPRESSION_TYPES",
+    "NO_USER_CODE",
     "AccessMode",
     "Admin",
     "ArrivalWatch",
     "Authentication",
+    "ChunkLimits",
     "Client",
     "ClientOptions",
     "Consumer",
@@ -47,13 +57,17 @@ __all__ = [
     "Encryptor",
     "EntryInfo",
     "EntryProbe",
+    "HashingScheme",
+    "InitialPosition",
     "KeyFolder",
     "LastMessageId",
     "Ledger",
+    "MessageColumns",
     "Producer",
     "ProducerCryptoFailureAction",
     "ProducerInterceptor",
     "ProducerOptions",
+    "RoutingMode",
     "SentTotals",
     "SubscriptionOptions",
     "TlsOptions",
@@ -61,6 +75,7 @@ __all__ = [
     "TopicWriter",
     "Transaction",
     "Transactions",
+    "UserCode",
     "check_identity",
     "checked_admin_url",
     "epoch_ms",
@@ -68,6 +83,8 @@ __all__ = [
     "last_sequence_id",
     "ledger_end",
     "now",
+    "parse_message_id",
+    "parse_service_url",
     "path_of",
     "position_before",
     "prefetch",

@@ -8,12 +8,10 @@ worker processes.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
-from types import TracebackType
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,12 +20,8 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import (
     Client,
-    DedupTask,
-    ProducerInterceptor,
-    ProducerOptions,
-    SentTotals,
-    TopicWriter,
     Transaction,
+    UserCode,
     shared_client,
 )
 from pulsar_spark.errors import OptionError
@@ -47,7 +41,8 @@ from pulsar_spark.spark.sink.delivery import (
     name_prefix,
     warn_of_other_tasks,
 )
-from pulsar_spark.spark.sink.report import TaskReport, add_up, report_batch
+from pulsar_spark.spark.sink.report import TaskReport, report_batch
+from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.spark.sink.transactional import (
     TransactionalTaskReport,
     abort_batch,
@@ -57,9 +52,6 @@ from pulsar_spark.spark.sink.transactional import (
 )
 
 _log = logging.getLogger(__name__)
-
-# Topics that a task writes to at the same time: each has a thread and a window of its own.
-MAX_OPEN_TOPICS = 100
 
 
 class PulsarWriter(DataSourceArrowWriter):
@@ -166,18 +158,16 @@ def _send(
     context = TaskContext.get()
     if producer.name is not None and context is not None:
         producer = replace(producer, name=f"{producer.name}-{context.partitionId()}")
-    if options.router is not None:
-        producer = replace(producer, router=load("messageRouter", options.router))
-    if options.encryption is not None:
-        producer = replace(producer, encryptor=encryptor_of(options.encryption))
     micro = micro_batch()
     once = dedup_task(client, options, micro, numbered=SEQUENCE_ID in shape.reserved)
-    interceptors = [load("interceptors", name)() for name in options.interceptors]
+    code = UserCode(
+        router=None if options.router is None else load("messageRouter", options.router),
+        encryptor=None if options.encryption is None else encryptor_of(options.encryption),
+        interceptors=[load("interceptors", name)() for name in options.interceptors],
+    )
     attempt = None
     with once or nullcontext():
-        with TopicWriters(
-            client, producer, transaction=transaction, once=once, interceptors=interceptors
-        ) as writers:
+        with TopicWriters(client, producer, transaction=transaction, once=once, code=code) as writers:
             for batch in batches:
                 for topic, columns in shape.messages(batch):
                     writers.of(topic).send(columns)
@@ -190,83 +180,3 @@ def _send(
             writers.finish()
         log_guarantee(options, micro, once)
     return TaskReport.of(writers.sent, attempt)
-
-
-class TopicWriters:
-    """The writers of one task, one for each topic; a context manager that does not flush.
-
-    Args:
-        client: where to connect.
-        options: of all producers.
-        most: how many may be open; for one more, that which was used longest ago is flushed and closed.
-        transaction: that all they write belongs to.
-        interceptors: of all of them.
-        once: what the task sends in a micro-batch, where each row is to be stored once.
-
-    Attributes:
-        topics: that were opened.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        options: ProducerOptions,
-        most: int = MAX_OPEN_TOPICS,
-        *,
-        transaction: Transaction | None = None,
-        once: DedupTask | None = None,
-        interceptors: Sequence[ProducerInterceptor] = (),
-    ) -> None:
-        self._interceptors = interceptors
-        self._client = client
-        self._options = options
-        self._most = most
-        self._transaction = transaction
-        self._once = once
-        self.topics: set[TopicName] = set()
-        self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
-        self._closed: dict[TopicName, SentTotals] = {}
-
-    def __enter__(self) -> TopicWriters:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for writer in self._open.values():
-            writer.close()
-
-    def of(self, topic: TopicName) -> TopicWriter:
-        """The writer of ``topic``, opened where it is not."""
-        if topic in self._open:
-            self._open.move_to_end(topic)
-            return self._open[topic]
-        if len(self._open) >= self._most:
-            oldest = next(iter(self._open))
-            self._open[oldest].flush()
-            self._closed = add_up([self._closed, self._open[oldest].sent])
-            self._open.pop(oldest).close()
-        self.topics.add(topic)
-        writer = self._open[topic] = TopicWriter(
-            self._client,
-            topic,
-            self._options,
-            transaction=self._transaction,
-            interceptors=self._interceptors,
-            once=self._once,
-        )
-        return writer
-
-    @property
-    def sent(self) -> dict[TopicName, SentTotals]:
-        """What is acknowledged so far, by topic partition."""
-        return add_up([self._closed, *(writer.sent for writer in self._open.values())])
-
-    def finish(self) -> None:
-        """No more rows come: wait until everything is acknowledged."""
-        for writer in self._open.values():
-            writer.finish()
-        # Only now: what is closed for one of these must not hold rows that are kept for comparison.
-        if self._once is not None:
-            for topic in self._once.unfinished:
-                self.of(topic).finish()

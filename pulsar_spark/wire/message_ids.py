@@ -13,12 +13,16 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
 from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.field_spans import Ints
 from pulsar_spark.wire.messages import varint
 
 _Bytes = npt.NDArray[np.uint8]
+
+_UNSET = (1 << 64) - 1  # -1 in the unsigned fields of MessageIdData
 
 KEPT_SIZE = 20_000  # messages; what belongs to batches up to this size is kept
 
@@ -49,6 +53,20 @@ def serialize_chunked_id(last: MessageId, first: MessageId, partition: int) -> b
     """Serialize the id of a chunked message: that of its last chunk with that of the first in it."""
     inner = _single(first, partition)
     return _single(last, partition) + b"\x3a" + varint(len(inner)) + inner
+
+
+def parse_message_id(data: bytes) -> MessageId:
+    """Read a serialized MessageIdData, such as ``MessageId.toByteArray()`` of the Java client gives.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        found = pb.MessageIdData.FromString(data)
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
+    ledger, entry = (-1 if part == _UNSET else part for part in (found.ledgerId, found.entryId))
+    return MessageId(ledger, entry, max(found.batch_index, -1))
 
 
 def _single(place: MessageId, partition: int) -> bytes:

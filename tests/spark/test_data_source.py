@@ -18,7 +18,8 @@ from pulsar_spark.spark.data_source import PulsarDataSource, register
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
-from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter, TaskReport
+from pulsar_spark.spark.sink.report import TaskReport
+from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
 URL = {"service.url": "pulsar://localhost:6650"}
 VALUE = StructType().add("value", StringType())

@@ -11,7 +11,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.data_source import PulsarDataSource
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
-from pulsar_spark.spark.writer import TaskReport
+from pulsar_spark.spark.sink.report import TaskReport
 
 LARGEST = 2048  # bytes
 

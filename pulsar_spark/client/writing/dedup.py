@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.reading.last_stored import find_last_stored
 from pulsar_spark.client.writing.dedup_replay import IDS_PER_BATCH, DedupReplay, Item, Verdict
 from pulsar_spark.client.writing.interceptors import OnReceipt
@@ -72,13 +73,16 @@ class DedupTask:
         topic: TopicName,
         options: ProducerOptions,
         partitions: int,
+        *,
+        encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
     ) -> DedupProducer:
         """Open the producer of a topic partition, for the first time or to go on; raises what Producer does.
 
         It may take two operation timeouts where something is stored already.
         """
-        producer = DedupProducer(self, topic, options, partitions, self._replays.get(topic), on_receipt)
+        replay = self._replays.get(topic)
+        producer = DedupProducer(self, topic, options, partitions, replay, encryptor, on_receipt)
         self._replays[topic] = producer.replay
         if producer.last_sequence_id >= 0:
             self.proven(topic)
@@ -114,6 +118,7 @@ class DedupProducer:
         options: how to send; the name is not used.
         partitions: how many producers share the limits of the whole topic.
         replay: what was sent there in this run, where the producer was open before.
+        encryptor: of all payloads, or None.
         on_receipt: as :class:`Producer` takes it; not called for what is left out.
 
     Attributes:
@@ -128,12 +133,14 @@ class DedupProducer:
         options: ProducerOptions,
         partitions: int,
         replay: DedupReplay | None,
+        encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
     ) -> None:
         self.topic = topic
         self._on_receipt = on_receipt
         self._once = once
         self._options = options
+        self._encryptor = encryptor
         self._partitions = partitions
         self._left_out = 0
         sent = 0 if replay is None else replay.messages
@@ -213,6 +220,7 @@ class DedupProducer:
             replace(self._options, name=name, initial_sequence_id=None),  # the micro-batch gives the ids
             self._partitions,
             first_sequence_id=first_sequence_id,
+            encryptor=self._encryptor,
             on_receipt=None if proof else self._on_receipt,
         )
 

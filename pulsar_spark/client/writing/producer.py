@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry
@@ -60,6 +61,7 @@ class Producer:
         first_sequence_id: of the first message; where more are stored under this name already, the next one
             is. None: the one behind the last that is stored.
         transaction: that all it sends belongs to.
+        encryptor: of all payloads, or None.
         on_receipt: called in the session's thread with each entry and where it is stored; must not wait.
 
     Attributes:
@@ -81,12 +83,14 @@ class Producer:
         *,
         first_sequence_id: int | None = None,
         transaction: TxnId | None = None,
+        encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
     ) -> None:
         self.topic = topic
         self._on_receipt = on_receipt
         self._client = client
         self._options = options
+        self._is_encrypted = encryptor is not None
         self._name = options.name
         self._epoch = 0
         self._topic_epoch: int | None = None
@@ -107,7 +111,7 @@ class Producer:
             options.compression,
             chunking=options.chunking,
             chunk_max_message_size=options.chunk_max_message_size,
-            encryption=options.encryptor,
+            encryption=encryptor,
         )
         self.transaction = transaction
         deadline = client.operation()
@@ -301,7 +305,14 @@ class Producer:
         with self._changed:
             self._link = link
         try:
-            answer = link.register(self._options, self._name, self._epoch, self._topic_epoch, deadline)
+            answer = link.register(
+                self._options,
+                self._name,
+                self._epoch,
+                self._topic_epoch,
+                deadline,
+                encrypted=self._is_encrypted,
+            )
         except PulsarError as error:
             self.close()
             raise error.located(str(self.topic)) from error

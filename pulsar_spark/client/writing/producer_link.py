@@ -72,6 +72,8 @@ class ProducerLink:
         epoch: int,
         topic_epoch: int | None,
         deadline: Deadline,
+        *,
+        encrypted: bool,
     ) -> pb.CommandProducerSuccess:
         """Ask for PRODUCER_SUCCESS, which comes when it is this producer's turn."""
         try:
@@ -82,7 +84,7 @@ class ProducerLink:
                     str(self._owner.topic),
                     name,
                     epoch,
-                    encrypted=options.encryptor is not None,
+                    encrypted=encrypted,
                     access_mode=_ACCESS_MODES[options.access_mode],
                     topic_epoch=topic_epoch,
                     properties=options.properties,

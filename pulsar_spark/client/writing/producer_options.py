@@ -1,13 +1,21 @@
-"""ProducerOptions: how messages are sent."""
+"""ProducerOptions: how messages are sent. Values only: users' code is given to the writer beside them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-from pulsar_spark.client.encryption import Encryptor
-from pulsar_spark.protocol.routing import HashingScheme, MessageRouter, RoutingMode
+from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.wire import pulsar_pb2 as pb
+
+# By the names of Pulsar's CompressionType.
+COMPRESSION_TYPES = {
+    "NONE": pb.NONE,
+    "LZ4": pb.LZ4,
+    "ZLIB": pb.ZLIB,
+    "ZSTD": pb.ZSTD,
+    "SNAPPY": pb.SNAPPY,
+}
 
 
 class AccessMode(Enum):
@@ -42,9 +50,7 @@ class ProducerOptions:
         send_timeout: seconds from a send to its receipt.
         routing_mode: where rows without a key go.
         hashing_scheme: of keys.
-        router: what chooses partitions with ``RoutingMode.CUSTOM``, else None.
         switch_frequency: publish delays after which rows without a key go to the next partition.
-        encryptor: of all payloads, or None.
     """
 
     name: str | None = None
@@ -65,6 +71,4 @@ class ProducerOptions:
     send_timeout: float = 30.0
     routing_mode: RoutingMode = RoutingMode.ROUND_ROBIN
     hashing_scheme: HashingScheme = HashingScheme.JAVA_STRING
-    router: MessageRouter | None = None
     switch_frequency: int = 10
-    encryptor: Encryptor | None = None

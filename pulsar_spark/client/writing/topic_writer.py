@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -18,10 +18,11 @@ import pyarrow as pa
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.writing.dedup import DedupProducer, DedupTask
-from pulsar_spark.client.writing.interceptors import Interceptors, ProducerInterceptor
+from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.transactions import Transaction
+from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batcher
@@ -64,7 +65,7 @@ class TopicWriter:
         transaction: that all it writes belongs to.
         once: what the task sends in a micro-batch, where each row is to be stored once: where rows go then
             depends on nothing but their places, as with ``place``, and partitions are not looked for.
-        interceptors: called in the callers' thread, of which there must then be one only.
+        code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
     Raises:
         BrokerError: the topic cannot be had, or its producers cannot be opened within the operation timeout.
@@ -80,7 +81,7 @@ class TopicWriter:
         look_again: float | None = _LOOK_AGAIN,
         transaction: Transaction | None = None,
         once: DedupTask | None = None,
-        interceptors: Sequence[ProducerInterceptor] = (),
+        code: UserCode = NO_USER_CODE,
     ) -> None:
         if once is not None:
             place, look_again = once.task, None
@@ -88,8 +89,9 @@ class TopicWriter:
         self._client = client
         self._topic = topic
         self._options = options
+        self._code = code
         self._transaction = transaction
-        self._interceptors = Interceptors(interceptors)
+        self._interceptors = Interceptors(code.interceptors)
         self._producers: list[Producer | DedupProducer] = []
         self._batchers: list[Batcher] = []
         self._ids: list[SequenceIds] = []
@@ -197,10 +199,13 @@ class TopicWriter:
                     self._options,
                     len(names),
                     transaction=transaction,
+                    encryptor=self._code.encryptor,
                     on_receipt=on_receipt,
                 )
             else:
-                producer = self._once.open(name, self._options, len(names), on_receipt)
+                producer = self._once.open(
+                    name, self._options, len(names), encryptor=self._code.encryptor, on_receipt=on_receipt
+                )
             self._producers.append(producer)
             self._batchers.append(self._new_batcher(producer))
             self._ids.append(SequenceIds(producer.last_sequence_id))
@@ -234,7 +239,7 @@ class TopicWriter:
         return Router(
             options.routing_mode,
             options.hashing_scheme,
-            options.router,
+            self._code.router,
             start=random.randrange(count) if place is None else place % count,
             block=block if self._once is None else _BLOCK,  # the same with other sizes of batches
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,

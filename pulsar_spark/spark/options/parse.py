@@ -10,17 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_spark.client import ClientOptions, Credentials, ProducerOptions, TlsOptions, check_identity
+from pulsar_spark.client import (
+    ChunkLimits,
+    ClientOptions,
+    Credentials,
+    ProducerOptions,
+    RoutingMode,
+    TlsOptions,
+    check_identity,
+)
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName, TopicPattern
-from pulsar_spark.protocol.chunk_assembler import ChunkLimits
-from pulsar_spark.protocol.routing import RoutingMode
 from pulsar_spark.spark.options.encryption import DecryptionOptions, EncryptionOptions
+from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.options.option import CLIENT, PRODUCER, READER, Mode, Option, Scope
 from pulsar_spark.spark.options.parsers import Delivery
 from pulsar_spark.spark.options.positions import Positions, PositionWord, check_order
 from pulsar_spark.spark.options.table import TABLE
-from pulsar_spark.spark.plan.admission import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +86,7 @@ class SinkOptions:
     Attributes:
         client: how to reach the cluster.
         topic: for all rows, or None where each row names its own.
-        producer: how messages are sent; without ``router`` and ``encryptor``.
+        producer: how messages are sent.
         router: dotted name of the function that it is, or None.
         delivery: what was asked for; None for the best that the broker has.
         encryption: of what is sent, or None.

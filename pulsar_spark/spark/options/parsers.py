@@ -9,19 +9,16 @@ import json
 import re
 from collections.abc import Callable
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pulsar_spark.client import path_of
+from pulsar_spark.client import COMPRESSION_TYPES, parse_service_url, path_of
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.lookup import parse_service_url
 from pulsar_spark.spark.rows.schema import METADATA_COLUMNS
-from pulsar_spark.wire import pulsar_pb2 as pb
 
 E = TypeVar("E", bound=Enum)
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
-COMPRESSIONS = {"NONE": pb.NONE, "LZ4": pb.LZ4, "ZLIB": pb.ZLIB, "ZSTD": pb.ZSTD, "SNAPPY": pb.SNAPPY}
 _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
@@ -97,11 +94,11 @@ def non_empty(text: str) -> str:
     return text
 
 
-def compression(text: str) -> pb.CompressionType:
+def compression(text: str) -> Any:
     """A codec's name, in any case."""
-    if text.upper() not in COMPRESSIONS:
-        raise ValueError(f"one of {', '.join(COMPRESSIONS)}")
-    return COMPRESSIONS[text.upper()]
+    if text.upper() not in COMPRESSION_TYPES:
+        raise ValueError(f"one of {', '.join(COMPRESSION_TYPES)}")
+    return COMPRESSION_TYPES[text.upper()]
 
 
 def one_of(kind: type[E]) -> Callable[[str], E]:

@@ -10,7 +10,7 @@ to resolve and stay symbols. A time is one position for starts and ends alike: e
     1700000000000, 2024-05-01T12:00:00+02:00     a time for all partitions
     {"t": 1700000000000, "u": "2024-05-01"}      times by topic, or by partition
 
-Pure: no Spark, no client.
+Pure: it asks nobody.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, NamedTuple
 
-from google.protobuf.message import DecodeError
-
+from pulsar_spark.client import parse_message_id
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire import pulsar_pb2 as pb
 
 
 class PositionWord(Enum):
@@ -163,7 +161,6 @@ def _check_order(
 
 _WORDS = {word.value: word for word in PositionWord}
 _MOST_ID = (1 << 63) - 1
-_ALL_BITS = (1 << 64) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
 
@@ -215,19 +212,18 @@ def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
     """MessageIdData, its bytes signed as Java's or not."""
     whole = values and all(type(value) is int and -128 <= value <= 255 for value in values)
     try:
-        data = pb.MessageIdData.FromString(bytes(value & 0xFF for value in values)) if whole else None
-    except DecodeError:
-        data = None
-    if data is None:
+        found = parse_message_id(bytes(value & 0xFF for value in values)) if whole else None
+    except ValueError:
+        found = None
+    if found is None:
         raise OptionError(
             f"{option} has bytes that are no serialized MessageIdData",
             topic=str(topic),
             advice="Copy what MessageId.toByteArray() gave",
         )
-    ledger, entry = (-1 if part == _ALL_BITS else part for part in (data.ledgerId, data.entryId))
-    if ledger > _MOST_ID or entry > _MOST_ID:
+    if found.ledger > _MOST_ID or found.entry > _MOST_ID:
         raise OptionError(f"{option} has a message id that cannot be", topic=str(topic))
-    return MessageId(ledger, entry, max(data.batch_index, -1))
+    return found
 
 
 def _taken(option: str, partition: TopicName, place: Any, end: bool) -> Position:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from pulsar_spark.client import AccessMode, ProducerCryptoFailureAction
-from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
+from pulsar_spark.client import (
+    COMPRESSION_TYPES,
+    AccessMode,
+    HashingScheme,
+    ProducerCryptoFailureAction,
+    RoutingMode,
+)
 from pulsar_spark.spark.options import parsers as values
 from pulsar_spark.spark.options.option import PRODUCER, Option, Scope, names_of, option
 
@@ -141,7 +146,7 @@ SINK: tuple[Option, ...] = (
     ),
     _producer(
         "compressionType",
-        ", ".join(f"`{name}`" for name in values.COMPRESSIONS),
+        ", ".join(f"`{name}`" for name in COMPRESSION_TYPES),
         values.compression,
         "NONE",
         "Compression of batches and of single messages.",

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan.known_entries import Facts, KnownEntries, Source, messages_in
 
 _log = logging.getLogger(__name__)
@@ -33,28 +33,6 @@ T = TypeVar("T")
 # which mostly find it, and then halvings, which always do.
 GUESSES = 6
 PEEKS = GUESSES + 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one micro-batch may hold, and how long it may be waited for.
-
-    Attributes:
-        max_messages: the most messages, or None.
-        max_bytes: the most bytes as stored, or None.
-        min_messages: fewer are not worth a batch, or None.
-        max_delay: seconds since the last batch after which fewer than ``min_messages`` are taken.
-    """
-
-    max_messages: int | None = None
-    max_bytes: int | None = None
-    min_messages: int | None = None
-    max_delay: float = 900.0
-
-    @property
-    def capped(self) -> bool:
-        """Whether a batch has a largest size."""
-        return self.max_messages is not None or self.max_bytes is not None
 
 
 class RunAll(Protocol):

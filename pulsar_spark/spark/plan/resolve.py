@@ -10,12 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from pulsar_spark.client import Client, Consumer, SubscriptionOptions, first_at, probe_entry, run_all
+from pulsar_spark.client import (
+    Client,
+    Consumer,
+    InitialPosition,
+    SubscriptionOptions,
+    first_at,
+    probe_entry,
+    run_all,
+)
 from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.plan.subscription import subscription_exists
-from pulsar_spark.wire.commands import InitialPosition
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from pulsar_spark.client import Deadline, LastMessageId, now, run_all, shared_client
+from pulsar_spark.client import Deadline, InitialPosition, LastMessageId, now, run_all, shared_client
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.parse import SourceOptions
@@ -32,7 +32,6 @@ from pulsar_spark.spark.plan.resolve import before_time, probe_bounds
 from pulsar_spark.spark.plan.start import begin
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
-from pulsar_spark.wire.commands import InitialPosition
 
 _log = logging.getLogger(__name__)
 

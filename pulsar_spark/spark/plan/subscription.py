@@ -16,6 +16,7 @@ from pulsar_spark.client import (
     Client,
     Consumer,
     Deadline,
+    InitialPosition,
     LastMessageId,
     SubscriptionOptions,
     run_all,
@@ -27,7 +28,6 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.commands import InitialPosition
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pulsar_spark.client import epoch_ms
+from pulsar_spark.client import MessageColumns, epoch_ms
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.schema import (
@@ -37,7 +37,6 @@ from pulsar_spark.spark.rows.schema import (
     SEQUENCE_ID,
     TOPIC,
 )
-from pulsar_spark.wire.message_columns import MessageColumns
 
 _MAP = pa.map_(pa.string(), pa.string())
 _NO_PROPERTIES = pa.array([[]], _MAP)

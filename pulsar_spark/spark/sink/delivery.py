@@ -106,7 +106,7 @@ def dedup_task(
     """
     required = options.delivery is Delivery.EFFECTIVELY_ONCE
     # A mark is a digest of what is not to be read: it is not added to encrypted entries unasked.
-    if not required and (options.delivery or numbered or options.producer.encryptor):
+    if not required and (options.delivery or numbered or options.encryption):
         return None
     if numbered:
         raise OptionError(

@@ -8,11 +8,11 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.spark.options.encryption import DecryptionOptions, EncryptionOptions
+from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.options.option import Mode, Scope
 from pulsar_spark.spark.options.parse import SinkOptions, SourceOptions, docs_page, parse_sink, parse_source
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
 from pulsar_spark.spark.options.table import TABLE
-from pulsar_spark.spark.plan.admission import Limits
 from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS
 from pulsar_spark.wire import pulsar_pb2 as pb
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan import known_entries
-from pulsar_spark.spark.plan.admission import Admission, Limits
+from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.known_entries import messages_in
 from tests.spark.plan.simulated_topics import Broker, Partition, one_by_one
 

@@ -8,7 +8,7 @@ import pytest
 
 from pulsar_spark.client import ProducerOptions
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark import writer
+from pulsar_spark.spark.sink import topic_writers
 
 TOPICS = [TopicName.parse(f"persistent://a/b/{name}") for name in "xyz"]
 
@@ -47,13 +47,13 @@ class State:
 def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TopicName]]:
     Recorded.log = []
     State.left = set(TOPICS)
-    monkeypatch.setattr(writer, "TopicWriter", Recorded)
+    monkeypatch.setattr(topic_writers, "TopicWriter", Recorded)
     return Recorded.log
 
 
 def test_each_topic_is_finished_though_few_may_be_open(log):
     """A replay that ends early holds rows back in each; closing one for another must not drop them."""
-    with writer.TopicWriters(None, ProducerOptions(), 2, once=State()) as writers:  # type: ignore[arg-type]
+    with topic_writers.TopicWriters(None, ProducerOptions(), 2, once=State()) as writers:  # type: ignore[arg-type]
         for topic in TOPICS:
             writers.of(topic)
         writers.finish()

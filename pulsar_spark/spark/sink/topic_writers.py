@@ -1,0 +1,102 @@
+"""TopicWriters: the writers of one task, at most so many at a time."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from types import TracebackType
+
+from pulsar_spark.client import (
+    NO_USER_CODE,
+    Client,
+    DedupTask,
+    ProducerOptions,
+    SentTotals,
+    TopicWriter,
+    Transaction,
+    UserCode,
+)
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.sink.report import add_up
+
+# Topics that a task writes to at the same time: each has a thread and a window of its own.
+MAX_OPEN_TOPICS = 100
+
+
+class TopicWriters:
+    """The writers of one task, one for each topic; a context manager that does not flush.
+
+    Args:
+        client: where to connect.
+        options: of all producers.
+        most: how many may be open; for one more, that which was used longest ago is flushed and closed.
+        transaction: that all they write belongs to.
+        code: the user's router, encryptor and interceptors, of all of them.
+        once: what the task sends in a micro-batch, where each row is to be stored once.
+
+    Attributes:
+        topics: that were opened.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: ProducerOptions,
+        most: int = MAX_OPEN_TOPICS,
+        *,
+        transaction: Transaction | None = None,
+        once: DedupTask | None = None,
+        code: UserCode = NO_USER_CODE,
+    ) -> None:
+        self._code = code
+        self._client = client
+        self._options = options
+        self._most = most
+        self._transaction = transaction
+        self._once = once
+        self.topics: set[TopicName] = set()
+        self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
+        self._closed: dict[TopicName, SentTotals] = {}
+
+    def __enter__(self) -> TopicWriters:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in self._open.values():
+            writer.close()
+
+    def of(self, topic: TopicName) -> TopicWriter:
+        """The writer of ``topic``, opened where it is not."""
+        if topic in self._open:
+            self._open.move_to_end(topic)
+            return self._open[topic]
+        if len(self._open) >= self._most:
+            oldest = next(iter(self._open))
+            self._open[oldest].flush()
+            self._closed = add_up([self._closed, self._open[oldest].sent])
+            self._open.pop(oldest).close()
+        self.topics.add(topic)
+        writer = self._open[topic] = TopicWriter(
+            self._client,
+            topic,
+            self._options,
+            transaction=self._transaction,
+            code=self._code,
+            once=self._once,
+        )
+        return writer
+
+    @property
+    def sent(self) -> dict[TopicName, SentTotals]:
+        """What is acknowledged so far, by topic partition."""
+        return add_up([self._closed, *(writer.sent for writer in self._open.values())])
+
+    def finish(self) -> None:
+        """No more rows come: wait until everything is acknowledged."""
+        for writer in self._open.values():
+            writer.finish()
+        # Only now: what is closed for one of these must not hold rows that are kept for comparison.
+        if self._once is not None:
+            for topic in self._once.unfinished:
+                self.of(topic).finish()
