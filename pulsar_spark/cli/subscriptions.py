@@ -35,7 +35,7 @@ class Found:
         name: of the subscription.
         topic: the partition.
         connected: whether a consumer is.
-        backlog: entries behind its position.
+        backlog: entries after its position.
     """
 
     name: str

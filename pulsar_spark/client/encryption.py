@@ -63,7 +63,7 @@ class EncryptionKeyInfo:
 
     Attributes:
         key: in PEM, without a passphrase.
-        metadata: what readers are told of a public key, such as its version; it is not encrypted.
+        metadata: what readers get beside a public key, such as its version; it is not encrypted.
     """
 
     key: bytes = field(repr=False)

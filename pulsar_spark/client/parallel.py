@@ -23,7 +23,7 @@ def run_all(calls: Sequence[Callable[[], T]], limit: int = _LIMIT) -> list[T | P
 
     Args:
         calls: what to do, in the order in which it begins.
-        limit: the most that run at once.
+        limit: maximum number that run at once.
     """
     results: list[T | PulsarError | None] = [None] * len(calls)
     failures: list[BaseException] = []

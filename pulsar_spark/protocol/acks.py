@@ -42,7 +42,7 @@ class AckTracker:
     def add_cumulative(self, message_id: MessageId, now: float) -> None:
         """Acknowledge everything up to ``message_id``; a mark never moves back.
 
-        A mark that was sent before is sent again: after a crash a broker's position may be behind it.
+        A mark that was sent before is sent again: after a crash a broker's position may be before it.
         """
         if self._mark is None or message_id > self._mark:
             self._mark = message_id

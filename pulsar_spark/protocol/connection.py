@@ -65,7 +65,7 @@ _BODIES: dict[int, str] = {
 class Connected:
     """The handshake is done; ``max_message_size`` (bytes) is the broker's and rules every size.
 
-    ``topic_watchers``: whether the broker tells which topics come and go (WATCH_TOPIC_LIST).
+    ``topic_watchers``: whether the broker reports which topics come and go (WATCH_TOPIC_LIST).
     """
 
     server_version: str
@@ -145,7 +145,7 @@ class Connection:
         self._next_request = 0
 
     def send(self, *buffers: Buffer) -> None:
-        """Put framed bytes behind what is to go out."""
+        """Append framed bytes to what is to go out."""
         self.outgoing.extend(buffers)
 
     def log_in(self, login: commands.Login) -> None:

@@ -52,9 +52,9 @@ class PublicKey(NamedTuple):
     """A key that payloads are encrypted for.
 
     Attributes:
-        name: as readers are told.
+        name: as the entry's metadata names it.
         pem: the key itself.
-        metadata: told to readers, too.
+        metadata: names and values that the entry's metadata carries beside it.
     """
 
     name: str

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 # Entries asked for before their size is known; the broker itself reads no more than 5 MiB at once.
 _FIRST_GRANT = 16
-# The most entries that the broker reads at once: its dispatcherMaxReadBatchSize.
+# Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
 # The broker adds grants in 32 bits; a sum past them stalls the consumer for ever.
-_MOST = 1 << 24
-_MOST_AT_ONCE = (1 << 30) - 1
+_MAX_BALANCE = 1 << 24
+_MAX_GRANT = (1 << 30) - 1
 
 
 class Permits:
@@ -49,17 +49,17 @@ class Permits:
         target = self._target(remaining_entries)
         if self._balance > target // 2:
             return 0
-        granted = min(target - self._balance, _MOST_AT_ONCE)
+        granted = min(target - self._balance, _MAX_GRANT)
         self._balance += granted
         return granted
 
     def _target(self, remaining_entries: int | None) -> int:
         if self._entries == 0:
             return _FIRST_GRANT if remaining_entries is None else min(_FIRST_GRANT, remaining_entries)
-        window = min(_MOST, max(1, self._window_bytes * self._messages // max(1, self._bytes)))
+        window = min(_MAX_BALANCE, max(1, self._window_bytes * self._messages // max(1, self._bytes)))
         if remaining_entries is None:
             return window
         # Near the end one permit an entry: the broker reads no more entries than it holds permits. Before
-        # that, so many messages that with the last read it sends no entry behind the end.
+        # that, so many messages that with the last read it sends no entry after the end.
         ahead = (remaining_entries - _ENTRIES_A_READ) * self._messages // self._entries
         return min(window, max(remaining_entries, ahead))

@@ -39,7 +39,7 @@ _LIMITED = 1
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming source. Making it never fails: Spark would hide the error behind one of its own.
+    """A streaming source. Making it never fails: Spark would replace the error by one of its own.
 
     Args:
         options: as the user gave them; read when the first method is called.
@@ -82,7 +82,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(parse_source(self._options, Mode.STREAM), partition)
 
     def commit(self, end: Json) -> None:
-        """Acknowledge once more what ``latestOffset`` was told is processed.
+        """Acknowledge once more what ``latestOffset`` got as processed.
 
         Spark calls this late, with the offset that ``latestOffset`` got before as its start, and never for
         the last batch. What was read of topics that are gone, or made again, must not be acknowledged anew.

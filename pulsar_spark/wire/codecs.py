@@ -54,7 +54,7 @@ def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) ->
         kind: CompressionType.
         data: the compressed bytes.
         uncompressed_size: bytes, as the message declares it.
-        limit: the most bytes that are accepted; checked before memory is taken.
+        limit: maximum bytes of output; checked before memory is taken.
 
     Raises:
         CorruptError: ``kind`` is not known, ``data`` is malformed, or it does not hold just
@@ -81,7 +81,7 @@ def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) ->
 
 
 def decompress_together(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buffer | None:
-    """Decompress LZ4 blocks into one buffer, one behind the other: several times faster than each by itself.
+    """Decompress LZ4 blocks into one buffer, one after the other: several times faster than each by itself.
 
     Args:
         blocks: one or more.
@@ -136,7 +136,7 @@ def _snappy_size(data: Readable) -> int:
 def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buffer:
     """Put raw blocks into an LZ4 frame that declares their size, for the frame's decoder verifies that."""
     largest, size = max(*sizes, *map(len, blocks)), sum(sizes)
-    enough = next(place for place, most in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= most)
+    enough = next(code for code, size in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= size)
     pieces: list[Readable] = [_lz4_frame_head(size, enough)]
     for block in blocks:
         pieces += (_U32.pack(len(block)), block)

@@ -224,7 +224,7 @@ def producer(
 ) -> bytes:
     """PRODUCER; ``name`` None lets the broker choose one.
 
-    A namespace may take ``encrypted`` producers only. ``topic_epoch`` is what the broker told a producer that
+    A namespace may take ``encrypted`` producers only. ``topic_epoch`` is what the broker gave a producer that
     had the topic for itself before it was lost: by it the broker knows whether another has had it since.
     """
     command = pb.CommandProducer(

@@ -180,11 +180,11 @@ def _varints(tag: bytes, numbers: Ints, has: npt.NDArray[np.bool_] | None) -> pa
     """Encode ``tag`` and a varint for each number; nothing where ``has`` is false."""
     rest = numbers.astype(np.uint64)
     count = len(rest)
-    most = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))
-    matrix = np.empty((count, len(tag) + most), np.uint8)
+    width = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))
+    matrix = np.empty((count, len(tag) + width), np.uint8)
     matrix[:, : len(tag)] = np.frombuffer(tag, np.uint8)
     sizes = np.full(count, len(tag) + 1, np.int64)
-    for place in range(most):
+    for place in range(width):
         byte = (rest & np.uint64(0x7F)).astype(np.uint8)
         rest = rest >> np.uint64(7)
         more = rest > 0

@@ -55,8 +55,8 @@ class _Block:
         sizes: int64[n].
         index: int64[n], -1 for none.
         fields: of the metadata; their spans lie in ``heads``, and ``value``, the payload, in ``data``.
-        heads: see there.
-        data: see there; None where ``payloads`` and ``metadata`` are given one by one.
+        heads: bytes of the metadata of all entries.
+        data: what the payloads lie in; None where ``payloads`` and ``metadata`` are given one by one.
         metadata: parsed; None where it is still in ``heads``, from ``fields.start`` to the payload.
         payloads: None where they are in ``data``.
         first_chunks: by row, for chunked messages that are whole.

@@ -64,7 +64,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
 
 
 class _Laid:
-    """Collects fields, their bytes one behind the other."""
+    """Collects fields, their bytes one after the other."""
 
     def __init__(self, count: int) -> None:
         self.body = bytearray()

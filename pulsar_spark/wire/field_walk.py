@@ -167,9 +167,9 @@ def lengths(body: Bytes, cursor: Ints, limits: Ints) -> tuple[Ints, Ints]:
     return at, at + sizes
 
 
-def varints(body: Bytes, cursor: Ints, limits: Ints, most: int = LONGEST_VARINT) -> tuple[Ints, Ints]:
-    """Read a varint of at most ``most`` bytes at each position; returns the values and where they end."""
-    require(most > 0 and every(cursor < limits))
+def varints(body: Bytes, cursor: Ints, limits: Ints, max_size: int = LONGEST_VARINT) -> tuple[Ints, Ints]:
+    """Read a varint of at most ``max_size`` bytes at each position; returns the values and where they end."""
+    require(max_size > 0 and every(cursor < limits))
     read = body[cursor]
     values = read.astype(np.int64)
     cursor = cursor + 1
@@ -177,10 +177,10 @@ def varints(body: Bytes, cursor: Ints, limits: Ints, most: int = LONGEST_VARINT)
     longer = int(np.count_nonzero(more))
     # What follows a byte with its flag set is a varint again, 7 bits up; the 1 takes the flag itself off.
     if longer == len(more):
-        rest, cursor = varints(body, cursor, limits, most - 1)
+        rest, cursor = varints(body, cursor, limits, max_size - 1)
         values += (rest - 1) << 7
     elif longer:
         which = np.flatnonzero(more)
-        rest, cursor[which] = varints(body, cursor[which], limits[which], most - 1)
+        rest, cursor[which] = varints(body, cursor[which], limits[which], max_size - 1)
         values[which] += (rest - 1) << 7
     return values, cursor

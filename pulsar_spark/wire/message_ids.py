@@ -32,7 +32,7 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.
 
     Args:
         ledger: int64[n], not negative.
-        entry: int64[n], likewise.
+        entry: int64[n], not negative.
         sizes: int64[n], how many messages each entry holds; 0 for one that is no batch: it has one id.
         partition: -1 for a topic without partitions.
     """
@@ -79,16 +79,16 @@ def _partition_field(partition: int) -> bytes:
 
 def _alike(ledger: int, entry: Ints, width: int, size: int, partition: int) -> pa.BinaryArray:
     """Ids of entries of a ledger; each entry id takes ``width`` bytes, each entry holds ``size`` messages."""
-    before, behind = b"\x08" + varint(ledger) + b"\x10", _partition_field(partition)
+    head, tail = b"\x08" + varint(ledger) + b"\x10", _partition_field(partition)
     suffixes = _suffixes(size)
-    prefix_size = len(before) + width + len(behind)
+    prefix_size = len(head) + width + len(tail)
     lengths = np.concatenate([np.full(len(each), prefix_size + each.shape[1], np.int32) for each in suffixes])
     entry_size = int(lengths.sum(dtype=np.int64))
     body = np.empty(len(entry) * entry_size, np.uint8)
     prefixes = np.empty((len(entry), prefix_size), np.uint8)
-    prefixes[:, : len(before)] = np.frombuffer(before, np.uint8)
-    _put_varints(prefixes[:, len(before) : len(before) + width], entry)
-    prefixes[:, len(before) + width :] = np.frombuffer(behind, np.uint8)
+    prefixes[:, : len(head)] = np.frombuffer(head, np.uint8)
+    _put_varints(prefixes[:, len(head) : len(head) + width], entry)
+    prefixes[:, len(head) + width :] = np.frombuffer(tail, np.uint8)
     at = 0
     for suffix in suffixes:
         length = prefix_size + suffix.shape[1]
@@ -139,4 +139,4 @@ def _put_varints(into: _Bytes, values: Ints) -> None:
 
 def _widths(values: Ints) -> Ints:
     """How many bytes the varints take."""
-    return 1 + np.searchsorted([1 << (7 * most) for most in range(1, 9)], values, side="right")
+    return 1 + np.searchsorted([1 << (7 * size) for size in range(1, 9)], values, side="right")

@@ -17,7 +17,7 @@ from pulsar_spark.wire.field_spans import Ints
 
 _U32 = struct.Struct(">I")
 _MOST_TOGETHER = 1 << 20  # bytes
-_TAIL_TAGS = frozenset(b"\x18\x28")  # numbers behind the entry id: partition, redelivery count, epoch
+_TAIL_TAGS = frozenset(b"\x18\x28")  # numbers after the entry id: partition, redelivery count, epoch
 
 
 class Messages(NamedTuple):
@@ -48,7 +48,7 @@ class Template(NamedTuple):
         entry_size: bytes of the entry id.
         tail: what follows it.
         consumer_id: in all that are like it.
-        ledger: likewise.
+        ledger: ledger id in all that are like it.
     """
 
     head: bytes

@@ -45,7 +45,7 @@ class Authentication(Protocol):
     method: str
 
     def data(self) -> bytes:
-        """What the broker is to be told now; asked for each connection and at each challenge. May block.
+        """The login to send now; asked for each connection and at each challenge. May block.
 
         Raises:
             PulsarError: it cannot be had. No secret may be in the text.

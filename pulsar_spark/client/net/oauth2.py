@@ -136,7 +136,7 @@ def _lifetime(given: object) -> float:
 
 
 def _refusal(error: urllib.error.HTTPError) -> AuthError | ConnectError:
-    """Only the standard's error code is told of the answer: the rest may repeat what was sent."""
+    """Only the standard's error code of the answer is shown: the rest may repeat what was sent."""
     try:
         code = str(json.loads(error.read(_LARGEST_ANSWER))["error"])
     except (OSError, HTTPException, ValueError, KeyError, TypeError):

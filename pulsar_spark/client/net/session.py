@@ -182,12 +182,12 @@ class Session:
             login = self._identity.login()
         except PulsarError as error:
             why = error.what
-        finally:  # a provider of the user's own may raise anything; the thread's report tells of it
+        finally:  # a provider of the user's own may raise anything; the thread's report names it
             with self._lock:
                 if login is not None:
                     self._connection.log_in(login)
                 elif not self._closing:
-                    # Whoever opens the connection again is told the reason, and whether that can help.
+                    # Whoever opens the connection again gets the reason, and whether that can help.
                     self._broken = ConnectError(f"the login at {self.address} was not renewed: {why}")
                     self._closing = True
             self._wake()
@@ -218,9 +218,7 @@ class Session:
             self._cut = True
             self._end(ConnectError(f"the connection to {self.address} broke: {error.strerror or error}"))
         finally:
-            if (
-                self.error is None
-            ):  # a defect: the thread's own report tells which, but nobody may wait for ever
+            if self.error is None:  # a defect: the thread's own report names it, but nobody may wait for ever
                 self._end(ConnectError(f"the connection to {self.address} failed inside this client"))
 
     def _turn(self, selector: selectors.BaseSelector) -> None:

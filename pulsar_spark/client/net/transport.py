@@ -113,7 +113,7 @@ class TlsTransport(Transport):
         pieces: list[bytes] = []
         size = 0
         self.read_wants_write = self._write_wants_read = False
-        # All that is there: what TLS holds decrypted no selector tells of.
+        # All that is there: no selector reports what TLS holds decrypted.
         while size < _RECEIVE_SIZE or self._pending():
             try:
                 piece = self._socket.recv(_RECEIVE_SIZE)
@@ -150,7 +150,7 @@ class TlsTransport(Transport):
 
 
 def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
-    """What one call is to encrypt. The same buffers, with more behind them, give the same beginning."""
+    """What one call is to encrypt. The same buffers with more after them give the same beginning."""
     taken: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -336,7 +336,7 @@ def _distrusted(error: ssl.SSLCertVerificationError, address: Address) -> TlsErr
 
 
 def _refused_by_peer(error: ssl.SSLError, address: Address, *, shown: bool) -> PulsarError | None:
-    """Say why the peer gave up: it tells in an alert. What Java does not trust it calls an internal error."""
+    """Say why the peer gave up: an alert says it. What Java does not trust it calls an internal error."""
     reason = error.reason or ""
     if "ALERT" not in reason:
         return None

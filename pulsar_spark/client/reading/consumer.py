@@ -79,7 +79,7 @@ class LastMessageId(NamedTuple):
 class Consumer:
     """A consumer on one topic partition; not thread-safe.
 
-    It subscribes again by itself after a cut connection, a restart or an unload, from behind the last entry
+    It subscribes again by itself after a cut connection, a restart or an unload, from after the last entry
     that it gave out, so that none comes twice and none is missed.
 
     Args:
@@ -260,7 +260,7 @@ class Consumer:
         self._release(Deadline(_CLOSE_TIMEOUT))
 
     def close(self) -> None:
-        """Send the acks that wait and close; a broker that cannot be told notices by the connection's end."""
+        """Send the acks that wait and close; a broker that cannot be reached notices by the connection's end."""
         try:
             if self._session is not None and self._session.error is None:
                 self.flush_acks()
@@ -398,14 +398,14 @@ class Consumer:
             held = int(np.maximum(entries.messages, 1).sum(dtype=np.int64))
             self._permits.used(held, int(entries.sizes.sum()), count)
         last = (-1, -1) if self._last is None else (self._last.ledger, self._last.entry)
-        entries = _behind(entries, last)
+        entries = _new_after(entries, last)
         if len(entries):
             self._last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
         return entries
 
 
-def _behind(entries: Entries, last: tuple[int, int]) -> Entries:
-    """The entries that lie behind ``last`` and behind all that come before them."""
+def _new_after(entries: Entries, last: tuple[int, int]) -> Entries:
+    """The entries after ``last`` and after all that come before them."""
     ledger, entry = entries.ledger, entries.entry
     older = np.zeros(len(entries), np.bool_)
     older[1:] = (ledger[1:] < ledger[:-1]) | ((ledger[1:] == ledger[:-1]) & (entry[1:] <= entry[:-1]))
