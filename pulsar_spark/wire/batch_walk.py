@@ -30,7 +30,7 @@ from pulsar_spark.wire.field_walk import FieldKind, Layout, NotPlainError, big_e
 _LEAST_MESSAGE = 6  # 4 bytes of size, then payload_size, which is required
 _FEW = 24  # messages; below it the fixed cost of numpy calls is more than a scan takes
 _LONG = 2048  # bytes a message; above it a search through the values takes longer than steps over them
-_MOST_ZEROS = 8  # words a message; where values are full of zeros, to look at each takes longer than steps
+_MAX_ZEROS = 8  # words a message; where values are full of zeros, to look at each takes longer than steps
 
 _LAYOUT = Layout(
     {
@@ -74,7 +74,7 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
     """
     words = array[: (len(array) - 3) // 2 * 2].view("<u2")
     found = np.flatnonzero(words & 0xFCFF == 0)
-    if not count <= len(found) <= _MOST_ZEROS * count or found[0] != 0:
+    if not count <= len(found) <= _MAX_ZEROS * count or found[0] != 0:
         return None
     starts = np.repeat(2 * found, 2)
     starts[::2] -= 1

@@ -17,7 +17,7 @@ from pulsar_spark.wire.field_spans import BYTES, LONGEST_VARINT, VARINT, Fields,
 
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
-_MOST_ROUNDS = 64  # of a walk; messages with more fields than that are not plain
+_MAX_ROUNDS = 64  # of a walk; messages with more fields than that are not plain
 
 
 class NotPlainError(Exception):
@@ -84,7 +84,7 @@ def walk(body: Bytes, starts: Ints, cursor: Ints, ends: Ints, layout: Layout) ->
     properties: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
     rows = np.arange(len(starts))
     limits = ends
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         left = cursor < limits
         if not every(left):
             rows, cursor, limits = rows[left], cursor[left], limits[left]

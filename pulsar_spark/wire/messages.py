@@ -16,7 +16,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.field_spans import Ints
 
 _U32 = struct.Struct(">I")
-_MOST_TOGETHER = 1 << 20  # bytes
+_MAX_GROUP_SIZE = 1 << 20  # bytes
 _TAIL_TAGS = frozenset(b"\x18\x28")  # numbers after the entry id: partition, redelivery count, epoch
 
 
@@ -139,7 +139,7 @@ def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]
     waiting_size = 0
     for messages in received:
         size = int(messages.end[-1] - messages.at[0])
-        if waiting and waiting_size + size > _MOST_TOGETHER:
+        if waiting and waiting_size + size > _MAX_GROUP_SIZE:
             yield waiting
             waiting, waiting_size = [], 0
         waiting.append(messages)

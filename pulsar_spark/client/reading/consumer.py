@@ -260,7 +260,7 @@ class Consumer:
         self._release(Deadline(_CLOSE_TIMEOUT))
 
     def close(self) -> None:
-        """Send the acks that wait and close; a broker that cannot be reached notices by the connection's end."""
+        """Send the acks that wait and close; a broker that cannot be reached notices the lost connection."""
         try:
             if self._session is not None and self._session.error is None:
                 self.flush_acks()
