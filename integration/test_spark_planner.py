@@ -25,7 +25,8 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
-from pulsar_spark.spark.options.parse import SourceOptions, parse_source
+from pulsar_spark.spark.options.parse import parse_source
+from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan import start
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner

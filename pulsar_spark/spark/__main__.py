@@ -3,8 +3,8 @@
 import sys
 
 from pulsar_spark import errors
-from pulsar_spark.spark.options import parse
+from pulsar_spark.spark.options.docs_page import docs_page
 
 if __name__ == "__main__":
-    page = {(): parse.docs_page, ("errors",): errors.docs_page}[tuple(sys.argv[1:])]
+    page = {(): docs_page, ("errors",): errors.docs_page}[tuple(sys.argv[1:])]
     sys.stdout.write(page())

@@ -26,7 +26,8 @@ from pulsar_spark.client import prefetch, read_range, shared_client
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options.encryption import decryptor_of
 from pulsar_spark.spark.options.option import Mode
-from pulsar_spark.spark.options.parse import SourceOptions, parse_source
+from pulsar_spark.spark.options.parse import parse_source
+from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.ranges import Range

@@ -27,7 +27,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
-from pulsar_spark.spark.options.parse import SinkOptions
+from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
 from pulsar_spark.spark.plan.topics import check_reachable
 from pulsar_spark.spark.rows.schema import SEQUENCE_ID

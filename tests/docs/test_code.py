@@ -14,9 +14,11 @@ import pytest
 from integration.__main__ import COMMANDS
 from integration.docs import PAGES, ROOT, blocks
 from pulsar_spark.cli import parser
-from pulsar_spark.spark.options.table import TABLE
+from pulsar_spark.spark.options.connection import CONNECTION
+from pulsar_spark.spark.options.sink import SINK
+from pulsar_spark.spark.options.source import SOURCE
 
-OPTIONS = {option.name.lower() for option in TABLE}
+OPTIONS = {option.name.lower() for option in (*CONNECTION, *SOURCE, *SINK)}
 SPARKS_OPTIONS = {"checkpointlocation"}
 # Commands that no environment of ours has.
 ELSEWHERE = {"pulsar-admin", "venv-pack"}

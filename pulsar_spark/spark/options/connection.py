@@ -1,110 +1,158 @@
-"""The options of source and sink alike: where the cluster is, and who asks."""
+"""The options that source and sink share: where the cluster is, and how to log in.
+
+Owns their table and the :class:`ClientOptions` made of them. Must not know what is read or written.
+"""
 
 from __future__ import annotations
 
-from functools import partial
-
-from pulsar_spark.client import checked_admin_url
+from pulsar_spark.client import (
+    ClientOptions,
+    Credentials,
+    TlsOptions,
+    check_identity,
+    checked_admin_url,
+)
+from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options import parsers as values
-from pulsar_spark.spark.options.option import CLIENT, Option, Scope, option
+from pulsar_spark.spark.options import parsers
+from pulsar_spark.spark.options.option import Table, Values
 
-_client = partial(option, scope=Scope.BOTH, prefix=CLIENT)
+CONNECTION = Table()
 
-CONNECTION: tuple[Option, ...] = (
-    Option(
-        name="service.url",
-        kind="URL",
-        parse=values.service_url,
-        default=None,
-        scope=Scope.BOTH,
-        doc="Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`; with several hosts the "
-        "first try is random, then they are tried in order.",
-    ),
-    Option(
-        name="admin.url",
-        kind="URL",
-        parse=checked_admin_url,
-        default=None,
-        scope=Scope.BOTH,
-        doc="`http://host:8080` of the admin service. Only makes estimates of sizes better; nothing requires "
-        "it, and the sink does not use it.",
-    ),
-    _client(
-        "authPluginClassName",
-        "text",
-        values.non_empty,
-        None,
-        "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java client's class name of one of these, or "
-        "the dotted name of a Python class of your own. See docs/security.md.",
-    ),
-    _client(
-        "authParams",
-        "text",
-        values.non_empty,
-        None,
-        "What that takes, as in the Java client: `token:...`, `file:///...`, `env:NAME`, or JSON. It is "
-        "secret: docs/security.md says what keeps it out of Spark's own output.",
-        secret=True,
-    ),
-    _client(
-        "tlsTrustCertsFilePath",
-        "path",
-        values.non_empty,
-        None,
-        "PEM file of the authorities that are trusted; without it those of the system. This file and the "
-        "next two are read on the driver's host and on those of the tasks, for each new connection.",
-    ),
-    _client(
-        "tlsCertificateFilePath",
-        "path",
-        values.non_empty,
-        None,
-        "PEM file of this client's certificate, with its chain, for mutual TLS.",
-    ),
-    _client("tlsKeyFilePath", "path", values.non_empty, None, "PEM file of its key, without a passphrase."),
-    _client(
-        "tlsAllowInsecureConnection",
-        "boolean",
-        values.boolean,
-        "false",
-        "Take any certificate of the broker, which protects from nobody in between.",
-    ),
-    _client(
-        "tlsHostnameVerificationEnable",
-        "boolean",
-        values.boolean,
-        "true",
-        "Whether the broker's certificate must name the host that was asked for.",
-    ),
-    _client(
-        "operationTimeoutMs",
-        "time (ms)",
-        values.seconds("ms", 0.001),
-        "30s",
-        "For a request, with its retries.",
-    ),
-    _client(
-        "connectionTimeoutMs",
-        "time (ms)",
-        values.seconds("ms", 0.001),
-        "10s",
-        "For one TCP connection and handshake.",
-    ),
-    _client(
-        "keepAliveIntervalSeconds",
-        "time (s)",
-        values.seconds("s", 1.0),
-        "30s",
-        "Silence after which a PING is sent.",
-    ),
-    Option(
-        name="topic",
-        kind="topic",
-        parse=TopicName.parse,
-        default=None,
-        scope=Scope.BOTH,
-        doc="Source: the one topic to read; a partitioned topic means all its partitions, `t-partition-2` "
-        "means that one. Sink: where all rows go; without it the column `__topic` says it for each row.",
-    ),
-)  # fmt: skip - a call to a line keeps the table a table
+_SERVICE_URL = CONNECTION.add(
+    "service.url",
+    "URL",
+    parsers.service_url,
+    None,
+    "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`; with several hosts the "
+    "first try is random, then they are tried in order.",
+)
+ADMIN_URL = CONNECTION.add(
+    "admin.url",
+    "URL",
+    checked_admin_url,
+    None,
+    "`http://host:8080` of the admin service. Only makes estimates of sizes better; nothing requires "
+    "it, and the sink does not use it.",
+)
+_AUTH_PLUGIN = CONNECTION.add(
+    "pulsar.client.authPluginClassName",
+    "text",
+    parsers.non_empty,
+    None,
+    "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java client's class name of one of these, or "
+    "the dotted name of a Python class of your own. See docs/security.md.",
+)
+_AUTH_PARAMS = CONNECTION.add(
+    "pulsar.client.authParams",
+    "text",
+    parsers.non_empty,
+    None,
+    "What that takes, as in the Java client: `token:...`, `file:///...`, `env:NAME`, or JSON. It is "
+    "secret: docs/security.md says what keeps it out of Spark's own output.",
+    secret=True,
+)
+_TLS_TRUST_CERTS = CONNECTION.add(
+    "pulsar.client.tlsTrustCertsFilePath",
+    "path",
+    parsers.non_empty,
+    None,
+    "PEM file of the authorities that are trusted; without it those of the system. This file and the "
+    "next two are read on the driver's host and on those of the tasks, for each new connection.",
+)
+_TLS_CERTIFICATE = CONNECTION.add(
+    "pulsar.client.tlsCertificateFilePath",
+    "path",
+    parsers.non_empty,
+    None,
+    "PEM file of this client's certificate, with its chain, for mutual TLS.",
+)
+_TLS_KEY = CONNECTION.add(
+    "pulsar.client.tlsKeyFilePath",
+    "path",
+    parsers.non_empty,
+    None,
+    "PEM file of its key, without a passphrase.",
+)
+_TLS_ALLOW_INSECURE = CONNECTION.add(
+    "pulsar.client.tlsAllowInsecureConnection",
+    "boolean",
+    parsers.boolean,
+    "false",
+    "Take any certificate of the broker, which protects from nobody in between.",
+)
+_TLS_VERIFY_HOSTNAME = CONNECTION.add(
+    "pulsar.client.tlsHostnameVerificationEnable",
+    "boolean",
+    parsers.boolean,
+    "true",
+    "Whether the broker's certificate must name the host that was asked for.",
+)
+_OPERATION_TIMEOUT = CONNECTION.add(
+    "pulsar.client.operationTimeoutMs",
+    "time (ms)",
+    parsers.seconds("ms", 0.001),
+    "30s",
+    "For a request, with its retries.",
+)
+_CONNECTION_TIMEOUT = CONNECTION.add(
+    "pulsar.client.connectionTimeoutMs",
+    "time (ms)",
+    parsers.seconds("ms", 0.001),
+    "10s",
+    "For one TCP connection and handshake.",
+)
+_KEEP_ALIVE_INTERVAL = CONNECTION.add(
+    "pulsar.client.keepAliveIntervalSeconds",
+    "time (s)",
+    parsers.seconds("s", 1.0),
+    "30s",
+    "Silence after which a PING is sent.",
+)
+TOPIC = CONNECTION.add(
+    "topic",
+    "topic",
+    TopicName.parse,
+    None,
+    "Source: the one topic to read; a partitioned topic means all its partitions, `t-partition-2` "
+    "means that one. Sink: where all rows go; without it the column `__topic` says it for each row.",
+)
+
+
+def client_options(values: Values) -> ClientOptions:
+    """How to reach the cluster.
+
+    Raises:
+        OptionError: the service URL is missing, or the options of the login do not go together.
+    """
+    service_url = values[_SERVICE_URL]
+    if service_url is None:
+        raise OptionError(
+            "the option service.url is missing", advice='Set .option("service.url", "pulsar://host:6650")'
+        )
+    options = ClientOptions(
+        service_url=service_url,
+        operation_timeout=values[_OPERATION_TIMEOUT],
+        connection_timeout=values[_CONNECTION_TIMEOUT],
+        keep_alive_interval=values[_KEEP_ALIVE_INTERVAL],
+        tls=TlsOptions(
+            trust_certs=values[_TLS_TRUST_CERTS],
+            certificate=values[_TLS_CERTIFICATE],
+            key=values[_TLS_KEY],
+            allow_insecure=values[_TLS_ALLOW_INSECURE],
+            verify_hostname=values[_TLS_VERIFY_HOSTNAME],
+        ),
+        credentials=_credentials(values),
+    )
+    check_identity(options)
+    return options
+
+
+def _credentials(values: Values) -> Credentials | None:
+    plugin, params = values[_AUTH_PLUGIN], values[_AUTH_PARAMS]
+    if plugin is None and params is not None:
+        raise OptionError(
+            "option authParams needs to know for what login it is",
+            advice=f"Set {_AUTH_PLUGIN.name}, such as token",
+        )
+    return None if plugin is None else Credentials(plugin, params or "")

@@ -1,4 +1,7 @@
-"""What options say of end-to-end encryption, and what is made of that in each process that needs it."""
+"""End-to-end encryption: what options say of it, and the encryptors and decryptors of this process.
+
+Both are made where they are used, in tasks: options travel there, keys do not.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,10 @@ class EncryptionOptions:
     """How messages are encrypted.
 
     Attributes:
-        key_reader: an absolute path of a folder, or the dotted name of what makes a key reader.
+        key_reader: an absolute path of a folder, or the dotted name of a class or function that makes a key
+            reader.
         keys: names of public keys.
-        action: for messages that cannot be encrypted.
+        action: what happens to messages that cannot be encrypted.
     """
 
     key_reader: str
@@ -40,8 +44,9 @@ class DecryptionOptions:
     """How messages are decrypted.
 
     Attributes:
-        key_reader: as in EncryptionOptions; None: nothing can be decrypted.
-        action: for entries that cannot be decrypted.
+        key_reader: an absolute path of a folder, or the dotted name of a class or function that makes a key
+            reader; None: nothing can be decrypted.
+        action: what happens to entries that cannot be decrypted.
     """
 
     key_reader: str | None
@@ -50,20 +55,20 @@ class DecryptionOptions:
 
 @lru_cache(maxsize=100)
 def encryptor_of(options: EncryptionOptions) -> Encryptor:
-    """The one of this process, so that tasks share a data key.
+    """The encryptor of this process for these options, so that tasks share a data key.
 
     Raises:
-        OptionError: the key reader cannot be had.
+        OptionError: the key reader cannot be imported, or is none.
     """
     return Encryptor(_key_reader(options.key_reader), options.keys, options.action)
 
 
 @lru_cache(maxsize=100)
 def decryptor_of(options: DecryptionOptions) -> Decryptor:
-    """The one of this process, so that tasks share the data keys they have seen.
+    """The decryptor of this process for these options, so that tasks share the data keys they have seen.
 
     Raises:
-        OptionError: the key reader cannot be had.
+        OptionError: the key reader cannot be imported, or is none.
     """
     reader = None if options.key_reader is None else _key_reader(options.key_reader)
     return Decryptor(reader, options.action)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one micro-batch may hold, and how long it may be waited for.
+    """What one micro-batch may hold, and how long one is waited for.
 
     Attributes:
-        max_messages: the most messages, or None.
-        max_bytes: the most bytes as stored, or None.
-        min_messages: fewer are not worth a batch, or None.
+        max_messages: the maximum number of messages, or None.
+        max_bytes: the maximum number of bytes as stored, or None.
+        min_messages: the number of messages that a batch waits for, or None.
         max_delay: seconds since the last batch after which fewer than ``min_messages`` are taken.
     """
 
@@ -23,5 +23,5 @@ class Limits:
 
     @property
     def capped(self) -> bool:
-        """Whether a batch has a largest size."""
+        """Whether a batch has a maximum size."""
         return self.max_messages is not None or self.max_bytes is not None

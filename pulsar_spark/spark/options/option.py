@@ -1,15 +1,16 @@
-"""Option: one line of the table of options, and what its lines have in common."""
+"""Option, Table and Values: one option, the options of one scope, and the values read for them.
+
+Owns the shape of a table and typed access to what was read. Must not know any option, nor Spark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum, Flag
-from typing import Any
+from enum import Enum
+from typing import Any, Generic, TypeVar, overload
 
-CLIENT = "pulsar.client."
-PRODUCER = "pulsar.producer."
-READER = "pulsar.reader."
+T = TypeVar("T")
 
 
 class Mode(Enum):
@@ -19,64 +20,93 @@ class Mode(Enum):
     STREAM = "stream"
 
 
-class Scope(Flag):
-    """Which side takes an option."""
-
-    SOURCE = 1
-    SINK = 2
-    BOTH = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One line of the table.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Option(Generic[T]):
+    """One line of a table; each is equal to itself only.
 
     Attributes:
         name: as users write it; looked up without regard to case.
         kind: what is accepted, for the docs page.
         parse: makes the value, or raises ValueError with what would be right.
-        default: as a user would write it; None where there is none.
-        secret: whether no error may repeat the value.
-        scope: which side takes it.
+        default: as a user would write it, or None; the value is then None.
         doc: the meaning, one sentence or two.
         only: the mode of reading that it is for; None: both.
+        secret: whether errors must not repeat the value.
     """
 
     name: str
     kind: str
-    parse: Callable[[str], Any]
+    parse: Callable[[str], T]
     default: str | None
-    scope: Scope
     doc: str
-    only: Mode | None = None
-    secret: bool = False
+    only: Mode | None
+    secret: bool
 
 
-def names_of(kind: type[Enum]) -> str:
-    """What an option of these texts takes, for the docs page."""
-    return ", ".join(f"`{member.value}`" for member in kind)
+class Table:
+    """The options of one scope, in the order of the docs page."""
+
+    def __init__(self) -> None:
+        self._options: list[Option[Any]] = []
+
+    def __iter__(self) -> Iterator[Option[Any]]:
+        return iter(self._options)
+
+    @overload
+    def add(
+        self,
+        name: str,
+        kind: str,
+        parse: Callable[[str], T],
+        default: str,
+        doc: str,
+        *,
+        only: Mode | None = None,
+        secret: bool = False,
+    ) -> Option[T]: ...
+
+    @overload
+    def add(
+        self,
+        name: str,
+        kind: str,
+        parse: Callable[[str], T],
+        default: None,
+        doc: str,
+        *,
+        only: Mode | None = None,
+        secret: bool = False,
+    ) -> Option[T | None]: ...
+
+    def add(
+        self,
+        name: str,
+        kind: str,
+        parse: Callable[[str], Any],
+        default: str | None,
+        doc: str,
+        *,
+        only: Mode | None = None,
+        secret: bool = False,
+    ) -> Option[Any]:
+        """Add a line at the end: see :class:`Option`. Without a default its value may be None."""
+        line = Option(name=name, kind=kind, parse=parse, default=default, doc=doc, only=only, secret=secret)
+        self._options.append(line)
+        return line
 
 
-def option(
-    name: str,
-    kind: str,
-    parse: Callable[[str], Any],
-    default: str | None,
-    doc: str,
-    *,
-    scope: Scope,
-    prefix: str = "",
-    only: Mode | None = None,
-    secret: bool = False,
-) -> Option:
-    """Make a line of the table: see :class:`Option`; ``prefix`` stands before the name."""
-    return Option(
-        name=prefix + name,
-        kind=kind,
-        parse=parse,
-        default=default,
-        scope=scope,
-        doc=doc,
-        only=only,
-        secret=secret,
-    )
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of all options that a side takes; ``values[option]`` has the option's type.
+
+    Attributes:
+        by_name: the value of each option: what the user gave, or the default.
+        given: the options that the user gave, in the order of their tables.
+    """
+
+    by_name: Mapping[str, Any]
+    given: tuple[Option[Any], ...]
+
+    def __getitem__(self, option: Option[T]) -> T:
+        value: T = self.by_name[option.name]
+        return value

@@ -1,41 +1,33 @@
 """Parsers of single option values: text -> value, or ValueError with what would be right.
 
-What has more to say raises an OptionError of its own. No parser repeats what may hold a password.
+Some raise an OptionError with a text of their own. No parser repeats what may hold a password.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pulsar_spark.client import COMPRESSION_TYPES, parse_service_url, path_of
+from pulsar_spark.client import parse_service_url, path_of
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.schema import METADATA_COLUMNS
 
 E = TypeVar("E", bound=Enum)
+T = TypeVar("T")
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
-
-class Delivery(Enum):
-    """What the sink promises."""
-
-    EFFECTIVELY_ONCE = "effectively-once"
-    AT_LEAST_ONCE = "at-least-once"
-    TRANSACTIONAL = "transactional"
-
-
 # Java's "for ever", Long.MAX_VALUE, is more than the system's calls can wait for: 2**31 ms, 24.8 days.
-_LONGEST = 24 * 86400.0
-_LARGEST = 1 << 40
+_MAX_SECONDS = 24 * 86400.0
+_MAX_BYTES = 1 << 40
 
 
-def seconds(plain_unit: str, least: float) -> Callable[[str], float]:
+def seconds(plain_unit: str, minimum: float) -> Callable[[str], float]:
     """Make a parser of time spans to seconds; a number without a unit is in ``plain_unit``."""
 
     def parse(text: str) -> float:
@@ -44,16 +36,16 @@ def seconds(plain_unit: str, least: float) -> Callable[[str], float]:
         if match is None or unit is None:
             raise ValueError(f"a time such as 500ms, 5s, 2m, or a number of {plain_unit}")
         seconds = float(match[1]) * unit
-        if seconds < least:
-            raise ValueError(f"a time of at least {least:g} s")
-        if seconds > _LONGEST:
-            raise ValueError(f"a time of at most {_LONGEST / 86400:g}d")
+        if seconds < minimum:
+            raise ValueError(f"a time of at least {minimum:g} s")
+        if seconds > _MAX_SECONDS:
+            raise ValueError(f"a time of at most {_MAX_SECONDS / 86400:g}d")
         return seconds
 
     return parse
 
 
-def size(least: int) -> Callable[[str], int]:
+def size(minimum: int) -> Callable[[str], int]:
     """Make a parser of sizes to bytes."""
 
     def parse(text: str) -> int:
@@ -62,19 +54,19 @@ def size(least: int) -> Callable[[str], int]:
         if match is None or unit is None:
             raise ValueError("a size such as 512k, 64m, or a number of bytes")
         size = float(match[1]) * unit
-        if not least <= size <= _LARGEST:
-            raise ValueError(f"a size of {least} to {_LARGEST >> 30}g bytes")
+        if not minimum <= size <= _MAX_BYTES:
+            raise ValueError(f"a size of {minimum} to {_MAX_BYTES >> 30}g bytes")
         return int(size)
 
     return parse
 
 
-def count(least: int) -> Callable[[str], int]:
+def count(minimum: int) -> Callable[[str], int]:
     """Make a parser of whole numbers."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,9}", text) or int(text) < least:
-            raise ValueError(f"a whole number from {least} to 999999999")
+        if not re.fullmatch(r"\d{1,9}", text) or int(text) < minimum:
+            raise ValueError(f"a whole number from {minimum} to 999999999")
         return int(text)
 
     return parse
@@ -94,23 +86,26 @@ def non_empty(text: str) -> str:
     return text
 
 
-def compression(text: str) -> Any:
-    """A codec's name, in any case."""
-    if text.upper() not in COMPRESSION_TYPES:
-        raise ValueError(f"one of {', '.join(COMPRESSION_TYPES)}")
-    return COMPRESSION_TYPES[text.upper()]
+def by_value(kind: type[E]) -> dict[str, E]:
+    """The members of an enum of texts by their values, for :func:`one_of` and :func:`names_of`."""
+    return {member.value: member for member in kind}
 
 
-def one_of(kind: type[E]) -> Callable[[str], E]:
-    """Make a parser of the values of an enum of texts, in any case."""
-    by_name = {member.value.lower(): member for member in kind}
+def one_of(choices: Mapping[str, T]) -> Callable[[str], T]:
+    """Make a parser of some names, in any case, to what they stand for."""
+    by_name = {name.lower(): choice for name, choice in choices.items()}
 
-    def parse(text: str) -> E:
+    def parse(text: str) -> T:
         if text.lower() not in by_name:
-            raise ValueError(f"one of {', '.join(member.value for member in kind)}")
+            raise ValueError(f"one of {', '.join(choices)}")
         return by_name[text.lower()]
 
     return parse
+
+
+def names_of(choices: Mapping[str, object]) -> str:
+    """What an option of some names takes, for the docs page."""
+    return ", ".join(f"`{name}`" for name in choices)
 
 
 def dotted_name(text: str) -> str:
@@ -122,7 +117,7 @@ def dotted_name(text: str) -> str:
 
 
 def dotted_names(text: str) -> tuple[str, ...]:
-    """Such names separated by commas, in their order."""
+    """Check dotted names separated by commas; gives them in their order."""
     return tuple(dotted_name(part.strip()) for part in text.split(","))
 
 
@@ -170,7 +165,7 @@ def metadata_columns(text: str) -> tuple[str, ...]:
 
 
 def sequence_id(text: str) -> int:
-    """A sequence id, -1 (in front of the first) or more."""
+    """A sequence id; -1 is before the first."""
     if not re.fullmatch(r"-1|\d{1,18}", text):
         raise ValueError("a whole number from -1 to 999999999999999999")
     return int(text)

@@ -10,7 +10,7 @@ to resolve and stay symbols. A time is one position for starts and ends alike: e
     1700000000000, 2024-05-01T12:00:00+02:00     a time for all partitions
     {"t": 1700000000000, "u": "2024-05-01"}      times by topic, or by partition
 
-Pure: it asks nobody.
+Pure: no broker is asked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pulsar_spark.ids import MessageId, TopicName
 
 
 class PositionWord(Enum):
-    """A place that only the broker knows."""
+    """A position that only the broker knows."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -37,12 +37,12 @@ class PositionWord(Enum):
 
 
 class AtTime(NamedTuple):
-    """Behind everything that was published before ``ms``, milliseconds since 1970 (UTC)."""
+    """The position after everything published before ``ms``, milliseconds since 1970 (UTC)."""
 
     ms: int
 
 
-# What one partition begins or ends at; a MessageId is "taken up to here".
+# Where the read of one partition begins or ends; a MessageId is "taken up to here".
 Position = PositionWord | AtTime | MessageId
 
 
@@ -52,8 +52,8 @@ class Positions:
 
     Attributes:
         option: name of the option it came from, for errors.
-        everywhere: the same for all partitions; None where ``named`` says it for each.
-        named: by partition; for times by topic or partition.
+        everywhere: the position of all partitions; None where ``named`` has one for each.
+        named: positions by partition; times by topic or partition.
     """
 
     option: str
@@ -81,7 +81,7 @@ class Positions:
         return {partition: self.named[name] for partition, name in names.items()}
 
     def _name_of(self, partition: TopicName) -> TopicName:
-        """What ``named`` knows a partition by: itself, or its topic in times."""
+        """The name in ``named`` that stands for a partition: its own, or with times its topic's."""
         if partition in self.named:
             return partition
         if isinstance(self.named.get(partition.base), AtTime):
@@ -131,10 +131,10 @@ def parse_times(option: str, text: str) -> Positions:
 
 
 def check_order(start: Positions, end: Positions) -> None:
-    """Refuse an end before the start, where both are known without the broker; a read of nothing may be.
+    """Refuse an end before the start, where both are known without the broker. Both may be the same.
 
     Raises:
-        OptionError: with the place where it is so.
+        OptionError: the end is before the start, of all partitions or of the one in the error.
     """
     if start.everywhere is not None and end.everywhere is not None:
         _check_order(start, end, start.everywhere, end.everywhere, None)
@@ -160,7 +160,7 @@ def _check_order(
 
 
 _WORDS = {word.value: word for word in PositionWord}
-_MOST_ID = (1 << 63) - 1
+_MAX_ID = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
 
@@ -190,7 +190,7 @@ def _malformed(option: str, text: str, why: str) -> OptionError:
 
 
 def _places(option: str, topic: TopicName, value: Any) -> dict[TopicName, Any]:
-    """One topic's value by partition, not yet looked at any further."""
+    """One topic's value by partition; the values of partitions are not checked yet."""
     if isinstance(value, list):
         return {topic: _from_bytes(option, topic, value)}
     if not isinstance(value, dict) or not value:
@@ -209,7 +209,7 @@ def _places(option: str, topic: TopicName, value: Any) -> dict[TopicName, Any]:
 
 
 def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
-    """MessageIdData, its bytes signed as Java's or not."""
+    """The id in bytes of a MessageIdData, which may be signed, as Java's are."""
     whole = values and all(type(value) is int and -128 <= value <= 255 for value in values)
     try:
         found = parse_message_id(bytes(value & 0xFF for value in values)) if whole else None
@@ -221,7 +221,7 @@ def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
             topic=str(topic),
             advice="Copy what MessageId.toByteArray() gave",
         )
-    if found.ledger > _MOST_ID or found.entry > _MOST_ID:
+    if found.ledger > _MAX_ID or found.entry > _MAX_ID:
         raise OptionError(f"{option} has a message id that cannot be", topic=str(topic))
     return found
 
@@ -244,7 +244,7 @@ def _taken(option: str, partition: TopicName, place: Any, end: bool) -> Position
                 topic=str(partition),
                 advice="Write ledger:entry[:batch], earliest or latest",
             ) from None
-    if _MOST_ID in (found.ledger, found.entry):
+    if _MAX_ID in (found.ledger, found.entry):
         return PositionWord.LATEST
     if found.ledger < 0:
         return PositionWord.EARLIEST
@@ -271,12 +271,12 @@ def _milliseconds(value: Any) -> int:
         text = _FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", text)
         moment = datetime.fromisoformat(text)
         aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-        # Rounded up: a message is at or behind it if its time in whole milliseconds is.
+        # Rounded up: a message is at or after it if its time in whole milliseconds is.
         ms = -((_EPOCH - aware) // timedelta(milliseconds=1))
     elif isinstance(value, str | int) and not isinstance(value, bool):
         ms = int(value)
     else:
         raise ValueError(value)
-    if not 0 <= ms <= _MOST_ID:
+    if not 0 <= ms <= _MAX_ID:
         raise ValueError(value)
     return ms

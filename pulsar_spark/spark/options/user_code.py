@@ -1,4 +1,4 @@
-"""What users name by dotted names: found in the process that calls it."""
+"""Users' functions and classes: found by their dotted names in the process that calls them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pulsar_spark.errors import OptionError
 
 
 def load(option: str, name: str) -> Any:
-    """What ``name`` (``package.module.name``), the value of ``option``, stands for.
+    """The function or class that ``name`` (``package.module.name``), the value of ``option``, names.
 
     Raises:
         OptionError: it cannot be imported here, or cannot be called.

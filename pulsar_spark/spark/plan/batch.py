@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pulsar_spark.client import Client, shared_client
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.parse import SourceOptions
 from pulsar_spark.spark.options.positions import Positions, PositionWord
+from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe, cut
 from pulsar_spark.spark.plan.ranges import Range, plan_batch
 from pulsar_spark.spark.plan.resolve import PartitionBounds, probe_bounds, resolve, subscribed

@@ -20,7 +20,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.parse import SourceOptions
+from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan import known_entries
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.splits import split

@@ -15,7 +15,7 @@ import logging
 from pulsar_spark.client import Client, LastMessageId
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.parse import SourceOptions
+from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.resolve import probe_bounds
 from pulsar_spark.spark.plan.subscription import Subscription
 

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from pulsar_spark.client import Client, InitialPosition, LastMessageId
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.parse import SourceOptions
 from pulsar_spark.spark.options.positions import PositionWord
+from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.resolve import probe_bounds, resolve, subscribed
 from pulsar_spark.spark.plan.subscription import Subscription
 

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from pulsar_spark.client import Deadline, InitialPosition, LastMessageId, now, run_all, shared_client
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.parse import SourceOptions
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
+from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe, cut
 from pulsar_spark.spark.plan.data_loss import LossRules

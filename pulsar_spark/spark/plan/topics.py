@@ -12,7 +12,7 @@ from functools import partial
 from pulsar_spark.client import Client, ClientOptions, TopicWatch, run_all
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
-from pulsar_spark.spark.options.parse import SourceOptions
+from pulsar_spark.spark.options.source import SourceOptions
 
 _log = logging.getLogger(__name__)
 

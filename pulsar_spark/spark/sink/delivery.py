@@ -16,8 +16,7 @@ from pyspark import TaskContext
 from pulsar_spark.client import Client, DedupTask, last_sequence_id, run_all
 from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.options.parse import SinkOptions
-from pulsar_spark.spark.options.parsers import Delivery
+from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.rows.schema import SEQUENCE_ID
 
 # Numbers of tasks in a row that wrote nothing, at which no more are looked for.

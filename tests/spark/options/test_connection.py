@@ -1,0 +1,76 @@
+import pytest
+
+from pulsar_spark.client import Credentials, TlsOptions
+from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.options.parse import parse_sink
+from tests.spark.options.parsing import sink, source
+
+
+def test_the_service_url_is_required():
+    with pytest.raises(OptionError, match=r"service\.url is missing"):
+        parse_sink({})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@h:8080",
+        "http://secret@h",
+        "secret",
+        "ftp://secret",
+        "http://h:secret",
+        "http://h:0/secret",
+        "http://h?token=secret",
+        "http://h1,http://secret",
+        "http://[secret",
+    ],
+)
+def test_a_bad_admin_url_is_not_repeated(url):
+    with pytest.raises(OptionError, match=r"admin\.url") as caught:
+        source(admin_url=url)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(OptionError, match=r"admin\.url"):
+        sink(admin_url=url)
+
+
+def test_how_to_reach_the_cluster():
+    client = sink(
+        pulsar_client_authPluginClassName="token",
+        pulsar_client_authParams="token:abc",
+        pulsar_client_tlsTrustCertsFilePath="/ca.pem",
+        pulsar_client_tlsCertificateFilePath="/my.pem",
+        pulsar_client_tlsKeyFilePath="/my.key",
+        pulsar_client_tlsAllowInsecureConnection="true",
+        pulsar_client_tlsHostnameVerificationEnable="false",
+        pulsar_client_operationTimeoutMs="1s",
+        pulsar_client_connectionTimeoutMs="2s",
+        pulsar_client_keepAliveIntervalSeconds="3",
+    ).client
+    assert client.service_url == "pulsar://localhost:6650"
+    assert client.credentials == Credentials("token", "token:abc")
+    assert client.tls == TlsOptions(
+        trust_certs="/ca.pem",
+        certificate="/my.pem",
+        key="/my.key",
+        allow_insecure=True,
+        verify_hostname=False,
+    )
+    assert (client.operation_timeout, client.connection_timeout, client.keep_alive_interval) == (1, 2, 3)
+
+
+def test_no_login_and_the_systems_authorities_by_default():
+    client = source().client
+    assert client.credentials is None
+    assert client.tls == TlsOptions()
+
+
+def test_parameters_of_a_login_need_the_login():
+    with pytest.raises(OptionError, match=r"authParams needs .*Set pulsar\.client\.authPluginClassName"):
+        sink(pulsar_client_authParams="token:abc")
+
+
+def test_a_login_that_cannot_be_is_found_at_once():
+    with pytest.raises(OptionError, match="names no login that is known"):
+        source(pulsar_client_authPluginClassName="kerberos")
+    with pytest.raises(OptionError, match="a login by TLS needs both"):
+        source(pulsar_client_tlsKeyFilePath="/my.key")

@@ -1,0 +1,20 @@
+from pathlib import Path
+
+from pulsar_spark.spark.options.docs_page import docs_page
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_docs_page_is_the_table():
+    page = (ROOT / "docs/options.md").read_text()
+    assert page == docs_page(), "run: python -m pulsar_spark.spark > docs/options.md"
+
+
+def test_each_row_says_who_takes_the_option():
+    rows = [line.split(" | ") for line in docs_page().splitlines() if line.startswith("| `")]
+    takers = {name.strip("| `"): taker for name, taker, *_ in rows}
+    assert takers["topic"] == "source, sink"
+    assert takers["failOnDataLoss"] == "source"
+    assert takers["endingTime"] == "batch source"
+    assert takers["maxTriggerDelay"] == "stream source"
+    assert takers["upsert"] == "sink"

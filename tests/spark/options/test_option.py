@@ -1,0 +1,41 @@
+import pytest
+
+from pulsar_spark.spark.options.connection import CONNECTION
+from pulsar_spark.spark.options.option import Mode, Table, Values
+from pulsar_spark.spark.options.sink import SINK
+from pulsar_spark.spark.options.source import SOURCE
+
+ALL = (*CONNECTION, *SOURCE, *SINK)
+
+
+def test_every_default_can_be_given():
+    for option in ALL:
+        if option.default is not None:
+            option.parse(option.default)
+
+
+def test_names_are_unique():
+    names = [option.name.lower() for option in ALL]
+    assert len(names) == len(set(names))
+
+
+def test_values_are_found_by_their_options():
+    table = Table()
+    number = table.add("Number", "number", int, "7", "A number.")
+    text = table.add("text", "text", str, None, "A text.", only=Mode.BATCH, secret=True)
+    assert list(table) == [number, text]
+    values = Values({"Number": 8, "text": None}, (number,))
+    assert (values[number], values[text]) == (8, None)
+    assert number in values.given
+    assert text not in values.given
+    assert (text.only, text.secret, number.only, number.secret) == (Mode.BATCH, True, None, False)
+
+
+def test_an_option_of_another_table_has_no_value():
+    other = Table().add("other", "text", str, "x", "Another.")
+    with pytest.raises(KeyError):
+        Values({}, ())[other]
+
+
+def test_options_of_the_same_text_are_not_the_same():
+    assert Table().add("a", "text", str, None, "A.") != Table().add("a", "text", str, None, "A.")
