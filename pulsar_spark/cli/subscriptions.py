@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_spark.cli.checkpoints import UUID, named_in
-from pulsar_spark.client import Credentials, TlsOptions
-from pulsar_spark.client.net.admin import Admin
-from pulsar_spark.client.net.auth import Identity
+from pulsar_spark.client import Admin, Credentials, Identity, TlsOptions
 from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 

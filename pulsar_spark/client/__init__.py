@@ -1,4 +1,8 @@
-"""Sockets, threads and time: a blocking client of one Pulsar cluster."""
+"""Sockets, threads and time: a blocking client of one Pulsar cluster.
+
+Internal: these names are for spark, cli and integration, and change without notice; users import from
+:mod:`pulsar_spark`.
+"""
 
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.encryption import (
@@ -11,7 +15,7 @@ from pulsar_spark.client.encryption import (
     ProducerCryptoFailureAction,
 )
 from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url
-from pulsar_spark.client.net.auth import Authentication, Credentials, path_of
+from pulsar_spark.client.net.auth import Authentication, Credentials, Identity, path_of
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.net.transport import TlsOptions
 from pulsar_spark.client.parallel import prefetch, run_all
@@ -58,6 +62,7 @@ __all__ = [
     "EntryInfo",
     "EntryProbe",
     "HashingScheme",
+    "Identity",
     "InitialPosition",
     "KeyFolder",
     "LastMessageId",

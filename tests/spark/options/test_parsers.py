@@ -70,7 +70,7 @@ def test_one_of_some_names_in_any_case():
 )
 def test_the_minimum_is_allowed_and_less_is_not(parse, smallest, below):
     parse(smallest)
-    with pytest.raises(ValueError, match="from|of|time"):
+    with pytest.raises(ValueError, match=r"^a (whole number from|size of|time of at least) "):
         parse(below)
 
 

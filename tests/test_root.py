@@ -1,0 +1,110 @@
+"""One face: what users import is at the root of the package, with pyspark and without."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pulsar_spark
+from integration.docs import PAGES, ROOT, blocks
+from pulsar_spark import errors
+from pulsar_spark.spark.sink.report import TopicPartitionMetrics
+
+NEEDS_PYSPARK = {"PulsarProgressListener", "TopicPartitionMetrics", "register"}
+PYTHON = {block.place: block.text for page in PAGES for block in blocks(page, "python")}
+EXAMPLES = {file.name: file.read_text() for file in sorted((ROOT / "examples").glob("*.py"))}
+PROGRAMS = {**PYTHON, **EXAMPLES}
+
+# Names with dots in the text of pages that are no imports: the logger of the listener, and a command.
+NOT_IMPORTED = {"pulsar_spark.progress", "pulsar_spark.spark"}
+
+
+def foreign_names(program, public):
+    """The names of this package that a program uses and that are not public names of its root."""
+    # A block may begin in the middle of a chain of calls.
+    text = f"(reader\n{program}\n)" if program.startswith(".") else program
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pulsar_spark":
+            for alias in node.names:
+                if node.module != "pulsar_spark" or alias.name not in public:
+                    yield f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("pulsar_spark."))
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pulsar_spark":
+            yield from {f"pulsar_spark.{node.attr}"} - {f"pulsar_spark.{name}" for name in public}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_programs_of_the_docs_use_public_names_only(program):
+    assert list(foreign_names(program, pulsar_spark.__all__)) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        ("from pulsar_spark.errors import CryptoError", ["pulsar_spark.errors.CryptoError"]),
+        ("from pulsar_spark import CryptoError, Secret", ["pulsar_spark.Secret"]),
+        ("import pulsar_spark.client", ["pulsar_spark.client"]),
+        ("import pulsar_spark\npulsar_spark.secret(1)", ["pulsar_spark.secret"]),
+        ("import pulsar_spark\nfrom pulsar_spark import CryptoError", []),
+        ('.option("a", 1)', []),
+    ],
+)
+def test_a_name_that_is_not_public_is_found(program, found):
+    assert list(foreign_names(program, {"CryptoError"})) == found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_texts_of_the_docs_name_public_names_only(page):
+    named = set(re.findall(r"\bpulsar_spark\.\w+(?:\.\w+)*", page.read_text()))
+    internal = {name for name in named - NOT_IMPORTED if name.rpartition(".")[2] not in pulsar_spark.__all__}
+    assert internal == set()
+    assert all(name.count(".") == 1 for name in named)
+
+
+def test_all_public_names_are_there_once():
+    assert len(pulsar_spark.__all__) == len(set(pulsar_spark.__all__))
+    assert [name for name in pulsar_spark.__all__ if not hasattr(pulsar_spark, name)] == []
+
+
+def test_all_errors_are_public():
+    kinds = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.PulsarError)
+    }
+    assert kinds - set(pulsar_spark.__all__) == set()
+
+
+def test_what_users_functions_get_is_public():
+    assert pulsar_spark.TopicPartitionMetrics is TopicPartitionMetrics
+    for name in ("MessageColumns", "MessageId", "EncryptionKeyInfo", "TopicPartitionMetrics"):
+        assert name in pulsar_spark.__all__
+
+
+def imported_with(pyspark):
+    """Import the root in a process of its own, where ``sys.modules["pyspark"]`` is something else."""
+    code = f"import sys, types\nsys.modules['pyspark'] = {pyspark}\nimport pulsar_spark\n"
+    code += "print(*pulsar_spark.__all__)\nassert all(hasattr(pulsar_spark, n) for n in pulsar_spark.__all__)"
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(pulsar_spark.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_without_pyspark_the_rest_is_there():
+    done = imported_with("None")
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == set(pulsar_spark.__all__) - NEEDS_PYSPARK
+
+
+def test_a_pyspark_that_is_too_old_is_an_error():
+    done = imported_with("types.ModuleType('pyspark')")
+    assert done.returncode == 1
+    assert "[PULSAR_LIBRARY] this pyspark is too old: pulsar_spark needs 4.2 or newer" in done.stderr
