@@ -1,6 +1,11 @@
-"""Who may import whom: spark, cli -> client -> protocol -> wire, sockets and clocks in client, no cycles."""
+"""Who may import whom: spark, cli -> client -> protocol -> wire, sockets and clocks in client, no cycles.
+
+Within client and spark folders have an order, too. A folder says what it owns and holds few modules, and no
+two public classes share a name.
+"""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -8,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("pulsar_spark", "pyspark_pulsar")
 
-# What a layer may import of this project: itself, what is below it, and the two modules under them all.
+# What a layer may import of this project, besides itself.
 BELOW = {
     "errors": set(),
     "ids": {"errors"},
@@ -16,24 +21,72 @@ BELOW = {
     "wire": {"errors", "ids"},
     "protocol": {"errors", "ids", "wire"},
     "client": {"errors", "ids", "wire", "protocol"},
-    "spark": {"errors", "ids", "wire", "protocol", "client"},
-    "cli": {"errors", "ids", "wire", "protocol", "client"},
+    "spark": {"errors", "ids", "client"},
+    "cli": {"errors", "ids", "client"},
     "__main__": {"cli"},
-    "pulsar_spark": {"errors", "ids", "libraries", "wire", "protocol", "client", "spark"},
-    "pyspark_pulsar": {"errors", "ids", "wire", "protocol", "client", "spark", "pulsar_spark"},
+    "pulsar_spark": {"errors", "ids", "libraries", "client", "spark"},
+    "pyspark_pulsar": {"spark"},
 }
+# The folders and modules of a layer, lowest first: each may import itself and those of lower lines. Those of
+# the last line, the layer's face, may import each other. FRONT is the layer's __init__: other layers import
+# of client only what that gives.
+FRONT = ""
+ORDER = {
+    "client": (
+        {"parallel", "net"},
+        {"client", "encryption"},
+        {"reading"},
+        {"writing"},
+        {FRONT},
+    ),
+    "spark": (
+        {"rows"},
+        {"options"},
+        {"plan", "sink"},
+        {"data_source", "reader", "writer", "progress_listener", "__main__", FRONT},
+    ),
+}
+# Modules of a folder, without __init__ and what is generated.
+MAX_MODULES = {"pulsar_spark.wire": 24, "pulsar_spark.protocol": 24}
+MAX_MODULES_ELSEWHERE = 14
+
 BLOCKING = (
     *("socket", "ssl", "select", "selectors", "time", "sched", "threading", "_thread", "queue"),
     *("concurrent", "asyncio", "multiprocessing"),
 )
 ONLY_IN = {**{name: {"client"} for name in BLOCKING}, "pyspark": {"spark", "pyspark_pulsar"}}
-BACK_DOORS = {"__import__", "import_module", "exec", "eval"}
+# Ways to import past the import statement, and who may use them.
+BACK_DOORS = {
+    **{name: set() for name in ("__import__", "import_module", "run_module", "run_path", "exec", "eval")},
+    "resolve_name": {
+        "pulsar_spark.spark.options.user_code",  # what users name in options
+        "pulsar_spark.client.net.auth",  # the same, of logins, which the command line takes too
+        "pulsar_spark.client.encryption",  # a module that needs an extra; its name is checked as an import
+    },
+}
+
+# TO BE DELETED at the merge of the branches `decode` and `sink`, which mend these modules: they still import
+# wire and protocol. A test fails as soon as one of them does not.
+STILL_IMPORT_WIRE = {
+    "pulsar_spark.spark.rows.metadata_columns",
+    "pulsar_spark.spark.rows.read",
+    "pulsar_spark.spark.sink.commit_log",
+}
 
 
 def layer_of(module):
     """The layer that a module of this project belongs to."""
     top, _, rest = module.partition(".")
     return rest.partition(".")[0] or top if top == "pulsar_spark" else top
+
+
+def part_of(module, layer):
+    """The folder or module of a layer's order that a module, or a name imported from one, belongs to.
+
+    A name that the order does not know is one of the front's: ``pulsar_spark.client.Client``.
+    """
+    part = [*module.split("."), FRONT, FRONT][2]
+    return part if any(part in line for line in ORDER[layer]) else FRONT
 
 
 def is_type_checking(node):
@@ -69,10 +122,18 @@ def place_violations(tree, module):
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in heads:
             yield f"{module}:{node.lineno} imports elsewhere than at its head"
-        elif isinstance(node, ast.Call):
-            called = ast.unparse(node.func).rpartition(".")[2]
-            if called in BACK_DOORS:
-                yield f"{module}:{node.lineno} calls {called}"
+        for name in named_in(node) & BACK_DOORS.keys():
+            if module not in BACK_DOORS[name]:
+                yield f"{module}:{getattr(node, 'lineno', 0)} uses {name}"
+
+
+def named_in(node):
+    """The names that a node by itself uses or imports, without the modules they are in."""
+    if isinstance(node, ast.Name):
+        return {node.id}
+    if isinstance(node, ast.Attribute):
+        return {node.attr}
+    return {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
 
 
 def name_violations(names, module, lineno):
@@ -85,25 +146,78 @@ def name_violations(names, module, lineno):
             target = target if target in BELOW else "pulsar_spark"
             if target != layer and target not in BELOW[layer]:
                 yield f"{module}:{lineno} is in {layer} and imports {name}"
+            elif target == layer and not keeps_order(module, name, layer):
+                yield f"{module}:{lineno} imports {name} against the order of {layer}"
+            elif target == "client" != layer and not is_of_front(name):
+                yield f"{module}:{lineno} imports {name} past the front of client"
         elif top in ONLY_IN and layer not in ONLY_IN[top]:
             yield f"{module}:{lineno} is in {layer} and imports {name}"
 
 
-def imports(tree):
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+def keeps_order(module, name, layer):
+    """Whether a module may import a name of its own layer."""
+    if layer not in ORDER:
+        return True
+    own, other = part_of(module, layer), part_of(name, layer)
+    place = {part: number for number, line in enumerate(ORDER[layer]) for part in line}
+    return own == other or place[other] < place[own] or place[own] == len(ORDER[layer]) - 1
+
+
+def is_of_front(name):
+    """Whether an imported name of a layer with an order is its front, or one that the front gives."""
+    return name.count(".") <= 2 and part_of(name, layer_of(name)) == FRONT
+
+
+def folder_violations(sources):
+    """Folders that do not say what they own, or hold too many modules; modules that have no place."""
+    folders = {module for module, (_, is_package) in sources.items() if is_package}
+    sizes = Counter(module.rpartition(".")[0] for module in sources if module not in folders)
+    for folder in sorted(folders):
+        if not ast.get_docstring(ast.parse(sources[folder][0])):
+            yield f"{folder} does not say what it owns"
+        if sizes[folder] > MAX_MODULES.get(folder, MAX_MODULES_ELSEWHERE):
+            yield f"{folder} has {sizes[folder]} modules"
+    for module in sources:
+        folder = module.rpartition(".")[0]
+        if folder and folder not in folders:
+            yield f"{module} is in a folder without __init__"
+        part = [*module.split("."), FRONT, FRONT][2]
+        if not any(part in line for line in ORDER.get(layer_of(module), [{part}])):
+            yield f"{module} has no place in the order of {layer_of(module)}"
+
+
+def class_violations(sources):
+    """Public classes that share a name."""
+    places = {}
+    for module, (source, _) in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{module}:{node.lineno}")
+    for name, found in places.items():
+        if len(found) > 1:
+            yield f"{name} is the name of classes in {', '.join(found)}"
+
+
+def imports(tree, module, is_package):
+    """What a module imports: the line of each import, and absolute names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node.lineno, imported_names(node, module, is_package)
+        elif isinstance(node, ast.Call) and "resolve_name" in named_in(node.func):
+            literals = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            yield node.lineno, [str(name).rstrip(":") for name in literals]
 
 
 def violations(sources):
-    """All violations in ``{module: (source, is_package)}``, one line each."""
+    """All violations of imports in ``{module: (source, is_package)}``, one line each."""
     found = []
     graph = {}
     for module, (source, is_package) in sources.items():
         tree = ast.parse(source)
         found.extend(place_violations(tree, module))
         graph[module] = set()
-        for node in imports(tree):
-            names = imported_names(node, module, is_package)
-            found.extend(name_violations(names, module, node.lineno))
+        for lineno, names in imports(tree, module, is_package):
+            found.extend(name_violations(names, module, lineno))
             graph[module].update(target for name in names if (target := resolved(name, sources)))
     found.extend(f"import cycle: {' -> '.join(cycle)}" for cycle in [find_cycle(graph)] if cycle)
     return found
@@ -142,6 +256,15 @@ def project_sources():
     return sources
 
 
+def of_modules_to_mend(found):
+    """The violations that are allowed until two branches are merged, by module."""
+    wire = ("imports pulsar_spark.wire", "imports pulsar_spark.protocol")
+    return {
+        module: [line for line in found if line.startswith(f"{module}:") and any(w in line for w in wire)]
+        for module in STILL_IMPORT_WIRE
+    }
+
+
 def test_the_project_keeps_to_its_layers():
     sources = project_sources()
     assert {layer_of(module) for module in sources} >= {
@@ -153,11 +276,40 @@ def test_the_project_keeps_to_its_layers():
         "cli",
         "spark",
     }
-    assert violations(sources) == []
+    found = violations(sources)
+    allowed = [line for lines in of_modules_to_mend(found).values() for line in lines]
+    assert [line for line in found if line not in allowed] == []
+
+
+@pytest.mark.parametrize("module", sorted(STILL_IMPORT_WIRE))
+def test_what_is_allowed_for_now_is_needed(module):
+    assert of_modules_to_mend(violations(project_sources()))[module], "delete it from STILL_IMPORT_WIRE"
 
 
 def test_every_file_belongs_to_a_layer():
     assert {layer_of(module) for module in project_sources()} <= set(BELOW)
+
+
+def test_folders_are_small_and_say_what_they_own():
+    assert list(folder_violations(project_sources())) == []
+
+
+def test_no_two_public_classes_share_a_name():
+    assert list(class_violations(project_sources())) == []
+
+
+def test_what_may_use_a_back_door_does():
+    sources = project_sources()
+    for name, modules in BACK_DOORS.items():
+        for module in modules:
+            assert any(name in named_in(node) for node in ast.walk(ast.parse(sources[module][0]))), module
+
+
+def test_the_order_knows_no_part_that_is_not_there():
+    sources = project_sources()
+    for layer, lines in ORDER.items():
+        parts = {part for line in lines for part in line}
+        assert {f"pulsar_spark.{layer}.{part}".rstrip(".") for part in parts} <= set(sources)
 
 
 BAD = {
@@ -169,41 +321,107 @@ BAD = {
         "pulsar_spark.protocol.a",
         "from pulsar_spark.client.net.deadline import Deadline",
     ),
-    "client imports cli": ("pulsar_spark.client.a", "import pulsar_spark.cli"),
-    "spark imports cli": ("pulsar_spark.spark.a", "from pulsar_spark import cli"),
+    "spark imports wire": ("pulsar_spark.spark.reader", "from pulsar_spark.wire.entries import Entry"),
+    "spark imports protocol": ("pulsar_spark.spark.plan.a", "import pulsar_spark.protocol.permits"),
+    "cli imports wire": ("pulsar_spark.cli.a", "from pulsar_spark.wire import commands"),
+    "cli imports protocol": ("pulsar_spark.cli.a", "from pulsar_spark.protocol.lookup import Lookup"),
+    "the root imports wire": ("pulsar_spark", "from pulsar_spark.wire.frames import Frame", True),
+    "spark imports past the front of the client": (
+        "pulsar_spark.spark.reader",
+        "from pulsar_spark.client.reading.message_range import read_range",
+    ),
+    "cli imports a part of the client": ("pulsar_spark.cli.a", "from pulsar_spark.client import encryption"),
+    "spark imports a module of the client that the order does not know": (
+        "pulsar_spark.spark.reader",
+        "from pulsar_spark.client.new import New",
+    ),
+    "connections know the client": (
+        "pulsar_spark.client.net.a",
+        "from pulsar_spark.client.client import Client",
+    ),
+    "connections know reading": (
+        "pulsar_spark.client.net.a",
+        "from pulsar_spark.client.reading.inbox import Inbox",
+    ),
+    "connections run in parallel": (
+        "pulsar_spark.client.net.a",
+        "from pulsar_spark.client.parallel import run_all",
+    ),
+    "the client knows encryption": (
+        "pulsar_spark.client.client",
+        "from pulsar_spark.client import encryption",
+    ),
+    "reading knows writing": ("pulsar_spark.client.reading.a", "from ..writing.producer import Producer"),
+    "encryption knows reading": (
+        "pulsar_spark.client.encryption",
+        "import pulsar_spark.client.reading.consumer",
+    ),
+    "a part of the client imports its front": (
+        "pulsar_spark.client.writing.a",
+        "from pulsar_spark.client import Client",
+    ),
+    "rows know options": (
+        "pulsar_spark.spark.rows.a",
+        "from pulsar_spark.spark.options.limits import Limits",
+    ),
+    "options know the plan": (
+        "pulsar_spark.spark.options.a",
+        "from pulsar_spark.spark.plan.offsets import Offsets",
+    ),
+    "options know the sink": ("pulsar_spark.spark.options.a", "from pulsar_spark.spark.sink import report"),
+    "the plan knows the sink": ("pulsar_spark.spark.plan.a", "from ..sink.report import TaskReport"),
+    "the sink knows the plan": ("pulsar_spark.spark.sink.a", "import pulsar_spark.spark.plan.topics"),
+    "the sink knows a face": (
+        "pulsar_spark.spark.sink.a",
+        "from pulsar_spark.spark.writer import PulsarWriter",
+    ),
+    "the plan knows a face, for types": (
+        "pulsar_spark.spark.plan.a",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pulsar_spark.spark import reader",
+    ),
+    "client imports cli": ("pulsar_spark.client.net.a", "import pulsar_spark.cli"),
+    "spark imports cli": ("pulsar_spark.spark.plan.a", "from pulsar_spark import cli"),
     "cli imports spark": ("pulsar_spark.cli.a", "from pulsar_spark.spark import options"),
     "pyspark in cli": ("pulsar_spark.cli.a", "import pyspark"),
-    "client imports spark": ("pulsar_spark.client.a", "import pulsar_spark.spark.rows.read"),
+    "client imports spark": ("pulsar_spark.client.net.a", "import pulsar_spark.spark.rows.read"),
     "errors imports ids": ("pulsar_spark.errors", "from pulsar_spark.ids import MessageId"),
     "a layer imports the root": ("pulsar_spark.wire.a", "from pulsar_spark import version"),
-    "the package imports its entry": ("pulsar_spark.spark.a", "import pyspark_pulsar"),
+    "the package imports its entry": ("pulsar_spark.spark.plan.a", "import pyspark_pulsar"),
     "only for types": (
         "pulsar_spark.wire.a",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pulsar_spark.client import Client",
     ),
     "a clock in protocol": ("pulsar_spark.protocol.a", "import time"),
-    "a clock in spark": ("pulsar_spark.spark.a", "from time import sleep"),
+    "a clock in spark": ("pulsar_spark.spark.plan.a", "from time import sleep"),
     "a thread in wire": ("pulsar_spark.wire.a", "from concurrent.futures import Future"),
     "a socket in protocol": ("pulsar_spark.protocol.a", "import socket as s"),
-    "TLS in spark": ("pulsar_spark.spark.a", "import ssl"),
-    "pyspark in client": ("pulsar_spark.client.a", "from pyspark.sql import Row"),
-    "inside a function": ("pulsar_spark.client.a", "def f():\n    import json"),
+    "TLS in spark": ("pulsar_spark.spark.plan.a", "import ssl"),
+    "pyspark in client": ("pulsar_spark.client.net.a", "from pyspark.sql import Row"),
+    "inside a function": ("pulsar_spark.client.net.a", "def f():\n    import json"),
     "inside a method": (
-        "pulsar_spark.client.a",
+        "pulsar_spark.client.net.a",
         "class A:\n    def f(self):\n        from json import loads",
     ),
-    "at the end": ("pulsar_spark.client.a", "class A: ...\nimport json"),
+    "at the end": ("pulsar_spark.client.net.a", "class A: ...\nimport json"),
     "at the end, for types": (
-        "pulsar_spark.client.a",
+        "pulsar_spark.client.net.a",
         "from typing import TYPE_CHECKING\ndef f(): ...\nif TYPE_CHECKING:\n    import json",
     ),
     "in the branch that runs": (
-        "pulsar_spark.client.a",
+        "pulsar_spark.client.net.a",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass\nelse:\n    import json",
     ),
-    "behind a condition": ("pulsar_spark.client.a", "import sys\nif sys.argv:\n    import json"),
-    "by name": ("pulsar_spark.client.a", "import importlib\njson = importlib.import_module('json')"),
-    "by the builtin": ("pulsar_spark.client.a", "def f():\n    return __import__('json')"),
+    "behind a condition": ("pulsar_spark.client.net.a", "import sys\nif sys.argv:\n    import json"),
+    "by name": ("pulsar_spark.client.net.a", "import importlib\njson = importlib.import_module('json')"),
+    "by the builtin": ("pulsar_spark.client.net.a", "def f():\n    return __import__('json')"),
+    "by pkgutil": ("pulsar_spark.client.net.a", "import pkgutil\njson = pkgutil.resolve_name('json')"),
+    "by pkgutil, renamed": ("pulsar_spark.spark.plan.a", "from pkgutil import resolve_name as find"),
+    "by pkgutil, kept": ("pulsar_spark.spark.reader", "import pkgutil\nfind = pkgutil.resolve_name"),
+    "by runpy": ("pulsar_spark.cli.a", "import runpy\nrunpy.run_module('json')"),
+    "by pkgutil where that is allowed, against the layers": (
+        "pulsar_spark.client.encryption",
+        "import pkgutil\npkgutil.resolve_name('pulsar_spark.spark.reader:')",
+    ),
 }
 
 
@@ -214,15 +432,49 @@ def test_a_bad_source_is_caught(case):
     assert len(violations(sources)) == 1
 
 
+BAD_FOLDERS = {
+    "no docstring": {"pulsar_spark.cli": ("import re", True)},
+    "a journey that is too large": {
+        "pulsar_spark.cli": ('"""Text."""', True),
+        **{f"pulsar_spark.cli.m{number}": ("", False) for number in range(15)},
+    },
+    "a flat layer that is too large": {
+        "pulsar_spark.wire": ('"""Text."""', True),
+        **{f"pulsar_spark.wire.m{number}": ("", False) for number in range(25)},
+    },
+    "no __init__": {"pulsar_spark.cli.a": ("", False)},
+    "no place in the order": {
+        "pulsar_spark.spark": ('"""Text."""', True),
+        "pulsar_spark.spark.new": ("", False),
+    },
+}
+
+
+@pytest.mark.parametrize("sources", BAD_FOLDERS.values(), ids=BAD_FOLDERS.keys())
+def test_a_bad_folder_is_caught(sources):
+    root = {"pulsar_spark": ('"""Text."""', True)}
+    assert list(folder_violations(root)) == []
+    assert len(list(folder_violations({**root, **sources}))) == 1
+
+
+def test_classes_of_the_same_name_are_caught():
+    sources = {
+        "pulsar_spark.wire.a": ("class Chunk: ...\nclass _Kind: ...", False),
+        "pulsar_spark.client.net.b": ("class _Kind: ...\nif True:\n    class Chunk: ...", False),
+    }
+    (found,) = class_violations(sources)
+    assert found == "Chunk is the name of classes in pulsar_spark.wire.a:1, pulsar_spark.client.net.b:3"
+
+
 def test_a_cycle_is_caught():
     sources = {
-        "pulsar_spark.client": ("from pulsar_spark.client.a import A", True),
-        "pulsar_spark.client.a": ("from pulsar_spark.client import b", False),
-        "pulsar_spark.client.b": ("import pulsar_spark.client.c", False),
-        "pulsar_spark.client.c": ("from pulsar_spark.client.a import A", False),
+        "pulsar_spark.client": ("from pulsar_spark.client.net.a import A", True),
+        "pulsar_spark.client.net.a": ("from pulsar_spark.client.net import b", False),
+        "pulsar_spark.client.net.b": ("import pulsar_spark.client.net.c", False),
+        "pulsar_spark.client.net.c": ("from pulsar_spark.client.net.a import A", False),
     }
     (found,) = violations(sources)
-    assert "client.a -> pulsar_spark.client.b -> pulsar_spark.client.c -> pulsar_spark.client.a" in found
+    assert found == "import cycle: " + " -> ".join(f"pulsar_spark.client.net.{name}" for name in "abca")
 
 
 def test_good_sources_pass():
@@ -230,16 +482,30 @@ def test_good_sources_pass():
         "pulsar_spark.errors": ("import re", False),
         "pulsar_spark.wire": ("", True),
         "pulsar_spark.wire.a": ("from pulsar_spark.errors import PulsarError\nimport struct", False),
-        "pulsar_spark.client": ("from .b import B", True),
-        "pulsar_spark.client.b": (
+        "pulsar_spark.client": ("from .reading.b import B", True),
+        "pulsar_spark.client.reading.b": (
             '"""Text."""\nfrom __future__ import annotations\nimport time, socket\n'
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..wire.a import A\nX = 1\n"
+            "from pulsar_spark.client.net.deadline import Deadline\n"
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ...wire.a import A\nX = 1\n"
             "def f(): ...",
             False,
         ),
-        "pulsar_spark.spark.c": ("import pyspark.sql\nfrom pulsar_spark.client import B", False),
+        "pulsar_spark.spark.options.user_code": (
+            "import pkgutil\ndef load(name):\n    return pkgutil.resolve_name(name)",
+            False,
+        ),
+        "pulsar_spark.spark.plan.c": (
+            "import pyspark.sql\nfrom pulsar_spark.client import B\n"
+            "from pulsar_spark.spark.options.user_code import load\nfrom . import d",
+            False,
+        ),
+        "pulsar_spark.spark.plan.d": ("from pulsar_spark.spark.rows.schema import KEY", False),
+        "pulsar_spark.spark.data_source": (
+            "from pulsar_spark.spark import reader\nfrom pulsar_spark.spark.plan.c import C",
+            False,
+        ),
         "pyspark_pulsar": (
-            "try:\n    from pulsar_spark.spark.c import C\nexcept ImportError:\n    C = None",
+            "try:\n    from pulsar_spark.spark.data_source import C\nexcept ImportError:\n    C = None",
             True,
         ),
     }

@@ -21,9 +21,11 @@ from pulsar_spark.spark.options.positions import (
     parse_offsets,
     parse_times,
 )
-from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, OPTIONAL_METADATA_COLUMNS
+from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 
 SOURCE = Table()
+
+_COLUMNS_ON_REQUEST = [name for name in METADATA_COLUMNS if name not in DEFAULT_METADATA_COLUMNS]
 
 _TOPICS = SOURCE.add(
     "topics",
@@ -204,7 +206,7 @@ _METADATA_COLUMNS = SOURCE.add(
     parsers.metadata_columns,
     ",".join(DEFAULT_METADATA_COLUMNS),
     "The columns behind the value, in this order, separated by commas; fewer are faster, an empty list "
-    f"is allowed. Also: {', '.join(f'`{name}`' for name in OPTIONAL_METADATA_COLUMNS)}.",
+    f"is allowed. Also: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}.",
 )
 _CRYPTO_KEY_READER = SOURCE.add(
     "pulsar.reader.cryptoKeyReader",

@@ -57,7 +57,6 @@ METADATA_COLUMNS: dict[str, DataType] = {
     INDEX: LongType(),
 }
 DEFAULT_METADATA_COLUMNS = (KEY, TOPIC, MESSAGE_ID, PUBLISH_TIME, EVENT_TIME, PROPERTIES)
-OPTIONAL_METADATA_COLUMNS = tuple(name for name in METADATA_COLUMNS if name not in DEFAULT_METADATA_COLUMNS)
 
 
 def source_schema(columns: Sequence[str]) -> StructType:
