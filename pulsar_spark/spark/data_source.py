@@ -1,4 +1,4 @@
-"""``PulsarDataSource``: what ``format("pulsar")`` is to Spark, and its registration."""
+"""``PulsarDataSource``, which Spark finds by ``format("pulsar")``, and its registration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PulsarDataSource(DataSource):
         return "pulsar"
 
     def schema(self) -> StructType:
-        """The columns of a source. Called by ``load()``, so bad options are told of there."""
+        """The columns of a source. Called by ``load()``, so bad options raise OptionError there."""
         return source_schema(parse_source(self.options, None).metadata_columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -60,7 +60,7 @@ def register(spark: SparkSession) -> None:
     """Make ``format("pulsar")`` known to a session that does not find it by itself.
 
     Needed where the package is not installed, but came by ``--packages``, ``--py-files`` or ``addPyFile``; to
-    be called after the last ``addPyFile``. Harmless elsewhere.
+    be called after the last ``addPyFile``. It does no harm elsewhere.
 
     Raises:
         UnsupportedError: streams, or a Spark Connect server, would not find the package, and there is no way
@@ -74,7 +74,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _require_on_server(spark: SparkSession) -> None:
-    """Let the server make a source, which connects to nothing, so that what it lacks is told of now."""
+    """Let the server make a source, which connects to nothing, to find out now whether it can."""
     options = {"service.url": "pulsar://localhost:6650", "topic": "none"}
     try:
         spark.read.format("pulsar").options(**options).load().schema.simpleString()
@@ -88,9 +88,12 @@ def _require_on_server(spark: SparkSession) -> None:
 def _link_for_streams(archives: list[str] | None) -> None:
     """Let the streaming planner import what came as a file.
 
-    Spark 4.2 and 4.3 let that process look in ``<files>/streaming_job`` in place of ``<files>``: links there
-    cure it. ``archives`` are names of zip files and jars within ``<files>``; which they are Spark tells
-    nobody, so None, when it does not keep them where it did, is an error for those who need them.
+    Spark 4.2 and 4.3 let that process look in ``<files>/streaming_job`` in place of ``<files>``, so links are
+    made there.
+
+    Args:
+        archives: names of zip files and jars within ``<files>``. Spark has no public way to ask for them:
+            None where it keeps them elsewhere, which is an error if this package came in one of them.
     """
     files = Path(SparkFiles.getRootDirectory())
     if archives is None:

@@ -1,4 +1,4 @@
-"""PulsarProgressListener: how far behind queries are, as log lines and for Prometheus.
+"""PulsarProgressListener: how far queries lag, as log lines and for Prometheus.
 
 It reads what the source reports to Spark of each micro-batch (``sources[i].latestOffset`` of the progress):
 
@@ -6,7 +6,7 @@ It reads what the source reports to Spark of each micro-batch (``sources[i].late
                                                         "backlogMessages": 1000}}},
      "backlogEntries": 10, "backlogMessages": 1000}
 
-``backlogMessages`` is there where the broker numbers messages. Sources of other formats are passed over.
+``backlogMessages`` is there where the broker numbers messages. Sources of other formats are ignored.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from pyspark.sql.streaming.listener import (
 
 _log = logging.getLogger("pulsar_spark.progress")
 
-# Partitions whose ends are in a batch's line.
-_MOST_ENDS = 20
+# The maximum number of partitions whose ends are in a batch's line.
+_MAX_ENDS = 20
 
 
 class Backlog(NamedTuple):
-    """What of a topic partition is not yet in a micro-batch.
+    """The messages of a topic partition that are not yet in a micro-batch.
 
     Attributes:
         topic: full name, without the partition.
         partition: its number, ``-1`` for a topic without partitions.
         end: id of its last message.
-        entries: broker entries that wait.
-        messages: messages that wait, or None where the broker does not know.
+        entries: their broker entries.
+        messages: their number, or None where the broker does not know.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class Backlog(NamedTuple):
 
 
 class _Query(NamedTuple):
-    """What is known of a running query; rows are those of its run since the listener was added."""
+    """The figures of a running query; rows are those of its run since the listener was added."""
 
     run: str
     name: str
@@ -68,8 +68,8 @@ class PulsarProgressListener(StreamingQueryListener):
         spark.streams.addListener(listener)
 
     The logger is ``pulsar_spark.progress``: one line a micro-batch at INFO, one a partition at DEBUG.
-    Thread-safe: Spark calls it on one thread, and what others see is never changed. It never raises into
-    Spark: what it cannot read is logged once for each run of a query.
+    Thread-safe: Spark calls it on one thread, and other threads see figures that never change. It never
+    raises into Spark: progress that it cannot read is logged once for each run of a query.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class PulsarProgressListener(StreamingQueryListener):
         self._complained.discard(run)
 
     def prometheus_text(self) -> str:
-        """The figures of all running queries in Prometheus' text format; to be served as ``text/plain``."""
+        """The figures of all running queries in Prometheus' text format, to be served as ``text/plain``."""
         queries = self._queries
         return "".join(_exposition([queries[name] for name in sorted(queries)]))
 
@@ -141,7 +141,7 @@ def _backlogs(report: Mapping[str, Any]) -> Iterator[Backlog]:
 
 
 def _of_partitions(backlogs: Iterable[Backlog]) -> tuple[Backlog, ...]:
-    """One for each partition: of a query that reads it twice that which is further behind."""
+    """One for each partition: the larger one, where a query reads a partition twice."""
     found: dict[tuple[str, str], Backlog] = {}
     for each in backlogs:
         before = found.setdefault((each.topic, each.partition), each)
@@ -151,7 +151,7 @@ def _of_partitions(backlogs: Iterable[Backlog]) -> tuple[Backlog, ...]:
 
 
 def _sum(backlogs: Iterable[Backlog]) -> tuple[int, int | None]:
-    """Entries and messages that wait; the messages only where all partitions know them."""
+    """The entries and messages of all backlogs; messages only where all partitions know them."""
     entries, messages = 0, 0
     unknown = False
     for each in backlogs:
@@ -183,10 +183,10 @@ def _messages(count: int | None) -> str:
 def _ends(backlogs: tuple[Backlog, ...]) -> str:
     """``topic 0=12:99 1=13:4, other -1=14:3``: topics with their partitions' ends, the first of many."""
     topics: dict[str, list[str]] = {}
-    for each in backlogs[:_MOST_ENDS]:
+    for each in backlogs[:_MAX_ENDS]:
         topics.setdefault(each.topic, []).append(f"{each.partition}={each.end}")
     text = ", ".join(" ".join([topic, *ends]) for topic, ends in topics.items())
-    more = len(backlogs) - _MOST_ENDS
+    more = len(backlogs) - _MAX_ENDS
     return text if more <= 0 else f"{text}, and {more} more partitions"
 
 

@@ -131,4 +131,4 @@ def test_a_secret_value_is_not_repeated():
 
 
 def test_of_several_unknown_options_the_first_by_name_is_told():
-    refused("no option 'aaa'", bbb="1", aaa="1")
+    refused("no option 'aaa'", **dict.fromkeys(("ddd", "bbb", "fff", "aaa", "eee", "ccc"), "1"))

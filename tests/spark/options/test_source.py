@@ -80,6 +80,11 @@ def test_defaults_of_limits_chunks_and_columns():
 def test_the_usual_start_is_the_modes():
     assert source(Mode.STREAM).start.everywhere is PositionWord.LATEST
     assert source(Mode.BATCH).start.everywhere is PositionWord.EARLIEST
+    assert source(None).start.everywhere is PositionWord.EARLIEST
+
+
+def test_the_prefix_of_the_subscription():
+    assert source(subscriptionPrefix="mine").subscription_prefix == "mine"
 
 
 def test_times_in_place_of_offsets():
