@@ -36,8 +36,8 @@ def run(
     """One run of a task; it dies when `dies_after` records are stored, or comes to its end."""
     how = ProducerOptions(**{"send_timeout": FAR_AWAY, **options})  # type: ignore[arg-type]
     name = TopicName.parse(topic)
-    with DedupTask(client, "spark-query-0", batch, 0, required=required) as once:
-        writer = TopicWriter(client, name, how, once=once)
+    with DedupTask(client, "spark-query-0", batch, 0, required=required) as dedup:
+        writer = TopicWriter(client, name, how, dedup=dedup)
         try:
             for first in range(0, len(records[:dies_after]), 100):
                 writer.send(columns_of(records[first : min(first + 100, dies_after or len(records))]))
@@ -112,8 +112,8 @@ def test_two_runs_that_take_turns_are_told_apart(client, admin, peer, once_topic
     records = numbered(ROWS, keys=20)
     how = ProducerOptions(send_timeout=FAR_AWAY)
     with (
-        DedupTask(client, "spark-query-0", 0, 0, required=False) as once,
-        closing(TopicWriter(client, TopicName.parse(once_topic), how, once=once)) as first,
+        DedupTask(client, "spark-query-0", 0, 0, required=False) as dedup,
+        closing(TopicWriter(client, TopicName.parse(once_topic), how, dedup=dedup)) as first,
     ):
         first.send(columns_of(records[:200]))
         first.flush()

@@ -47,7 +47,7 @@ def batch_of(records: list[Record], mark: bytes = b"") -> Batch:
 
 
 def singles_of(records: list[Record], mark: bytes = b"") -> list[EncodedSingle]:
-    return [single._replace(mark=mark) for single in encode_singles(columns_of(records))]
+    return [single._replace(dedup_mark=mark) for single in encode_singles(columns_of(records))]
 
 
 def test_receipts_add_up(client: Client, topic: str) -> None:

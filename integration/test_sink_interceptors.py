@@ -77,12 +77,12 @@ def test_what_an_earlier_run_has_stored_is_not_told_again(client: Client, once_t
     first, again = Keyed(), Keyed()
     for one in (first, again):
         with (
-            DedupTask(client, "interceptors", 0, 0, required=True) as once,
+            DedupTask(client, "interceptors", 0, 0, required=True) as dedup,
             TopicWriter(
                 client,
                 TopicName.parse(once_topic),
                 ProducerOptions(),
-                once=once,
+                dedup=dedup,
                 code=UserCode(interceptors=[one]),
             ) as writer,
         ):

@@ -143,8 +143,8 @@ def test_effectively_once_cannot_be_asked_for_in_vain(
 def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog):
     topic = TopicName.parse(once_topic)
     for task in range(4):
-        once = DedupTask(client, f"spark-query-{task}", 7, task, required=False)
-        with once, TopicWriter(client, topic, ProducerOptions(), once=once) as writer:
+        dedup = DedupTask(client, f"spark-query-{task}", 7, task, required=False)
+        with dedup, TopicWriter(client, topic, ProducerOptions(), dedup=dedup) as writer:
             writer.send(columns_of(numbered(10)))
             writer.finish()
     same, later = (DedupAttempt("spark-query", first, frozenset({topic})) for first in (8 << 32, 9 << 32))

@@ -77,13 +77,13 @@ _PART = re.compile(r"[-=:.\w]+")
 
 
 class TxnId(NamedTuple):
-    """A transaction: ``most`` names its coordinator, ``least`` counts up there."""
+    """A transaction: ``most_bits`` is its coordinator's number, ``least_bits`` its number at that coordinator."""
 
-    most: int
-    least: int
+    most_bits: int
+    least_bits: int
 
     def __str__(self) -> str:
-        return f"({self.most},{self.least})"
+        return f"({self.most_bits},{self.least_bits})"
 
 
 class TopicName(NamedTuple):

@@ -17,14 +17,14 @@ class Batch(NamedTuple):
         parts: the slices.
         messages: how many they hold.
         size: bytes of them.
-        mark: fields that are appended to the entry's MessageMetadata as they are.
+        dedup_mark: fields that are appended to the entry's MessageMetadata as they are.
         sequence_ids: of the first message and of the last, which is the highest; None: the producer's next.
     """
 
     parts: tuple[Buffer, ...]
     messages: int
     size: int
-    mark: bytes = b""
+    dedup_mark: bytes = b""
     sequence_ids: tuple[int, int] | None = None
 
 

@@ -96,7 +96,7 @@ class Packer:
         """The same for messages that are entries of their own."""
         most = self._most
         for message in messages:
-            fields = len(message.metadata) + len(message.mark)
+            fields = len(message.metadata) + len(message.dedup_mark)
             size = fields + len(message.payload)
             if size <= most:
                 continue
@@ -120,7 +120,7 @@ class Packer:
         metadata = batch_metadata(
             self.producer_name, ids, publish_time, batch.messages, compression, batch.size
         )
-        metadata += self._common(batch.mark)
+        metadata += self._common(batch.dedup_mark)
         if self._encryption is not None:
             fields, payload = self._sealed(payload)
             metadata += fields
@@ -144,7 +144,7 @@ class Packer:
             if compressed and len(payload):
                 compression, payload = self._packed(payload)
                 tail = single_metadata_tail(compression, len(message.payload))
-            metadata = b"".join((head, message.metadata, tail, self._common(message.mark)))
+            metadata = b"".join((head, message.metadata, tail, self._common(message.dedup_mark)))
             if len(metadata) + len(payload) <= most:
                 if self._encryption is not None:
                     fields, payload = self._sealed(payload)

@@ -159,24 +159,24 @@ def _send(
     if producer.name is not None and context is not None:
         producer = replace(producer, name=f"{producer.name}-{context.partitionId()}")
     micro = micro_batch()
-    once = dedup_task(client, options, micro, numbered=SEQUENCE_ID in shape.reserved)
+    dedup = dedup_task(client, options, micro, numbered=SEQUENCE_ID in shape.reserved)
     code = UserCode(
         router=None if options.router is None else load("messageRouter", options.router),
         encryptor=None if options.encryption is None else encryptor_of(options.encryption),
         interceptors=[load("interceptors", name)() for name in options.interceptors],
     )
     attempt = None
-    with once or nullcontext():
-        with TopicWriters(client, producer, transaction=transaction, once=once, code=code) as writers:
+    with dedup or nullcontext():
+        with TopicWriters(client, producer, transaction=transaction, dedup=dedup, code=code) as writers:
             for batch in batches:
                 for topic, columns in shape.messages(batch):
                     writers.of(topic).send(columns)
-            if once is not None and micro is not None and micro.may_be_a_replay:
+            if dedup is not None and micro is not None and micro.may_be_a_replay:
                 # An earlier run may have written to it, though this one has no rows.
                 if options.topic is not None:
                     writers.of(options.topic)
                 topics = frozenset(writers.topics)
-                attempt = DedupAttempt(name_prefix(options, micro), once.first_sequence_id, topics)
+                attempt = DedupAttempt(name_prefix(options, micro), dedup.first_sequence_id, topics)
             writers.finish()
-        log_guarantee(options, micro, once)
+        log_guarantee(options, micro, dedup)
     return TaskReport.of(writers.sent, attempt)

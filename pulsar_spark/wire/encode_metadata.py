@@ -79,5 +79,7 @@ def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> byte
 
 def transaction_fields(transaction: TxnId) -> bytes:
     """Serialize the ids of a transaction, to be appended to the metadata of an entry that belongs to it."""
-    metadata = pb.MessageMetadata(txnid_most_bits=transaction.most, txnid_least_bits=transaction.least)
+    metadata = pb.MessageMetadata(
+        txnid_most_bits=transaction.most_bits, txnid_least_bits=transaction.least_bits
+    )
     return metadata.SerializePartialToString()

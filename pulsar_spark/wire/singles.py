@@ -28,14 +28,14 @@ class EncodedSingle(NamedTuple):
         metadata: MessageMetadata fields 4 and up that belong to the message. Put fields 1 to 3 (producer
             name, sequence id, publish time) before it, and compression, schema version and the like after it.
         payload: the value, uncompressed; a view of the column, not a copy.
-        mark: fields that are appended to the entry's MessageMetadata as they are.
+        dedup_mark: fields that are appended to the entry's MessageMetadata as they are.
         sequence_ids: the message's own, twice, as that of a batch's first message and last; None: the
             producer's next one.
     """
 
     metadata: memoryview
     payload: memoryview
-    mark: bytes = b""
+    dedup_mark: bytes = b""
     sequence_ids: tuple[int, int] | None = None
 
 

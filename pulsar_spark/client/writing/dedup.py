@@ -29,7 +29,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.pending import Outgoing
 from pulsar_spark.protocol.receipts import SentTotals
-from pulsar_spark.wire.dedup_mark import INVISIBLE, read_mark
+from pulsar_spark.wire.dedup_mark import INVISIBLE, read_dedup_mark
 from pulsar_spark.wire.singles import EncodedSingle
 
 # Items that are sent at once when kept ones are released.
@@ -113,7 +113,7 @@ class DedupProducer:
     """A producer on one topic partition, as :class:`Producer`, that leaves out what is stored already.
 
     Args:
-        once: what the task sends.
+        dedup: what the task sends.
         topic: one partition, or a topic without partitions.
         options: how to send; the name is not used.
         partitions: how many producers share the limits of the whole topic.
@@ -128,7 +128,7 @@ class DedupProducer:
 
     def __init__(
         self,
-        once: DedupTask,
+        dedup: DedupTask,
         topic: TopicName,
         options: ProducerOptions,
         partitions: int,
@@ -138,18 +138,18 @@ class DedupProducer:
     ) -> None:
         self.topic = topic
         self._on_receipt = on_receipt
-        self._once = once
+        self._dedup = dedup
         self._options = options
         self._encryptor = encryptor
         self._partitions = partitions
         self._left_out = 0
         sent = 0 if replay is None else replay.messages
-        self._producer = self._opened(once.name, once.first_sequence_id + sent)
+        self._producer = self._opened(dedup.name, dedup.first_sequence_id + sent)
         self.last_sequence_id = self._producer.last_sequence_id
         try:
             if replay is not None and replay.verdict is not Verdict.DIFFERENT:
                 sent = max(replay.messages, replay.stored)
-                self._check_alone(self.last_sequence_id, once.first_sequence_id + sent - 1)
+                self._check_alone(self.last_sequence_id, dedup.first_sequence_id + sent - 1)
             self.replay = self._compared() if replay is None else replay
             if self.replay.verdict is Verdict.DIFFERENT:
                 self._rename()
@@ -215,7 +215,7 @@ class DedupProducer:
 
     def _opened(self, name: str, first_sequence_id: int | None, *, proof: bool = False) -> Producer:
         return Producer(
-            self._once.client,
+            self._dedup.client,
             self.topic,
             replace(self._options, name=name, initial_sequence_id=None),  # the micro-batch gives the ids
             self._partitions,
@@ -226,7 +226,7 @@ class DedupProducer:
 
     def _compared(self) -> DedupReplay:
         """See what is stored of this micro-batch."""
-        last, first = self.last_sequence_id, self._once.first_sequence_id
+        last, first = self.last_sequence_id, self._dedup.first_sequence_id
         stored = max(0, last - first + 1)
         if stored == 0:
             return DedupReplay(0, None)
@@ -235,12 +235,12 @@ class DedupProducer:
             return DedupReplay(stored, None)
         why = "the entry that was stored last is not to be found; has the broker removed it?"
         try:
-            entry = find_last_stored(self._once.client, self.topic, self._once.name, last)
+            entry = find_last_stored(self._dedup.client, self.topic, self._dedup.name, last)
         except AuthError as error:
-            if self._once.required:
+            if self._dedup.required:
                 raise
             entry, why = None, f"what is stored could not be compared: {error.what}"
-        digest = None if entry is None else read_mark(entry.metadata)
+        digest = None if entry is None else read_dedup_mark(entry.metadata)
         if digest is None:
             self._warn(why, f"up to {stored} messages")
         return DedupReplay(stored, digest)
@@ -258,7 +258,7 @@ class DedupProducer:
         """Send items of both kinds in their order; raises OptionError where the proof fails."""
         for kind, run in groupby(items, type):
             # Not before there is something to send: until then a topic would seem to end in a message.
-            if self._once.must_prove(self.topic):
+            if self._dedup.must_prove(self.topic):
                 self._prove()
             while group := list(islice(run, _GROUP)):
                 if kind is Batch:
@@ -269,14 +269,14 @@ class DedupProducer:
     def _prove(self) -> None:
         """Prove that the topic deduplicates, by an entry that no consumer is ever given."""
         self._producer.close()
-        first = self._once.first_sequence_id
-        entry = self._opened(self._once.name, first - 1, proof=True)
+        first = self._dedup.first_sequence_id
+        entry = self._opened(self._dedup.name, first - 1, proof=True)
         try:
             entry.send_singles([EncodedSingle(memoryview(INVISIBLE), memoryview(b""))])
             entry.flush()
         finally:
             entry.close()
-        self._producer = self._opened(self._once.name, first)
+        self._producer = self._opened(self._dedup.name, first)
         self._check_alone(self._producer.last_sequence_id, first - 1)
         if self._producer.last_sequence_id < 0:
             raise OptionError(
@@ -284,12 +284,12 @@ class DedupProducer:
                 topic=str(self.topic),
                 advice="Set it for the namespace: pulsar-admin namespaces set-deduplication --enable",
             )
-        self._once.proven(self.topic)
+        self._dedup.proven(self.topic)
 
     def _check_alone(self, last: int, known: int) -> None:
         """Fail where another run of the task has written since: ids would no longer stand for these rows."""
         if last > known:
-            raise foreign_writes(self.topic, self._once.name)
+            raise foreign_writes(self.topic, self._dedup.name)
 
     def _differs(self, why: str) -> None:
         self._warn(why, f"up to {self.replay.stored} messages")
@@ -298,13 +298,13 @@ class DedupProducer:
     def _rename(self) -> None:
         """Go on under a name of its own: nothing that is sent may be taken for what is stored."""
         self._producer.close()
-        self._producer = self._opened(f"{self._once.name}-{uuid.uuid4().hex[:8]}", None)
+        self._producer = self._opened(f"{self._dedup.name}-{uuid.uuid4().hex[:8]}", None)
 
     def _warn(self, why: str, what: str) -> None:
         _log.warning(
             "%s: producer %s: this run of the micro-batch is not known to be the same as the one before: %s. "
             "All of it is sent, none is missing, and %s may be there twice",
-            *(self.topic, self._once.name, why, what),
+            *(self.topic, self._dedup.name, why, what),
         )
 
 

@@ -21,7 +21,7 @@ from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.wire.batch_walk import find_fields
 from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.dedup_mark import DIGEST_SIZE, encode_mark
+from pulsar_spark.wire.dedup_mark import DIGEST_SIZE, encode_dedup_mark
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.singles import EncodedSingle
 
@@ -116,7 +116,7 @@ class DedupReplay:
 
     def _marked(self, item: Item) -> Item:
         self._add(item)
-        return item._replace(mark=encode_mark(self._sent.digest()))
+        return item._replace(dedup_mark=encode_dedup_mark(self._sent.digest()))
 
     def _add(self, item: Item) -> None:
         if isinstance(item, Batch):

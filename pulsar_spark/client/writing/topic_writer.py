@@ -63,7 +63,7 @@ class TopicWriter:
         look_again: seconds after which a send looks for partitions that were added; from then on keys are
             spread over all of them. None: never, so that rows go where they went before.
         transaction: that all it writes belongs to.
-        once: what the task sends in a micro-batch, where each row is to be stored once: where rows go then
+        dedup: what the task sends in a micro-batch, where each row is to be stored once: where rows go then
             depends on nothing but their places, as with ``place``, and partitions are not looked for.
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
@@ -80,12 +80,12 @@ class TopicWriter:
         place: int | None = None,
         look_again: float | None = _LOOK_AGAIN,
         transaction: Transaction | None = None,
-        once: DedupTask | None = None,
+        dedup: DedupTask | None = None,
         code: UserCode = NO_USER_CODE,
     ) -> None:
-        if once is not None:
-            place, look_again = once.task, None
-        self._once = once
+        if dedup is not None:
+            place, look_again = dedup.task, None
+        self._dedup = dedup
         self._client = client
         self._topic = topic
         self._options = options
@@ -138,7 +138,7 @@ class TopicWriter:
     def _check_ids(self, columns: MessageColumns) -> None:
         """Refuse ids of the rows' own where a broker would drop the rows by them when they come again."""
         is_named = self._transaction is not None and self._options.name is not None
-        if columns.sequence_id is not None and (is_named or self._once is not None):
+        if columns.sequence_id is not None and (is_named or self._dedup is not None):
             how = "in transactions of a named producer" if is_named else "effectively once"
             raise OptionError(
                 f"rows have sequence ids of their own, and are written {how}",
@@ -156,7 +156,7 @@ class TopicWriter:
         self._interceptors.acknowledge()
 
     def finish(self) -> None:
-        """As ``flush``; nothing more comes in this micro-batch, so what ``once`` kept is sent too."""
+        """As ``flush``; nothing more comes in this micro-batch, so what ``dedup`` kept is sent too."""
         with self._failing_for_good():
             for number, producer in enumerate(self._producers):
                 self._send_open_batch(number)
@@ -192,7 +192,7 @@ class TopicWriter:
         for name in missing:
             on_receipt = self._interceptors.on_receipt(str(name))
             producer: Producer | DedupProducer
-            if self._once is None:
+            if self._dedup is None:
                 producer = Producer(
                     self._client,
                     name,
@@ -203,7 +203,7 @@ class TopicWriter:
                     on_receipt=on_receipt,
                 )
             else:
-                producer = self._once.open(
+                producer = self._dedup.open(
                     name, self._options, len(names), encryptor=self._code.encryptor, on_receipt=on_receipt
                 )
             self._producers.append(producer)
@@ -241,7 +241,7 @@ class TopicWriter:
             options.hashing_scheme,
             self._code.router,
             start=random.randrange(count) if place is None else place % count,
-            block=block if self._once is None else _BLOCK,  # the same with other sizes of batches
+            block=block if self._dedup is None else _BLOCK,  # the same with other sizes of batches
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
         )
 

@@ -61,7 +61,7 @@ class Transactions:
         """
         names = [str(topic) for topic in topics]
         self._ask(
-            transaction.most,
+            transaction.most_bits,
             lambda request_id: commands.add_partition_to_txn(request_id, transaction, names),
         )
 
@@ -87,7 +87,7 @@ class Transactions:
             return commands.end_txn(request_id, transaction, commit=commit)
 
         try:
-            self._ask(transaction.most, build)
+            self._ask(transaction.most_bits, build)
         except TransactionError as error:
             if asked == 1:
                 raise

@@ -123,15 +123,15 @@ def dedup_task(
     return DedupTask(client, name, batch.number, batch.task, required=required)
 
 
-def log_guarantee(options: SinkOptions, batch: MicroBatch | None, once: DedupTask | None) -> None:
+def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> None:
     """Log what is promised, once for each query in a process; to be called when all is written."""
     query = None if batch is None else batch.query
     if query in _told:
         return
     deduplicates = None
-    if once is not None:
+    if dedup is not None:
         try:
-            deduplicates = once.deduplicates()
+            deduplicates = dedup.deduplicates()
         except PulsarError as error:  # all is written: only what is told of it has to wait
             _log.info("query %s: not known yet whether the broker deduplicates: %s", query, error)
         if deduplicates is None:
@@ -139,7 +139,7 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, once: DedupTas
     _told.add(query)
     if deduplicates:
         _log.info("query %s: each row is written effectively once", query)
-    elif once is None or batch is None:
+    elif dedup is None or batch is None:
         _log.info("rows are written at least once: delivery is so, or this is a plain batch write")
     else:
         _log.warning(

@@ -31,7 +31,7 @@ class TopicWriters:
         most: how many may be open; for one more, that which was used longest ago is flushed and closed.
         transaction: that all they write belongs to.
         code: the user's router, encryptor and interceptors, of all of them.
-        once: what the task sends in a micro-batch, where each row is to be stored once.
+        dedup: what the task sends in a micro-batch, where each row is to be stored once.
 
     Attributes:
         topics: that were opened.
@@ -44,7 +44,7 @@ class TopicWriters:
         most: int = MAX_OPEN_TOPICS,
         *,
         transaction: Transaction | None = None,
-        once: DedupTask | None = None,
+        dedup: DedupTask | None = None,
         code: UserCode = NO_USER_CODE,
     ) -> None:
         self._code = code
@@ -52,7 +52,7 @@ class TopicWriters:
         self._options = options
         self._most = most
         self._transaction = transaction
-        self._once = once
+        self._dedup = dedup
         self.topics: set[TopicName] = set()
         self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
         self._closed: dict[TopicName, SentTotals] = {}
@@ -83,7 +83,7 @@ class TopicWriters:
             self._options,
             transaction=self._transaction,
             code=self._code,
-            once=self._once,
+            dedup=self._dedup,
         )
         return writer
 
@@ -97,6 +97,6 @@ class TopicWriters:
         for writer in self._open.values():
             writer.finish()
         # Only now: what is closed for one of these must not hold rows that are kept for comparison.
-        if self._once is not None:
-            for topic in self._once.unfinished:
+        if self._dedup is not None:
+            for topic in self._dedup.unfinished:
                 self.of(topic).finish()

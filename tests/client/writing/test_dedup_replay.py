@@ -16,7 +16,7 @@ from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import decode_batch, encode_batch_messages
-from pulsar_spark.wire.dedup_mark import read_mark
+from pulsar_spark.wire.dedup_mark import read_dedup_mark
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 
@@ -50,7 +50,7 @@ def rows_of(item):
 
 
 def mark_of(item):
-    return read_mark(pb.MessageMetadata.FromString(HEAD + item.mark))
+    return read_dedup_mark(pb.MessageMetadata.FromString(HEAD + item.dedup_mark))
 
 
 class Broker:
