@@ -77,7 +77,7 @@ _PART = re.compile(r"[-=:.\w]+")
 
 
 class TxnId(NamedTuple):
-    """A transaction: ``most_bits`` is its coordinator's number, ``least_bits`` its number at that coordinator."""
+    """A transaction: ``most_bits`` is the number of its coordinator, ``least_bits`` its own one there."""
 
     most_bits: int
     least_bits: int

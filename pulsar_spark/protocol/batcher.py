@@ -16,8 +16,8 @@ class Batch(NamedTuple):
     Attributes:
         parts: the slices.
         messages: how many they hold.
-        size: bytes of them.
-        dedup_mark: fields that are appended to the entry's MessageMetadata as they are.
+        size: bytes of all slices.
+        dedup_mark: appended to the entry's MessageMetadata as it is; empty for none.
         sequence_ids: of the first message and of the last, which is the highest; None: the producer's next.
     """
 
@@ -26,6 +26,20 @@ class Batch(NamedTuple):
     size: int
     dedup_mark: bytes = b""
     sequence_ids: tuple[int, int] | None = None
+
+
+class BatchLimits(NamedTuple):
+    """When a batch closes.
+
+    Attributes:
+        max_messages: as many messages; 0 or less: no limit.
+        max_bytes: as many bytes, before compression; 0 or less: as many as the broker takes.
+        max_delay: seconds that it may be open.
+    """
+
+    max_messages: int
+    max_bytes: int
+    max_delay: float
 
 
 class Batcher:
@@ -47,7 +61,7 @@ class Batcher:
 
     @property
     def due_at(self) -> float | None:
-        """When the open batch is to be sent by time; None when there is none."""
+        """When the open batch is to be sent by time; None if there is none."""
         return self._opened_at + self._max_delay if self._messages else None
 
     def add(
@@ -86,11 +100,11 @@ class Batcher:
         return closed
 
     def take(self) -> Batch | None:
-        """Close the open batch whatever it holds; None when there is none."""
+        """Close the open batch, whatever it holds; None if there is none."""
         return self._close() if self._messages else None
 
     def _room_until(self, offsets: npt.NDArray[np.int64], first: int, count: int) -> int:
-        """Index behind the last message that still fits; ``first`` when none does."""
+        """Index after the last message that still fits; ``first`` if none does."""
         limit = offsets[first] + self._max_bytes - self._size
         last = int(np.searchsorted(offsets, limit, side="right")) - 1
         if self._max_messages > 0:

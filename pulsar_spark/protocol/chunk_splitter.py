@@ -18,16 +18,16 @@ class SplitMessage:
 
     Args:
         name: of the message within its topic.
-        attempt: tells this sending of it from others; the same length each time.
-        sequence_ids: of the message, twice.
+        attempt: distinguishes this sending of it from others; of the same length each time.
+        sequence_ids: the id of the message, twice: as first and as last one.
         metadata: MessageMetadata of the message.
-        payload: compressed where it is to be.
-        most: bytes that metadata and payload of a chunk may have together, before they are encrypted.
-        transaction: that the message belongs to; its metadata says so, too.
+        payload: of the message, compressed if it is to be.
+        max_size: bytes that metadata and payload of a chunk may have in sum, before they are encrypted.
+        transaction: that the message belongs to, as its metadata also says; None for none.
         seal: encrypts a part; returns fields of its own metadata, and what is sent in its place.
 
     Attributes:
-        entries: the chunks in their order; their payloads are views where they are not encrypted.
+        entries: the chunks in their order; their payloads are views if they are not encrypted.
 
     Raises:
         ValueError: the metadata leave no room for a payload.
@@ -40,16 +40,16 @@ class SplitMessage:
         sequence_ids: tuple[int, int],
         metadata: bytes,
         payload: Buffer,
-        most: int,
+        max_size: int,
         transaction: TxnId | None = None,
         seal: Callable[[Buffer], tuple[bytes, Buffer]] | None = None,
     ) -> None:
         self._name = name
         self._metadata = metadata
         self._total = total = len(payload)
-        room = most - len(metadata) - len(chunk_fields(f"{name}-{attempt}", total, total, total))
+        room = max_size - len(metadata) - len(chunk_fields(f"{name}-{attempt}", total, total, total))
         if room <= 0:
-            raise ValueError(f"{most} bytes are no room for a chunk")
+            raise ValueError(f"{max_size} bytes are no room for a chunk")
         parts: list[Buffer] = [memoryview(payload)[start : start + room] for start in range(0, total, room)]
         self._own = [b""] * len(parts)
         if seal is not None:
@@ -63,7 +63,7 @@ class SplitMessage:
         self.rename(attempt)
 
     def rename(self, attempt: str) -> None:
-        """Make another message of it for readers."""
+        """Give the chunks the name of another attempt: for readers it is another message."""
         for number, entry in enumerate(self.entries):
             fields = chunk_fields(f"{self._name}-{attempt}", number, len(self.entries), self._total)
             entry.head = encode_section_head(self._metadata + fields + self._own[number], entry.payload)

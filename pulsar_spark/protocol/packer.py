@@ -1,4 +1,4 @@
-"""Packer: makes the entries of one producer: sequence ids, metadata, compression, chunks, largest sizes."""
+"""Packer: makes the entries of one producer: sequence ids, metadata, compression, chunks, size limits."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class Packer:
         topic: for error texts.
         compression: of batches and of single messages.
         chunking: whether a single message that is too large becomes chunks.
-        chunk_max_message_size: the most bytes of a chunk; None, and at most: the broker's limit.
+        chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
         encryption: of all payloads, or None.
 
     Attributes:
-        producer_name: the broker's answer has it.
-        max_message_size: of the broker.
+        producer_name: written into each entry.
+        max_message_size: of the broker, in bytes.
         next_sequence_id: of the next message.
-        transaction: that what is packed from now on belongs to, or None.
-        attempt: what makes the names of chunked messages others than those of an earlier attempt.
+        transaction: of the entries packed from now on, or None.
+        attempt: distinguishes the names of chunked messages from those of an earlier connection.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Packer:
         self.attempt = ""
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Refuse what cannot be sent even as a batch of its own, before anything beside it is sent.
+        """Refuse what cannot be sent even as a batch of its own, before any of its neighbours is sent.
 
         Args:
             body: encoded messages of batches, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
@@ -87,23 +87,23 @@ class Packer:
         Raises:
             SendError: a message is larger than the broker takes.
         """
-        for number in np.flatnonzero(np.diff(offsets) > self._most):
+        for number in np.flatnonzero(np.diff(offsets) > self.max_batch_size):
             start, end = int(offsets[number]), int(offsets[number + 1])
-            if len(compress(self._compression, body[start:end])) > self._most:
+            if len(compress(self._compression, body[start:end])) > self.max_batch_size:
                 raise self._too_large(end - start)
 
     def check_singles(self, messages: list[EncodedSingle]) -> None:
-        """The same for messages that are entries of their own."""
-        most = self._most
+        """Refuse what cannot be sent as an entry of its own; raises as ``check_messages`` does."""
+        max_size = self.max_batch_size
         for message in messages:
             fields = len(message.metadata) + len(message.dedup_mark)
             size = fields + len(message.payload)
-            if size <= most:
+            if size <= max_size:
                 continue
             if self._chunking:
-                fits = fields < self._most_of_a_chunk // 2
+                fits = fields < self._max_chunk_size // 2
             else:
-                fits = fields + len(compress(self._compression, message.payload)) <= most
+                fits = fields + len(compress(self._compression, message.payload)) <= max_size
             if not fits:
                 raise self._too_large(size)
 
@@ -133,8 +133,8 @@ class Packer:
     def singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
         """Make the entries of messages, or those of their chunks; raises as ``batch`` does."""
         compressed = self._compression != pb.NONE
-        # What check_singles let pass grows by the producer's name, ids and a mark.
-        most = self._most_of_a_chunk if self._chunking else self._most + METADATA_ROOM // 2
+        # What check_singles let pass grows by the producer's name, ids and a dedup mark.
+        max_size = self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
         for message in messages:
             ids = self._ids(message.sequence_ids, 1)
             head = single_metadata_head(self.producer_name, ids[0], publish_time)
@@ -145,7 +145,7 @@ class Packer:
                 compression, payload = self._packed(payload)
                 tail = single_metadata_tail(compression, len(message.payload))
             metadata = b"".join((head, message.metadata, tail, self._common(message.dedup_mark)))
-            if len(metadata) + len(payload) <= most:
+            if len(metadata) + len(payload) <= max_size:
                 if self._encryption is not None:
                     fields, payload = self._sealed(payload)
                     metadata += fields
@@ -167,7 +167,7 @@ class Packer:
                 ids,
                 metadata,
                 payload,
-                self._most_of_a_chunk,
+                self._max_chunk_size,
                 self.transaction,
                 None if self._encryption is None else self._sealed,
             )
@@ -175,9 +175,11 @@ class Packer:
             raise self._too_large(len(metadata) + len(payload)) from None
         yield from message.entries
 
-    def _common(self, mark: bytes) -> bytes:
-        """Fields behind the others of an entry's metadata."""
-        return mark if self.transaction is None else mark + transaction_fields(self.transaction)
+    def _common(self, dedup_mark: bytes) -> bytes:
+        """Fields that follow the others of an entry's metadata."""
+        if self.transaction is None:
+            return dedup_mark
+        return dedup_mark + transaction_fields(self.transaction)
 
     def _sealed(self, payload: Buffer) -> tuple[bytes, Buffer]:
         assert self._encryption is not None
@@ -197,14 +199,15 @@ class Packer:
             raise error.located(self._topic) from None
 
     @property
-    def _most(self) -> int:
+    def max_batch_size(self) -> int:
+        """Maximum bytes of a batch, before compression, that surely fit into an entry; raises as ``room``."""
         return self.max_message_size - self.room
 
     @property
-    def _most_of_a_chunk(self) -> int:
+    def _max_chunk_size(self) -> int:
         if self._chunk_max is None:
-            return self._most
-        return min(self._chunk_max - (self.room - METADATA_ROOM), self._most)
+            return self.max_batch_size
+        return min(self._chunk_max - (self.room - METADATA_ROOM), self.max_batch_size)
 
     def _ids(self, given: tuple[int, int] | None, messages: int) -> tuple[int, int]:
         """First and last id of the next entry."""
@@ -214,7 +217,7 @@ class Packer:
 
     def _packed(self, body: Buffer) -> tuple[pb.CompressionType, Buffer]:
         payload = compress(self._compression, body)
-        if len(payload) > self._most >= len(body):
+        if len(payload) > self.max_batch_size >= len(body):
             return pb.NONE, body  # what cannot be compressed grows a little, which must not be too much
         return self._compression, payload
 

@@ -39,7 +39,7 @@ class Outgoing:
         head: checksum and metadata, as they precede the payload.
         payload: as it is stored.
         kind: what it holds.
-        transaction: that it belongs to; its metadata says so, too.
+        transaction: that it belongs to, as its metadata also says; None for none.
         message: that it is a chunk of, or None.
     """
 
@@ -58,7 +58,7 @@ class Outgoing:
         return len(self.head) + len(self.payload)
 
     def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
-        """The SEND frame, in pieces."""
+        """The SEND frame: command, head and payload, to be sent one after the other."""
         if self.kind is EntryKind.SINGLE and self.transaction is None:
             return (
                 commands.send_single_head(producer_id, self.sequence_id, self.size),
@@ -104,7 +104,7 @@ class PendingWindow:
         self._send_timeout = send_timeout
         self._entries: deque[Outgoing] = deque()
         self._pushed_at: deque[float] = deque()
-        self._partly: list[Outgoing] = []  # acknowledged chunks of the message that is not yet whole
+        self._partly: list[Outgoing] = []  # acknowledged chunks of a message whose last chunk is not
         self._messages = 0
         self._bytes = 0
 
@@ -118,7 +118,7 @@ class PendingWindow:
         """Whether an entry may be sent now.
 
         One that is larger than the window waits until it is empty. So does one whose sequence id is not
-        behind all that is pending: receipts name entries by growing ids, and a broker that deduplicates
+        above all that are pending: receipts name entries by growing ids, and a broker that deduplicates
         cannot tell a duplicate from what it is still storing.
         """
         if not self._entries:
@@ -137,8 +137,17 @@ class PendingWindow:
         self._messages += outgoing.messages
         self._bytes += outgoing.size
 
+    def take_from(self, waiting: deque[Outgoing], now: float) -> list[Outgoing]:
+        """Move entries out of ``waiting``, in order, while they have room; return those moved."""
+        moved = []
+        while waiting and self.has_room(waiting[0]):
+            entry = waiting.popleft()
+            self.push(entry, now)
+            moved.append(entry)
+        return moved
+
     def acknowledged(self, sequence_id: int) -> Outgoing | None:
-        """Take a SEND_RECEIPT and return its entry; None when that was acknowledged before.
+        """Take a SEND_RECEIPT and return its entry; None if that was acknowledged before.
 
         Raises:
             ProtocolError: a receipt for a newer entry than the oldest pending one: the connection lost one.
@@ -161,7 +170,7 @@ class PendingWindow:
         return entry
 
     def again(self, attempt: str, now: float) -> list[Outgoing]:
-        """All that is to be sent on a new connection, in order.
+        """Give all that is to be sent on a new connection, in order.
 
         Args:
             attempt: another one each time, for the names of chunked messages.
@@ -181,7 +190,7 @@ class PendingWindow:
 
     @property
     def due_at(self) -> float | None:
-        """When the oldest entry's send timeout is over; None when nothing is pending."""
+        """When the oldest entry's send timeout is over; None if nothing is pending."""
         return self._pushed_at[0] + self._send_timeout if self._pushed_at else None
 
     def timed_out(self, why: str) -> SendError:

@@ -12,14 +12,14 @@ from pulsar_spark.wire.commands import from_wire_id
 
 @dataclass(frozen=True, slots=True)
 class SentTotals:
-    """What is in one topic partition for sure, by the receipts for it.
+    """What one topic partition has stored for certain, by its receipts.
 
     Attributes:
         messages: acknowledged, with those that the broker had stored before.
         bytes: of their entries as they are stored: metadata and compressed payloads.
-        first_id: of the first message (with chunks, that of its last); None where the broker told none:
-            nothing was sent, or all of it was there before.
-        last_id: of the last message, likewise.
+        first_id: of the first message, for chunks of its last one; None if the broker gave none: nothing was
+            sent, or all of it had been stored before.
+        last_id: of the last message, None as with ``first_id``.
     """
 
     messages: int = 0
@@ -29,7 +29,7 @@ class SentTotals:
 
 
 class ReceiptTally:
-    """Adds receipts up, without an object for each."""
+    """Adds up receipts, without an object for each."""
 
     def __init__(self) -> None:
         self._messages = 0
@@ -38,7 +38,7 @@ class ReceiptTally:
         self._last: tuple[pb.MessageIdData, Outgoing] | None = None
 
     def add(self, entry: Outgoing, place: pb.MessageIdData) -> None:
-        """Note the receipt for ``entry``; a negative ``place`` says that the broker had it already."""
+        """Add the receipt for ``entry``; a negative ``place`` means that the broker had it already."""
         self._messages += 0 if entry.kind is EntryKind.CHUNK else entry.messages
         self._bytes += entry.size
         if not place.ledgerId >> 63 and entry.kind is not EntryKind.CHUNK:

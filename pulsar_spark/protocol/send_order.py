@@ -1,4 +1,4 @@
-"""Which messages must not share a batch: those with sequence ids of their own, or with times of delivery."""
+"""Which messages must not share a batch: those with sequence ids of their own, or with a time of delivery."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SendRun(NamedTuple):
 
     Attributes:
         first: index of the first one.
-        last: index behind the last one.
+        last: index after the last one.
         alone: whether each is an entry of its own.
         begins: whether the open batch is to be sent before.
     """
@@ -39,7 +39,7 @@ def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[S
         begins: for each message, whether it must not share a batch with the one before.
         alone: for each message, whether it must not share a batch at all.
         first: index of the first message.
-        last: index behind the last one.
+        last: index after the last one.
     """
     if first == last:
         return
@@ -53,7 +53,7 @@ def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[S
 
 
 class SequenceIds:
-    """Those of one topic partition's messages, in the order they are sent.
+    """Sequence ids that rows bring with them, of one topic partition, in the order they are sent.
 
     A broker that deduplicates judges a batch by its first id, and drops or stores it whole. So messages that
     it may have already, by an id that is not above all before, never share a batch with new ones; and within
@@ -70,7 +70,7 @@ class SequenceIds:
     def take(self, given: pa.Int64Array) -> tuple[Ints, Flags]:
         """The ids of the next n messages, int64[n], and which of them must begin a batch, bool[n].
 
-        A null becomes the id behind the highest so far.
+        A null becomes the highest id so far + 1.
 
         Raises:
             OptionError: a negative id.

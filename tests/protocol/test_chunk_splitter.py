@@ -12,8 +12,8 @@ from pulsar_spark.wire.frames import decode_payload_section
 METADATA = pb.MessageMetadata(producer_name="p", sequence_id=7, publish_time=5, partition_key="k")
 
 
-def chunks(payload, most, attempt="1"):
-    return SplitMessage("p-7", attempt, (7, 7), METADATA.SerializeToString(), payload, most)
+def chunks(payload, max_size, attempt="1"):
+    return SplitMessage("p-7", attempt, (7, 7), METADATA.SerializeToString(), payload, max_size)
 
 
 def told(entry):
@@ -21,10 +21,10 @@ def told(entry):
 
 
 @given(st.binary(min_size=1, max_size=500), st.integers(60, 200))
-def test_the_parts_are_the_whole(payload, most):
-    entries = chunks(payload, most).entries
+def test_the_parts_are_the_whole(payload, max_size):
+    entries = chunks(payload, max_size).entries
     assert b"".join(entry.payload for entry in entries) == payload
-    assert all(entry.size <= most + 10 for entry in entries)
+    assert all(entry.size <= max_size + 10 for entry in entries)
     for number, entry in enumerate(entries):
         expected = pb.MessageMetadata(
             uuid="p-7-1", num_chunks_from_msg=len(entries), total_chunk_msg_size=len(payload), chunk_id=number

@@ -44,14 +44,9 @@ class LinkOwner(Protocol):
 
 
 class ProducerLink:
-    """One per connection and attempt, so that late frames of an older one do not reach the producer.
-
-    Attributes:
-        error: why nothing more is to be sent here; None while it lives. Set by the owner.
-    """
+    """One per connection and attempt, so that late frames of an older one do not reach the producer."""
 
     def __init__(self, session: Session, producer_id: int, owner: LinkOwner) -> None:
-        self.error: PulsarError | None = None
         self._session = session
         self._producer_id = producer_id
         self._owner = owner
@@ -110,14 +105,14 @@ class ProducerLink:
         buffers: list[Buffer] = []
         small: list[Buffer] = []
         for entry in entries:
-            pieces = entry.frame(self._producer_id)
+            frame = entry.frame(self._producer_id)
             if entry.size < _SMALL:
-                small += pieces
+                small += frame
                 continue
             if small:
                 buffers.append(b"".join(small))
                 small = []
-            buffers += pieces
+            buffers += frame
         if small:
             buffers.append(b"".join(small))
         self._session.send(*buffers)

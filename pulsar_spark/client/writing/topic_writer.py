@@ -25,10 +25,9 @@ from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.batcher import Batcher
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import Router
-from pulsar_spark.protocol.send_order import SequenceIds, split_runs
+from pulsar_spark.protocol.send_order import split_runs
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import encode_singles
@@ -48,23 +47,22 @@ _log = logging.getLogger(__name__)
 class TopicWriter:
     """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
 
-    Rows go where they say (``MessageColumns.partition``), else with a key to the key's partition, else round
-    robin, a batch's worth to each partition in turn: :class:`Router`. Each partition's rows stay in order. A
-    thread of its own sends a batch that has been open for the publish delay, and opens producers again that
-    were lost while the caller is away.
+    A :class:`Router` chooses the partition of each row; the rows of a partition stay in order. A thread of
+    its own sends a batch that has been open for the publish delay, and opens producers again that were lost
+    while the caller is away.
 
     Args:
         client: where to connect.
         topic: with or without partitions, or one partition; created as the broker's policy says.
         options: of each partition's producer.
-        place: makes where rows go depend on nothing but the rows and this number: with it rows without a key
-            begin at the partition ``place`` modulo their number and go by their count alone. None: they begin
-            at random, as short-lived writers must not all begin at the first, and go by time too.
+        place: makes where rows go depend on nothing but the rows and this number: rows without a key begin
+            at the partition ``place`` modulo the number of partitions and move on by count alone. None: they
+            begin at random, as short-lived writers must not all begin at the first, and move on by time too.
         look_again: seconds after which a send looks for partitions that were added; from then on keys are
             spread over all of them. None: never, so that rows go where they went before.
-        transaction: that all it writes belongs to.
-        dedup: what the task sends in a micro-batch, where each row is to be stored once: where rows go then
-            depends on nothing but their places, as with ``place``, and partitions are not looked for.
+        transaction: that all it writes belongs to, or None.
+        dedup: the task whose rows are stored once, or None. Where rows go then depends on nothing but their
+            order, as with ``place`` the task's number, and no new partitions are looked for.
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
     Raises:
@@ -92,9 +90,7 @@ class TopicWriter:
         self._code = code
         self._transaction = transaction
         self._interceptors = Interceptors(code.interceptors)
-        self._producers: list[Producer | DedupProducer] = []
-        self._batchers: list[Batcher] = []
-        self._ids: list[SequenceIds] = []
+        self._producers: list[Producer] = []
         try:
             self._open_all(client.partitions(topic, create=True))
         except PulsarError:
@@ -149,17 +145,17 @@ class TopicWriter:
     def flush(self) -> None:
         """Send the open batches and wait until everything is acknowledged; raises what ``send`` raises."""
         with self._failing_for_good():
-            for number in range(len(self._producers)):
-                self._send_open_batch(number)
+            for producer in self._producers:
+                producer.send_open_batch()
             for producer in self._producers:
                 producer.flush()
         self._interceptors.acknowledge()
 
     def finish(self) -> None:
-        """As ``flush``; nothing more comes in this micro-batch, so what ``dedup`` kept is sent too."""
+        """As ``flush``; nothing more comes in this micro-batch, so rows that were held back are sent too."""
         with self._failing_for_good():
-            for number, producer in enumerate(self._producers):
-                self._send_open_batch(number)
+            for producer in self._producers:
+                producer.send_open_batch()
                 if isinstance(producer, DedupProducer):
                     producer.end()
         self.flush()
@@ -191,8 +187,11 @@ class TopicWriter:
         transaction = None if self._transaction is None else self._transaction.id
         for name in missing:
             on_receipt = self._interceptors.on_receipt(str(name))
-            producer: Producer | DedupProducer
-            if self._dedup is None:
+            if self._dedup is not None:
+                producer: Producer = self._dedup.open(
+                    name, self._options, len(names), encryptor=self._code.encryptor, on_receipt=on_receipt
+                )
+            else:
                 producer = Producer(
                     self._client,
                     name,
@@ -202,20 +201,14 @@ class TopicWriter:
                     encryptor=self._code.encryptor,
                     on_receipt=on_receipt,
                 )
-            else:
-                producer = self._dedup.open(
-                    name, self._options, len(names), encryptor=self._code.encryptor, on_receipt=on_receipt
-                )
             self._producers.append(producer)
-            self._batchers.append(self._new_batcher(producer))
-            self._ids.append(SequenceIds(producer.last_sequence_id))
 
     def _close_producers(self) -> None:
         for producer in self._producers:
             producer.close()
 
     def _look_for_partitions(self) -> None:
-        """Write to partitions that were added too; asked in the caller's time, without the lock."""
+        """Write to partitions that were added; asked in the caller's time, without the lock."""
         now = time.monotonic()
         with self._changed:
             if self._look_again is None or now < self._looked_at + self._look_again:
@@ -224,7 +217,7 @@ class TopicWriter:
         try:
             names = self._client.partitions(self._topic)
         except PulsarError as error:
-            # Its partitions' own producers tell whether the topic can still be written to.
+            # Whether the topic can still be written to is found out by its producers.
             _log.warning("%s: no look for new partitions, the next one is in a while: %s", self._topic, error)
             return
         with self._failing_for_good():
@@ -244,12 +237,6 @@ class TopicWriter:
             block=block if self._dedup is None else _BLOCK,  # the same with other sizes of batches
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
         )
-
-    def _new_batcher(self, producer: Producer | DedupProducer) -> Batcher:
-        options = self._options
-        most = producer.max_batch_size
-        max_bytes = min(options.batching_max_bytes, most) if options.batching_max_bytes > 0 else most
-        return Batcher(options.batching_max_messages, max_bytes, options.batching_max_publish_delay)
 
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:
@@ -288,9 +275,8 @@ class TopicWriter:
         offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
         for producer, own in zip(self._producers, offsets, strict=True):
             producer.check_messages(encoded.buffer, own)
-        now = time.monotonic()
-        for producer, batcher, own in zip(self._producers, self._batchers, offsets, strict=True):
-            producer.send_batches(batcher.add(encoded.buffer, own, now))
+        for producer, own in zip(self._producers, offsets, strict=True):
+            producer.send_rows(encoded.buffer, own)
         self._changed.notify_all()
 
     def _send_single(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
@@ -321,18 +307,16 @@ class TopicWriter:
         for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True):
             producer.check_singles(singles[single_at[first] : single_at[last]])
             producer.check_messages(batched.buffer, batched.offsets[batched_at[first] : batched_at[last] + 1])
-        now = time.monotonic()
-        for number, (first, last) in enumerate(pairwise(bounds.tolist())):
-            producer, batcher = self._producers[number], self._batchers[number]
+        for producer, (first, last) in zip(self._producers, pairwise(bounds.tolist()), strict=True):
             for run in split_runs(begins, alone, first, last):
                 if run.begins:
-                    self._send_open_batch(number)
+                    producer.send_open_batch()
                 if run.alone:
                     producer.send_singles(singles[single_at[run.first] : single_at[run.last]])
                 else:
                     offsets = batched.offsets[batched_at[run.first] : batched_at[run.last] + 1]
                     some = None if ids is None else ids[run.first : run.last]
-                    producer.send_batches(batcher.add(batched.buffer, offsets, now, some))
+                    producer.send_rows(batched.buffer, offsets, some)
         self._changed.notify_all()
 
     def _own_ids(
@@ -340,15 +324,10 @@ class TopicWriter:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """The id of each row, and which rows begin a batch."""
         parts = [
-            ids.take(given[first:last])
-            for ids, (first, last) in zip(self._ids, pairwise(bounds), strict=True)
+            producer.take_ids(given[first:last])
+            for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True)
         ]
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
-
-    def _send_open_batch(self, number: int) -> None:
-        batch = self._batchers[number].take()
-        if batch is not None:
-            self._producers[number].send_batches([batch])
 
     def _keep_up(self) -> None:
         """The keeper's thread; what goes wrong in it is raised by the next call."""
@@ -356,18 +335,18 @@ class TopicWriter:
             while not self._closed and self._failure is None:
                 try:
                     self._changed.wait(self._keep_up_once())
-                except Exception as error:  # noqa: BLE001 - not dropped: rows are missing, and callers are told
+                except Exception as error:  # noqa: BLE001 - rows are missing: the next call raises it
                     self._failure = error
 
     def _keep_up_once(self) -> float:
         """Send batches whose time is over and mend producers; returns the seconds until the next turn."""
         now = time.monotonic()
         wait = _MENDING_INTERVAL
-        for number, (producer, batcher) in enumerate(zip(self._producers, self._batchers, strict=True)):
+        for producer in self._producers:
             producer.mend()
-            due = batcher.due_at
+            due = producer.batch_due_at
             if due is not None and due <= now:
-                self._send_open_batch(number)
+                producer.send_open_batch()
             elif due is not None:
                 wait = min(wait, due - now)
         return wait

@@ -10,10 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.client.writing import dedup_replay as module
-from pulsar_spark.client.writing.dedup_replay import DedupReplay, Verdict
 from pulsar_spark.errors import SendError
+from pulsar_spark.protocol import dedup_replay as module
 from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.dedup_replay import (
+    IDS_PER_BATCH,
+    DedupReplay,
+    StoredRun,
+    Verdict,
+    count_stored,
+    has_digest,
+    judge_stored_run,
+)
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import decode_batch, encode_batch_messages
 from pulsar_spark.wire.dedup_mark import read_dedup_mark
@@ -53,6 +61,29 @@ def mark_of(item):
     return read_dedup_mark(pb.MessageMetadata.FromString(HEAD + item.dedup_mark))
 
 
+class ListSpool:
+    """A spool in memory."""
+
+    def __init__(self):
+        self.items = []
+        self.is_closed = False
+
+    def put(self, item):
+        self.items.append(item)
+
+    def take(self):
+        items, self.items = self.items, []
+        yield from items
+        self.close()
+
+    def close(self):
+        self.is_closed = True
+
+
+def replay_of(stored, digest):
+    return DedupReplay(stored, digest, ListSpool())
+
+
 class Broker:
     """One topic partition with deduplication, of which one micro-batch of one task is looked at."""
 
@@ -62,7 +93,7 @@ class Broker:
         self._mark = None
 
     def replay(self):
-        return DedupReplay(self._stored, self._mark)
+        return replay_of(self._stored, self._mark)
 
     def store(self, item, verdict):
         self.rows += rows_of(item)
@@ -87,6 +118,49 @@ class Broker:
                 stop_after -= 1
         replay.close()
         return replay.verdict
+
+
+FIRST = 7 * IDS_PER_BATCH
+DIGEST = b"x" * 16
+
+
+@pytest.mark.parametrize(
+    ("last", "digest", "stored", "judged", "verdict"),
+    [
+        (-1, None, 0, StoredRun.NOTHING, Verdict.SAME),
+        (FIRST - 1, None, 0, StoredRun.NOTHING, Verdict.SAME),
+        (FIRST, DIGEST, 1, StoredRun.COMPARABLE, Verdict.OPEN),
+        (FIRST, None, 1, StoredRun.UNREADABLE, Verdict.DIFFERENT),
+        (FIRST + IDS_PER_BATCH - 1, DIGEST, IDS_PER_BATCH, StoredRun.COMPARABLE, Verdict.OPEN),
+        (FIRST + IDS_PER_BATCH - 1, None, IDS_PER_BATCH, StoredRun.UNREADABLE, Verdict.DIFFERENT),
+        (FIRST + IDS_PER_BATCH, None, IDS_PER_BATCH + 1, StoredRun.LATER, Verdict.DIFFERENT),
+        (FIRST + IDS_PER_BATCH, DIGEST, IDS_PER_BATCH + 1, StoredRun.LATER, Verdict.DIFFERENT),
+    ],
+)
+def test_what_an_earlier_run_has_left(last, digest, stored, judged, verdict):
+    assert count_stored(last, FIRST) == stored
+    assert judge_stored_run(stored, digest) is judged
+    assert has_digest(stored) == (judged in (StoredRun.COMPARABLE, StoredRun.UNREADABLE))
+    assert replay_of(stored, digest).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("stored", "digest", "taken", "last", "foreign"),
+    [
+        (0, None, 0, -1, False),
+        (0, None, 0, FIRST - 1, False),
+        (0, None, 0, FIRST, True),
+        (0, None, 5, FIRST + 4, False),
+        (0, None, 5, FIRST + 5, True),
+        (5, DIGEST, 2, FIRST + 4, False),  # what is stored and has not come again is known
+        (5, DIGEST, 2, FIRST + 5, True),
+        (5, None, 2, FIRST + 99, False),  # this run writes under another name
+    ],
+)
+def test_whether_another_run_has_written_since(stored, digest, taken, last, foreign):
+    replay = replay_of(stored, digest)
+    list(replay.take(batches(list(range(taken)), [1])))
+    assert replay.is_foreign(last, FIRST) is foreign
 
 
 cuts = st.lists(st.integers(1, 7), min_size=1, max_size=4)
@@ -149,7 +223,7 @@ def test_a_run_that_ends_before_the_border_is_sent_again(stored, count, cut):
 
 
 def test_a_mark_that_was_not_found_is_different_at_once():
-    replay = DedupReplay(3, None)
+    replay = replay_of(3, None)
     assert replay.verdict is Verdict.DIFFERENT
     items = batches([1, 2], [2])
     assert list(replay.take(items)) == items
@@ -175,7 +249,7 @@ def test_many_rows_are_kept_in_a_file():
             key=pa.nulls(1000, pa.binary()),
         )
     )
-    replay = DedupReplay(1001, b"x" * 16)
+    replay = replay_of(1001, b"x" * 16)
     assert list(replay.take(encoded)) == []
     again = list(replay.end())
     assert [bytes(one.payload) for one in again] == [bytes(one.payload) for one in encoded]
@@ -183,7 +257,7 @@ def test_many_rows_are_kept_in_a_file():
 
 def test_sequence_ids_do_not_run_into_those_of_the_next_batch(monkeypatch):
     monkeypatch.setattr(module, "IDS_PER_BATCH", 10)
-    replay = DedupReplay(0, None)
+    replay = replay_of(0, None)
     replay.take(batches(list(range(10)), [5]))
     with pytest.raises(SendError, match="delivery=at-least-once"):
         replay.take(batches([1], [1]))
@@ -191,7 +265,7 @@ def test_sequence_ids_do_not_run_into_those_of_the_next_batch(monkeypatch):
 
 def test_the_digest_is_of_bytes_not_of_entries():
     rows = np.arange(20).tolist()
-    one, other = DedupReplay(0, None), DedupReplay(0, None)
+    one, other = replay_of(0, None), replay_of(0, None)
     last = [list(replay.take(batches(rows, cut)))[-1] for replay, cut in ((one, [3, 8]), (other, [20]))]
     assert mark_of(last[0]) == mark_of(last[1]) is not None
 

@@ -1,0 +1,453 @@
+"""PartitionWriter: all rules of writing to one topic partition.
+
+It has the open batch, the rows' own sequence ids, the packer, the entries that wait for room and the window
+of pending ones. It knows nothing of sockets, threads and clocks: its owner carries entries to the broker and
+receipts back, and says what time it is. The way of a row:
+
+    batch_rows, close_batch -> batches -> pack_* -> entries -> add, resume -> on the wire -> receipt
+
+    ===========  ========================================================================================
+    state        meaning
+    ===========  ========================================================================================
+    REGISTERING  new, or a connection is being made: nothing goes out
+    OPEN         registered with the broker: what is added goes out
+    FULL         as OPEN, and entries wait for room in the window
+    LOST         the registration has ended: nothing goes out, and receipts are late ones
+    FAILED       rows may be missing: nothing is added any more
+    CLOSED       given up by the owner
+    ===========  ========================================================================================
+
+What an input does in each state. "-" is nothing; the arrow names the next state.
+
+    ===========  =================  ==============================  =================  ==========  ========
+    input        REGISTERING        OPEN, FULL                      LOST               FAILED      CLOSED
+    ===========  =================  ==============================  =================  ==========  ========
+    add, resume  into the window,   into the window and out, as     into the window,   raises      raises
+                 as there is room   there is room; -> FULL if some  as there is room
+                                    wait, else -> OPEN
+    receipt      -                  acknowledges the oldest entry   -                  as before   -
+                                                                                       the failure
+    refused,     -> LOST            -> LOST                         -                  no more     -
+    lost                                                                               receipts
+    registering  -                  -> REGISTERING                  -> REGISTERING     -           -
+    resend       gives the pending  not called                      gives nothing      not called  gives
+                 entries; -> OPEN                                                                  nothing
+                 or FULL
+    next_step    REOPEN             WAIT                            REOPEN; -> FAILED  STOP        STOP
+                                                                    if the loss is
+                                                                    final
+    give_up      -> FAILED          -> FAILED                       -> FAILED          -           -
+    close        -> CLOSED          -> CLOSED                       -> CLOSED          -> CLOSED   -
+    ===========  =================  ==============================  =================  ==========  ========
+
+When the send timeout of the oldest pending entry is over, ``next_step`` leads from any of the first four
+states to FAILED.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.errors import (
+    ClosedError,
+    NotReadyError,
+    PulsarError,
+    QueueFullError,
+    SendError,
+    from_server,
+)
+from pulsar_spark.ids import TxnId
+from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits
+from pulsar_spark.protocol.packer import Packer
+from pulsar_spark.protocol.pending import Outgoing, PendingWindow
+from pulsar_spark.protocol.receipts import ReceiptTally, SentTotals
+from pulsar_spark.protocol.send_order import SequenceIds
+from pulsar_spark.protocol.stored_check import StoredCheck, check_stored, foreign_writes
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.singles import EncodedSingle
+
+_CHECKSUM_ERROR = 9
+
+
+class WriterState(Enum):
+    """Whether entries go out; see the module's tables."""
+
+    REGISTERING = auto()
+    OPEN = auto()
+    FULL = auto()
+    LOST = auto()
+    FAILED = auto()
+    CLOSED = auto()
+
+
+class Step(Enum):
+    """What an owner must do who waits for room or for receipts."""
+
+    WAIT = auto()  # until a receipt comes, but no longer than until ``send_due_at``
+    REOPEN = auto()  # register again, by ``send_due_at``
+    STOP = auto()  # ``check`` has the error
+
+
+class PartitionWriter:
+    """The entries of one producer on one topic partition, from rows to receipts.
+
+    Calls must not overlap, with one exception: while one thread makes batches and entries of rows or calls
+    ``registered``, another one may take receipts, refusals and losses. Times are in monotonic seconds.
+
+    Args:
+        topic: for error texts.
+        packer: makes the entries.
+        window: holds the pending ones.
+        batch_limits: of its batches.
+        name: of the producer; None lets the broker choose one.
+        first_sequence_id: of the first message; the id after the last one that is stored, if that is higher.
+        blocks_if_full: whether entries wait for room; else ``check_room`` raises QueueFullError.
+
+    Attributes:
+        name: of the producer; as the broker answered, once it is registered.
+        epoch: how often it was registered under this name.
+        topic_epoch: as the broker answered last, to be repeated at the next registration.
+        last_sequence_id: the last that the broker had stored under this name at the first registration; -1
+            if it knew none, or does not deduplicate.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        packer: Packer,
+        window: PendingWindow,
+        batch_limits: BatchLimits,
+        *,
+        name: str | None = None,
+        first_sequence_id: int = 0,
+        blocks_if_full: bool = True,
+    ) -> None:
+        self._topic = topic
+        self._packer = packer
+        self._window = window
+        self._batch_limits = batch_limits
+        self._batcher: Batcher | None = None
+        self._blocks_if_full = blocks_if_full
+        self._waiting: deque[Outgoing] = deque()
+        self._tally = ReceiptTally()
+        self._is_connected = False
+        self._is_closed = False
+        self._loss: PulsarError | None = None
+        self._failure: PulsarError | None = None
+        self._in_doubt = False
+        self.restart(name, first_sequence_id)
+
+    def restart(self, name: str | None, first_sequence_id: int) -> None:
+        """Go on under another name, or other sequence ids; nothing may be pending. The open batch stays."""
+        assert not self._window, "entries of the other name are pending"
+        self.name = name
+        self.epoch = 0
+        self.topic_epoch: int | None = None
+        self.last_sequence_id = -1
+        self._first_sequence_id = first_sequence_id
+        self._acknowledged_to = -1
+        self._is_connected = False
+        self._own_ids = SequenceIds(-1)
+
+    # ---- rows into batches and entries
+
+    @property
+    def transaction(self) -> TxnId | None:
+        """The transaction that is written into the entries packed from now on."""
+        return self._packer.transaction
+
+    @transaction.setter
+    def transaction(self, transaction: TxnId | None) -> None:
+        self._packer.transaction = transaction
+
+    def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
+        """Raise SendError if a message of those to be batched is too large; see ``Packer``."""
+        self._packer.check_messages(body, offsets)
+
+    def check_singles(self, messages: list[EncodedSingle]) -> None:
+        """Raise SendError if a message is too large and is not to be sent in chunks."""
+        self._packer.check_singles(messages)
+
+    def take_ids(self, given: pa.Int64Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The rows' own sequence ids, and which rows must begin a batch; see ``SequenceIds.take``."""
+        return self._own_ids.take(given)
+
+    def batch_rows(
+        self,
+        body: memoryview,
+        offsets: npt.NDArray[np.int64],
+        now: float,
+        sequence_ids: npt.NDArray[np.int64] | None = None,
+    ) -> list[Batch]:
+        """Put rows into the open batch and return the batches that this closes; see ``Batcher.add``."""
+        assert self._batcher is not None, "the producer is not registered"
+        return self._batcher.add(body, offsets, now, sequence_ids)
+
+    def close_batch(self) -> Batch | None:
+        """Close the open batch, whatever it holds; None if there is none."""
+        return None if self._batcher is None else self._batcher.take()
+
+    @property
+    def batch_due_at(self) -> float | None:
+        """When the open batch is to be closed by time; None if there is none."""
+        return None if self._batcher is None else self._batcher.due_at
+
+    def pack_batches(self, batches: Iterable[Batch], publish_time: int) -> Iterator[Outgoing]:
+        """Make an entry of each batch, one after the other as they are asked for.
+
+        Args:
+            batches: in the order they are to be sent.
+            publish_time: in ms since the epoch.
+
+        Raises:
+            SendError: one is larger than the broker takes.
+            CryptoError: it cannot be encrypted.
+        """
+        return (self._packer.batch(batch, publish_time) for batch in batches)
+
+    def pack_singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
+        """Make one entry of each message, or one of each of its chunks; raises as ``pack_batches`` does."""
+        return self._packer.singles(messages, publish_time)
+
+    # ---- entries into the window
+
+    def add(self, entries: Sequence[Outgoing], now: float) -> list[Outgoing]:
+        """Take entries in order and return those that are to be put on the wire now.
+
+        Those for which there is no room wait for ``resume``. Those that find room while the registration is
+        lost go out with ``resend``.
+
+        Raises:
+            PulsarError: the failure, or that the producer is closed.
+        """
+        self.check()
+        self._waiting.extend(entries)
+        return self.resume(now)
+
+    def resume(self, now: float) -> list[Outgoing]:
+        """Give waiting entries the room that there is now; returns and raises what ``add`` does."""
+        self.check()
+        moved = self._window.take_from(self._waiting, now)
+        return moved if self._is_connected else []
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether entries wait for room, or for ``resume``."""
+        return bool(self._waiting)
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the oldest waiting entry has room now."""
+        return bool(self._waiting) and self._window.has_room(self._waiting[0])
+
+    def check_room(self) -> None:
+        """Drop what waits and raise QueueFullError if it would have to wait, and is not meant to."""
+        if self._waiting and not self._blocks_if_full and not self.can_resume:
+            self._waiting.clear()
+            raise QueueFullError(
+                "maxPendingMessages or memoryLimit is reached",
+                topic=self._topic,
+                advice="Raise them, or let sends wait with blockIfQueueFull=true",
+            )
+
+    # ---- receipts and losses
+
+    def receipt(self, sequence_id: int, message_id: pb.MessageIdData) -> Outgoing | None:
+        """Take a SEND_RECEIPT; return the entry that it acknowledges, None if it is a late one.
+
+        Raises:
+            ProtocolError: it is for a newer entry than the oldest pending one: the connection lost one.
+        """
+        if not self._is_connected:
+            return None
+        entry = self._window.acknowledged(sequence_id)
+        if entry is not None:
+            if entry.highest_sequence_id > self._acknowledged_to:
+                self._acknowledged_to = entry.highest_sequence_id
+            self._tally.add(entry, message_id)
+        return entry
+
+    def refused(self, code: int, message: str) -> None:
+        """Take a SEND_ERROR: all that is pending must be sent again, if that can help."""
+        error: PulsarError
+        if code != _CHECKSUM_ERROR:
+            error = from_server(code, message, topic=self._topic)
+        elif all(entry.intact for entry in self._window):
+            error = NotReadyError("an entry was damaged on its way to the broker")
+        else:
+            error = SendError("an entry's bytes changed in memory before they were sent", topic=self._topic)
+        self.lost(error)
+
+    def lost(self, error: PulsarError) -> None:
+        """The registration has ended; of several errors the first one counts."""
+        self._is_connected = False
+        self._loss = self._loss or error
+
+    # ---- registrations
+
+    def registering(self) -> None:
+        """A new connection is about to be used; what comes of older ones must not be passed on any more."""
+        self._is_connected = False
+        self._loss = None
+
+    def registered(
+        self, name: str, last_sequence_id: int, max_message_size: int, topic_epoch: int | None
+    ) -> int | None:
+        """Take the broker's answer; what is pending is judged by ``check_stored``.
+
+        Args:
+            name: of the producer.
+            last_sequence_id: that the broker has stored under this name; -1 if it knows none.
+            max_message_size: of the broker, in bytes.
+            topic_epoch: of exclusive producers, else None.
+
+        Returns:
+            The sequence id whose stored entry ``resend`` must be given; None if it needs none.
+
+        Raises:
+            SendError: pending messages would be dropped, or could be stored twice.
+            CryptoError: a key to encrypt with is missing.
+        """
+        self.name, self.topic_epoch = name, topic_epoch
+        self.epoch += 1
+        self._packer.producer_name, self._packer.max_message_size = name, max_message_size
+        if self.epoch == 1:
+            self.last_sequence_id = last_sequence_id
+            self._own_ids = SequenceIds(last_sequence_id)
+            self._packer.next_sequence_id = max(self._first_sequence_id, last_sequence_id + 1)
+        if self._batcher is None:
+            self._batcher = self._new_batcher()
+        pending = list(self._window)
+        check = check_stored(last_sequence_id, max(self._acknowledged_to, self.last_sequence_id), pending)
+        if check is StoredCheck.FOREIGN:
+            raise foreign_writes(self._topic, name)
+        if check is StoredCheck.MAY_REPEAT:
+            raise self._may_repeat()
+        self._in_doubt = check is StoredCheck.CHUNK_IN_DOUBT
+        return last_sequence_id if self._in_doubt else None
+
+    def resend(self, attempt: str, now: float, stored: Entry | None = None) -> list[Outgoing]:
+        """Give all that is pending, in order, to be sent first on the new connection.
+
+        Nothing, if the connection is lost again already: then the next one sends it.
+
+        Args:
+            attempt: another one each time, for the names of chunked messages.
+            now: in monotonic seconds.
+            stored: the entry that ``registered`` asked for; None if there is none, or it asked for none.
+
+        Raises:
+            SendError: a message in chunks is stored in part, and its end would be dropped.
+        """
+        if self._in_doubt and stored is None:
+            raise SendError(
+                "the connection was lost within a message in chunks, and the broker would drop its end",
+                topic=self._topic,
+                advice="Let Spark try tasks again (spark.task.maxFailures)",
+            )
+        if self._loss is not None or self._is_closed:
+            return []
+        self._is_connected = True
+        self._packer.attempt = attempt
+        return self._window.again(attempt, now)
+
+    # ---- time and failure
+
+    @property
+    def state(self) -> WriterState:
+        """By the module's first table."""
+        if self._is_closed:
+            return WriterState.CLOSED
+        if self._failure is not None:
+            return WriterState.FAILED
+        if not self._is_connected:
+            return WriterState.REGISTERING if self._loss is None else WriterState.LOST
+        return WriterState.FULL if self._waiting else WriterState.OPEN
+
+    @property
+    def send_due_at(self) -> float | None:
+        """When the send timeout of the oldest pending entry is over; None if nothing is pending."""
+        return self._window.due_at
+
+    def next_step(self, now: float) -> Step:
+        """What is to be done while there is no room, or something is pending; may lead to FAILED."""
+        if self.state in (WriterState.FAILED, WriterState.CLOSED):
+            return Step.STOP
+        due = self._window.due_at
+        if due is not None and due <= now:
+            self._failure = self._window.timed_out("no receipt came")
+            return Step.STOP
+        if self._is_connected:
+            return Step.WAIT
+        if self._loss is not None and not self._loss.retriable:
+            self.give_up(self._loss)
+            return Step.STOP
+        return Step.REOPEN
+
+    @property
+    def needs_reopening(self) -> bool:
+        """Whether the registration is lost with entries pending: they must not time out unsent."""
+        return self.state is WriterState.LOST and bool(self._window)
+
+    @property
+    def loss(self) -> PulsarError | None:
+        """Why the registration is lost; None if it is not."""
+        return self._loss
+
+    def give_up(self, error: PulsarError) -> None:
+        """Registering again has failed with ``error``, for good or until the send timeout was over."""
+        if self._failure is None and not self._is_closed:
+            is_final = not error.is_passing
+            self._failure = error.located(self._topic) if is_final else self._window.timed_out(error.what)
+
+    def close(self) -> None:
+        """Nothing is added or acknowledged from now on."""
+        self._is_closed = True
+        self._is_connected = False
+
+    def check(self) -> None:
+        """Raise the failure, or ClosedError after ``close``."""
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise ClosedError("this producer has been closed", topic=self._topic)
+
+    # ---- what there is
+
+    @property
+    def sent(self) -> SentTotals:
+        """What is acknowledged so far."""
+        return self._tally.sent
+
+    @property
+    def pending(self) -> list[Outgoing]:
+        """What was sent and is not acknowledged, in order."""
+        return list(self._window)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether anything was sent and is not acknowledged."""
+        return bool(self._window)
+
+    # ---- inside
+
+    def _new_batcher(self) -> Batcher:
+        limits, fits = self._batch_limits, self._packer.max_batch_size
+        max_bytes = min(limits.max_bytes, fits) if limits.max_bytes > 0 else fits
+        return Batcher(limits.max_messages, max_bytes, limits.max_delay)
+
+    def _may_repeat(self) -> SendError:
+        messages = sum(entry.messages for entry in self._window if entry.transaction is not None)
+        return SendError(
+            f"the connection was lost with {messages} messages of a transaction unacknowledged; they may "
+            "be stored, and nothing shows that the namespace deduplicates what is sent again",
+            topic=self._topic,
+            advice="Turn deduplication on there, or let Spark try tasks again (spark.task.maxFailures)",
+        )
