@@ -1,0 +1,56 @@
+"""Partition writers for tests, and what their entries hold."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pulsar_spark.errors import ConnectError, TopicNotFoundError
+from pulsar_spark.protocol.batcher import BatchLimits
+from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
+from pulsar_spark.protocol.partition_writer import PartitionWriter
+from pulsar_spark.protocol.pending import PendingWindow
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import decode_payload_section
+from pulsar_spark.wire.singles import EncodedSingle
+
+TOPIC = "persistent://a/b/t"
+TIMEOUT = 30.0
+MAX_MESSAGE = METADATA_ROOM + 200
+FULL_AT = 2  # messages in the window
+PLACE = pb.MessageIdData(ledgerId=7, entryId=1)
+CUT = ConnectError("the connection broke")
+FINAL = TopicNotFoundError("no such topic")
+
+
+def new_writer(*, max_messages=FULL_AT, limits=(10, 0, 0.5), chunking=False, encryption=None, **options):
+    packer = Packer(TOPIC, pb.NONE, chunking=chunking, chunk_max_message_size=None, encryption=encryption)
+    window = PendingWindow(TOPIC, max_messages, 10**6, TIMEOUT)
+    return PartitionWriter(TOPIC, packer, window, BatchLimits(*limits), **options)
+
+
+def register(writer, last=-1, now=0.0, *, stored=None, name="p"):
+    """Register and resend, as an owner does; returns what goes on the wire."""
+    writer.registering()
+    writer.registered(name, last, MAX_MESSAGE, None)
+    return writer.resend("1", now, stored)
+
+
+def singles(*values):
+    return [EncodedSingle(memoryview(b""), memoryview(value)) for value in values]
+
+
+def entries(writer, count=1):
+    return list(writer.pack_singles(singles(*[b"x"] * count), 5))
+
+
+def rows(*values):
+    """Encoded rows of a batch, with their offsets."""
+    return memoryview(b"".join(values)), np.cumsum([0, *map(len, values)], dtype=np.int64)
+
+
+def metadata_of(entry):
+    return decode_payload_section(memoryview(entry.head + bytes(entry.payload))).metadata
+
+
+def ids(entries):
+    return [entry.sequence_id for entry in entries]

@@ -1,0 +1,485 @@
+"""PartitionWriter: each state with each input, and each of its decisions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import (
+    AuthError,
+    ClosedError,
+    CryptoError,
+    DeadlineError,
+    NotReadyError,
+    ProtocolError,
+    QueueFullError,
+    SendError,
+    TopicNotFoundError,
+)
+from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.partition_writer import Step, WriterState
+from pulsar_spark.protocol.receipts import SentTotals
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.protocol.partition_writers import (
+    CUT,
+    FINAL,
+    MAX_MESSAGE,
+    PLACE,
+    TIMEOUT,
+    TOPIC,
+    entries,
+    ids,
+    metadata_of,
+    new_writer,
+    register,
+    rows,
+    singles,
+)
+
+REGISTERING, OPEN, FULL, LOST, FAILED, CLOSED = WriterState
+
+
+def writer_in(state, **options):
+    """A writer in a state, with entry 0 pending; if it is full, 1 is pending too, and 2 waits."""
+    writer = new_writer(**options)
+    register(writer)
+    writer.add(entries(writer), 0.0)
+    if state is REGISTERING:
+        writer.registering()
+        writer.registered("p", -1, MAX_MESSAGE, None)
+    elif state is FULL:
+        writer.add(entries(writer, 2), 0.0)
+    elif state is LOST:
+        writer.lost(CUT)
+    elif state is FAILED:
+        writer.lost(CUT)
+        writer.give_up(FINAL)
+    elif state is CLOSED:
+        writer.close()
+    assert writer.state is state
+    return writer
+
+
+# ---- each state with each input
+
+INPUTS = {
+    "add one": lambda writer: ids(writer.add(entries(writer), 1.0)),
+    "add three": lambda writer: ids(writer.add(entries(writer, 3), 1.0)),
+    "resume": lambda writer: ids(writer.resume(1.0)),
+    "receipt of the oldest": lambda writer: getattr(writer.receipt(0, PLACE), "sequence_id", None),
+    "receipt of a newer one": lambda writer: writer.receipt(1, PLACE),
+    "refused": lambda writer: writer.refused(pb.ServiceNotReady, "later"),
+    "lost": lambda writer: writer.lost(CUT),
+    "registering": lambda writer: writer.registering(),
+    "next step": lambda writer: writer.next_step(1.0),
+    "next step, too late": lambda writer: writer.next_step(TIMEOUT),
+    "give up": lambda writer: writer.give_up(FINAL),
+    "close": lambda writer: writer.close(),
+}
+
+# What it gives, or raises, and the next state; None: the same state. In the order of ``WriterState``.
+TABLE = {
+    "add one": [
+        ([], None),
+        ([1], None),
+        ([], None),
+        ([], None),
+        (TopicNotFoundError, None),
+        (ClosedError, None),
+    ],
+    "add three": [
+        *(([], None), ([1], FULL), ([], None), ([], None)),
+        *((TopicNotFoundError, None), (ClosedError, None)),
+    ],
+    "resume": [
+        ([], None),
+        ([], None),
+        ([], None),
+        ([], None),
+        (TopicNotFoundError, None),
+        (ClosedError, None),
+    ],
+    "receipt of the oldest": [(None, None), (0, None), (0, None), (None, None), (None, None), (None, None)],
+    "receipt of a newer one": [
+        *((None, None), (ProtocolError, None), (ProtocolError, None)),
+        *((None, None), (None, None), (None, None)),
+    ],
+    "refused": [(None, LOST), (None, LOST), (None, LOST), (None, None), (None, None), (None, None)],
+    "lost": [(None, LOST), (None, LOST), (None, LOST), (None, None), (None, None), (None, None)],
+    "registering": [
+        *((None, None), (None, REGISTERING), (None, REGISTERING)),
+        *((None, REGISTERING), (None, None), (None, None)),
+    ],
+    "next step": [
+        *((Step.REOPEN, None), (Step.WAIT, None), (Step.WAIT, None)),
+        *((Step.REOPEN, None), (Step.STOP, None), (Step.STOP, None)),
+    ],
+    "next step, too late": [
+        *((Step.STOP, FAILED), (Step.STOP, FAILED), (Step.STOP, FAILED)),
+        *((Step.STOP, FAILED), (Step.STOP, None), (Step.STOP, None)),
+    ],
+    "give up": [(None, FAILED), (None, FAILED), (None, FAILED), (None, FAILED), (None, None), (None, None)],
+    "close": [(None, CLOSED), (None, CLOSED), (None, CLOSED), (None, CLOSED), (None, CLOSED), (None, None)],
+}
+
+
+def test_the_table_is_whole():
+    assert TABLE.keys() == INPUTS.keys()
+    assert {len(outcomes) for outcomes in TABLE.values()} == {len(WriterState)}
+
+
+@pytest.mark.parametrize("state", WriterState)
+@pytest.mark.parametrize("name", INPUTS)
+def test_each_input_in_each_state(name, state):
+    writer = writer_in(state)
+    expected, after = TABLE[name][list(WriterState).index(state)]
+    if isinstance(expected, type) and issubclass(expected, Exception):
+        with pytest.raises(expected):
+            INPUTS[name](writer)
+    else:
+        assert INPUTS[name](writer) == expected
+    assert writer.state is (after or state)
+
+
+# What goes out when the broker has answered, by what was pending or waited.
+@pytest.mark.parametrize(
+    ("state", "resent", "after"),
+    [(REGISTERING, [0], OPEN), (OPEN, [0], OPEN), (FULL, [0, 1], FULL), (LOST, [0], OPEN)],
+)
+def test_what_is_pending_is_sent_again_in_order(state, resent, after):
+    writer = writer_in(state)
+    writer.lost(CUT)
+    assert ids(register(writer, now=5.0)) == resent
+    assert writer.state is after
+    assert writer.send_due_at == TIMEOUT  # it counts from the first time
+
+
+def test_what_was_added_while_lost_goes_out_after_what_was_pending():
+    writer = writer_in(LOST)
+    assert writer.add(entries(writer, 2), 1.0) == []
+    assert (writer.has_waiting, writer.can_resume) == (True, False)
+    assert ids(register(writer)) == [0, 1]
+    assert writer.state is FULL
+    assert writer.receipt(0, PLACE) is not None
+    assert writer.can_resume
+    assert ids(writer.resume(1.0)) == [2]
+    assert writer.state is OPEN
+
+
+def test_a_connection_that_is_lost_before_the_resend_sends_nothing():
+    writer = writer_in(LOST)
+    writer.registering()
+    writer.registered("p", -1, MAX_MESSAGE, None)
+    writer.lost(CUT)
+    assert writer.resend("2", 1.0) == []
+    assert writer.state is LOST
+    assert ids(register(writer)) == [0]
+
+
+def test_a_closed_writer_sends_nothing_again():
+    writer = writer_in(REGISTERING)
+    writer.close()
+    assert writer.resend("2", 1.0) == []
+    assert writer.state is CLOSED
+
+
+def test_receipts_still_count_after_the_send_timeout():
+    writer = writer_in(OPEN)
+    assert writer.next_step(TIMEOUT) is Step.STOP
+    assert writer.state is FAILED
+    assert writer.receipt(0, PLACE) is not None
+    assert writer.sent.messages == 1
+    writer.lost(CUT)
+    assert writer.receipt(1, PLACE) is None
+
+
+# ---- receipts
+
+
+def test_receipts_add_up_and_older_ones_are_ignored():
+    writer = new_writer(max_messages=10)
+    register(writer)
+    writer.add(entries(writer, 3), 0.0)
+    for sequence_id in (0, 0, 1):
+        writer.receipt(sequence_id, pb.MessageIdData(ledgerId=7, entryId=sequence_id))
+    assert writer.receipt(1, PLACE) is None
+    sent = writer.sent
+    assert (sent.messages, sent.first_id, sent.last_id) == (2, MessageId(7, 0), MessageId(7, 1))
+    assert ids(writer.pending) == [2]
+    assert writer.has_pending
+    writer.receipt(2, PLACE)
+    assert not writer.has_pending
+    assert writer.send_due_at is None
+
+
+def test_nothing_is_sent_yet():
+    assert new_writer().sent == SentTotals()
+
+
+# ---- what went wrong
+
+
+def test_the_first_loss_counts():
+    writer = writer_in(OPEN)
+    writer.refused(pb.TopicTerminatedError, "terminated")
+    writer.lost(CUT)
+    assert isinstance(writer.loss, SendError)
+    assert writer.next_step(1.0) is Step.STOP
+    with pytest.raises(SendError, match=r"terminated.*persistent://a/b/t"):
+        writer.check()
+
+
+@pytest.mark.parametrize(
+    ("state", "needs"), [(OPEN, False), (REGISTERING, False), (LOST, True), (FAILED, False)]
+)
+def test_only_what_is_lost_with_entries_needs_reopening(state, needs):
+    assert writer_in(state).needs_reopening is needs
+
+
+def test_without_pending_entries_a_final_loss_is_no_failure():
+    writer = writer_in(OPEN)
+    writer.receipt(0, PLACE)
+    writer.lost(AuthError("no more"))
+    assert not writer.needs_reopening
+    writer.check()
+
+
+@pytest.mark.parametrize("error", [CUT, DeadlineError("no answer"), NotReadyError("busy")])
+def test_what_may_pass_is_given_up_as_a_send_timeout(error):
+    writer = writer_in(LOST)
+    writer.give_up(error)
+    with pytest.raises(SendError, match=rf"1 messages were not acknowledged within 30 s: {error.what}"):
+        writer.check()
+
+
+def test_what_is_final_is_given_up_as_it_is():
+    writer = writer_in(LOST)
+    writer.give_up(FINAL)
+    writer.give_up(CUT)  # the first one counts
+    with pytest.raises(TopicNotFoundError, match=TOPIC):
+        writer.check()
+
+
+def test_an_entry_that_was_damaged_on_its_way_is_sent_again_and_one_in_memory_is_not():
+    writer = writer_in(OPEN)
+    writer.refused(pb.ChecksumError, "checksum")
+    assert isinstance(writer.loss, NotReadyError)
+    payload = bytearray(b"payload")
+    writer = writer_in(OPEN)
+    writer.add(list(writer.pack_singles(singles(payload), 5)), 0.0)
+    payload[0] ^= 1
+    writer.refused(pb.ChecksumError, "checksum")
+    assert isinstance(writer.loss, SendError)
+    assert writer.next_step(1.0) is Step.STOP
+
+
+# ---- room
+
+
+def test_who_does_not_wait_gets_an_error_and_what_waited_is_dropped():
+    writer = writer_in(OPEN, blocks_if_full=False)
+    writer.check_room()
+    assert ids(writer.add(entries(writer, 2), 0.0)) == [1]
+    with pytest.raises(QueueFullError, match=r"maxPendingMessages.*persistent://a/b/t.*blockIfQueueFull"):
+        writer.check_room()
+    assert writer.state is OPEN
+    writer.receipt(0, PLACE)
+    assert ids(writer.add(entries(writer), 0.0)) == [3]
+    writer.check_room()
+
+
+def test_who_waits_gets_none():
+    writer = writer_in(FULL)
+    writer.check_room()
+    assert writer.has_waiting
+
+
+def test_who_does_not_wait_may_resume_once_there_is_room():
+    writer = writer_in(FULL, blocks_if_full=False)
+    writer.receipt(0, PLACE)
+    writer.check_room()
+    assert ids(writer.resume(0.0)) == [2]
+
+
+# ---- sequence ids
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"), [(0, -1, 0), (5, -1, 5), (5, 3, 5), (5, 4, 5), (5, 5, 6), (5, 99, 100)]
+)
+def test_the_first_sequence_id(first, last, expected):
+    writer = new_writer(first_sequence_id=first)
+    register(writer, last)
+    assert writer.last_sequence_id == last
+    assert ids(entries(writer)) == [expected]
+
+
+def test_a_later_registration_does_not_change_the_ids():
+    writer = writer_in(OPEN)
+    writer.lost(CUT)
+    register(writer, 0)
+    assert writer.last_sequence_id == -1
+    assert ids(entries(writer)) == [1]
+
+
+def test_null_ids_of_rows_begin_after_what_is_stored():
+    writer = new_writer()
+    register(writer, 4)
+    taken, begins = writer.take_ids(pa.array([None, None, 3], pa.int64()))
+    assert taken.tolist() == [5, 6, 3]
+    assert begins.tolist() == [False, False, True]
+
+
+# ---- registrations
+
+
+def test_what_the_next_registration_repeats():
+    writer = new_writer(name="orders")
+    assert (writer.name, writer.epoch, writer.topic_epoch) == ("orders", 0, None)
+    writer.registering()
+    assert writer.registered("orders-1", -1, MAX_MESSAGE, 3) is None
+    assert (writer.name, writer.epoch, writer.topic_epoch) == ("orders-1", 1, 3)
+    writer.resend("1", 0.0)
+    register(writer, name="orders-1")
+    assert (writer.epoch, writer.topic_epoch) == (2, None)
+    (entry,) = entries(writer)
+    assert metadata_of(entry).producer_name == "orders-1"
+
+
+def test_foreign_writes_are_found():
+    writer = writer_in(LOST)
+    writer.registering()
+    with pytest.raises(SendError, match="somebody else"):
+        writer.registered("p", 5, MAX_MESSAGE, None)
+
+
+def test_what_is_acknowledged_is_not_foreign():
+    writer = writer_in(OPEN)
+    writer.receipt(0, PLACE)
+    writer.lost(CUT)
+    assert register(writer, 0) == []
+    writer.lost(CUT)
+    writer.registering()
+    with pytest.raises(SendError, match="somebody else"):
+        writer.registered("p", 1, MAX_MESSAGE, None)
+
+
+def test_what_was_stored_at_first_is_not_foreign():
+    writer = new_writer()
+    register(writer, 7)
+    writer.lost(CUT)
+    assert register(writer, 7) == []
+
+
+def test_a_transaction_is_not_repeated_where_nothing_deduplicates():
+    writer = new_writer(max_messages=10)
+    register(writer)
+    writer.transaction = TxnId(1, 2)
+    assert writer.transaction == TxnId(1, 2)
+    batch = Batch((b"abc",), 3, 3)
+    writer.add(list(writer.pack_batches([batch], 5)), 0.0)
+    writer.transaction = None
+    writer.add(entries(writer), 0.0)
+    writer.lost(CUT)
+    writer.registering()
+    with pytest.raises(SendError, match=r"3 messages of a transaction .*persistent://a/b/t.* deduplication"):
+        writer.registered("p", -1, MAX_MESSAGE, None)
+
+
+def large(writer):
+    return list(writer.pack_singles(singles(b"x" * 500), 5))
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_message_in_chunks_is_resent_only_if_its_last_one_is_stored(found):
+    writer = new_writer(max_messages=10, chunking=True)
+    register(writer)
+    chunks = large(writer)
+    assert len(chunks) > 2
+    writer.add(chunks, 0.0)
+    writer.lost(CUT)
+    writer.registering()
+    assert writer.registered("p", 0, MAX_MESSAGE, None) == 0
+    if found:
+        assert writer.resend("2", 1.0, object()) == chunks
+        assert {metadata_of(entry).uuid for entry in chunks} == {"p-0-2"}
+        return
+    with pytest.raises(SendError, match="within a message in chunks"):
+        writer.resend("2", 1.0)
+    assert writer.state is REGISTERING
+
+
+def test_after_a_doubt_is_settled_the_next_registration_has_none():
+    writer = new_writer(max_messages=10, chunking=True)
+    register(writer)
+    writer.add(large(writer), 0.0)
+    writer.lost(CUT)
+    register(writer, 0, stored=object())
+    assert ids(register(writer, -1)) == ids(writer.pending)
+
+
+# ---- another name
+
+
+def test_under_another_name_all_begins_again_but_the_open_batch_stays():
+    writer = new_writer(name="first", first_sequence_id=100)
+    register(writer, 120, name="first")
+    assert writer.batch_rows(*rows(b"a", b"b"), 0.0) == []
+    writer.restart("second", 0)
+    assert (writer.state, writer.name, writer.epoch) == (REGISTERING, "second", 0)
+    register(writer, name="second")
+    assert writer.last_sequence_id == -1
+    (entry,) = writer.pack_batches([writer.close_batch()], 5)
+    assert (entry.sequence_id, entry.messages) == (0, 2)
+    assert metadata_of(entry).producer_name == "second"
+
+
+def test_a_name_is_not_changed_with_entries_pending():
+    with pytest.raises(AssertionError, match="pending"):
+        writer_in(OPEN).restart("other", 0)
+
+
+# ---- batches
+
+
+def test_batches_close_by_count_by_time_and_on_request():
+    writer = new_writer(limits=(3, 0, 0.5))
+    assert writer.close_batch() is None
+    assert writer.batch_due_at is None
+    register(writer)
+    (full,) = writer.batch_rows(*rows(b"a", b"b", b"c", b"d"), 10.0, np.array([4, 5, 6, 9]))
+    assert (full.messages, full.sequence_ids) == (3, (4, 6))
+    assert writer.batch_due_at == 10.5
+    assert writer.close_batch().sequence_ids == (9, 9)
+    assert writer.batch_due_at is None
+
+
+@pytest.mark.parametrize(("max_bytes", "messages"), [(0, 4), (-1, 4), (10**6, 4), (100, 2)])
+def test_batches_fit_into_the_brokers_largest_message(max_bytes, messages):
+    writer = new_writer(limits=(0, max_bytes, 0.5))
+    register(writer)
+    batches = writer.batch_rows(*rows(*[b"x" * 50] * 9), 0.0)
+    assert [batch.messages for batch in batches] == [messages] * (9 // messages)
+
+
+def test_what_is_too_large_is_refused_with_its_topic():
+    writer = new_writer()
+    register(writer)
+    with pytest.raises(SendError, match=TOPIC):
+        writer.check_messages(*rows(b"x" * 500))
+    with pytest.raises(SendError, match=TOPIC):
+        writer.check_singles(singles(b"x" * 500))
+
+
+def test_a_missing_key_is_an_error_before_anything_is_sent():
+    class NoKey:
+        @property
+        def room(self):
+            raise CryptoError("no key")
+
+    writer = new_writer(encryption=NoKey())
+    writer.registering()
+    with pytest.raises(CryptoError, match=TOPIC):
+        writer.registered("p", -1, MAX_MESSAGE, None)
