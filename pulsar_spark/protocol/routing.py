@@ -1,4 +1,4 @@
-"""Which partition a message goes to. For a key equal to the Java client, as its consumers rely on it.
+"""Which partition a message goes to. A key goes where the Java client sends it: its consumers rely on that.
 
 The hash is taken of the key as it goes on the wire: a key that is not UTF-8 counts as its base64 text. All
 keys are hashed at once, in numpy's wrapping 32 bit arithmetic.

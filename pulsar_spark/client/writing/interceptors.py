@@ -1,4 +1,4 @@
-"""Interceptors: users' code that sees, and may change, what is sent, and is told what became of it."""
+"""Interceptors: users' code that sees and may change what is sent, and learns what became of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProducerInterceptor:
     def before_send(self, columns: MessageColumns) -> MessageColumns:
         """Return what to send in place of ``columns``: as many rows, in columns of the same types.
 
-        Called with the rows of one topic that come together, before their partitions are chosen.
+        Called with rows of one topic, all those of one send, before their partitions are chosen.
         """
         return columns
 
@@ -92,19 +92,21 @@ class Interceptors:
         return columns
 
     def acknowledge(self) -> None:
-        """Tell of the receipts that have come since the last call."""
+        """Report the receipts that have come since the last call."""
         for _ in range(len(self._receipts)):
             topic, entry, place = self._receipts.popleft()
-            self._tell(topic, entry, None if place.ledgerId >> 63 else from_wire_id(place).whole_entry, None)
+            self._report(
+                topic, entry, None if place.ledgerId >> 63 else from_wire_id(place).whole_entry, None
+            )
 
     def failed(self, topic: str, entries: Iterable[Outgoing], error: Exception) -> None:
-        """Tell of entries that were sent and not acknowledged."""
+        """Report entries that were sent and not acknowledged."""
         for entry in entries:
-            self._tell(topic, entry, None, error)
+            self._report(topic, entry, None, error)
 
-    def _tell(self, topic: str, entry: Outgoing, place: MessageId | None, error: Exception | None) -> None:
+    def _report(self, topic: str, entry: Outgoing, place: MessageId | None, error: Exception | None) -> None:
         if entry.kind is EntryKind.CHUNK:
-            return  # the last one tells for all
+            return  # the last chunk is reported for the whole message
         for one in self._all:
             try:
                 one.on_send_acknowledgement(topic, entry.sequence_id, entry.messages, place, error)

@@ -1,4 +1,4 @@
-"""ProducerOptions: how messages are sent. Values only: users' code is given to the writer beside them."""
+"""ProducerOptions: how messages are sent. Values only; users' code is given to writers as ``UserCode``."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ class ProducerOptions:
     Attributes:
         name: of the producer; None lets the broker choose one.
         access_mode: whether others may write beside it.
-        initial_sequence_id: ids begin behind this one, and behind the last that the broker knows of the name.
+        initial_sequence_id: the first id is this one + 1, or the last id that the broker has of the name + 1
+            if that is higher. None: the first id is 0.
         properties: names and values that the broker shows in the topic's statistics.
         batching: whether messages share entries.
-        batching_max_messages: most messages in a batch.
-        batching_max_bytes: most bytes in a batch, before compression.
+        batching_max_messages: maximum messages in a batch; 0 or less: no limit.
+        batching_max_bytes: maximum bytes in a batch, before compression; 0 or less: what the broker takes.
         batching_max_publish_delay: seconds that a batch may stay open.
         compression: of batches and of single messages.
         chunking: whether a message that is too large is sent in chunks; not together with batching.
-        chunk_max_message_size: most bytes of a chunk; None, and at most: the broker's limit.
-        max_pending_messages: unacknowledged messages of one partition.
-        max_pending_messages_across_partitions: unacknowledged messages of the whole topic.
+        chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
+        max_pending_messages: maximum unacknowledged messages of one partition.
+        max_pending_messages_across_partitions: maximum unacknowledged messages of the whole topic.
         block_if_queue_full: whether to wait for room; else QueueFullError.
-        memory_limit: bytes of unacknowledged messages of the whole topic.
+        memory_limit: maximum bytes of unacknowledged messages of the whole topic.
         send_timeout: seconds from a send to its receipt.
         routing_mode: where rows without a key go.
         hashing_scheme: of keys.
