@@ -405,6 +405,7 @@ def test_a_message_in_chunks_is_resent_only_if_its_last_one_is_stored(found):
     if found:
         assert writer.resend("2", 1.0, object()) == chunks
         assert {metadata_of(entry).uuid for entry in chunks} == {"p-0-2"}
+        assert {metadata_of(entry).uuid for entry in large(writer)} == {"p-1-2"}
         return
     with pytest.raises(SendError, match="within a message in chunks"):
         writer.resend("2", 1.0)
