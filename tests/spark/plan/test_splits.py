@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.ranges import Range
-from pulsar_spark.spark.plan.splits import split
+from pulsar_spark.spark.plan.ranges import Range, split
 
 TOPICS = [TopicName.parse("t").of_partition(number) for number in range(4)]
 
