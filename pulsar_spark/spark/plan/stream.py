@@ -150,7 +150,7 @@ class QueryPlanner:
             self._acknowledge(self._subscription)
 
     def close(self) -> None:
-        """Close the subscription, which stays for the next run; it is removed if no checkpoint can name it."""
+        """Close the subscription, which stays for the next run; remove it if no checkpoint can name it."""
         self._admission.close()
         self._ends.close()
         self._topics.close()
