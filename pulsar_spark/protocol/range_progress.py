@@ -148,7 +148,7 @@ class RangeProgress:
         self.position = corrupt
 
     def _move(self, ledger: int, position: MessageId) -> AskBefore | None:
-        if self._begins is not None and ledger > max(self._held_ledger, self.position.ledger):
+        if self._begins is not None and ledger > self.position.ledger:
             self._pending = position
             return AskBefore(MessageId(self._held_ledger, 1))
         self._held_ledger, self.position = ledger, position

@@ -154,6 +154,14 @@ def test_a_ledger_that_is_removed_under_the_reader_is_lost():
     assert reading.came(at("5:9")) is None
 
 
+def test_the_ledger_that_is_asked_about_is_the_one_in_which_the_reader_stands():
+    reading = progress(begins="4:-1")
+    assert reading.opened(at("4:-1")) is None
+    assert reading.came(at("5:1")) == AskBefore(at("4:1"))
+    assert reading.answered(at("4:7")) is None
+    assert reading.position == at("5:1")
+
+
 def test_an_invisible_end_that_is_not_reached_asks_about_its_ledger_too():
     reading = progress(**BATCH, **INVISIBLE)
     reading.opened(at("3:4"))

@@ -292,7 +292,11 @@ def test_available_now_ends_where_the_topics_ended_at_its_beginning(cluster):
     spark.restart(available_now=True)
     assert sorted(spark.drain()) == rows_of(P0, first.ids[4:]) + rows_of(P2, [at("10:0")])
     spark.planner.freeze()
+    ids = rows_of(P0, first.produce(1))
     assert spark.drain() == []
+    spark.planner.freeze()
+    first.produce(1)
+    assert spark.drain() == ids
 
 
 def test_limits_do_not_hold_where_spark_says_so(cluster, topic):
@@ -373,6 +377,16 @@ def test_an_acknowledgement_that_failed_is_tried_again(cluster, topic, caplog):
     cluster.clock += 2.0
     spark.planner.commit()
     assert acked(cluster) == [*ids, *more]
+
+
+def test_an_acknowledgement_that_a_crashed_broker_forgot_is_sent_again(cluster, topic, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(3)
+    spark.drain()
+    topic.cursors[spark.subscription] = at("10:0")
+    assert spark.trigger() is None
+    assert mark(spark) == topic.last
+    assert caplog.text == ""
 
 
 def test_nothing_is_acknowledged_by_a_commit_before_the_first_trigger(cluster, topic):
