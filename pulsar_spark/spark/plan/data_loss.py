@@ -51,7 +51,7 @@ _MISSING = "its subscription was removed, or the topic was deleted and made agai
 _WHILE_RUNNING = "its subscription was removed or moved by somebody else, or the topic was made again"
 
 
-class Verdict(Enum):
+class LossVerdict(Enum):
     """What a partition is judged as."""
 
     FINE = "the subscription stands where it may"
@@ -73,13 +73,13 @@ class Judgement:
             start then finds the same.
     """
 
-    verdict: Verdict
+    verdict: LossVerdict
     why: str = ""
     lost: LostRange | None = None
     was_removed: bool = False
 
 
-_FINE = Judgement(Verdict.FINE)
+_FINE = Judgement(LossVerdict.FINE)
 
 
 def judge_restart(
@@ -103,7 +103,7 @@ def judge_restart(
         begin: the position before the topic's first entry; None where that was not asked yet.
     """
     if is_message and last.is_message and last.ledger < position.ledger:
-        return Judgement(Verdict.OTHER_TOPIC)
+        return Judgement(LossVerdict.OTHER_TOPIC)
     if was_missing:
         return _judge_moved(position, begin, _MISSING, was_removed=True)
     if mark_delete.is_message and mark_delete > position.last_whole_entry:
@@ -140,10 +140,10 @@ def judge_answer(
 
 def _judge_moved(position: MessageId, begin: MessageId | None, why: str, *, was_removed: bool) -> Judgement:
     if begin is None:
-        return Judgement(Verdict.ASK_BEGIN)
+        return Judgement(LossVerdict.ASK_BEGIN)
     if begin <= position.last_whole_entry:
-        return Judgement(Verdict.MOVED, why, was_removed=was_removed)
-    return Judgement(Verdict.LOST, why, LostRange(position, begin, why), was_removed)
+        return Judgement(LossVerdict.MOVED, why, was_removed=was_removed)
+    return Judgement(LossVerdict.LOST, why, LostRange(position, begin, why), was_removed)
 
 
 def lost_by_deletion(position: MessageId, last_seen: MessageId) -> LostRange | None:

@@ -21,7 +21,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.data_loss import Judgement, Verdict, judge_answer, judge_restart, report_loss
+from pulsar_spark.spark.plan.data_loss import Judgement, LossVerdict, judge_answer, judge_restart, report_loss
 from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, visible_end
 
 _log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class Subscription:
                 begin=begin,
             )
 
-        if self._reconcile(topic, position, judge) is Verdict.OTHER_TOPIC:
+        if self._reconcile(topic, position, judge) is LossVerdict.OTHER_TOPIC:
             _log.warning(
                 "topic %s ends at %s, before the checkpoint's %s: it is another topic of that name, and is "
                 "read from its beginning",
@@ -197,16 +197,16 @@ class Subscription:
                 begin=begin,
             )
 
-        if self._reconcile(topic, position, judge) is Verdict.FINE:
+        if self._reconcile(topic, position, judge) is LossVerdict.FINE:
             state.acknowledged = answer.mark_delete
         state.last = visible_end(answer.last)
 
     def _reconcile(
         self, topic: TopicName, position: MessageId, judge: Callable[[MessageId | None], Judgement]
-    ) -> Verdict:
+    ) -> LossVerdict:
         """Report what is lost, and put it back where it was moved; ``judge`` is given the topic's begin."""
         found = judge(None)
-        if found.verdict is Verdict.ASK_BEGIN:
+        if found.verdict is LossVerdict.ASK_BEGIN:
             found = judge(self._client.bounds(topic).begin)
         if found.lost is not None:
             try:
@@ -215,9 +215,9 @@ class Subscription:
                 if found.was_removed:
                     self._remove(topic)
                 raise
-        if found.verdict is Verdict.MOVED:
+        if found.verdict is LossVerdict.MOVED:
             _log.warning("%s: %s; nothing is lost", topic, found.why)
-        if found.verdict in (Verdict.MOVED, Verdict.LOST):
+        if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST):
             self.put_back(topic, position.last_whole_entry)
         return found.verdict
 

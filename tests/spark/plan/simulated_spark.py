@@ -4,7 +4,8 @@ import json
 
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
-from pulsar_spark.spark.options.parse import SourceOptions, parse_source
+from pulsar_spark.spark.options.parse import parse_source
+from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.stream import QueryPlanner

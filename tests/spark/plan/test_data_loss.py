@@ -8,7 +8,7 @@ from pulsar_spark.client import LostRange
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.data_loss import (
-    Verdict,
+    LossVerdict,
     judge_answer,
     judge_restart,
     lost_by_deletion,
@@ -18,11 +18,11 @@ from pulsar_spark.spark.plan.data_loss import (
 
 T = TopicName.parse("t-partition-3")
 FINE, ASK, MOVED, LOST, OTHER = (
-    Verdict.FINE,
-    Verdict.ASK_BEGIN,
-    Verdict.MOVED,
-    Verdict.LOST,
-    Verdict.OTHER_TOPIC,
+    LossVerdict.FINE,
+    LossVerdict.ASK_BEGIN,
+    LossVerdict.MOVED,
+    LossVerdict.LOST,
+    LossVerdict.OTHER_TOPIC,
 )
 
 
