@@ -1,4 +1,4 @@
-"""Looking ahead: facts of entries, times, ledgers' ends, tails; with short ledgers and the broker's index."""
+"""Probing: entries, times, ledgers' ends, watches for arrivals; with short ledgers and the broker's index."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from pulsar_spark.client import (
     Client,
     ClientOptions,
     Consumer,
+    PlanningClient,
     ProducerOptions,
     SubscriptionOptions,
 )
@@ -80,22 +81,22 @@ def test_a_fresh_subscription_that_cannot_be_had_everywhere_is_removed(
 
 def test_a_subscription_that_cannot_be_had_everywhere_is_let_go_everywhere(client, admin, partitions):
     everywhere = dict.fromkeys(partitions, EARLIEST)
-    first = Subscription(client, "query", 60.0)
+    first = Subscription(PlanningClient(client), "query")
     first.open(everywhere)
     first.close()
     with held(client, partitions[2], "query"):
-        second = Subscription(client, "query", 60.0)
+        second = Subscription(PlanningClient(client), "query")
         with pytest.raises(BusyError):
             second.open(everywhere)
         second.close()
-    third = Subscription(client, "query", 60.0)
+    third = Subscription(PlanningClient(client), "query")
     third.open(everywhere)
     third.close()
     assert [admin.subscriptions(str(topic)) for topic in partitions] == [["query"]] * 3
 
 
 def test_a_restart_that_fails_adds_no_subscription(client, impatient, admin, topic, partitions, caplog):
-    old = Subscription(client, "old", 60.0)
+    old = Subscription(PlanningClient(client), "old")
     old.open(dict.fromkeys(partitions, EARLIEST))
     old.close()
     end = Offsets("old", {each: MessageId(10**6, 0) for each in partitions})
@@ -123,7 +124,7 @@ def test_a_fresh_subscription_stays_once_an_offset_may_be_written(impatient, adm
 
 
 def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):
-    subscription = Subscription(client, "query", 60.0)
+    subscription = Subscription(PlanningClient(client), "query")
     subscription.open(dict.fromkeys(partitions, EARLIEST))
     silent, *others = partitions
     subscription._consumers[silent].close()
@@ -144,7 +145,7 @@ def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):
 def test_what_nobody_made_is_not_found(client, impatient, partitions, topic):
     for name in (f"{topic}-partition-99", f"{topic}x-partition-0", f"{topic}x"):
         with pytest.raises(TopicNotFoundError):
-            find_partitions(client, source(impatient, name))
+            find_partitions(PlanningClient(client), source(impatient, name))
 
 
 def test_partitions_that_the_broker_removed_are_made_again(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import total_ordering
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pulsar_spark.errors import OptionError
 
 _NO_BATCH = 1 << 31
 _TEXT = re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,19})(?::(-1|[0-9]{1,10}))?")
-_MOST_ID = (1 << 63) - 1
-_MOST_INDEX = (1 << 31) - 1
+_MAX_ID = (1 << 63) - 1
+_MAX_INDEX = (1 << 31) - 1
 
 
 @total_ordering
@@ -21,8 +21,15 @@ class MessageId:
     """Position in a topic partition: ``ledger``, ``entry`` (-1: before the ledger's first), ``batch_index``.
 
     ``batch_index`` -1 names the whole entry, so it sorts after every index of that entry: the order is that
-    of "taken up to here". The position in front of everything is ``(-1, -1)``.
+    of "taken up to here".
+
+    Attributes:
+        EARLIEST: the position before everything, ``(-1, -1)``.
+        LATEST: the position after everything.
     """
+
+    EARLIEST: ClassVar[MessageId]
+    LATEST: ClassVar[MessageId]
 
     ledger: int
     entry: int
@@ -39,19 +46,24 @@ class MessageId:
         return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
 
     @property
+    def is_message(self) -> bool:
+        """Whether an entry is named; False for a position before the first entry of a ledger."""
+        return self.entry >= 0
+
+    @property
     def whole_entry(self) -> MessageId:
-        """The position behind the last message of this entry."""
+        """The position after the last message of this entry."""
         return MessageId(self.ledger, self.entry)
 
     @property
     def next_entry(self) -> MessageId:
-        """Where to begin so that the first entry is the one behind this; the beginning stays what it is."""
+        """The first entry after this position, as its ledger numbers them; EARLIEST stays what it is."""
         return self if self.ledger < 0 else MessageId(self.ledger, self.entry + 1)
 
     @property
     def last_whole_entry(self) -> MessageId:
         """The last entry of which no message comes after this position: what may be acknowledged here."""
-        return self if self.batch_index < 0 else MessageId(self.ledger, self.entry - 1)
+        return self if self.batch_index < 0 else self.whole_entry.back(1)
 
     @property
     def previous(self) -> MessageId:
@@ -60,16 +72,36 @@ class MessageId:
             return MessageId(self.ledger, self.entry, self.batch_index - 1)
         return MessageId(self.ledger, max(self.entry, 0) - 1)
 
+    @property
+    def ledger_start(self) -> MessageId:
+        """The position before the first entry of this ledger."""
+        return MessageId(self.ledger, -1)
+
+    def back(self, entries: int) -> MessageId:
+        """The position so many whole entries before this one, no further than :attr:`ledger_start`."""
+        return MessageId(self.ledger, max(self.entry - entries, -1))
+
+    def entries_since(self, start: MessageId) -> int | None:
+        """How many entries lie in ``(start, self]``; None where they are in two ledgers.
+
+        A ledger numbers its entries without gaps.
+        """
+        return self.entry - start.entry if self.ledger == start.ledger else None
+
     @classmethod
     def parse(cls, text: str) -> MessageId:
         """Read ``ledger:entry[:batch]``, each -1 or unsigned; raises OptionError for anything else."""
         match = _TEXT.fullmatch(text)
         ids = [int(part or -1) for part in match.groups()] if match else []
-        if not ids or max(ids[:2]) > _MOST_ID or ids[2] > _MOST_INDEX:
+        if not ids or max(ids[:2]) > _MAX_ID or ids[2] > _MAX_INDEX:
             raise OptionError(
                 f"{text[:100]!r} is not a message id", advice="Write it as ledger:entry[:batch]"
             )
         return cls(*ids)
+
+
+MessageId.EARLIEST = MessageId(-1, -1)
+MessageId.LATEST = MessageId(_MAX_ID, _MAX_ID)
 
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")

@@ -112,13 +112,61 @@ def test_message_ids_are_totally_ordered(a, b, c):
     assert a != b or hash(a) == hash(b)
 
 
+entries = st.builds(MessageId, numbers, numbers)
+
+
 @given(ids)
-def test_the_whole_entry_is_behind_each_of_its_messages_and_before_the_next_entry(message_id):
+def test_the_whole_entry_is_after_each_of_its_messages_and_before_the_next_entry(message_id):
     whole = message_id.whole_entry
     assert message_id <= whole
     assert (message_id == whole) == (message_id.batch_index == -1)
     assert whole.whole_entry == whole
-    assert whole < MessageId(message_id.ledger, message_id.entry + 1, 0)
+    assert whole < MessageId(message_id.ledger, message_id.entry + 1, 0) < message_id.next_entry
+
+
+@given(ids)
+def test_everything_is_between_the_earliest_and_the_latest_position(message_id):
+    assert MessageId.EARLIEST < message_id <= MessageId.LATEST
+    assert MessageId.EARLIEST.next_entry == MessageId.EARLIEST
+    assert not MessageId.EARLIEST.is_message
+
+
+@given(entries)
+def test_the_next_entry_and_the_previous_one_are_inverse(entry):
+    assert entry.next_entry.previous == entry
+    assert entry.previous.next_entry == entry
+    assert entry.previous < entry < entry.next_entry
+
+
+@given(entries, st.integers(1, 2**31 - 1))
+def test_the_message_before_another_one_in_its_batch(entry, index):
+    message = MessageId(entry.ledger, entry.entry, index)
+    assert message.previous == MessageId(entry.ledger, entry.entry, index - 1)
+    assert MessageId(entry.ledger, entry.entry, 0).previous == entry.previous
+
+
+@given(ids.filter(lambda each: each.is_message or each.batch_index == -1))
+def test_only_whole_entries_are_before_a_position(message_id):
+    last = message_id.last_whole_entry
+    assert last.batch_index == -1
+    assert last <= message_id < last.next_entry.next_entry
+    assert last == (message_id if message_id.batch_index == -1 else message_id.whole_entry.back(1))
+
+
+@given(entries, st.integers(0, 5) | numbers)
+def test_going_back_stays_within_the_ledger(entry, count):
+    back = entry.back(count)
+    assert entry.ledger_start <= back <= entry
+    assert entry.entries_since(back) == min(count, entry.entry + 1)
+    assert not entry.ledger_start.is_message
+    assert entry.is_message
+
+
+@given(entries, entries)
+def test_entries_are_counted_within_one_ledger(one, other):
+    count = one.entries_since(other)
+    assert (count is None) == (one.ledger != other.ledger)
+    assert count is None or ((count > 0) == (one > other) and count == -other.entries_since(one))
 
 
 @pytest.mark.parametrize(

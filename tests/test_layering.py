@@ -35,6 +35,7 @@ ORDER = {
     "client": (
         {"parallel", "net"},
         {"client", "encryption"},
+        {"first_contact"},
         {"reading"},
         {"writing"},
         {FRONT},

@@ -14,6 +14,7 @@ from pulsar_spark.client.encryption import (
     KeyFolder,
     ProducerCryptoFailureAction,
 )
+from pulsar_spark.client.first_contact import check_reachable
 from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url
 from pulsar_spark.client.net.auth import Authentication, Credentials, Identity, path_of
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
@@ -23,7 +24,16 @@ from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
 from pulsar_spark.client.reading.consumer import Consumer, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.reading.entry_range import position_before
 from pulsar_spark.client.reading.message_range import read_range
-from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, first_at, ledger_end, probe_entry
+from pulsar_spark.client.reading.planning_client import PlanningClient
+from pulsar_spark.client.reading.probe import (
+    EntryInfo,
+    EntryProbe,
+    PartitionBounds,
+    first_at,
+    ledger_end,
+    probe_bounds,
+    probe_entry,
+)
 from pulsar_spark.client.reading.topic_watch import TopicWatch
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
@@ -34,6 +44,7 @@ from pulsar_spark.client.writing.transactions import Transaction, Transactions
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.protocol.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.lookup import parse_service_url
+from pulsar_spark.protocol.range_progress import LostRange
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.wire.commands import InitialPosition
@@ -67,7 +78,10 @@ __all__ = [
     "KeyFolder",
     "LastMessageId",
     "Ledger",
+    "LostRange",
     "MessageColumns",
+    "PartitionBounds",
+    "PlanningClient",
     "Producer",
     "ProducerCryptoFailureAction",
     "ProducerInterceptor",
@@ -82,6 +96,7 @@ __all__ = [
     "Transactions",
     "UserCode",
     "check_identity",
+    "check_reachable",
     "checked_admin_url",
     "epoch_ms",
     "first_at",
@@ -93,6 +108,7 @@ __all__ = [
     "path_of",
     "position_before",
     "prefetch",
+    "probe_bounds",
     "probe_entry",
     "read_range",
     "run_all",

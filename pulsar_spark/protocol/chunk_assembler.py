@@ -1,11 +1,12 @@
-"""ChunkAssembler: puts messages larger than the broker takes together from their chunks.
+"""ChunkAssembler: assembles messages larger than the broker accepts from their chunks. Pure.
 
-A message is known by its uuid. Chunk 0 opens it (again, when a producer resends it from the start), each next
-chunk must follow the last, the last one completes it. Chunks of several messages may lie mixed in a topic.
+A message is identified by its uuid. Chunk 0 begins it (again, when a producer resends it from the start),
+each chunk must follow the one before, the last one completes it. Chunks of several messages may be
+interleaved.
 
-Nothing is allocated by a declared size: a message takes the memory of what has arrived of it, at most its
-declared total, and at most ``max_pending`` messages are in the making. Time is the time of the log, that is
-when chunks were published, so that each attempt at a range gives the same, however slow its reader is.
+Nothing is allocated by a declared size: a message takes the memory of the chunks that have arrived, at most
+its declared total, and at most ``max_pending`` messages are incomplete at once. Time is the publish time of
+chunks, so each attempt at a range gives the same result, however slow its reader is.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer
 
-# So many finished messages are remembered, to tell a repeated chunk from a message without beginning.
-_REMEMBERED = 1000
+# How many finished messages are remembered, to tell a repeated chunk from a message without its beginning.
+_MAX_FINISHED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkLimits:
-    """Bounds of what is in the making; names and meaning are the Java consumer's.
+    """Bounds of incomplete messages; names and meaning are the Java consumer's.
 
     Attributes:
-        max_pending: messages at the same time (``maxPendingChunkedMessages``); over it the oldest goes.
+        max_pending: messages at the same time (``maxPendingChunkedMessages``); one more removes the oldest.
             0: any number.
         expire: seconds from the publishing of a message's first chunk to that of its last
             (``expireTimeOfIncompleteChunkedMessage``). 0: any time.
-        auto_ack_oldest: whether the oldest that goes is given up; else it is read again when its end comes
-            (``autoAckOldestChunkedMessageOnQueueFull``).
+        auto_ack_oldest: whether the oldest that is removed is given up; else it is read again when its last
+            chunk comes (``autoAckOldestChunkedMessageOnQueueFull``).
     """
 
     max_pending: int = 10
@@ -58,8 +59,8 @@ class Dropped(Enum):
     TOO_MANY = "more than maxPendingChunkedMessages were in the making"
 
 
-class _Context:
-    """A message in the making."""
+class _Incomplete:
+    """A message of which chunks are missing."""
 
     __slots__ = ("chunks", "data", "first", "last", "opened", "total")
 
@@ -69,7 +70,7 @@ class _Context:
         self.first = first
         self.opened = now
         self.last = -1
-        # It grows with what arrives, and becomes the message as it is: nothing is joined in the end.
+        # It grows with each chunk and is the message in the end, without a copy.
         self.data = bytearray()
 
 
@@ -79,32 +80,35 @@ def is_chunk(metadata: pb.MessageMetadata) -> bool:
 
 
 class ChunkAssembler:
-    """Puts the chunked messages of one topic partition together.
+    """Assembles the chunked messages of one topic partition.
 
     Args:
-        limits: bounds of what is in the making.
+        limits: bounds of incomplete messages.
+
+    Attributes:
+        dropped: how many messages were given up, by reason.
     """
 
     def __init__(self, limits: ChunkLimits) -> None:
         self.dropped: Counter[Dropped] = Counter()
         self._limits = limits
-        self._open: dict[str, _Context] = {}
+        self._open: dict[str, _Incomplete] = {}
         self._finished: dict[str, None] = {}
 
     @property
     def pending(self) -> int:
-        """How many messages are in the making."""
+        """How many messages are incomplete."""
         return len(self._open)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that have arrived of the messages in the making."""
-        return sum(len(context.data) for context in self._open.values())
+        """Bytes that have arrived of incomplete messages."""
+        return sum(len(message.data) for message in self._open.values())
 
     def take(
         self, metadata: pb.MessageMetadata, payload: Buffer, message_id: MessageId, now: float
     ) -> Assembled | Dropped | None:
-        """Take the next chunk of the topic in; its bytes are copied.
+        """Add the next chunk of the topic; its bytes are copied.
 
         Args:
             metadata: of its entry; ``is_chunk`` holds.
@@ -113,32 +117,32 @@ class ChunkAssembler:
             now: seconds, when it was published.
 
         Returns:
-            The message that it completes; NO_BEGINNING where it is the last of a message whose first one
-            has not come: it may lie further back in the topic, and is not counted yet; None otherwise.
+            The message that it completes; NO_BEGINNING where it is the last chunk of a message whose first
+            one has not come: that may lie further back in the topic, so it is not counted yet; else None.
         """
         uuid, number = metadata.uuid, metadata.chunk_id
-        context = self._open.get(uuid)
+        message = self._open.get(uuid)
         if number == 0:
-            context = self._begin(metadata, message_id, now)
-        elif context is None:
-            # Those in the middle may be ignored: where the last comes too, all are read from the first on.
+            message = self._begin(metadata, message_id, now)
+        elif message is None:
+            # Others may be ignored: when the last one comes, all are read again from the first on.
             is_last = number == metadata.num_chunks_from_msg - 1
             return Dropped.NO_BEGINNING if is_last and uuid not in self._finished else None
-        if 0 <= number <= context.last:
+        if 0 <= number <= message.last:
             return None  # sent again after a reconnect
-        problem = self._problem(context, metadata, len(payload), now)
+        problem = self._problem(message, metadata, len(payload), now)
         if problem is not None:
             self.drop(uuid, problem)
             return None
-        context.data += payload
-        context.last = number
-        if number < context.chunks - 1:
+        message.data += payload
+        message.last = number
+        if number < message.chunks - 1:
             return None
-        if len(context.data) != context.total:
+        if len(message.data) != message.total:
             self.drop(uuid, Dropped.SIZE)
             return None
         self.finish(uuid)
-        return Assembled(context.first, memoryview(context.data))
+        return Assembled(message.first, memoryview(message.data))
 
     def drop(self, uuid: str, why: Dropped) -> None:
         """Give a message up and count it; its chunks are ignored from now on, unless it begins again."""
@@ -150,14 +154,14 @@ class ChunkAssembler:
         self._open.pop(uuid, None)
         self._finished.pop(uuid, None)
         self._finished[uuid] = None
-        if len(self._finished) > _REMEMBERED:
+        if len(self._finished) > _MAX_FINISHED:
             del self._finished[next(iter(self._finished))]
 
     def is_finished(self, uuid: str) -> bool:
-        """Whether a message was complete or given up, and has not begun again since; a few are remembered."""
+        """Whether a message was complete or given up, and has not begun again; of the last 1000 of them."""
         return uuid in self._finished
 
-    def _begin(self, metadata: pb.MessageMetadata, first: MessageId, now: float) -> _Context:
+    def _begin(self, metadata: pb.MessageMetadata, first: MessageId, now: float) -> _Incomplete:
         uuid = metadata.uuid
         self._finished.pop(uuid, None)
         self._open.pop(uuid, None)  # so that it is the youngest again
@@ -167,16 +171,16 @@ class ChunkAssembler:
                 self.drop(oldest, Dropped.TOO_MANY)
             else:
                 del self._open[oldest]
-        context = self._open[uuid] = _Context(metadata, first, now)
-        return context
+        message = self._open[uuid] = _Incomplete(metadata, first, now)
+        return message
 
     def _problem(
-        self, context: _Context, metadata: pb.MessageMetadata, size: int, now: float
+        self, message: _Incomplete, metadata: pb.MessageMetadata, size: int, now: float
     ) -> Dropped | None:
         number = metadata.chunk_id
         declared = (metadata.num_chunks_from_msg, metadata.total_chunk_msg_size)
-        if not number == context.last + 1 < context.chunks or declared != (context.chunks, context.total):
+        if not number == message.last + 1 < message.chunks or declared != (message.chunks, message.total):
             return Dropped.OUT_OF_ORDER
-        if 0 < self._limits.expire < now - context.opened:
+        if 0 < self._limits.expire < now - message.opened:
             return Dropped.EXPIRED
-        return Dropped.SIZE if len(context.data) + size > context.total else None
+        return Dropped.SIZE if len(message.data) + size > message.total else None

@@ -1,4 +1,4 @@
-"""Finding the first entry from a publish time on, by looking at few entries of a topic partition."""
+"""Finding the first entry from a publish time on, by probing few entries of a topic partition. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 from pulsar_spark.ids import MessageId
 
 
-class Timed(Protocol):
-    """What a look at one entry gives."""
+class TimedEntry(Protocol):
+    """What probing one entry gives."""
 
     @property
     def id(self) -> MessageId:
@@ -20,11 +20,11 @@ class Timed(Protocol):
         """When it was published, in ms."""
 
 
-F = TypeVar("F", bound=Timed)
+E = TypeVar("E", bound=TimedEntry)
 
 
 def first_at(
-    peek: Callable[[MessageId], F], time_ms: int, first: MessageId, last: MessageId
+    probe: Callable[[MessageId], E], time_ms: int, first: MessageId, last: MessageId
 ) -> MessageId | None:
     """The first entry published at ``time_ms`` or later; None if there is none.
 
@@ -32,42 +32,42 @@ def first_at(
     ``time_ms`` whose predecessor is before it.
 
     Args:
-        peek: gives the first entry at or behind a position, which may name a ledger or an entry that does
+        probe: gives the first entry at or after a position, which may name a ledger or an entry that does
             not exist.
         time_ms: publish time in ms.
         first: where to begin, inclusive.
-        last: an entry that exists; nothing behind it is looked at.
+        last: an entry that exists; nothing after it is probed.
     """
-    latest = late = peek(last.whole_entry)
+    latest = late = probe(last.whole_entry)
     if late.publish_time < time_ms:
         return None
 
-    def look(position: MessageId) -> F:
-        return latest if position >= latest.id else peek(position)
+    def bounded(position: MessageId) -> E:
+        return latest if position >= latest.id else probe(position)
 
-    early = look(first)
+    early = bounded(first)
     if early.publish_time >= time_ms:
         return early.id
     # From here on `early` is before the time, and `late` is the first that is known not to be.
     low, top = early.id.ledger, late.id.ledger + 1
     while top - low > 1:
         middle = (low + top) // 2
-        found = look(MessageId(middle, 0))
+        found = bounded(MessageId(middle, 0))
         if found.publish_time >= time_ms:
             top, late = middle, min(late, found, key=_place)
         else:
             low, early = max(middle, found.id.ledger), max(early, found, key=_place)
-    return _first_behind(look, time_ms, early, late)
+    return _first_after(bounded, time_ms, early, late)
 
 
-def _first_behind(peek: Callable[[MessageId], F], time_ms: int, early: F, late: F) -> MessageId:
+def _first_after(probe: Callable[[MessageId], E], time_ms: int, early: E, late: E) -> MessageId:
     """The first in the ledger of ``early``; ``late`` where that has none, its own may be a later one."""
     ledger, low = early.id.ledger, early.id.entry
     high = late.id.entry if late.id.ledger == ledger else None
     step = 1
     while high is None or high - low > 1:
         middle = low + step if high is None else (low + high) // 2
-        found = peek(MessageId(ledger, middle))
+        found = probe(MessageId(ledger, middle))
         if found.publish_time >= time_ms:
             high, late = middle, min(late, found, key=_place)
         else:
@@ -76,5 +76,5 @@ def _first_behind(peek: Callable[[MessageId], F], time_ms: int, early: F, late: 
     return late.id
 
 
-def _place(facts: Timed) -> MessageId:
-    return facts.id
+def _place(entry: TimedEntry) -> MessageId:
+    return entry.id

@@ -22,6 +22,7 @@ from pulsar_spark.client import (
     Client,
     Transaction,
     UserCode,
+    check_reachable,
     shared_client,
 )
 from pulsar_spark.errors import OptionError
@@ -29,7 +30,6 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
-from pulsar_spark.spark.plan.topics import check_reachable
 from pulsar_spark.spark.rows.schema import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
 from pulsar_spark.spark.sink.commit_log import log_topic

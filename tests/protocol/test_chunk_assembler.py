@@ -317,19 +317,64 @@ def test_what_is_lost_costs_its_message_only(steps, data):
     assert log.chunks.dropped.total() + log.chunks.pending + taken.count(Dropped.NO_BEGINNING) >= 1
 
 
-@given(
-    st.lists(
-        st.tuples(UUIDS, st.integers(-2, 6), st.integers(2, 5), st.binary(max_size=9), st.integers(-1, 20)),
-        max_size=80,
-    ),
-    st.integers(1, 3),
-    st.booleans(),
+# The largest total that is declared below.
+LARGEST = 36
+# What the producers of a few messages declare of them: how many chunks, and how many bytes in all.
+DECLARED = st.fixed_dictionaries(
+    {uuid: st.tuples(st.integers(2, 4), st.integers(-1, 20)) for uuid in "abcd"},
 )
-def test_whatever_comes_memory_is_bounded(steps, max_pending, auto_ack):
-    log = Log(max_pending=max_pending, auto_ack_oldest=auto_ack)
-    for uuid, number, chunks, payload, total in steps:
+# A chunk as a producer cuts it: uuid, number, bytes.
+HONEST = st.tuples(UUIDS, st.integers(0, 3), st.binary(max_size=9), st.none())
+# One that contradicts the others of its message: it declares what it likes.
+HOSTILE = st.tuples(
+    UUIDS,
+    st.integers(-2, 6),
+    st.binary(max_size=9),
+    st.tuples(st.integers(2, 5), st.integers(-1, 20)),
+)
+
+
+@st.composite
+def whole_message(draw):
+    """All chunks of one message in order, and what they declare: they hold as much."""
+    payloads = draw(st.lists(st.binary(max_size=9), min_size=2, max_size=4))
+    declared = len(payloads), sum(map(len, payloads))
+    uuid = draw(UUIDS)
+    return [(uuid, number, payload, declared) for number, payload in enumerate(payloads)]
+
+
+@st.composite
+def any_chunks(draw):
+    """Chunks in any order, and whole messages among them."""
+    declared = draw(DECLARED)
+    pieces = draw(st.lists(whole_message() | st.lists(HONEST | HOSTILE, max_size=6), max_size=15))
+    return [
+        (uuid, number, payload, own or declared[uuid])
+        for piece in pieces
+        for uuid, number, payload, own in piece
+    ]
+
+
+def completed(steps, **limits):
+    """Take chunks in; check the bounds after each, and return how many messages they completed."""
+    log = Log(**limits)
+    count = 0
+    for uuid, number, payload, (chunks, total) in steps:
         message = log.take(uuid, number, chunks=chunks, payload=payload, total=total)
         if isinstance(message, Assembled):
+            count += 1
             assert len(message.payload) == total
-        assert log.chunks.pending <= max_pending
-        assert log.chunks.held_bytes <= max_pending * 20
+        assert log.chunks.pending <= limits["max_pending"]
+        assert log.chunks.held_bytes <= limits["max_pending"] * LARGEST
+    return count
+
+
+@given(any_chunks(), st.integers(1, 3), st.booleans())
+def test_whatever_comes_memory_is_bounded(steps, max_pending, auto_ack):
+    completed(steps, max_pending=max_pending, auto_ack_oldest=auto_ack)
+
+
+@given(any_chunks(), whole_message(), st.integers(1, 3), st.booleans())
+def test_whatever_came_before_a_whole_message_is_completed(steps, message, max_pending, auto_ack):
+    limits = {"max_pending": max_pending, "auto_ack_oldest": auto_ack}
+    assert completed([*steps, *message], **limits) == completed(steps, **limits) + 1

@@ -16,16 +16,16 @@ class Entry(NamedTuple):
 
 
 class Topic:
-    """What a broker answers to a peek; there is none behind the last entry."""
+    """What a broker answers to a probe; there is no entry after the last one."""
 
     def __init__(self, entries):
         self.entries = entries
-        self.peeks = 0
+        self.probes = 0
 
-    def peek(self, position):
-        self.peeks += 1
+    def probe(self, position):
+        self.probes += 1
         number = bisect.bisect_left([entry.id for entry in self.entries], position)
-        assert number < len(self.entries), "a real peek would wait for ever"
+        assert number < len(self.entries), "a real probe would wait for ever"
         return self.entries[number]
 
 
@@ -53,14 +53,14 @@ def test_it_is_what_reading_everything_finds(topic, time_ms, data):
     begin = topic.entries[first].id if first else MessageId(-1, -1)
     expected = next((entry.id for entry in inside if entry.publish_time >= time_ms), None)
     end = MessageId(inside[-1].id.ledger, inside[-1].id.entry, data.draw(st.integers(-1, 3)))
-    assert first_at(topic.peek, time_ms, begin, end) == expected
+    assert first_at(topic.probe, time_ms, begin, end) == expected
 
 
 @given(topics(ordered=False), st.integers(-1, 51))
 def test_times_that_go_back(topic, time_ms):
     """It ends, at an entry that is late enough, behind one that is not."""
     entries = topic.entries
-    found = first_at(topic.peek, time_ms, MessageId(-1, -1), entries[-1].id)
+    found = first_at(topic.probe, time_ms, MessageId(-1, -1), entries[-1].id)
     if found is None:
         assert entries[-1].publish_time < time_ms
         return
@@ -73,22 +73,22 @@ def test_times_that_go_back(topic, time_ms):
 def test_it_looks_at_few(time_ms):
     """20 ledgers of 10,000 entries; gallop and bisection within one, bisection over ids 7 apart."""
     topic = Sparse()
-    found = first_at(topic.peek, time_ms, MessageId(-1, -1), topic.at(199_999).id)
+    found = first_at(topic.probe, time_ms, MessageId(-1, -1), topic.at(199_999).id)
     assert found == (topic.at(time_ms).id if time_ms < 200_000 else None)
-    assert topic.peeks < 45
+    assert topic.probes < 45
 
 
 class Sparse:
     """Entry n is published at n ms."""
 
     def __init__(self):
-        self.peeks = 0
+        self.probes = 0
 
     def at(self, number):
         return Entry(MessageId(100 + 7 * (number // 10_000), number % 10_000), number)
 
-    def peek(self, position):
-        self.peeks += 1
+    def probe(self, position):
+        self.probes += 1
         ledger, rest = divmod(max(0, position.ledger - 100), 7)
         if rest:
             return self.at((ledger + 1) * 10_000)

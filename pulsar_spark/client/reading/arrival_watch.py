@@ -1,4 +1,4 @@
-"""ArrivalWatch: tells without a question that a topic partition has something new."""
+"""ArrivalWatch: shows that a topic partition has a new entry, without a request."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pulsar_spark.protocol.permits import Permits
 class ArrivalWatch:
     """A reader at a partition's end that may be sent one entry; a context manager, not thread-safe.
 
-    It tells once: after ``moved`` it is to be closed, and another opened where the partition is idle again.
+    It is for one use: after ``moved`` close it, and open another one when the partition is idle again.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
-        behind: what is behind this entry is new, also what is there already; ``MessageId(-1, -1)`` for the
+        after: entries after this one are new, also those that exist already; ``MessageId.EARLIEST`` for the
             topic's beginning.
 
     Raises:
         TopicNotFoundError, BrokerError: as ``Consumer``.
     """
 
-    def __init__(self, client: Client, topic: TopicName, behind: MessageId) -> None:
+    def __init__(self, client: Client, topic: TopicName, after: MessageId) -> None:
         self._client = client
         self._entry: EntryInfo | None = None
-        self._consumer = Consumer(client, topic, reader_options("tail", behind.next_entry), Permits(1))
+        self._consumer = Consumer(client, topic, reader_options("watch", after.next_entry), Permits(1))
         try:
             self._consumer.ask_for(1)
         except PulsarError:
@@ -47,20 +47,20 @@ class ArrivalWatch:
 
     @property
     def moved(self) -> bool:
-        """Whether an entry came, or the broker was lost so that one may have come; asks nobody."""
+        """Whether an entry came, or the broker was lost so that one may have come; no request is made."""
         return self._entry is not None or self._consumer.holds_entries or self._consumer.lost
 
     @property
     def is_chunk(self) -> bool:
-        """Whether the entry that came is a part of a chunked message; asks nobody.
+        """Whether the entry that came is a part of a chunked message; no request is made.
 
         Raises:
-            CorruptError: it cannot be taken apart.
+            CorruptError: it cannot be decoded.
         """
         if self._entry is None and self._consumer.holds_entries:
             self._entry = entry_infos(self._consumer.receive(self._client.operation(), 1))[0]
         return self._entry is not None and self._entry.chunked
 
     def close(self) -> None:
-        """Let go of the reader; never raises what a broker answers."""
+        """Close the reader; never raises what a broker answers."""
         self._consumer.close()

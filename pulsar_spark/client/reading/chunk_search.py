@@ -1,4 +1,4 @@
-"""Looking for the first chunks of a message before the range that holds its last."""
+"""Searching backwards for chunks: those of one message, and whether a position has any before it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import numpy as np
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Decryption
 from pulsar_spark.client.reading.entry_range import RangeOptions, position_before, read_entries
+from pulsar_spark.client.reading.probe import EntryProbe
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, Dropped, is_chunk
 from pulsar_spark.wire.entries import Entry
 
-# The most entries of the first step back: a message does not say truly of how many chunks it is.
-_FIRST_STEP = 1000
+# The first step back has at most so many entries: the number of chunks that a message declares may be wrong.
+_MAX_FIRST_STEP = 1000
+# What is probed for chunks at once: chunks are large.
+_PROBED_MESSAGES = 4
+_PROBED_BYTES = 1 << 20
 
 
 def find_chunks_before(
@@ -26,10 +30,10 @@ def find_chunks_before(
     options: RangeOptions,
     decryption: Decryption,
 ) -> Assembled | Dropped | None:
-    """Put the message together whose last chunk is ``last`` from what lies before that.
+    """Assemble the message whose last chunk is ``last`` from the entries before that.
 
-    It reads what may hold the message's chunks, from ever further back, to the topic's beginning or to where
-    entries are older than a message may take to complete.
+    It begins further and further back, to the topic's beginning or to where entries are older than a message
+    may take to complete.
 
     Args:
         client: where to connect.
@@ -40,16 +44,16 @@ def find_chunks_before(
         decryption: of the other chunks.
 
     Returns:
-        The message; why it cannot be had; or None where ``last`` repeats the last chunk of a message that was
+        The message; why it is given up; or None where ``last`` repeats the last chunk of a message that was
         complete before it.
     """
     options = replace(options, visible=False, begins=None, fail_on_data_loss=False)
-    end = MessageId(last.ledger, last.entry - 1)
-    step = min(2 * last.metadata.num_chunks_from_msg, _FIRST_STEP)
-    for start in positions_before(client, topic, MessageId(last.ledger, last.entry), step):
+    place = MessageId(last.ledger, last.entry)
+    step = min(2 * last.metadata.num_chunks_from_msg, _MAX_FIRST_STEP)
+    for start in positions_before(client, topic, place, step):
         chunks = ChunkAssembler(limits)
         oldest = last.metadata.publish_time
-        for entries in read_entries(client, topic, start, end, options):
+        for entries in read_entries(client, topic, start, place.previous, options):
             oldest = min(oldest, int(entries.publish_time[0]))
             for row in np.flatnonzero(entries.chunked).tolist():
                 entry = entries.one(row)
@@ -68,7 +72,7 @@ def find_chunks_before(
 
 
 def take(chunks: ChunkAssembler, entry: Entry) -> Assembled | Dropped | None:
-    """Take the chunk in that an entry holds; see :meth:`ChunkAssembler.take`."""
+    """Give an assembler the chunk that an entry holds; returns what :meth:`ChunkAssembler.take` does."""
     message_id = MessageId(entry.ledger, entry.entry)
     return chunks.take(entry.metadata, entry.payload, message_id, entry.metadata.publish_time / 1000)
 
@@ -82,13 +86,49 @@ def positions_before(client: Client, topic: TopicName, position: MessageId, step
         position: the entry.
         step: the entries between it and the first position.
     """
-    ledger, entry = position.ledger, position.entry
     while True:
-        while step < entry:
-            yield MessageId(ledger, entry - step - 1)
+        while step < position.entry:
+            yield position.back(step + 1)
             step *= 2
-        yield MessageId(ledger, -1)
-        before = position_before(client, topic, MessageId(ledger, 0))
-        if before.ledger >= ledger:
+        yield position.ledger_start
+        before = _end_of_ledger_before(client, topic, position)
+        if before is None:
             return
-        ledger, entry = before.ledger, before.entry + 1
+        position = before.next_entry
+
+
+def has_chunks_before(client: Client, topic: TopicName, position: MessageId, entries: int) -> bool:
+    """Whether chunked messages lie among the last entries up to a position.
+
+    Args:
+        client: where to connect.
+        topic: the topic partition.
+        position: a visible entry.
+        entries: how many are probed, ``position`` among them.
+
+    Raises:
+        BrokerError, DeadlineError: the broker does not answer.
+    """
+    after = _position_back(client, topic, position, entries)
+    with EntryProbe(client, topic, after) as probe:
+        while found := probe.read(_PROBED_MESSAGES, _PROBED_BYTES, position):
+            if any(entry.chunked for entry in found):
+                return True
+    return False
+
+
+def _position_back(client: Client, topic: TopicName, position: MessageId, entries: int) -> MessageId:
+    """The position so many entries before another one, or the topic's beginning."""
+    while position.entry + 1 < entries:
+        before = _end_of_ledger_before(client, topic, position)
+        if before is None:
+            break
+        entries -= position.entry + 1
+        position = before
+    return position.back(entries)
+
+
+def _end_of_ledger_before(client: Client, topic: TopicName, position: MessageId) -> MessageId | None:
+    """The last entry before the ledger of ``position``; None where the topic begins with that."""
+    before = position_before(client, topic, position.ledger_start.next_entry)
+    return before if before.ledger < position.ledger else None

@@ -20,21 +20,20 @@ from pulsar_spark.wire.entries import Entries, Entry
 # Entries of the first step back.
 _FIRST_STEP = 64
 
-# Seconds in which what the broker is still writing must become visible, and between two looks, in seconds.
+# Seconds in which what the broker is still writing must become visible, and seconds between two requests.
 _SETTLING = 2.0
 _PAUSE = 0.1
 
-_LATEST = MessageId((1 << 63) - 1, (1 << 63) - 1)
-
 
 def find_last_stored(client: Client, topic: TopicName, producer_name: str, sequence_id: int) -> Entry | None:
-    """Find the entry whose last message has ``sequence_id``; None where it is not to be found in time.
+    """Find the entry whose last message has ``sequence_id``; None where it is not found in time.
 
-    Of a message in chunks it is the last one.
+    Of a chunked message it is the last chunk.
 
     It reads backwards from the end of the topic partition, so what was written lately is found soon. An entry
-    behind an open transaction is not visible, nor is one that the broker is still writing: they are waited
-    for. One that the broker has removed since is not found. It takes at most one operation timeout.
+    after the first message of an open transaction is not visible, nor is one that the broker is still
+    writing: it waits for both. One that the broker has removed is not found. It takes at most one operation
+    timeout.
 
     Args:
         client: where to connect.
@@ -56,11 +55,11 @@ class _Search:
         self._name = producer_name
         self._sequence_id = sequence_id
         self._deadline = client.operation()
-        # Whether an older entry of the producer was met: what is looked for lies behind that.
-        self._passed = False
+        # Whether an older entry of the producer was met: the one that is searched for lies after that.
+        self._passed_older = False
 
     def run(self) -> Entry | None:
-        with Consumer(self._client, self._topic, reader_options("replay", _LATEST)) as consumer:
+        with Consumer(self._client, self._topic, reader_options("replay", MessageId.LATEST)) as consumer:
             visible, stored = consumer.last_message_id()
             end = visible.whole_entry
             found = self._backwards(end)
@@ -77,11 +76,11 @@ class _Search:
             return found
 
     def _backwards(self, end: MessageId) -> Entry | None:
-        if end.entry < 0:
+        if not end.is_message:
             return None
         for start in positions_before(self._client, self._topic, end.next_entry, _FIRST_STEP):
             found = self._between(start, end)
-            if found is not None or self._passed:
+            if found is not None or self._passed_older:
                 return found
             end = start
         return None
@@ -94,13 +93,13 @@ class _Search:
         for entries in read_entries(self._client, self._topic, start, end, options):
             if self._deadline.passed:
                 raise self._deadline.error("the entry was not found")
-            found = self._look(entries) or found
+            found = self._match(entries) or found
         return found
 
-    def _look(self, entries: Entries) -> Entry | None:
+    def _match(self, entries: Entries) -> Entry | None:
         ours = pc.equal(entries.texts(mf.PRODUCER_NAME), self._name.encode()).to_numpy(zero_copy_only=False)
         last = entries.sequence_id + np.maximum(entries.messages, 1) - 1
-        self._passed = self._passed or bool((ours & (last < self._sequence_id)).any())
+        self._passed_older = self._passed_older or bool((ours & (last < self._sequence_id)).any())
         rows = np.flatnonzero(ours & (last == self._sequence_id))
         entry = entries.one(int(rows[-1])) if len(rows) else None
         # A broker that restarts takes a message's id from its first chunk already; only the last proves it.

@@ -33,18 +33,18 @@ def read_range(
     decryptor: Decryptor | None = None,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Entries]:
-    """Give all entries behind ``start`` up to and with ``end``, whole, in order, each once.
+    """Give all entries in ``(start, end]``, whole, in order, each once.
 
     A chunked message belongs to the range that holds its last chunk, and comes as one entry in the place of
-    that; its other chunks are left out, and are fetched from before the range where they lie there. What
-    stays incomplete is left out and named in one WARNING.
+    that; its other chunks are left out, and are fetched from before the range where they lie there. Messages
+    that stay incomplete are left out and named in one WARNING.
 
-    It reads through non-durable subscriptions of its own, so nothing stays behind at the broker.
+    It reads through non-durable subscriptions of its own, so nothing is left at the broker.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
-        start: the last entry taken before; ``MessageId(-1, -1)`` for the beginning.
+        start: the last entry taken before; ``MessageId.EARLIEST`` for the beginning.
         end: the last entry wanted.
         poll_timeout: seconds to wait for each next entry.
         visible: whether ``end`` was a message when the range was planned, so that not to find it is data
@@ -52,16 +52,16 @@ def read_range(
         begins: where no subscription holds the data: the position before the first entry that the broker had
             when the range was planned; a reader that begins later has lost data.
         fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
-            behind it.
+            after it.
         read_compacted: whether to read what compaction left. There, what is missing is no loss.
-        chunks: bounds of chunked messages in the making; None for the usual ones.
+        chunks: bounds of incomplete chunked messages; None for the defaults.
         decryptor: for encrypted entries; None: they are an error.
-        window_bytes: how much may be on its way from the broker.
+        window_bytes: bytes that may be in flight from the broker.
 
     Raises:
         DataLossError: something of the range has been deleted.
         DeadlineError: nothing came for ``poll_timeout``, and the broker did not say that nothing will.
-        CorruptError: an entry that cannot be taken apart, where that is an error.
+        CorruptError: an entry that cannot be decoded, where that is an error.
         CryptoError: an entry that cannot be decrypted, where that is an error.
     """
     options = RangeOptions(
@@ -116,7 +116,7 @@ class _Assembly:
             yield entries[first:]
 
     def report(self, start: MessageId, end: MessageId) -> None:
-        """Tell what was left out."""
+        """Log what was left out."""
         dropped = self._chunks.dropped
         if dropped:
             reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())
@@ -130,12 +130,12 @@ class _Assembly:
     def _whole(self, entry: Entry) -> Entry | None:
         message = take(self._chunks, entry)
         if message is Dropped.NO_BEGINNING:
-            message = self._look_back(entry)
+            message = self._search_back(entry)
         if not isinstance(message, Assembled):
             return None
         return entry._replace(payload=message.payload, first_chunk=message.first)
 
-    def _look_back(self, last: Entry) -> Assembled | None:
+    def _search_back(self, last: Entry) -> Assembled | None:
         uuid = last.metadata.uuid
         message = find_chunks_before(
             self._client, self._topic, last, self._limits, self._options, self._decryption

@@ -1,6 +1,6 @@
-"""What planning asks about entries before they are read: their sizes and times, and where a ledger ends.
+"""What planning asks about a topic partition before it is read: its bounds, entries, times and ledgers.
 
-All of it goes through readers that leave nothing behind at the broker, and keep no payload.
+All of it goes through readers that leave nothing at the broker, and keep no payload.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
+from pulsar_spark.errors import NotAllowedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol import time_search
 from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entries import Entry
 
-# Bytes that may be on their way to a scout: the broker itself reads up to 5 MiB at once.
+# Bytes that may be in flight to a probe: the broker itself reads up to 5 MiB at once.
 _WINDOW_BYTES = 1 << 20
 
-# No ledger has an entry of this number; a reader that begins here begins behind the ledger's last.
+# No ledger has an entry of this number; a reader that begins here begins after the ledger's last.
 _NO_ENTRY = 1 << 62
 
 
@@ -48,18 +51,65 @@ class EntryInfo:
     chunked: bool
 
 
+class PartitionBounds(NamedTuple):
+    """What a partition holds.
+
+    Attributes:
+        begin: the position before the first entry.
+        last: the last visible message, as a whole entry; ``begin`` where there is none.
+    """
+
+    begin: MessageId
+    last: MessageId
+
+
+def probe_bounds(client: Client, topic: TopicName) -> PartitionBounds:
+    """Where a partition begins and ends now.
+
+    Args:
+        client: where to connect.
+        topic: one partition, which is created again where the broker has removed it; or a topic without
+            partitions.
+
+    Raises:
+        TopicNotFoundError, BrokerError: as ``Consumer``.
+    """
+    options = SubscriptionOptions(
+        name=_unique_name("planner"),
+        durable=False,
+        initial=InitialPosition.EARLIEST,
+        create=topic.partition >= 0,
+    )
+    with Consumer(client, topic, options) as consumer:
+        last, begin = consumer.last_message_id()
+    return PartitionBounds(begin, last.whole_entry if last.is_message else begin)
+
+
+def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
+    """Whether a durable subscription exists: brokers refuse a non-durable one of its name then.
+
+    Raises:
+        TopicNotFoundError, BrokerError: as ``Consumer``.
+    """
+    try:
+        Consumer(client, topic, SubscriptionOptions(name=name, durable=False)).close()
+    except NotAllowedError:
+        return True
+    return False
+
+
 def probe_entry(client: Client, topic: TopicName, position: MessageId) -> EntryInfo:
-    """Facts of the first visible entry at or behind ``position``.
+    """The first visible entry at or after ``position``.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
-        position: of an entry, or of none; a visible entry at it or behind it must exist.
+        position: of an entry, or of none; a visible entry at it or after it must exist.
 
     Raises:
         DeadlineError: there is none, or the broker did not send it within the operation timeout.
     """
-    with Consumer(client, topic, reader_options("peek", position), Permits(1)) as consumer:
+    with Consumer(client, topic, reader_options("probe", position), Permits(1)) as consumer:
         return entry_infos(consumer.receive(client.operation(), 1))[0]
 
 
@@ -68,13 +118,13 @@ def first_at(
 ) -> MessageId | None:
     """The first visible entry that was published at ``time_ms`` or later; None if there is none.
 
-    It looks at few entries, about 2 log2 of their number. Publish times are taken to grow with the positions.
+    It probes few entries, about 2 log2 of their number. Publish times are taken to grow with the positions.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
         time_ms: publish time in ms since 1970.
-        first: where to begin, inclusive; ``MessageId(-1, -1)`` for the topic's beginning.
+        first: where to begin, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
         last: the last visible message, or one before it.
     """
     return time_search.first_at(lambda position: probe_entry(client, topic, position), time_ms, first, last)
@@ -98,38 +148,38 @@ def ledger_end(
     """
     if position.ledger >= last.ledger:
         return last.entry, None
-    behind = reader_options("peek", MessageId(position.ledger, _NO_ENTRY))
-    with Consumer(client, topic, behind, Permits(1)) as consumer:
+    after_end = reader_options("probe", MessageId(position.ledger, _NO_ENTRY))
+    with Consumer(client, topic, after_end, Permits(1)) as consumer:
         # The broker begins with the next entry there is; its mark is the entry before that.
         before = consumer.last_message_id().mark_delete
         following = entry_infos(consumer.receive(client.operation(), 1))[0].id
     end = before.entry if before.ledger == position.ledger else -1
-    return end, MessageId(following.ledger, -1)
+    return end, following.ledger_start
 
 
 class EntryProbe:
-    """Gives facts of the entries behind a position, in order; a context manager, not thread-safe.
+    """Gives the entries after a position, in order; a context manager, not thread-safe.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
-        behind: the entry before the first that is wanted; ``MessageId(-1, -1)`` for the topic's beginning.
+        after: the entry before the first that is wanted; ``MessageId.EARLIEST`` for the topic's beginning.
 
     Attributes:
-        position: the last entry that was given out, at first ``behind``.
+        position: the last entry that was given out, at first ``after``.
 
     Raises:
         TopicNotFoundError, BrokerError: as ``Consumer``.
     """
 
-    def __init__(self, client: Client, topic: TopicName, behind: MessageId) -> None:
-        self.position = behind.whole_entry
+    def __init__(self, client: Client, topic: TopicName, after: MessageId) -> None:
+        self.position = after.whole_entry
         self._client = client
         self._consumer = Consumer(
-            client, topic, reader_options("scout", behind.next_entry), Permits(_WINDOW_BYTES)
+            client, topic, reader_options("probe", after.next_entry), Permits(_WINDOW_BYTES)
         )
         self._found: deque[EntryInfo] = deque()
-        self._seen = _Sums()
+        self._totals = _Totals()
 
     def __enter__(self) -> EntryProbe:
         return self
@@ -140,7 +190,7 @@ class EntryProbe:
         self.close()
 
     def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
-        """Facts of the next entries, until they hold enough or ``end`` is reached.
+        """The next entries, until they hold enough or ``end`` is reached.
 
         Args:
             messages: stop when they hold so many messages; a chunked message counts with its last chunk.
@@ -166,20 +216,20 @@ class EntryProbe:
         return taken
 
     def close(self) -> None:
-        """Let go of the reader; never raises what a broker answers."""
+        """Close the reader; never raises what a broker answers."""
         self._consumer.close()
 
     def _receive(self, messages: int, size: int, end: MessageId) -> None:
-        entries = self._seen.entries_for(messages, size)
-        if self.position.ledger == end.ledger:
-            entries = min(entries, end.entry - self.position.entry)
+        entries = self._totals.entries_for(messages, size)
+        left = end.entries_since(self.position)
+        entries = entries if left is None else min(entries, left)
         found = entry_infos(self._consumer.receive(self._client.operation(), entries))
-        self._seen.add(found)
+        self._totals.add(found)
         self._found.extend(found)
 
 
-class _Sums:
-    """What the entries so far say about those to come."""
+class _Totals:
+    """The totals of the entries so far, from which those to come are estimated."""
 
     def __init__(self) -> None:
         self._entries = self._messages = self._bytes = 0
@@ -193,21 +243,25 @@ class _Sums:
         """How many entries hold either; one, before any was seen."""
         if self._entries == 0:
             return 1
-        least = min(messages * self._entries // self._messages, size * self._entries // self._bytes)
-        return max(1, least)
+        estimate = min(messages * self._entries // self._messages, size * self._entries // self._bytes)
+        return max(1, estimate)
 
 
 def reader_options(role: str, start: MessageId) -> SubscriptionOptions:
     """A non-durable subscription with a name of its own, which begins at ``start``, inclusive."""
-    return SubscriptionOptions(name=f"spark-pulsar-{role}-{uuid.uuid4()}", durable=False, start=start)
+    return SubscriptionOptions(name=_unique_name(role), durable=False, start=start)
+
+
+def _unique_name(role: str) -> str:
+    return f"spark-pulsar-{role}-{uuid.uuid4()}"
 
 
 def entry_infos(entries: Iterable[Entry]) -> list[EntryInfo]:
-    """The facts of entries; their payloads are not looked into."""
-    return [_facts(entry) for entry in entries]
+    """What is known of entries without decoding their payloads."""
+    return [_entry_info(entry) for entry in entries]
 
 
-def _facts(entry: Entry) -> EntryInfo:
+def _entry_info(entry: Entry) -> EntryInfo:
     metadata = entry.metadata
     chunks = metadata.num_chunks_from_msg
     return EntryInfo(

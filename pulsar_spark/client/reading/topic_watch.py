@@ -1,4 +1,4 @@
-"""TopicWatch: tells without a question that topics of a namespace, or partitions of them, came or went."""
+"""TopicWatch: shows without a request that topics of a namespace, or partitions of them, came or went."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Frame
 
-# Seconds after which topics are listed in any case: where the broker has no watch, or a message of it went
-# astray between two brokers.
+# Seconds after which topics are listed in any case: where the broker has no watch, or an update was lost
+# between two brokers.
 _LIST_INTERVAL = 60.0
 # Seconds between two attempts to watch again.
 _REOPEN_INTERVAL = 1.0
@@ -26,24 +26,24 @@ _CLOSE_TIMEOUT = 5.0
 _log = logging.getLogger(__name__)
 
 
-class _Ear:
-    """What the session's thread leaves for one watch."""
+class _Updates:
+    """Counts the updates of one watch; the session's thread calls it."""
 
     def __init__(self, pattern: TopicPattern) -> None:
         self._pattern = pattern
-        # Only the session's thread writes here. Not 0: what was before the watch stood is not told.
-        self.news = 1
+        # Only the session's thread writes here. Not 0: what came before the watch was open is not reported.
+        self.count = 1
         self.lost_by: PulsarError | None = None
 
     def deliver(self, frames: list[Frame]) -> None:
         for frame in frames:
             update = frame.command.watchTopicUpdate
             if any(map(self._is_meant, [*update.new_topics, *update.deleted_topics])):
-                self.news += 1
+                self.count += 1
 
     def lost(self, error: PulsarError) -> None:
         self.lost_by = error
-        self.news += 1
+        self.count += 1
 
     def _is_meant(self, name: str) -> bool:
         return name.startswith("persistent://") and self._pattern.matches(TopicName.parse(name))
@@ -67,7 +67,7 @@ class TopicWatch:
         self._client = client
         self._pattern = pattern
         self._lock = threading.Lock()
-        self._ear = _Ear(pattern)
+        self._updates = _Updates(pattern)
         self._seen = 0
         self._session: Session | None = None
         self._id = 0
@@ -87,16 +87,16 @@ class TopicWatch:
 
     @property
     def changed(self) -> bool:
-        """Whether the topics are to be listed (again); reading it clears it. Asks nobody.
+        """Whether the topics are to be listed (again); reading it clears it. No request is made.
 
         True when it is first read; then when a topic or a partition that is meant came or went, when the
-        watch was lost or stands again, and once a minute.
+        watch was lost or is open again, and once a minute.
         """
         now = time.monotonic()
         with self._lock:
-            ear, seen = self._ear, self._seen
-            self._seen = ear.news
-            if ear.lost_by is not None and not self._closed and now >= self._reopen_at:
+            updates, seen = self._updates, self._seen
+            self._seen = updates.count
+            if updates.lost_by is not None and not self._closed and now >= self._reopen_at:
                 self._reopen_at = now + _REOPEN_INTERVAL
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = threading.Thread(target=self._reopen, name="pulsar watch", daemon=True)
@@ -114,7 +114,7 @@ class TopicWatch:
         if self._thread is not None:
             self._thread.join()
         if session is not None:
-            self._forget(session, self._id)
+            self._close_watch(session, self._id)
 
     def _reopen(self) -> None:
         try:
@@ -125,11 +125,11 @@ class TopicWatch:
     def _open(self, deadline: Deadline) -> None:
         """One attempt."""
         session = self._client.service(deadline)
-        ear, watcher_id = _Ear(self._pattern), self._client.new_id()
+        updates, watcher_id = _Updates(self._pattern), self._client.new_id()
         namespace = f"{self._pattern.tenant}/{self._pattern.namespace}"
         watched: Session | None = None
         if session.topic_watchers:
-            session.attach_watcher(watcher_id, ear)
+            session.attach_watcher(watcher_id, updates)
             try:
                 session.request(
                     lambda request_id: commands.watch_topic_list(request_id, watcher_id, namespace), deadline
@@ -148,12 +148,12 @@ class TopicWatch:
                 watched = session
         with self._lock:
             if not self._closed:
-                self._ear, self._seen, self._session, self._id = ear, 0, watched, watcher_id
+                self._updates, self._seen, self._session, self._id = updates, 0, watched, watcher_id
                 return
         if watched is not None:
-            self._forget(watched, watcher_id)
+            self._close_watch(watched, watcher_id)
 
-    def _forget(self, session: Session, watcher_id: int) -> None:
+    def _close_watch(self, session: Session, watcher_id: int) -> None:
         if session.error is not None:
             return
         session.detach_watcher(watcher_id)

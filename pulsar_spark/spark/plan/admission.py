@@ -6,9 +6,9 @@ Partitions share a limit in proportion to the entries that wait in each. Each ta
 that there is progress under any limit and none starves; beyond that only what fits its share. A batch
 is thus at most the limit and one entry a partition. What a share has left goes to the larger partitions.
 
-    within SCAN_ENTRIES and SCAN_BYTES   exact: every entry was looked at (facts.KnownEntries)
+    within SCAN_ENTRIES and SCAN_BYTES   exact: every entry was probed (known_entries.KnownEntries)
     beyond, with the broker's indexes    messages exact: the end is searched by index difference
-    beyond, bytes or without indexes     estimated from the entries that were looked at
+    beyond, bytes or without indexes     estimated from the entries that were probed
 
 An estimated end never goes over its ledger's end, and is always a visible message.
 """
@@ -20,19 +20,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
+from pulsar_spark.client import EntryInfo
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.limits import Limits
-from pulsar_spark.spark.plan.known_entries import Facts, KnownEntries, Source, messages_in
+from pulsar_spark.spark.plan.known_entries import EntrySource, KnownEntries, messages_in
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Looks at single entries, in the search for the end of a share by the broker's indexes: guesses by the mean,
+# Probes of single entries, in the search for the end of a share by the broker's indexes: guesses by the mean,
 # which mostly find it, and then halvings, which always do.
 GUESSES = 6
-PEEKS = GUESSES + 32
+MAX_PROBES = GUESSES + 32
 
 
 class RunAll(Protocol):
@@ -67,7 +68,7 @@ class Room(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A partition's part of a batch: up to ``end``, and ``room`` for more behind it that is not known."""
+    """A partition's part of a batch: up to ``end``, and ``room`` for more entries that are not known."""
 
     end: MessageId
     messages: int
@@ -84,11 +85,11 @@ class Admission:
         run_all: runs calls to ``source`` at the same time.
     """
 
-    def __init__(self, limits: Limits, source: Source, run_all: RunAll) -> None:
+    def __init__(self, limits: Limits, source: EntrySource, run_all: RunAll) -> None:
         self._limits = limits
         self._source = source
         self._run_all = run_all
-        self._ahead: dict[TopicName, KnownEntries] = {}
+        self._known: dict[TopicName, KnownEntries] = {}
         self._since: float | None = None
         self._failure: PulsarError | None = None
 
@@ -136,17 +137,17 @@ class Admission:
         return planned
 
     def close(self) -> None:
-        """Let go of all scouts."""
-        for ahead in self._ahead.values():
-            ahead.close()
-        self._ahead.clear()
+        """Close all readers."""
+        for known in self._known.values():
+            known.close()
+        self._known.clear()
 
     def _forget(self, starts: Mapping[TopicName, MessageId]) -> None:
-        """Give up what is known of other places than ``starts``."""
-        for topic, ahead in list(self._ahead.items()):
-            if topic not in starts or not ahead.follow(starts[topic]):
-                del self._ahead[topic]
-                ahead.close()
+        """Drop what is known of other positions than ``starts``."""
+        for topic, known in list(self._known.items()):
+            if topic not in starts or not known.follow(starts[topic]):
+                del self._known[topic]
+                known.close()
 
     def _enough(
         self,
@@ -154,15 +155,15 @@ class Admission:
         ends: Mapping[TopicName, MessageId],
         open_: Mapping[TopicName, int],
     ) -> bool:
-        """Whether ``min_messages`` wait; estimated where more wait in a partition than is looked at."""
-        least = self._limits.min_messages or 0
+        """Whether ``min_messages`` wait; estimated where more wait in a partition than is probed."""
+        wanted = self._limits.min_messages or 0
         found = 0.0
-        for topic, ahead in self._look(starts, ends, dict.fromkeys(open_, Room(least, None))).items():
-            found += ahead.messages
-            if ahead.full and ahead.reached < ends[topic]:
-                unknown = max(0, open_[topic] - len(ahead.facts))
-                found += unknown * ahead.messages / len(ahead.facts)
-        return found >= least
+        for topic, known in self._scan(starts, ends, dict.fromkeys(open_, Room(wanted, None))).items():
+            found += known.messages
+            if known.is_full and known.reached < ends[topic]:
+                unknown = max(0, open_[topic] - len(known.entries))
+                found += unknown * known.messages / len(known.entries)
+        return found >= wanted
 
     def _capped(
         self,
@@ -172,10 +173,10 @@ class Admission:
     ) -> dict[TopicName, MessageId]:
         left = Room(self._limits.max_messages, self._limits.max_bytes)
         weight = sum(open_.values())
-        known = self._look(starts, ends, {topic: left.part(each, weight) for topic, each in open_.items()})
+        known = self._scan(starts, ends, {topic: left.part(each, weight) for topic, each in open_.items()})
         planned = dict(starts)
         further: dict[TopicName, Room] = {}
-        # The small ones first: what their shares are too large for is left to the larger ones.
+        # The small ones first: what is left of their shares goes to the larger ones.
         for topic in sorted(known, key=lambda topic: (open_[topic], topic)):
             share = left.part(open_[topic], weight)
             weight -= open_[topic]
@@ -192,38 +193,38 @@ class Admission:
         ]
         for topic, end in zip(further, self._run_all(calls) if calls else [], strict=True):
             if isinstance(end, PulsarError):
-                self._give_way(end, topic)
+                self._leave_out(end, topic)
             else:
                 planned[topic] = end
         return planned
 
-    def _look(
+    def _scan(
         self,
         starts: Mapping[TopicName, MessageId],
         ends: Mapping[TopicName, MessageId],
         rooms: Mapping[TopicName, Room],
     ) -> dict[TopicName, KnownEntries]:
-        """What lies behind the starts, enough of it to fill ``rooms``; without partitions that fail."""
+        """What lies after the starts, enough of it to fill ``rooms``; without partitions that fail."""
 
-        def look(topic: TopicName) -> KnownEntries:
-            ahead = self._ahead.get(topic) or KnownEntries(self._source, topic, starts[topic])
+        def scan(topic: TopicName) -> KnownEntries:
+            known = self._known.get(topic) or KnownEntries(self._source, topic, starts[topic])
             # Kept before it is used, so that it is closed whatever becomes of it.
-            self._ahead[topic] = ahead
+            self._known[topic] = known
             messages, size = (None if part is None else max(1, part) for part in rooms[topic])
-            ahead.scan(messages, size, ends[topic])
-            return ahead
+            known.scan(messages, size, ends[topic])
+            return known
 
         found = {}
-        for topic, ahead in zip(rooms, self._run_all([partial(look, topic) for topic in rooms]), strict=True):
-            if isinstance(ahead, PulsarError):
-                if topic in self._ahead:
-                    self._ahead.pop(topic).close()
-                self._give_way(ahead, topic)
+        for topic, known in zip(rooms, self._run_all([partial(scan, topic) for topic in rooms]), strict=True):
+            if isinstance(known, PulsarError):
+                if topic in self._known:
+                    self._known.pop(topic).close()
+                self._leave_out(known, topic)
             else:
-                found[topic] = ahead
+                found[topic] = known
         return found
 
-    def _give_way(self, error: PulsarError, topic: TopicName) -> None:
+    def _leave_out(self, error: PulsarError, topic: TopicName) -> None:
         """Let the other partitions go on where the broker may answer later."""
         self._failure = error.located(str(topic))
         if not error.is_passing:
@@ -231,54 +232,56 @@ class Admission:
         _log.warning("a partition is left out of this batch: %s", self._failure)
 
 
-def take(ahead: KnownEntries, share: Room, end: MessageId) -> Taken:
+def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
     """The entries that fit ``share``, at least one."""
     messages = size = 0
     last = None
-    for entry in ahead.facts:
+    for entry in known.entries:
         if entry.id > end:
             return Taken(end if last is None else last, messages, size)
         more, larger = messages + messages_in(entry), size + entry.size
         if last is not None and not share.holds(more, larger):
             return Taken(last, messages, size)
         last, messages, size = entry.id, more, larger
-    if last is None or ahead.reached >= end:
+    if last is None or known.reached >= end:
         # Nothing visible is left before the end: whether that is loss is for the task to find out.
         return Taken(end, messages, size)
-    return Taken(last, messages, size, share.less(messages, size) if ahead.full else None)
+    return Taken(last, messages, size, share.less(messages, size) if known.is_full else None)
 
 
-def beyond(source: Source, topic: TopicName, ahead: KnownEntries, room: Room, end: MessageId) -> MessageId:
-    """The end of a share that goes over what was looked at; at least the last entry that was.
+def beyond(
+    source: EntrySource, topic: TopicName, known: KnownEntries, room: Room, end: MessageId
+) -> MessageId:
+    """The end of a share that goes over what was probed; at least the last entry that was.
 
     By the averages of what is known, within the last known entry's ledger; with indexes by search.
     """
-    known = ahead.facts[-1]
-    ledger, first = known.id.ledger, known.id.entry
+    last = known.entries[-1]
+    ledger, first = last.id.ledger, last.id.entry
     in_ledger = end.entry
-    mean_size = ahead.size / len(ahead.facts)
+    mean_size = known.size / len(known.entries)
     if ledger != end.ledger:
-        in_ledger, total = source.ledger_end(topic, known.id, end)
+        in_ledger, total = source.ledger_end(topic, last.id, end)
         mean_size = mean_size if total is None else total / (in_ledger + 1)
     too_far = in_ledger + 1
     if room.size is not None:
         too_far = min(too_far, first + 1 + int(max(0, room.size) / max(1.0, mean_size)))
-    best = known
-    each = max(1.0, ahead.messages) / len(ahead.facts)
-    for turn in range(PEEKS):
+    best = last
+    each = max(1.0, known.messages) / len(known.entries)
+    for turn in range(MAX_PROBES):
         target = too_far - 1
         if room.messages is not None:
-            left = room.messages - (_between(known, best) or 0)
+            left = room.messages - (_messages_between(last, best) or 0)
             further = int(left / each) if turn < GUESSES else (too_far - best.id.entry) // 2
-            if known.index is not None:
+            if last.index is not None:
                 further = max(1, further)
             target = min(target, best.id.entry + further)
         if target <= best.id.entry:
             break
-        seen = source.peek(topic, MessageId(ledger, target))
+        seen = source.probe_entry(topic, MessageId(ledger, target))
         if seen.id > end:
             return end
-        count = _between(known, seen)
+        count = _messages_between(last, seen)
         if room.messages is None or count is None:
             return seen.id
         if count > room.messages:
@@ -292,6 +295,6 @@ def beyond(source: Source, topic: TopicName, ahead: KnownEntries, room: Room, en
     return best.id
 
 
-def _between(known: Facts, seen: Facts) -> int | None:
-    """Messages behind ``known`` up to ``seen``, where the broker tells indexes."""
-    return None if known.index is None or seen.index is None else seen.index - known.index
+def _messages_between(first: EntryInfo, last: EntryInfo) -> int | None:
+    """Messages after ``first`` up to ``last``, where the broker sends indexes."""
+    return None if first.index is None or last.index is None else last.index - first.index

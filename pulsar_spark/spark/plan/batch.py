@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-from pulsar_spark.client import Client, shared_client
+from collections.abc import Mapping
+
+from pulsar_spark.client import PartitionBounds, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import Positions, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.broker_probe import BrokerProbe, cut
-from pulsar_spark.spark.plan.ranges import Range, plan_batch
-from pulsar_spark.spark.plan.resolve import PartitionBounds, probe_bounds, resolve, subscribed
+from pulsar_spark.spark.plan.broker_probe import BrokerProbe
+from pulsar_spark.spark.plan.ranges import Range, plan_batch, split_ranges
+from pulsar_spark.spark.plan.resolve import probe_bounds, resolve, subscribed
 from pulsar_spark.spark.plan.topics import first_contact
 
 
-def plan_read(options: SourceOptions) -> list[Range]:
-    """The tasks of a batch read; no subscription stays behind, and no position is moved.
+def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> list[Range]:
+    """The tasks of a batch read; no subscription is left, and no position is moved.
+
+    Args:
+        options: what is read.
+        client: where to connect; None for this process's client for ``options``.
 
     Raises:
         TopicNotFoundError: a topic does not exist.
         OptionError: a start or an end that does not fit the partitions.
         BrokerError: no broker could be asked.
     """
-    partitions = first_contact(options)
-    client = shared_client(options.client)
-    looks = probe_bounds(client, partitions)
+    client = client or PlanningClient.shared(options.client)
+    bounds = probe_bounds(client, first_contact(client, options))
     ranges = plan_batch(
-        starts=_positions(client, options, options.start, looks),
-        ends=_positions(client, options, options.end, looks),
-        begins={topic: seen.begin for topic, seen in looks.items()},
-        lasts={topic: seen.last for topic, seen in looks.items()},
+        starts=_positions(client, options, options.start, bounds),
+        ends=_positions(client, options, options.end, bounds),
+        begins={topic: each.begin for topic, each in bounds.items()},
+        lasts={topic: each.last for topic, each in bounds.items()},
     )
-    return cut(ranges, options, BrokerProbe(client, options.admin_url, lambda topic: None))
+    return split_ranges(
+        ranges,
+        BrokerProbe(client, options.admin_url, on_chunk=lambda topic: None),
+        min_partitions=options.min_partitions,
+        max_messages=options.max_messages_per_partition,
+    )
 
 
 def _positions(
-    client: Client, options: SourceOptions, given: Positions, looks: dict[TopicName, PartitionBounds]
+    client: PlanningClient,
+    options: SourceOptions,
+    given: Positions,
+    bounds: Mapping[TopicName, PartitionBounds],
 ) -> dict[TopicName, MessageId]:
     if given.everywhere is PositionWord.SUBSCRIPTION:
         assert options.subscription is not None
-        return subscribed(client, looks, options.subscription)
-    return resolve(client, given.of(looks), looks)
+        return subscribed(client, bounds, options.subscription)
+    return resolve(client, given.of(bounds), bounds)

@@ -1,160 +1,172 @@
-"""What is loss, and what is not, when topics and subscriptions are not as this query left them.
+"""What is data loss, when topics and subscriptions are not as a query left them. Pure, but for the report.
 
-Nobody but this query moves its durable subscription: it has no permits, so the broker does not either, but
-for one thing: where a consumed ledger has gone it may stand at (next ledger, -1). What a subscription stands
-behind is there, so wherever it stands otherwise, ahead of what is processed, somebody has skipped messages.
+Nobody but the query moves its durable subscription: it has no permits, so the broker does not either, but for
+one thing: where a consumed ledger was removed it may stand at (next ledger, -1). What lies after a
+subscription's position is there. So where it stands anywhere else after what is processed, somebody has
+skipped messages. Where the topic begins then shows whether they are gone: a topic that begins after the last
+processed message may have lost some, or none where that was the last of its ledger; it counts as loss.
 
-Whether they are gone is told by where the topic begins. A topic that begins behind the last processed message
-may have lost some, or none where that was the last of its ledger: it counts as loss.
+:func:`judge_restart`, when a query with a checkpoint starts; the first row that fits holds:
+
+    found                                                     judged as
+    the topic ends in an older ledger than a message that     OTHER_TOPIC: it has the name of the old one, and
+    the query has processed                                   is read from its beginning
+    the subscription is missing                               MOVED or LOST
+    it stands at an entry after what is processed             MOVED or LOST
+    it stands elsewhere                                       FINE
+
+:func:`judge_answer`, under the running query:
+
+    the subscription stands                                   judged as
+    at or before what was acknowledged                        FINE: a broker that crashed forgot the last ack
+    at or before what is processed                            FINE
+    before a ledger, with nothing seen and skipped before     FINE: the broker removed a consumed ledger
+    elsewhere                                                 MOVED or LOST
+
+MOVED or LOST, for which the caller asks where the topic begins (ASK_BEGIN, until it knows):
+
+    the topic begins                                          judged as
+    at or before what is processed                            MOVED: put back, nothing is lost
+    after what is processed                                   LOST: from there to where the topic begins
+
+A topic that is gone, under the running query (:func:`lost_by_deletion`): LOST if messages after what is
+processed were seen. While the query was stopped (:func:`lost_while_stopped`): LOST if it is still to be read,
+since nobody knows what came meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
+from enum import Enum
 
-from pulsar_spark.client import Client, LastMessageId
+from pulsar_spark.client import LostRange
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.resolve import probe_bounds
-from pulsar_spark.spark.plan.subscription import Subscription
 
 _log = logging.getLogger(__name__)
 
+_WHILE_STOPPED = "its subscription was moved by somebody else"
+_MISSING = "its subscription was removed, or the topic was deleted and made again"
+_WHILE_RUNNING = "its subscription was removed or moved by somebody else, or the topic was made again"
 
-class LossRules:
-    """Compares what the broker says with what the query has processed.
 
-    Its methods raise :class:`DataLossError` where unprocessed messages are gone, or log a WARNING with topic,
-    partition and range where ``failOnDataLoss`` is false; the query then goes on with what is there.
+class LossVerdict(Enum):
+    """What a partition is judged as."""
 
-    Args:
-        client: to see what is left.
-        options: they say what is read, and whether loss is an error.
+    FINE = "the subscription stands where it may"
+    ASK_BEGIN = "where the topic begins decides"
+    MOVED = "the subscription was moved or removed; nothing is lost"
+    LOST = "messages that were not processed are gone"
+    OTHER_TOPIC = "another topic has the name"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict on one partition.
+
+    Attributes:
+        verdict: what it is.
+        why: how that is known, where the subscription was moved or removed.
+        lost: the messages that are gone; None unless the verdict is LOST.
+        was_removed: whether the subscription was removed, so that an error must remove it again: the next
+            start then finds the same.
     """
 
-    def __init__(self, client: Client, options: SourceOptions) -> None:
-        self._client = client
-        self._options = options
-        self._recreated: set[TopicName] = set()
+    verdict: LossVerdict
+    why: str = ""
+    lost: LostRange | None = None
+    was_removed: bool = False
 
-    def on_restart(
-        self,
-        subscription: Subscription,
-        topic: TopicName,
-        position: MessageId,
-        answer: LastMessageId,
-        *,
-        was_missing: bool,
-    ) -> None:
-        """Notice what happened to a partition while the query was stopped.
 
-        Args:
-            subscription: just opened, at the end where it was missing.
-            topic: where.
-            position: up to where the checkpoint has processed it.
-            answer: how the broker answered when it was opened.
-            was_missing: whether the broker did not have the subscription.
-        """
-        last, mark = answer.last, answer.mark_delete
-        if last.entry >= 0 and last.ledger < position.ledger and self._was_taken(topic, position):
-            _log.warning(
-                "topic %s ends at %s, before the checkpoint's %s: it is another topic of that name, and is "
-                "read from its beginning",
-                *(topic, last, position),
-            )
-            subscription.put_back(topic, MessageId(-1, -1))
-            self._recreated.add(topic)
-        elif was_missing:
-            why = "its subscription was removed, or the topic was deleted and made again"
-            self._moved(subscription, topic, position, why, removed=True)
-        elif mark.entry >= 0 and mark > position.last_whole_entry:
-            self._moved(subscription, topic, position, "its subscription was moved by somebody else")
+_FINE = Judgement(LossVerdict.FINE)
 
-    def on_answer(
-        self,
-        subscription: Subscription,
-        topic: TopicName,
-        position: MessageId,
-        seen: MessageId,
-        answer: LastMessageId,
-    ) -> None:
-        """Notice that somebody moved or removed the subscription under the running query.
 
-        One that was removed is made again, at the end, when its consumer subscribes again.
+def judge_restart(
+    position: MessageId,
+    *,
+    last: MessageId,
+    mark_delete: MessageId,
+    was_missing: bool,
+    is_message: bool,
+    begin: MessageId | None = None,
+) -> Judgement:
+    """Judge what happened to a partition while the query was stopped.
 
-        Args:
-            subscription: of the query.
-            topic: where.
-            position: up to where the query has processed it.
-            seen: the last message that was seen there before.
-            answer: the broker's answer now.
-        """
-        mark = answer.mark_delete
-        is_behind_seen = position < seen < mark
-        by_the_broker = mark.entry < 0 and not is_behind_seen
-        if not subscription.is_ahead(topic, mark) or mark <= position.last_whole_entry or by_the_broker:
-            subscription.stands(topic, mark)
-        else:
-            why = "its subscription was removed or moved by somebody else, or the topic was made again"
-            self._moved(subscription, topic, position, why, removed=mark.entry < 0)
+    Args:
+        position: up to where the checkpoint has processed it.
+        last: the last visible message of the partition.
+        mark_delete: where the subscription stands, just opened; at the end where it was missing.
+        was_missing: whether the broker did not have the subscription.
+        is_message: whether ``position`` is a message that the query has processed; else it is where the user
+            let it begin, or before the first message of a ledger.
+        begin: the position before the topic's first entry; None where that was not asked yet.
+    """
+    if is_message and last.is_message and last.ledger < position.ledger:
+        return Judgement(LossVerdict.OTHER_TOPIC)
+    if was_missing:
+        return _judge_moved(position, begin, _MISSING, was_removed=True)
+    if mark_delete.is_message and mark_delete > position.last_whole_entry:
+        return _judge_moved(position, begin, _WHILE_STOPPED, was_removed=False)
+    return _FINE
 
-    def topic_gone(self, topic: TopicName, position: MessageId, last: MessageId) -> None:
-        """A topic, or one partition, was deleted under the running query; ``last`` was seen there."""
-        if position < last:
-            self._lost(topic, position, last, "the topic was deleted")
-        else:
-            _log.warning("topic %s was deleted; all that was seen of it is processed", topic)
 
-    def gone_while_stopped(self, topic: TopicName, position: MessageId, name: str) -> None:
-        """A partition of the checkpoint is not read any more; ``name`` is the query's subscription."""
-        pattern = self._options.pattern
-        is_read = topic.base in self._options.topics or topic in self._options.topics
-        if is_read or (pattern is not None and pattern.matches(topic)):
-            self._lost(topic, position, None, "the topic was deleted while the query was stopped")
-        else:
-            _log.warning("the query reads %s no longer; remove the subscription %s from there", topic, name)
+def judge_answer(
+    position: MessageId,
+    *,
+    acknowledged: MessageId,
+    last_seen: MessageId,
+    mark_delete: MessageId,
+    begin: MessageId | None = None,
+) -> Judgement:
+    """Judge whether somebody moved or removed the subscription under the running query.
 
-    def take_recreated(self) -> set[TopicName]:
-        """Partitions that another topic of that name has now, since this was asked last."""
-        recreated, self._recreated = self._recreated, set()
-        return recreated
+    One that was removed is made again, at the end, when its consumer subscribes again.
 
-    def _was_taken(self, topic: TopicName, position: MessageId) -> bool:
-        """Whether a message was there: else it is where the user begins, or the beginning of a ledger."""
-        return position.entry >= 0 and position != self._options.start.named.get(topic)
+    Args:
+        position: up to where the query has processed the partition.
+        acknowledged: up to where it has acknowledged it.
+        last_seen: the last visible message of the answer before.
+        mark_delete: where the subscription stands now.
+        begin: the position before the topic's first entry; None where that was not asked yet.
+    """
+    if mark_delete <= acknowledged or mark_delete <= position.last_whole_entry:
+        return _FINE
+    has_skipped = position < last_seen < mark_delete
+    if not mark_delete.is_message and not has_skipped:
+        return _FINE
+    return _judge_moved(position, begin, _WHILE_RUNNING, was_removed=not mark_delete.is_message)
 
-    def _moved(
-        self,
-        subscription: Subscription,
-        topic: TopicName,
-        position: MessageId,
-        why: str,
-        *,
-        removed: bool = False,
-    ) -> None:
-        """Hold again what is left; before that tell of what is not.
 
-        An error leaves all as it was, so that the next start finds the same: what was ``removed`` is removed.
-        """
-        begin = probe_bounds(self._client, [topic])[topic].begin
-        if begin <= position.last_whole_entry:
-            _log.warning("%s: %s; nothing is lost", topic, why)
-        else:
-            try:
-                self._lost(topic, position, begin, why)
-            except DataLossError:
-                if removed:
-                    subscription.remove(topic)
-                raise
-        subscription.put_back(topic, position.last_whole_entry)
+def _judge_moved(position: MessageId, begin: MessageId | None, why: str, *, was_removed: bool) -> Judgement:
+    if begin is None:
+        return Judgement(LossVerdict.ASK_BEGIN)
+    if begin <= position.last_whole_entry:
+        return Judgement(LossVerdict.MOVED, why, was_removed=was_removed)
+    return Judgement(LossVerdict.LOST, why, LostRange(position, begin, why), was_removed)
 
-    def _lost(self, topic: TopicName, start: MessageId, end: MessageId | None, why: str) -> None:
-        error = DataLossError(
-            f"messages that this query had not processed are gone: {why}",
-            topic=str(topic),
-            message_id=f"({start}, {'the end' if end is None else end}]",
-        )
-        if self._options.fail_on_data_loss:
-            raise error
-        _log.warning("%s", error)
+
+def lost_by_deletion(position: MessageId, last_seen: MessageId) -> LostRange | None:
+    """What is lost with a topic, or one partition, that was deleted under the running query."""
+    return LostRange(position, last_seen, "the topic was deleted") if position < last_seen else None
+
+
+def lost_while_stopped(position: MessageId, *, is_read: bool) -> LostRange | None:
+    """What is lost with a partition of the checkpoint that is gone; None if it is not to be read any more."""
+    return LostRange(position, None, "the topic was deleted while the query was stopped") if is_read else None
+
+
+def report_loss(topic: TopicName, lost: LostRange, *, fail_on_data_loss: bool) -> None:
+    """Raise the error of lost messages, or log it as a WARNING; the query then goes on with what is there.
+
+    Raises:
+        DataLossError: with ``fail_on_data_loss``; it has the topic and the range.
+    """
+    error = DataLossError(
+        f"messages that this query had not processed are gone: {lost.why}",
+        topic=str(topic),
+        message_id=str(lost),
+    )
+    if fail_on_data_loss:
+        raise error
+    _log.warning("%s", error)

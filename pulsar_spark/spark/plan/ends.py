@@ -1,19 +1,28 @@
 """EndTracker: where topic partitions end, asked as seldom as a prompt answer allows.
 
 Spark's default trigger asks every 12 ms. A partition to which messages come is asked again after a moment.
-One whose end stays where it is gets an :class:`ArrivalWatch`, to which the broker sends the first new entry
-by itself: that costs no request while nothing comes, and yet a new message is seen at once. Whether the
+One whose end stays the same gets an :class:`ArrivalWatch`, to which the broker sends the first new entry by
+itself: that costs no request while nothing comes, and yet a new message is seen at once. Whether the
 partition is read to its end makes no difference: messages may wait there for hours, for
-``minMessagesPerTrigger`` others.
+``minMessagesPerTrigger`` others. A partition is asked (:class:`EndSchedule`):
+
+    since the last answer    watched                          asked
+    less than 0.05 s         or not                           no
+    more                     no                               yes
+    more                     and an entry came                yes
+    more                     and nothing came for 10 s        yes, 0.5 s later for each partition over 20
+    more                     and nothing came                 no
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
-from pulsar_spark.client import ArrivalWatch, Client, Deadline, LastMessageId, run_all
+from pulsar_spark.client import ArrivalWatch, LastMessageId, PlanningClient, run_all
 from pulsar_spark.errors import DeadlineError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 
@@ -21,86 +30,129 @@ _log = logging.getLogger(__name__)
 
 # Seconds for which an answer is good.
 _KNOWN_FOR = 0.05
-# Seconds without news after which a partition gets a tail: opening one costs a few requests.
+# Seconds without a new message after which a partition is watched: opening a watch costs a few requests.
 _IDLE_AFTER = 0.25
-# Seconds after which a partition with a tail is asked all the same, and the least for each of many.
+# Seconds after which a partition that is watched is asked all the same, and the least for each of many.
 _ASKED_ANYWAY = 10.0
 _ASKED_ANYWAY_EACH = 0.5
 
 Ask = Callable[[Sequence[TopicName]], Mapping[TopicName, LastMessageId | PulsarError]]
 
 
-class _View:
-    """What is known of one partition."""
+class EndAnswers(NamedTuple):
+    """What one refresh found out.
 
-    def __init__(self, last: MessageId) -> None:
-        self.last = last
-        self.known = Deadline(_KNOWN_FOR)
-        self.idle = Deadline(_IDLE_AFTER)
-        self.anyway = Deadline(0.0)
-        self.tail: ArrivalWatch | None = None
+    Attributes:
+        answers: of the partitions that were asked and answered.
+        gone: the partitions that do not exist any more.
+    """
 
-    @property
-    def due(self) -> bool:
-        if not self.known.passed:
+    answers: Mapping[TopicName, LastMessageId]
+    gone: Sequence[TopicName]
+
+
+@dataclass(slots=True)
+class EndSchedule:
+    """When the end of one partition is asked for. Pure; times are seconds of a clock that never goes back.
+
+    Attributes:
+        last: the last message of the last answer.
+        known_until: when that is too old.
+        idle_at: when the partition counts as idle, unless a new message comes.
+        ask_anyway_at: when it is asked although a watch shows nothing.
+    """
+
+    last: MessageId
+    known_until: float
+    idle_at: float
+    ask_anyway_at: float = 0.0
+
+    @classmethod
+    def of(cls, last: MessageId, now: float) -> EndSchedule:
+        """The schedule after a first answer."""
+        return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
+
+    def is_due(self, now: float, *, has_news: bool | None) -> bool:
+        """Whether it is to be asked; ``has_news`` says what its watch shows, None that it has none."""
+        if now < self.known_until:
             return False
-        return self.tail is None or self.tail.moved or self.anyway.passed
+        return has_news is None or has_news or now >= self.ask_anyway_at
+
+    def asked(self, now: float) -> None:
+        """Take in that it was asked, with an answer or without."""
+        self.known_until = now + _KNOWN_FOR
+
+    def answered(self, last: MessageId, now: float) -> None:
+        """Take in an answer."""
+        if self.last != last:
+            self.last, self.idle_at = last, now + _IDLE_AFTER
+
+    def is_idle(self, now: float) -> bool:
+        """Whether it is worth a watch."""
+        return now >= self.idle_at
+
+    def watched(self, now: float, partitions: int) -> None:
+        """Take in that a watch was opened, or tried to; ``partitions`` is the number of all."""
+        self.ask_anyway_at = now + max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
+
+
+@dataclass(slots=True)
+class _Tracked:
+    """One partition: when it is asked, and its watch while it is idle."""
+
+    schedule: EndSchedule
+    watch: ArrivalWatch | None = None
+
+    def is_due(self, now: float) -> bool:
+        has_news = None if self.watch is None else self.watch.moved
+        return self.schedule.is_due(now, has_news=has_news)
 
 
 class EndTracker:
     """The ends of the partitions of one query.
 
     Args:
-        client: for the tails.
+        client: for the clock and the watches.
         ask: asks the broker for the last messages of partitions, all at the same time.
-        on_answer: told of each answer.
-        on_chunk: told of each partition in which a part of a chunked message was met.
+        on_chunk: called with each partition in which a part of a chunked message was met.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        ask: Ask,
-        on_answer: Callable[[TopicName, LastMessageId], None],
-        on_chunk: Callable[[TopicName], None],
-    ) -> None:
+    def __init__(self, client: PlanningClient, ask: Ask, on_chunk: Callable[[TopicName], None]) -> None:
         self._client = client
         self._ask = ask
-        self._on_answer = on_answer
         self._on_chunk = on_chunk
-        self._views: dict[TopicName, _View] = {}
+        self._tracked: dict[TopicName, _Tracked] = {}
 
     def add(self, answers: Mapping[TopicName, LastMessageId]) -> None:
-        """Look at more partitions, of which this is known already."""
+        """Track more partitions, which have just answered."""
+        now = self._client.now()
         for topic, answer in answers.items():
-            self._views[topic] = _View(answer.last)
+            self._tracked[topic] = _Tracked(EndSchedule.of(answer.last, now))
 
     def drop(self, topic: TopicName) -> None:
-        """Look at a partition no more."""
-        view = self._views.pop(topic, None)
-        if view is not None:
-            self._close([view])
+        """Stop tracking a partition."""
+        tracked = self._tracked.pop(topic, None)
+        if tracked is not None:
+            self._close_watches([tracked])
 
     def close(self) -> None:
-        """Look at nothing any more."""
-        self._close(self._views.values())
-        self._views.clear()
+        """Stop tracking all partitions."""
+        self._close_watches(self._tracked.values())
+        self._tracked.clear()
 
-    def last(self, topic: TopicName) -> MessageId:
-        """The last visible message as far as known; entry -1 where there is none."""
-        return self._views[topic].last
-
-    def refresh(self) -> list[TopicName]:
-        """Ask what is due, and return the partitions that are gone.
+    def refresh(self) -> EndAnswers:
+        """Ask the partitions that are due.
 
         A broker that does not answer is logged, and asked again by the next call: an exception would end the
-        query. Until it answers, its partitions are as they were.
+        query. Until it answers, its partitions are left out.
 
         Raises:
             PulsarError: the broker refuses the answer.
         """
-        due = [topic for topic, view in self._views.items() if view.due]
-        gone, answered = [], []
+        now = self._client.now()
+        due = [topic for topic, tracked in self._tracked.items() if tracked.is_due(now)]
+        answers: dict[TopicName, LastMessageId] = {}
+        gone = []
         for topic, answer in self._ask(due).items() if due else ():
             if isinstance(answer, TopicNotFoundError):
                 gone.append(topic)
@@ -109,42 +161,43 @@ class EndTracker:
                     raise answer
                 _log.warning("the end of a topic is not known now, it is asked again: %s", answer)
             else:
-                self._on_answer(topic, answer)
-                view = self._views[topic]
-                if view.last != answer.last:
-                    view.last, view.idle = answer.last, Deadline(_IDLE_AFTER)
-                answered.append(topic)
+                answers[topic] = answer
+        now = self._client.now()
+        for topic, found in answers.items():
+            self._tracked[topic].schedule.answered(found.last, now)
         for topic in due:
-            self._views[topic].known = Deadline(_KNOWN_FOR)
-        self._watch(answered)
-        return gone
+            self._tracked[topic].schedule.asked(now)
+        self._renew_watches(list(answers))
+        return EndAnswers(answers, gone)
 
-    def _watch(self, topics: Sequence[TopicName]) -> None:
-        """Take the tails from partitions that were asked, and give new ones to those without news."""
+    def _renew_watches(self, topics: Sequence[TopicName]) -> None:
+        """Close the watches of partitions that were asked, and open new ones for those that are idle."""
         for topic in topics:
-            tail = self._views[topic].tail
-            if tail is not None and tail.is_chunk:
+            watch = self._tracked[topic].watch
+            if watch is not None and watch.is_chunk:
                 self._on_chunk(topic)
-        # A tail has done its work, or may have missed something: another begins where the end is now.
-        self._close([self._views[topic] for topic in topics])
-        self._open([topic for topic in topics if self._views[topic].idle.passed])
+        # A watch is for one use, or may have missed something: another begins where the end is now.
+        self._close_watches([self._tracked[topic] for topic in topics])
+        now = self._client.now()
+        self._open_watches([topic for topic in topics if self._tracked[topic].schedule.is_idle(now)])
 
-    def _open(self, topics: list[TopicName]) -> None:
-        def open_tail(topic: TopicName) -> ArrivalWatch:
-            return ArrivalWatch(self._client, topic, self._views[topic].last.whole_entry)
+    def _open_watches(self, topics: list[TopicName]) -> None:
+        def open_watch(topic: TopicName) -> ArrivalWatch:
+            return self._client.watch_arrivals(topic, self._tracked[topic].schedule.last.whole_entry)
 
-        tails = run_all([partial(open_tail, topic) for topic in topics]) if topics else []
-        for topic, tail in zip(topics, tails, strict=True):
-            view = self._views[topic]
-            if isinstance(tail, PulsarError):
-                _log.info("%s is asked again and again, since it cannot be watched: %s", topic, tail)
+        watches = run_all([partial(open_watch, topic) for topic in topics]) if topics else []
+        now = self._client.now()
+        for topic, watch in zip(topics, watches, strict=True):
+            tracked = self._tracked[topic]
+            if isinstance(watch, PulsarError):
+                _log.info("%s is asked again and again, since it cannot be watched: %s", topic, watch)
             else:
-                view.tail = tail
-            view.anyway = Deadline(max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * len(self._views)))
+                tracked.watch = watch
+            tracked.schedule.watched(now, len(self._tracked))
 
-    def _close(self, views: Iterable[_View]) -> None:
-        closing = [view for view in views if view.tail is not None]
+    def _close_watches(self, partitions: Iterable[_Tracked]) -> None:
+        closing = [(tracked, tracked.watch) for tracked in partitions if tracked.watch is not None]
         if closing:
-            run_all([view.tail.close for view in closing if view.tail is not None])
-        for view in closing:
-            view.tail = None
+            run_all([watch.close for _, watch in closing])
+        for tracked, _ in closing:
+            tracked.watch = None

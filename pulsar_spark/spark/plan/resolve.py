@@ -1,132 +1,99 @@
-"""Where reads begin and end at the broker: words, times and message ids become positions.
+"""Start and end positions: words, times and message ids become positions of each partition.
 
-It asks through non-durable readers that are closed at once, so nothing stays behind.
+It asks through non-durable readers that are closed at once, so nothing is left at the broker.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from pulsar_spark.client import (
-    Client,
-    Consumer,
-    InitialPosition,
-    SubscriptionOptions,
-    first_at,
-    probe_entry,
-    run_all,
-)
+from pulsar_spark.client import PartitionBounds, PlanningClient, SubscriptionOptions, run_all
 from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
-from pulsar_spark.spark.plan.subscription import subscription_exists
 
 T = TypeVar("T")
 
 
-class PartitionBounds(NamedTuple):
-    """What a partition holds.
-
-    Attributes:
-        begin: the position before the first entry.
-        last: the last visible message, as a whole entry; ``begin`` where there is none.
-    """
-
-    begin: MessageId
-    last: MessageId
-
-
-def probe_bounds(client: Client, topics: Iterable[TopicName]) -> dict[TopicName, PartitionBounds]:
-    """Where partitions begin and end now.
+def probe_bounds(client: PlanningClient, topics: Iterable[TopicName]) -> dict[TopicName, PartitionBounds]:
+    """Where partitions begin and end now, all asked at the same time.
 
     Raises:
         BrokerError: of the first that could not be asked.
     """
-
-    def look_at(topic: TopicName) -> PartitionBounds:
-        options = SubscriptionOptions(
-            name=f"spark-pulsar-planner-{uuid.uuid4()}",
-            durable=False,
-            initial=InitialPosition.EARLIEST,
-            create=topic.partition >= 0,
-        )
-        with Consumer(client, topic, options) as consumer:
-            last, begin = consumer.last_message_id()
-        return PartitionBounds(begin, begin if last.entry < 0 else last.whole_entry)
-
-    return _all({topic: partial(look_at, topic) for topic in topics})
+    return _all({topic: partial(client.bounds, topic) for topic in topics})
 
 
 def resolve(
-    client: Client, positions: Mapping[TopicName, Position], looks: Mapping[TopicName, PartitionBounds]
+    client: PlanningClient,
+    positions: Mapping[TopicName, Position],
+    bounds: Mapping[TopicName, PartitionBounds],
 ) -> dict[TopicName, MessageId]:
     """The positions of a start or of an end, "taken up to here".
 
-    A time behind the last message means that one, and a message id stays as it is: what is not there yet is
-    waited for. A message id before the first message that is there stays, too.
+    A time after the last message means that one, and a message id stays as it is: what does not exist yet is
+    waited for. A message id before the first message that exists stays, too.
 
     Args:
-        client: where to look for times.
+        client: where to search for times.
         positions: by partition; not :attr:`PositionWord.SUBSCRIPTION`, which :func:`subscribed` resolves.
-        looks: at the same partitions.
+        bounds: of the same partitions.
 
     Raises:
         BrokerError: the broker could not be asked.
     """
 
     def resolve_one(topic: TopicName, position: Position) -> MessageId:
-        seen = looks[topic]
+        begin, last = bounds[topic]
         if isinstance(position, AtTime):
-            return before_time(client, topic, position, seen.begin, seen.last)
+            return before_time(client, topic, position, begin, last)
         if isinstance(position, MessageId):
             return position
-        return seen.begin if position is PositionWord.EARLIEST else seen.last
+        return begin if position is PositionWord.EARLIEST else last
 
     return _all({topic: partial(resolve_one, topic, each) for topic, each in positions.items()})
 
 
 def before_time(
-    client: Client, topic: TopicName, time: AtTime, begin: MessageId, last: MessageId
+    client: PlanningClient, topic: TopicName, time: AtTime, begin: MessageId, last: MessageId
 ) -> MessageId:
-    """The position in ``[begin, last]`` behind which the first message published at or after ``time`` lies.
+    """The position in ``[begin, last]`` after which the first message published at or after ``time`` lies.
 
-    Where the message at ``begin`` is in time, so is all behind it: what other clocks, or another cluster,
-    dated earlier is not left out. (Where it is gone, the first that is left counts.)
+    Where the message at ``begin`` is in time, so is everything after it: what other clocks, or another
+    cluster, dated earlier is not left out. (Where it is gone, the first that is left counts.)
 
     Returns:
         ``last`` where all are older.
     """
     if begin >= last:
         return last
-    if probe_entry(client, topic, begin).publish_time >= time.ms:
+    if client.probe_entry(topic, begin).publish_time >= time.ms:
         return begin
-    first = first_at(client, topic, time.ms, MessageId(begin.ledger, begin.entry + 1), last)
+    first = client.first_at(topic, time.ms, begin.next_entry, last)
     return last if first is None else first.previous
 
 
-def subscribed(client: Client, topics: Iterable[TopicName], name: str) -> dict[TopicName, MessageId]:
+def subscribed(client: PlanningClient, topics: Iterable[TopicName], name: str) -> dict[TopicName, MessageId]:
     """Where a durable subscription stands on each of these partitions; it is left as it is.
 
     Raises:
-        OptionError: it is not there.
+        OptionError: it does not exist.
         BusyError: another consumer has it.
     """
 
-    def stands(topic: TopicName) -> MessageId:
-        if not subscription_exists(client, topic, name):
+    def mark_delete(topic: TopicName) -> MessageId:
+        if not client.has_subscription(topic, name):
             raise OptionError(
                 f"there is no subscription {name!r} to go on with",
                 topic=str(topic),
                 advice="Correct predefinedSubscription, or begin elsewhere with startingOffsets",
             )
-        options = SubscriptionOptions(name=name, durable=True)
-        with Consumer(client, topic, options) as consumer:
+        with client.subscribe(topic, SubscriptionOptions(name=name, durable=True)) as consumer:
             return consumer.last_message_id().mark_delete
 
-    return _all({topic: partial(stands, topic) for topic in topics})
+    return _all({topic: partial(mark_delete, topic) for topic in topics})
 
 
 def _all(calls: Mapping[TopicName, Callable[[], T]]) -> dict[TopicName, T]:

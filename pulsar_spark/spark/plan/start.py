@@ -1,12 +1,13 @@
-"""The beginning of a query that has no checkpoint: its subscription, and the position on each partition."""
+"""The start of a query that has no checkpoint: its subscription, and the start position on each partition."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 from uuid import uuid4
 
-from pulsar_spark.client import Client, InitialPosition, LastMessageId
+from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
@@ -16,26 +17,37 @@ from pulsar_spark.spark.plan.subscription import Subscription
 _log = logging.getLogger(__name__)
 
 
-def begin(
-    client: Client, options: SourceOptions, partitions: Iterable[TopicName]
-) -> tuple[Subscription, dict[TopicName, LastMessageId], dict[TopicName, MessageId]]:
+class QueryStart(NamedTuple):
+    """A new query.
+
+    Attributes:
+        subscription: its durable subscription.
+        answers: where each partition ends.
+        positions: the start position of each partition: up to there it counts as taken.
+    """
+
+    subscription: Subscription
+    answers: Mapping[TopicName, LastMessageId]
+    positions: Mapping[TopicName, MessageId]
+
+
+def start_query(
+    client: PlanningClient, options: SourceOptions, partitions: Iterable[TopicName]
+) -> QueryStart:
     """Make the subscription of a new query, or take the one that the user named, and place it at the start.
 
-    Returns:
-        The subscription; where each partition ends; up to where each counts as taken.
-
     Raises:
-        OptionError: the start does not fit what is read, or a subscription to go on with is not there.
+        OptionError: the start does not fit what is read, or a subscription to go on with does not exist.
         BusyError: another query has the subscription.
         BrokerError: the broker could not be asked. A subscription that was made here is removed again.
     """
-    named = options.subscription
-    name = named or f"{options.subscription_prefix}-{uuid4()}"
+    given = options.subscription
+    name = given or f"{options.subscription_prefix}-{uuid4()}"
     starts = options.start.of(partitions)
     goes_on = options.start.everywhere is PositionWord.SUBSCRIPTION
     if goes_on:
         subscribed(client, starts, name)
-    subscription = Subscription(client, name, options.chunks.expire)
+    subscription = Subscription(client, name, fail_on_data_loss=options.fail_on_data_loss)
     _log.info("a new query has the subscription %s", name)
     try:
         answers = subscription.open(
@@ -44,34 +56,30 @@ def begin(
                 for topic, start in starts.items()
             }
         )
-        stands_there = goes_on or (
-            named is None and all(isinstance(each, PositionWord) for each in starts.values())
+        is_at_start = goes_on or (
+            given is None and all(isinstance(each, PositionWord) for each in starts.values())
         )
-        if stands_there:
-            positions = dict(subscription.begins)
+        if is_at_start:
+            positions = {topic: state.start for topic, state in subscription.partitions.items()}
         else:
             positions = resolve(client, starts, probe_bounds(client, starts))
-            _place(subscription, answers, positions)
+            _place(subscription, positions)
     except BaseException:  # SystemExit, too: that is how Spark ends the planner
-        if named is None:
+        if given is None:
             subscription.unsubscribe()
         else:
             subscription.close()
         raise
-    return subscription, answers, positions
+    return QueryStart(subscription, answers, positions)
 
 
-def _place(
-    subscription: Subscription,
-    answers: Mapping[TopicName, LastMessageId],
-    positions: Mapping[TopicName, MessageId],
-) -> None:
-    """Hold what lies behind the positions, and no more; what is not there yet cannot be acknowledged."""
+def _place(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
+    """Hold what comes after the positions, and no more; what does not exist yet cannot be acknowledged."""
     reached = {}
     for topic, position in positions.items():
-        if subscription.begins[topic] > position.last_whole_entry:
+        state = subscription.partitions[topic]
+        if state.start > position.last_whole_entry:
             subscription.put_back(topic, position.last_whole_entry)
-        last = answers[topic].last
-        if last.entry >= 0:
-            reached[topic] = min(position, last.whole_entry)
+        if state.last.is_message:
+            reached[topic] = min(position, state.last)
     subscription.acknowledge(reached)

@@ -10,6 +10,8 @@ Spark checkpoints the start and end of each batch; what is decided here must com
                     to go on with. For a batch 0 that did not finish Spark calls initial() once more and hands
                     over that start. A subscription made for it is removed again, and the batch begins no
                     later than where the one in ``end`` stands, to which nothing was acknowledged yet.
+
+Decisions are made elsewhere, each in a pure module; here is their order.
 """
 
 from __future__ import annotations
@@ -17,19 +19,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from pulsar_spark.client import Deadline, InitialPosition, LastMessageId, now, run_all, shared_client
+from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient, run_all
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
-from pulsar_spark.spark.plan.broker_probe import BrokerProbe, cut
-from pulsar_spark.spark.plan.data_loss import LossRules
+from pulsar_spark.spark.plan.broker_probe import BrokerProbe
+from pulsar_spark.spark.plan.data_loss import lost_by_deletion, lost_while_stopped, report_loss
 from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.offsets import Json, Offsets
-from pulsar_spark.spark.plan.ranges import Range, plan_ranges, progress
+from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.ranges import Range, plan_ranges, progress, split_ranges
 from pulsar_spark.spark.plan.resolve import before_time, probe_bounds
-from pulsar_spark.spark.plan.start import begin
+from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
 
@@ -42,46 +45,46 @@ _HELD_BACK = 0.5
 class QueryPlanner:
     """Plans the batches of one run of a query and acknowledges what is processed.
 
+    Args:
+        options: what is read.
+        client: where to connect; None for this process's client for ``options``.
+
     Raises:
         TopicNotFoundError: a topic does not exist.
-        BrokerError: no broker answers within :data:`topics.FIRST_CONTACT` seconds.
+        BrokerError: no broker answers within seconds.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, client: PlanningClient | None = None) -> None:
         self._options = options
-        self._client = shared_client(options.client)
-        self._topics = Topics(self._client, options, first_contact(options))
-        self._lookahead = BrokerProbe(self._client, options.admin_url, self._hold_chunks)
-        self._admission = Admission(options.limits, self._lookahead, run_all)
-        self._outlook = EndTracker(self._client, self._ask, self._check, self._hold_chunks)
-        self._loss = LossRules(self._client, options)
+        self._client = client or PlanningClient.shared(options.client)
+        self._topics = Topics(self._client, options, first_contact(self._client, options))
+        self._broker_probe = BrokerProbe(self._client, options.admin_url, self._meet_chunks)
+        self._admission = Admission(options.limits, self._broker_probe, run_all)
+        self._ends = EndTracker(self._client, self._ask, self._meet_chunks)
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
         self._start_is_durable = False
-        self._frozen: dict[TopicName, MessageId] | None = None
-        self._held_back = Deadline(0.0)
-        self._timed: set[TopicName] = set()
-        # As of the last trigger: up to where partitions were taken and will be taken, and their backlogs.
-        self._positions: dict[TopicName, MessageId] = {}
-        self._planned: dict[TopicName, MessageId] = {}
-        self._backlogs: dict[TopicName, int] = {}
+        self._frozen: Mapping[TopicName, MessageId] | None = None
+        self._held_back_until = 0.0
 
     # ---- called by Spark
 
     def initial(self) -> Offsets:
         """Where a query begins that has no checkpoint; always the same in one run."""
         if self._fresh is None:
-            subscription, answers, positions = begin(self._client, self._options, self._topics.partitions)
-            self._subscription = subscription
-            self._outlook.add(answers)
-            self._fresh = Offsets(subscription.name, positions)
+            started = start_query(self._client, self._options, self._topics.partitions)
+            self._subscription = started.subscription
+            self._track(started.answers)
+            self._fresh = Offsets(started.subscription.name, started.positions)
         return self._fresh
 
     def freeze(self) -> None:
         """Take what the topics hold now as all there is (Trigger.AvailableNow)."""
-        looks = probe_bounds(self._client, self._topics.partitions)
-        self._frozen = {topic: seen.last for topic, seen in looks.items()}
+        bounds = probe_bounds(self._client, self._topics.partitions)
+        self._frozen = {topic: each.last for topic, each in bounds.items()}
+        for topic, state in self._partitions.items():
+            state.frozen_end = self._frozen.get(topic)
 
     def latest(self, start: Offsets, *, limited: bool = True) -> Offsets:
         """Acknowledge ``start``, which is processed, and return the next end; ``start`` if there is none.
@@ -96,32 +99,44 @@ class QueryPlanner:
         if start == self._fresh and not self._start_is_durable and not begins_with_rows:
             self._start_is_durable = True
             return start
-        self._take_in_new_partitions(subscription)
-        recreated = self._loss.take_recreated()
-        self._positions = {
-            topic: begins if topic in recreated else start.positions.get(topic, begins)
-            for topic, begins in subscription.begins.items()
-        }
-        for topic in self._outlook.refresh():
+        self._add_new_partitions(subscription)
+        for topic, state in subscription.partitions.items():
+            state.take_up(start.positions.get(topic))
+        answers, gone = self._ends.refresh()
+        for topic, answer in answers.items():
+            subscription.check_answer(topic, answer)
+        for topic in gone:
             self._drop(subscription, topic)
         self._acknowledge(subscription)
-        self._planned = self._plan(subscription, limited)
-        return Offsets(start.subscription, self._planned)
+        planned = self._plan(subscription, limited)
+        for topic, end in planned.items():
+            subscription.partitions[topic].planned = end
+        return Offsets(start.subscription, planned)
 
     def report(self) -> Json:
         """Ends and backlogs for the query's progress, as of the last trigger."""
-        lasts = {topic: self._last(topic) for topic in self._planned}
-        return progress(self._planned, lasts, self._backlogs)
+        states = self._partitions
+        return progress(
+            {topic: state.planned for topic, state in states.items() if state.planned is not None},
+            {topic: state.last for topic, state in states.items()},
+            {topic: state.backlog for topic, state in states.items() if state.backlog is not None},
+        )
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What the tasks of the batch ``(start, end]`` read."""
         processed = start.positions if start.subscription == end.subscription else end.positions
-        # A partition that the end leaves out was gone when that was planned, and was told of then.
+        # A partition that the end leaves out was gone when that was planned, which was reported then.
         subscription = self._follow(
             end, {topic: position for topic, position in processed.items() if topic in end.positions}
         )
-        ranges = self._behind_times(plan_ranges(start, end, subscription.begins))
-        tasks = cut(ranges, self._options, self._lookahead)
+        starts = {topic: state.start for topic, state in subscription.partitions.items()}
+        ranges = self._after_start_times(subscription, plan_ranges(start, end, starts))
+        tasks = split_ranges(
+            ranges,
+            self._broker_probe,
+            min_partitions=self._options.min_partitions,
+            max_messages=self._options.max_messages_per_partition,
+        )
         _log.info(
             "a batch of %d tasks: %s",
             len(tasks),
@@ -130,14 +145,14 @@ class QueryPlanner:
         return tasks
 
     def commit(self) -> None:
-        """Acknowledge what the last ``latest`` was told is processed, where that has failed."""
+        """Acknowledge what the last ``latest`` was given as processed, where that has failed."""
         if self._subscription is not None:
             self._acknowledge(self._subscription)
 
     def close(self) -> None:
-        """Let go of the subscription, which stays for the next run; if no checkpoint can name it, it goes."""
+        """Close the subscription, which stays for the next run; remove it if no checkpoint can name it."""
         self._admission.close()
-        self._outlook.close()
+        self._ends.close()
         self._topics.close()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
@@ -145,10 +160,14 @@ class QueryPlanner:
 
     # ---- subscription and topics
 
+    @property
+    def _partitions(self) -> Mapping[TopicName, PartitionState]:
+        return {} if self._subscription is None else self._subscription.partitions
+
     def _follow(self, offsets: Offsets, processed: Mapping[TopicName, MessageId]) -> Subscription:
         """The subscription that a checkpointed offset names, on all partitions that are read now.
 
-        It is asked for as one that would begin at the end: if somebody removed it, it shows as one that has
+        It is opened as one that would begin at the end: if somebody removed it, it shows as one that has
         acknowledged what this query never did.
         """
         before, name = self._subscription, offsets.subscription
@@ -156,9 +175,9 @@ class QueryPlanner:
             return before
         partitions = self._topics.partitions
         for topic in sorted(processed.keys() - set(partitions)):
-            self._loss.gone_while_stopped(topic, processed[topic], name)
+            self._check_absent(topic, processed[topic], name)
         self._subscription = None
-        found = Subscription(self._client, name, self._options.chunks.expire)
+        found = Subscription(self._client, name, fail_on_data_loss=self._options.fail_on_data_loss)
         try:
             missing = found.missing([topic for topic in partitions if topic in processed])
             answers = found.open(
@@ -169,8 +188,14 @@ class QueryPlanner:
             )
             for topic, answer in answers.items():
                 if topic in processed:
-                    self._loss.on_restart(
-                        found, topic, processed[topic], answer, was_missing=topic in missing
+                    position = processed[topic]
+                    found.check_restart(
+                        topic,
+                        position,
+                        answer,
+                        was_missing=topic in missing,
+                        # Else it is where the user let it begin, or before the first message of a ledger.
+                        is_message=position.is_message and position != self._options.start.named.get(topic),
                     )
         except BaseException:  # SystemExit, too: that is how Spark ends the planner
             found.close()
@@ -178,25 +203,32 @@ class QueryPlanner:
         finally:
             if before is not None:
                 self._leave(before)
-        self._outlook.close()
-        self._outlook.add(answers)
+        self._ends.close()
         self._subscription = found
+        self._track(answers)
         return found
 
+    def _track(self, answers: Mapping[TopicName, LastMessageId]) -> None:
+        """Take in partitions on which the subscription was opened."""
+        self._ends.add(answers)
+        if self._frozen is not None:
+            for topic in answers:
+                self._partitions[topic].frozen_end = self._frozen.get(topic)
+
     def _leave(self, subscription: Subscription) -> None:
-        mine = self._options.subscription is None
-        made_here = mine and self._fresh is not None and subscription.name == self._fresh.subscription
+        own = self._options.subscription is None
+        made_here = own and self._fresh is not None and subscription.name == self._fresh.subscription
         if (made_here and not self._fresh_is_planned) or not self._options.retain_subscription:
             subscription.unsubscribe()
         else:
             subscription.close()
 
-    def _take_in_new_partitions(self, subscription: Subscription) -> None:
-        """Read topics and partitions that are new from their beginning."""
+    def _add_new_partitions(self, subscription: Subscription) -> None:
+        """Read topics and partitions that are new from their first message."""
         if self._frozen is not None:
             return
         self._topics.refresh()
-        new = [topic for topic in self._topics.partitions if topic not in subscription.begins]
+        new = [topic for topic in self._topics.partitions if topic not in subscription.partitions]
         if not new:
             return
         try:
@@ -209,56 +241,62 @@ class QueryPlanner:
             _log.warning("new partitions cannot be read yet, it is tried again: %s", error)
             return
         _log.info("new partitions are read: %s", ", ".join(map(str, new)))
-        self._outlook.add(answers)
+        self._track(answers)
+
+    def _check_absent(self, topic: TopicName, position: MessageId, name: str) -> None:
+        """Report a partition of the checkpoint that does not exist, or that the options name no more."""
+        options = self._options
+        is_named = topic.base in options.topics or topic in options.topics
+        is_read = is_named or (options.pattern is not None and options.pattern.matches(topic))
+        lost = lost_while_stopped(position, is_read=is_read)
+        if lost is not None:
+            report_loss(topic, lost, fail_on_data_loss=options.fail_on_data_loss)
+        else:
+            _log.warning("the query reads %s no longer; remove the subscription %s from there", topic, name)
 
     def _drop(self, subscription: Subscription, topic: TopicName) -> None:
         """Go on without a topic, or one partition, that was deleted."""
-        position, last = self._positions.pop(topic), self._last(topic)
+        state = subscription.partitions[topic]
         subscription.drop(topic)
-        self._outlook.drop(topic)
+        self._ends.drop(topic)
         self._topics.drop(topic)
-        self._loss.topic_gone(topic, position, last)
-
-    def _hold_chunks(self, topic: TopicName) -> None:
-        if self._subscription is not None:
-            self._subscription.hold_chunks(topic)
-
-    def _acknowledge(self, subscription: Subscription) -> None:
-        """Acknowledge what is processed; a start that the user gave may lie behind all there is."""
-        processed = {topic: min(position, self._last(topic)) for topic, position in self._positions.items()}
-        news = subscription.without_chunks(processed)
-        urgent = {topic for topic, position in news.items() if position >= self._end(topic)}
-        later = news.keys() - self._lookahead.look_for_chunks(news, urgent)
-        subscription.acknowledge({topic: each for topic, each in processed.items() if topic not in later})
-
-    # ---- ends
+        assert state.position is not None  # a trigger has taken it up
+        lost = lost_by_deletion(state.position, state.last)
+        if lost is not None:
+            report_loss(topic, lost, fail_on_data_loss=self._options.fail_on_data_loss)
+        else:
+            _log.warning("topic %s was deleted; all that was seen of it is processed", topic)
 
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
         return {} if self._subscription is None else self._subscription.ask(topics)
 
-    def _check(self, topic: TopicName, answer: LastMessageId) -> None:
-        if (subscription := self._subscription) is not None:
-            position = self._positions.get(topic, subscription.begins[topic])
-            self._loss.on_answer(subscription, topic, position, self._last(topic), answer)
+    def _meet_chunks(self, topic: TopicName) -> None:
+        if self._subscription is not None:
+            self._subscription.meet_chunks(topic)
 
-    def _last(self, topic: TopicName) -> MessageId:
-        """The last visible message; in front of everything where there is none."""
-        last = self._outlook.last(topic)
-        return MessageId(-1, -1) if last.entry < 0 else last.whole_entry
+    def _acknowledge(self, subscription: Subscription) -> None:
+        subscription.acknowledge_processed(self._options.chunks.expire)
+
+    # ---- ends
 
     def _plan(self, subscription: Subscription, limited: bool) -> dict[TopicName, MessageId]:
-        starts = self._positions
-        ends = {topic: max(position, self._end(topic)) for topic, position in starts.items()}
+        states = subscription.partitions
+        starts = {topic: state.position for topic, state in states.items() if state.position is not None}
+        ends = {topic: max(position, states[topic].end) for topic, position in starts.items()}
         limits = self._options.limits
         if ends == starts or not limited or not (limits.capped or limits.min_messages):
             return ends
-        if not self._held_back.passed:
+        now = self._client.now()
+        if now < self._held_back_until:
             return starts
-        self._backlogs = self._count_backlogs(subscription, starts, ends)
-        available_now = self._frozen is not None
-        planned = self._admission.plan(starts, ends, self._backlogs, now(), available_now=available_now)
+        backlogs = self._count_backlogs(subscription, starts, ends)
+        for topic, state in states.items():
+            state.backlog = backlogs.get(topic)
+        planned = self._admission.plan(
+            starts, ends, backlogs, self._client.now(), available_now=self._frozen is not None
+        )
         if planned == starts:
-            self._held_back = Deadline(_HELD_BACK)
+            self._held_back_until = self._client.now() + _HELD_BACK
         return planned
 
     def _count_backlogs(
@@ -268,33 +306,29 @@ class QueryPlanner:
         ends: Mapping[TopicName, MessageId],
     ) -> dict[TopicName, int]:
         """Entries between starts and ends: within a ledger by their numbers, else the broker counts them."""
-        counts, across = {}, []
-        for topic, end in ends.items():
-            start = starts[topic]
-            if start < end and start.ledger == end.ledger:
-                counts[topic] = end.entry - start.entry
-            elif start < end:
-                across.append(topic)
+        behind = {
+            topic: end.entries_since(starts[topic]) for topic, end in ends.items() if starts[topic] < end
+        }
+        counts = {topic: count for topic, count in behind.items() if count is not None}
+        across = [topic for topic, count in behind.items() if count is None]
         return counts | (subscription.backlogs(across) if across else {})
-
-    def _end(self, topic: TopicName) -> MessageId:
-        last = self._last(topic)
-        return last if self._frozen is None else min(last, self._frozen.get(topic, last))
 
     # ---- ranges
 
-    def _behind_times(self, ranges: list[Range]) -> list[Range]:
+    def _after_start_times(self, subscription: Subscription, ranges: list[Range]) -> list[Range]:
         """Leave out what was published before ``startingTime``: it may have come after the query began."""
         starts = self._options.start
-        timed = []
+        found = []
         for each in ranges:
             time = starts.everywhere or starts.named.get(each.topic, starts.named.get(each.topic.base))
-            if isinstance(time, AtTime) and each.topic not in self._timed:
+            state = subscription.partitions.get(each.topic)
+            if isinstance(time, AtTime) and not (state is not None and state.is_start_time_found):
                 start, end = each.start.last_whole_entry, each.end.whole_entry
                 first = before_time(self._client, each.topic, time, start, end)
                 if first >= end:
                     continue
-                self._timed.add(each.topic)
+                if state is not None:
+                    state.is_start_time_found = True
                 each = each._replace(start=max(each.start, first))
-            timed.append(each)
-        return timed
+            found.append(each)
+        return found

@@ -1,33 +1,28 @@
 """The durable subscription of one query: it holds what Spark has not checkpointed, on each topic partition.
 
-It is made before the first row is planned, so that the broker keeps what is not processed. It gets no
-permits: nothing is sent to it, and the broker moves it only as this file says. Whoever else moves it makes
-data go away.
+It is made before the first row is planned, so that the broker keeps what is not processed. It has no permits:
+nothing is sent to it, and the broker moves it only as :mod:`data_loss` says. If anybody else moves it, data
+may be lost.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from pulsar_spark.client import (
-    Client,
     Consumer,
-    Deadline,
     InitialPosition,
     LastMessageId,
+    PlanningClient,
     SubscriptionOptions,
     run_all,
 )
-from pulsar_spark.errors import (
-    BusyError,
-    NotAllowedError,
-    PulsarError,
-    TopicNotFoundError,
-)
+from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.data_loss import Judgement, LossVerdict, judge_answer, judge_restart, report_loss
+from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, visible_end
 
 _log = logging.getLogger(__name__)
 
@@ -38,24 +33,24 @@ class Subscription:
     Args:
         client: where to connect.
         name: of the subscription, the same on each partition.
-        chunks_expire: seconds for which an unfinished chunked message is waited for.
+        fail_on_data_loss: whether messages that are gone are an error; else they are a WARNING.
 
     Attributes:
         name: of the subscription.
-        begins: by partition, the position of the subscription when this run opened it.
+        partitions: the state of each partition on which it is open.
     """
 
-    def __init__(self, client: Client, name: str, chunks_expire: float) -> None:
+    def __init__(self, client: PlanningClient, name: str, *, fail_on_data_loss: bool = True) -> None:
         self.name = name
-        self.begins: dict[TopicName, MessageId] = {}
+        self._fail_on_data_loss = fail_on_data_loss
+        self.partitions: dict[TopicName, PartitionState] = {}
         self._client = client
         self._consumers: dict[TopicName, Consumer] = {}
-        self._acknowledged: dict[TopicName, MessageId] = {}
-        self._chunks_expire = chunks_expire
-        self._processed: dict[TopicName, deque[tuple[Deadline, MessageId]]] = {}
+
+    # ---- opening and closing
 
     def open(self, initial: Mapping[TopicName, InitialPosition]) -> dict[TopicName, LastMessageId]:
-        """Take the subscription on more partitions; after a failure it may be had on some of them.
+        """Open it on more partitions; after a failure it may be open on some of them.
 
         Args:
             initial: where it begins on partitions that do not have it yet.
@@ -65,7 +60,7 @@ class Subscription:
 
         Raises:
             BusyError: another query has it.
-            BrokerError: it cannot be had on one of them.
+            BrokerError: it cannot be opened on one of them.
         """
 
         def open_one(topic: TopicName, position: InitialPosition) -> LastMessageId:
@@ -73,16 +68,16 @@ class Subscription:
             options = SubscriptionOptions(
                 name=self.name, durable=True, initial=position, create=topic.partition >= 0
             )
-            consumer = self._consumers[topic] = Consumer(self._client, topic, options)
+            consumer = self._consumers[topic] = self._client.subscribe(topic, options)
             return consumer.last_message_id()
 
         answers = run_all([partial(open_one, topic, position) for topic, position in initial.items()])
         opened = {}
         for topic, answer in zip(initial, answers, strict=True):
             if isinstance(answer, PulsarError):
-                raise named(answer, self.name).located(str(topic))
+                raise _naming(answer, self.name).located(str(topic))
             opened[topic] = answer
-            self.begins[topic] = self._acknowledged[topic] = answer.mark_delete
+            self.partitions[topic] = PartitionState.opened(answer)
         return opened
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
@@ -91,7 +86,7 @@ class Subscription:
         Raises:
             BrokerError: one of them could not be asked.
         """
-        calls = [partial(subscription_exists, self._client, topic, self.name) for topic in topics]
+        calls = [partial(self._client.has_subscription, topic, self.name) for topic in topics]
         found = set()
         for topic, exists in zip(topics, run_all(calls), strict=True):
             if isinstance(exists, TopicNotFoundError) or exists is False:
@@ -100,96 +95,9 @@ class Subscription:
                 raise exists.located(str(topic))
         return found
 
-    def ask(self, topics: Sequence[TopicName]) -> dict[TopicName, LastMessageId | PulsarError]:
-        """Ask for the last messages, all at the same time and within one operation timeout."""
-        deadline = self._client.operation()
-        calls = [partial(self._consumers[topic].last_message_id, deadline) for topic in topics]
-        return dict(zip(topics, run_all(calls), strict=True))
-
-    def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
-        """Entries that are not acknowledged, of partitions whose broker answers."""
-        counts = run_all([self._consumers[topic].backlog for topic in topics])
-        found = zip(topics, counts, strict=True)
-        return {topic: count for topic, count in found if not isinstance(count, PulsarError)}
-
-    def is_ahead(self, topic: TopicName, mark_delete: MessageId) -> bool:
-        """Whether the broker tells a position ahead of what was acknowledged."""
-        return mark_delete > self._acknowledged[topic]
-
-    def stands(self, topic: TopicName, mark_delete: MessageId) -> None:
-        """Take the broker's position as it is.
-
-        One behind ours is that of a broker that crashed before it wrote ours down; ours is sent again.
-        """
-        self._acknowledged[topic] = mark_delete
-
-    def put_back(self, topic: TopicName, position: MessageId) -> None:
-        """Hold all that is there behind ``position``."""
-        consumer = self._consumers[topic]
-        consumer.seek(position if position.entry >= 0 else MessageId(-1, -1))
-        self.begins[topic] = self._acknowledged[topic] = consumer.last_message_id().mark_delete
-
-    def remove(self, topic: TopicName) -> None:
-        """Remove it from one partition; a broker that does not answer is logged."""
-        try:
-            self._consumers[topic].unsubscribe()
-            self.drop(topic)
-        except PulsarError as error:
-            _log.warning("subscription %s stays behind on topic %s: %s", self.name, topic, error)
-
-    def hold_chunks(self, topic: TopicName) -> None:
-        """Acknowledge late from now on, where chunked messages are about.
-
-        A batch may end inside one. Its first chunks must stay until the batch that holds the last has read
-        them, so they are kept for as long as an unfinished message is waited for.
-        """
-        self._processed.setdefault(topic, deque())
-
-    def without_chunks(self, positions: Mapping[TopicName, MessageId]) -> dict[TopicName, MessageId]:
-        """What of ``positions`` is news to the broker, of partitions where no chunks are about."""
-        return {
-            topic: done
-            for topic, position in positions.items()
-            if topic not in self._processed and self._is_news(topic, done := position.last_whole_entry)
-        }
-
-    def _is_news(self, topic: TopicName, done: MessageId) -> bool:
-        return topic in self._consumers and done.entry >= 0 and done > self._acknowledged[topic]
-
-    def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
-        """Tell the broker that everything up to ``positions`` is processed, where that is news.
-
-        A failure is logged and made good by the next call: the checkpoint is the truth, the broker only holds
-        more than it must meanwhile.
-        """
-        due = {}
-        for topic, position in positions.items():
-            done = self._settled(topic, position.last_whole_entry)
-            if self._is_news(topic, done):
-                due[topic] = done
-        calls = [partial(self._consumers[topic].ack_cumulative, done) for topic, done in due.items()]
-        for (topic, done), failure in zip(due.items(), run_all(calls) if calls else (), strict=True):
-            if isinstance(failure, PulsarError):
-                _log.warning("an acknowledgement failed and is tried again: %s", failure)
-            else:
-                self._acknowledged[topic] = done
-
-    def _settled(self, topic: TopicName, done: MessageId) -> MessageId:
-        """The position that no unfinished chunked message can begin before."""
-        queue = self._processed.get(topic)
-        if queue is None:
-            return done
-        if not queue or queue[-1][1] < done:
-            queue.append((Deadline(self._chunks_expire), done))
-        settled = MessageId(-1, -1)
-        while queue and queue[0][0].passed:
-            settled = queue.popleft()[1]
-        return settled
-
     def drop(self, topic: TopicName) -> None:
-        """Let go of one partition, which is gone."""
-        self.begins.pop(topic, None)
-        self._processed.pop(topic, None)
+        """Close it on one partition, which is gone."""
+        self.partitions.pop(topic, None)
         consumer = self._consumers.pop(topic, None)
         if consumer is not None:
             consumer.close()
@@ -207,23 +115,193 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """Let go of it; the broker keeps it and its position."""
+        """Close it; the broker keeps it and its position."""
         consumers, self._consumers = list(self._consumers.values()), {}
+        self.partitions.clear()
         if consumers:
             run_all([consumer.close for consumer in consumers])
 
+    # ---- what the broker answers
 
-def subscription_exists(client: Client, topic: TopicName, name: str) -> bool:
-    """Whether a durable subscription is there: brokers refuse a non-durable one of its name then."""
-    try:
-        Consumer(client, topic, SubscriptionOptions(name=name, durable=False)).close()
-    except NotAllowedError:
-        return True
-    return False
+    def ask(self, topics: Sequence[TopicName]) -> dict[TopicName, LastMessageId | PulsarError]:
+        """Ask for the last messages, all at the same time and within one operation timeout."""
+        deadline = self._client.operation()
+        calls = [partial(self._consumers[topic].last_message_id, deadline) for topic in topics]
+        return dict(zip(topics, run_all(calls), strict=True))
+
+    def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
+        """Entries that are not acknowledged, of partitions whose broker answers."""
+        counts = run_all([self._consumers[topic].backlog for topic in topics])
+        found = zip(topics, counts, strict=True)
+        return {topic: count for topic, count in found if not isinstance(count, PulsarError)}
+
+    # ---- where it stands
+
+    def check_restart(
+        self,
+        topic: TopicName,
+        position: MessageId,
+        answer: LastMessageId,
+        *,
+        was_missing: bool,
+        is_message: bool,
+    ) -> None:
+        """Judge what happened to a partition while the query was stopped, and hold what is not processed.
+
+        Args:
+            topic: the partition, on which it was opened just now.
+            position: up to where the checkpoint has processed it.
+            answer: how the broker answered then.
+            was_missing: whether the broker did not have the subscription.
+            is_message: whether ``position`` is a message that was processed.
+
+        Raises:
+            DataLossError: messages that were not processed are gone. The broker is left as it was, so that
+                the next start finds the same.
+        """
+
+        def judge(begin: MessageId | None) -> Judgement:
+            return judge_restart(
+                position,
+                last=answer.last,
+                mark_delete=answer.mark_delete,
+                was_missing=was_missing,
+                is_message=is_message,
+                begin=begin,
+            )
+
+        if self._reconcile(topic, position, judge) is LossVerdict.OTHER_TOPIC:
+            _log.warning(
+                "topic %s ends at %s, before the checkpoint's %s: it is another topic of that name, and is "
+                "read from its beginning",
+                *(topic, answer.last, position),
+            )
+            self.put_back(topic, MessageId.EARLIEST)
+            self.partitions[topic].is_recreated = True
+
+    def check_answer(self, topic: TopicName, answer: LastMessageId) -> None:
+        """Judge whether somebody moved it under the running query, and take in what the broker answered.
+
+        Raises:
+            DataLossError: as :meth:`check_restart`.
+        """
+        state = self.partitions[topic]
+        position = state.start if state.position is None else state.position
+
+        def judge(begin: MessageId | None) -> Judgement:
+            return judge_answer(
+                position,
+                acknowledged=state.acknowledged,
+                last_seen=state.last,
+                mark_delete=answer.mark_delete,
+                begin=begin,
+            )
+
+        if self._reconcile(topic, position, judge) is LossVerdict.FINE:
+            state.acknowledged = answer.mark_delete
+        state.last = visible_end(answer.last)
+
+    def _reconcile(
+        self, topic: TopicName, position: MessageId, judge: Callable[[MessageId | None], Judgement]
+    ) -> LossVerdict:
+        """Report what is lost, and put it back where it was moved; ``judge`` is given the topic's begin."""
+        found = judge(None)
+        if found.verdict is LossVerdict.ASK_BEGIN:
+            found = judge(self._client.bounds(topic).begin)
+        if found.lost is not None:
+            try:
+                report_loss(topic, found.lost, fail_on_data_loss=self._fail_on_data_loss)
+            except DataLossError:
+                if found.was_removed:
+                    self._remove(topic)
+                raise
+        if found.verdict is LossVerdict.MOVED:
+            _log.warning("%s: %s; nothing is lost", topic, found.why)
+        if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST):
+            self.put_back(topic, position.last_whole_entry)
+        return found.verdict
+
+    def put_back(self, topic: TopicName, position: MessageId) -> None:
+        """Hold all that exists after ``position``."""
+        consumer = self._consumers[topic]
+        consumer.seek(position if position.is_message else MessageId.EARLIEST)
+        self.partitions[topic].moved(consumer.last_message_id().mark_delete)
+
+    def _remove(self, topic: TopicName) -> None:
+        """Remove it from one partition; a broker that does not answer is logged."""
+        try:
+            self._consumers[topic].unsubscribe()
+            self.drop(topic)
+        except PulsarError as error:
+            _log.warning("subscription %s stays behind on topic %s: %s", self.name, topic, error)
+
+    # ---- acknowledging
+
+    def meet_chunks(self, topic: TopicName) -> None:
+        """Take in that a part of a chunked message was met in a partition."""
+        state = self.partitions.get(topic)
+        if state is not None:
+            state.meet_chunks()
+
+    def acknowledge_processed(self, expire: float) -> None:
+        """Acknowledge what is processed, as far as chunked messages allow.
+
+        Args:
+            expire: seconds for which an incomplete chunked message is waited for.
+        """
+        now = self._client.now()
+        steps = {topic: state.ack_step(now) for topic, state in self.partitions.items()}
+        probed = self._probe_chunks([topic for topic, step in steps.items() if step is AckStep.PROBE])
+        now = self._client.now()
+        self.acknowledge(
+            {
+                topic: self.partitions[topic].settle(now, expire)
+                for topic, step in steps.items()
+                if step is AckStep.ACKNOWLEDGE or topic in probed
+            }
+        )
+
+    def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
+        """Acknowledge everything up to ``positions``, where that is not acknowledged.
+
+        A failure is logged, and the next call makes up for it: the checkpoint is the truth, the broker only
+        holds more than it must meanwhile.
+        """
+        due = {
+            topic: entry
+            for topic, position in positions.items()
+            if self.partitions[topic].is_unacknowledged(entry := position.last_whole_entry)
+        }
+        calls = [partial(self._consumers[topic].ack_cumulative, entry) for topic, entry in due.items()]
+        for (topic, entry), failure in zip(due.items(), run_all(calls) if calls else (), strict=True):
+            if isinstance(failure, PulsarError):
+                _log.warning("an acknowledgement failed and is tried again: %s", failure)
+            else:
+                self.partitions[topic].acknowledged = entry
+
+    def _probe_chunks(self, topics: Sequence[TopicName]) -> set[TopicName]:
+        """Probe partitions for chunks up to what is processed; returns those for which that is done."""
+
+        def probe(topic: TopicName, entry: MessageId) -> None:
+            if self._client.has_chunks_before(topic, entry, PROBED_ENTRIES):
+                self.meet_chunks(topic)
+
+        entries = {
+            topic: entry for topic in topics if (entry := self.partitions[topic].processed) is not None
+        }
+        calls = [partial(probe, topic, entry) for topic, entry in entries.items()]
+        done = set()
+        for (topic, entry), failure in zip(entries.items(), run_all(calls) if calls else (), strict=True):
+            if isinstance(failure, PulsarError) and failure.is_passing:
+                _log.info("the last messages of %s are looked at later: %s", topic, failure)
+            else:
+                self.partitions[topic].probed(entry, self._client.now())
+                done.add(topic)
+        return done
 
 
-def named(error: PulsarError, name: str) -> PulsarError:
-    """The same error; where another consumer has the subscription it says which one that is."""
+def _naming(error: PulsarError, name: str) -> PulsarError:
+    """The same error; where another consumer has the subscription, it names the subscription."""
     if not isinstance(error, BusyError):
         return error
     return BusyError(

@@ -6,21 +6,17 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 
-from pulsar_spark.client import Client, ClientOptions, TopicWatch, run_all
+from pulsar_spark.client import PlanningClient, TopicWatch, run_all
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark.options.source import SourceOptions
 
 _log = logging.getLogger(__name__)
 
-# Seconds until a broker that cannot be reached at all is an error, where a query has just begun.
-FIRST_CONTACT = 4.0
 
-
-def find_partitions(client: Client, options: SourceOptions) -> list[TopicName]:
+def find_partitions(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
     """All partitions of all topics that are to be read now, each once.
 
     Raises:
@@ -35,7 +31,7 @@ def find_partitions(client: Client, options: SourceOptions) -> list[TopicName]:
         if isinstance(partitions, TopicNotFoundError):
             if name in options.topics and not options.wait_for_topics:
                 raise partitions
-            # What is listed is there: a topic without partitions may be named as if it were one.
+            # What is listed exists: a topic without partitions may have a name as if it were one of them.
             partitions = [topic for topic in listed if topic.base == name]
         elif isinstance(partitions, PulsarError):
             raise partitions
@@ -43,43 +39,22 @@ def find_partitions(client: Client, options: SourceOptions) -> list[TopicName]:
     return list(found)
 
 
-def first_contact(options: SourceOptions) -> list[TopicName]:
-    """:func:`find_partitions`, giving up soon: a wrong address is an error in seconds.
+def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
+    """:func:`find_partitions` at the start of a read: a wrong address is an error in seconds.
 
     Raises:
-        TopicNotFoundError, BrokerError: as there.
+        TopicNotFoundError: a topic that was named does not exist, and the query does not wait for it.
+        BrokerError: no broker answers within seconds.
     """
-    with _impatient_client(options.client) as client:
-        return find_partitions(client, options)
-
-
-def check_reachable(options: ClientOptions) -> None:
-    """Make sure that a broker takes this client in, giving up as soon as :func:`first_contact`.
-
-    Raises:
-        ConnectError, ProtocolError: no broker answered.
-        TlsError, AuthError: see ``Session``.
-    """
-    with _impatient_client(options) as client:
-        client.check()
-
-
-def _impatient_client(options: ClientOptions) -> Client:
-    """A client whose operations take :data:`FIRST_CONTACT` seconds at most."""
-    return Client(
-        replace(
-            options,
-            operation_timeout=min(FIRST_CONTACT, options.operation_timeout),
-            connection_timeout=min(FIRST_CONTACT, options.connection_timeout),
-        )
-    )
+    with client.impatient() as impatient:
+        return find_partitions(impatient, options)
 
 
 class Topics:
     """The partitions that a streaming query reads.
 
     Args:
-        client: where to look.
+        client: where to list topics.
         options: they name the topics, or have the pattern.
         found: what :func:`find_partitions` gave at the start.
 
@@ -87,7 +62,7 @@ class Topics:
         partitions: as far as known now.
     """
 
-    def __init__(self, client: Client, options: SourceOptions, found: Iterable[TopicName]) -> None:
+    def __init__(self, client: PlanningClient, options: SourceOptions, found: Iterable[TopicName]) -> None:
         self.partitions = list(found)
         self._client = client
         self._options = options
@@ -95,13 +70,13 @@ class Topics:
         self._stale = False
 
     def refresh(self) -> None:
-        """Look again, if topics or partitions came or went, or the last time is a minute ago.
+        """List the partitions again, if some came or went, or the last time is a minute ago.
 
         A broker that does not answer is logged and asked again: an exception would end the query.
         """
         try:
             if not self._watches:
-                self._watches = [TopicWatch(self._client, pattern) for pattern in _patterns(self._options)]
+                self._watches = [self._client.watch_topics(pattern) for pattern in _patterns(self._options)]
             changed = [watch.changed for watch in self._watches]
             if any(changed) or self._stale:
                 self._stale = True

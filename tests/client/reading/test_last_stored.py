@@ -14,7 +14,7 @@ def entry(number: int, sequence_id: int, *, name: str = "me", **more) -> Entry:
 
 def found(*entries: Entry, last: int) -> Entry | None:
     with Client(ClientOptions(service_url="pulsar://localhost:1")) as client:
-        return _Search(client, TOPIC, "me", last)._look(Entries.of(entries))
+        return _Search(client, TOPIC, "me", last)._match(Entries.of(entries))
 
 
 def test_the_entry_that_ends_with_the_id():

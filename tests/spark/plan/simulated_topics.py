@@ -2,22 +2,11 @@
 
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
-from typing import NamedTuple
 
+from pulsar_spark.client import EntryInfo
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan.known_entries import LedgerEnd
-
-
-class Entry(NamedTuple):
-    """An entry's facts, and whether readers see it (no marker, not aborted)."""
-
-    id: MessageId
-    messages: int
-    size: int
-    index: int | None
-    chunk: bool
-    visible: bool
 
 
 class Partition:
@@ -32,10 +21,10 @@ class Partition:
         indexes = accumulate((each[1] for each in flat), initial=-1)
         next(indexes)
         self.entries = [
-            Entry(place, messages, size, index if indexed else None, chunk, visible)
-            for (place, messages, size, chunk, visible), index in zip(flat, indexes, strict=True)
+            EntryInfo(place, messages, size, 0, index if indexed else None, chunk, chunk)
+            for (place, messages, size, chunk, _), index in zip(flat, indexes, strict=True)
         ]
-        self.visible = [each for each in self.entries if each.visible]
+        self.visible = [entry for entry, each in zip(self.entries, flat, strict=True) if each[-1]]
         self.ids = [each.id for each in self.visible]
         self.start = MessageId(10, -1)
         self.last = self.ids[-1] if self.ids else MessageId(10, -1)
@@ -47,7 +36,7 @@ class Partition:
         return self.visible[first : bisect_right(self.ids, end)]
 
     def backlog(self, start):
-        """Entries behind ``start``, seen or not."""
+        """Entries after ``start``, visible or not."""
         return sum(each.id > start for each in self.entries)
 
 
@@ -58,17 +47,17 @@ class Broker:
         self.partitions = dict(partitions)
         self.broken = dict(broken or {})
         self.open = 0
-        self.peeks = 0
+        self.probes = 0
         self.scanned = 0
         self.rounds = 0
 
-    def scout(self, topic, behind):
+    def probe_entries(self, topic, after):
         if topic in self.broken:
             raise self.broken[topic]
-        return _Scout(self, self.partitions[topic], topic, behind)
+        return _Reader(self, self.partitions[topic], topic, after)
 
-    def peek(self, topic, position):
-        self.peeks += 1
+    def probe_entry(self, topic, position):
+        self.probes += 1
         partition = self.partitions[topic]
         return partition.visible[bisect_left(partition.ids, position)]
 
@@ -77,11 +66,11 @@ class Broker:
         return LedgerEnd(self.partitions[topic].ledgers[position.ledger] - 1)
 
 
-class _Scout:
-    def __init__(self, broker, partition, topic, behind):
+class _Reader:
+    def __init__(self, broker, partition, topic, after):
         broker.open += 1
         self._broker, self._partition, self._topic = broker, partition, topic
-        self._next = bisect_right(partition.ids, behind)
+        self._next = bisect_right(partition.ids, after)
 
     def read(self, messages, size, end):
         assert messages > 0
@@ -106,7 +95,7 @@ class _Scout:
 
 
 def one_by_one(calls):
-    """What the client's ``together`` does, without threads."""
+    """What the client's ``run_all`` does, without threads."""
     results = []
     for call in calls:
         try:

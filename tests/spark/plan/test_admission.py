@@ -120,7 +120,7 @@ def test_estimates_of_equal_entries_are_right(indexed):
     batches = run(broker, Limits(max_messages=50_000))
     assert [sum(entry.messages for entry in taken[TOPICS[0]]) for taken in batches] == [50_000] * 4
     assert broker.scanned <= 4 * known_entries.SCAN_ENTRIES
-    assert broker.peeks <= 8
+    assert broker.probes <= 8
 
 
 def test_an_estimated_end_stays_in_its_ledger():

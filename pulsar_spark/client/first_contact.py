@@ -1,0 +1,32 @@
+"""The first contact of a query with its cluster, which fails soon: a wrong address is an error in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pulsar_spark.client.client import Client, ClientOptions
+
+# Seconds until a broker that cannot be reached at all is an error, where a query has just begun.
+FIRST_CONTACT = 4.0
+
+
+def impatient_client(options: ClientOptions) -> Client:
+    """A new client whose operations take :data:`FIRST_CONTACT` seconds at most."""
+    return Client(
+        replace(
+            options,
+            operation_timeout=min(FIRST_CONTACT, options.operation_timeout),
+            connection_timeout=min(FIRST_CONTACT, options.connection_timeout),
+        )
+    )
+
+
+def check_reachable(options: ClientOptions) -> None:
+    """Make sure within :data:`FIRST_CONTACT` seconds that a broker accepts this client.
+
+    Raises:
+        ConnectError, ProtocolError: no broker answered.
+        TlsError, AuthError: the broker, or this client, refused the other.
+    """
+    with impatient_client(options) as client:
+        client.check()

@@ -1,0 +1,113 @@
+"""PlanningClient: all that planning asks of a cluster, and does there, behind one face.
+
+What plans reads takes this object and nothing else of the client, so a test can drive the planning with
+topics in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pulsar_spark.client.client import Client, ClientOptions, shared_client
+from pulsar_spark.client.first_contact import impatient_client
+from pulsar_spark.client.net.admin import Admin
+from pulsar_spark.client.net.deadline import Deadline, now
+from pulsar_spark.client.reading import chunk_search, probe
+from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
+from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
+from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
+from pulsar_spark.client.reading.topic_watch import TopicWatch
+from pulsar_spark.ids import MessageId, TopicName, TopicPattern
+
+
+class PlanningClient:
+    """A cluster as planning sees it; thread-safe, as :class:`Client`.
+
+    Its methods raise what the functions and classes of this package raise that they stand for.
+
+    Args:
+        client: where to connect.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @classmethod
+    def shared(cls, options: ClientOptions) -> PlanningClient:
+        """One around this process's client for ``options``."""
+        return cls(shared_client(options))
+
+    @contextmanager
+    def impatient(self) -> Iterator[PlanningClient]:
+        """The same for the first contact: a cluster that cannot be reached is an error in seconds."""
+        with impatient_client(self._client.options) as client:
+            yield PlanningClient(client)
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return now()
+
+    def operation(self) -> Deadline:
+        """A new deadline of the operation timeout."""
+        return self._client.operation()
+
+    # ---- topics
+
+    def partitions(self, topic: TopicName) -> list[TopicName]:
+        """The partitions of a topic, or the topic itself where it is not partitioned."""
+        return self._client.partitions(topic)
+
+    def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
+        """The topics that ``pattern`` means, sorted; a partitioned one once, by its own name."""
+        return self._client.topics_matching(pattern)
+
+    def watch_topics(self, pattern: TopicPattern) -> TopicWatch:
+        """Watch the topics that ``pattern`` means."""
+        return TopicWatch(self._client, pattern)
+
+    def admin(self, url: str) -> Admin:
+        """The admin service at ``url``, with this client's login."""
+        return self._client.admin(url)
+
+    # ---- subscriptions
+
+    def subscribe(self, topic: TopicName, options: SubscriptionOptions) -> Consumer:
+        """A consumer that asks and acknowledges, and is sent nothing."""
+        return Consumer(self._client, topic, options)
+
+    def has_subscription(self, topic: TopicName, name: str) -> bool:
+        """Whether a durable subscription exists on a partition."""
+        return probe.has_subscription(self._client, topic, name)
+
+    # ---- what a partition holds
+
+    def bounds(self, topic: TopicName) -> PartitionBounds:
+        """Where a partition begins and ends now."""
+        return probe.probe_bounds(self._client, topic)
+
+    def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
+        """The first visible entry at or after ``position``, which must exist."""
+        return probe.probe_entry(self._client, topic, position)
+
+    def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
+        """A probe of the entries after a position."""
+        return EntryProbe(self._client, topic, after)
+
+    def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
+        """The first visible entry in ``[first, last]`` published at ``time_ms`` or later; None if none is."""
+        return probe.first_at(self._client, topic, time_ms, first, last)
+
+    def ledger_end(
+        self, topic: TopicName, position: MessageId, last: MessageId
+    ) -> tuple[int, MessageId | None]:
+        """The last entry of the ledger of ``position``, and the position before the next ledger."""
+        return probe.ledger_end(self._client, topic, position, last)
+
+    def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
+        """Whether chunked messages lie among so many entries up to a position."""
+        return chunk_search.has_chunks_before(self._client, topic, position, entries)
+
+    def watch_arrivals(self, topic: TopicName, after: MessageId) -> ArrivalWatch:
+        """Watch for the first entry after a position."""
+        return ArrivalWatch(self._client, topic, after)

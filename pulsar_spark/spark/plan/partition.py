@@ -1,0 +1,155 @@
+"""PartitionState: what one run of a query knows of one topic partition, and what it may acknowledge. Pure.
+
+What is processed is acknowledged at once, unless chunked messages are near: a batch may end inside one, and
+its first chunks must stay until the batch that holds the last one has read them. So before an acknowledgement
+the last few entries up to it are probed for chunks, and where some were ever met, everything is acknowledged
+as late as an incomplete message may complete. :meth:`PartitionState.ack_step`; the first row that fits holds:
+
+    known                                                         step
+    nothing is processed by this run, as far as it knows          NOTHING
+    chunks were met                                               ACKNOWLEDGE, what :meth:`settle` gives
+    nothing is processed that is not acknowledged                 NOTHING
+    all is read up to the end                                     PROBE: there may be no later occasion
+    it was never probed, or in another ledger, or a second ago    PROBE
+    else                                                          WAIT
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from pulsar_spark.client import LastMessageId
+from pulsar_spark.ids import MessageId
+
+# Entries up to an acknowledged one that are probed for chunks, where several producers write chunks lie among
+# other messages; and seconds for which that is good.
+PROBED_ENTRIES = 16
+_PROBED_FOR = 1.0
+
+
+class AckStep(Enum):
+    """What comes next in acknowledging a partition."""
+
+    NOTHING = "nothing is to be acknowledged"
+    ACKNOWLEDGE = "it is acknowledged now"
+    PROBE = "it is probed for chunks first"
+    WAIT = "it is acknowledged later"
+
+
+class _Probed(NamedTuple):
+    """Where a partition was probed for chunks, and until when that is good."""
+
+    ledger: int
+    until: float
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """One partition; positions mean "taken up to here".
+
+    Attributes:
+        start: where the query's subscription stood when this run opened it.
+        acknowledged: up to where this run has acknowledged it, or found it acknowledged.
+        last: the last visible message, a whole entry; ``MessageId.EARLIEST`` where there is none.
+        position: up to where Spark has checkpointed it as processed; None before the first trigger.
+        planned: where the last planned batch ends; None before the first.
+        backlog: entries after ``position``, as of the last plan that asked; None where it is not known.
+        frozen_end: the end of a run that takes what there was when it began; None in other runs.
+        is_recreated: whether another topic has the name, so that the next trigger begins at ``start``.
+        is_start_time_found: whether the user's start time was found: later batches are not searched for it.
+    """
+
+    start: MessageId
+    acknowledged: MessageId
+    last: MessageId
+    position: MessageId | None = None
+    planned: MessageId | None = None
+    backlog: int | None = None
+    frozen_end: MessageId | None = None
+    is_recreated: bool = False
+    is_start_time_found: bool = False
+    _probed: _Probed | None = None
+    # Processed positions with the time from which each may be acknowledged; None while no chunk was met.
+    _delayed: deque[tuple[float, MessageId]] | None = None
+
+    @classmethod
+    def opened(cls, answer: LastMessageId) -> PartitionState:
+        """The state when the subscription was opened."""
+        return cls(answer.mark_delete, answer.mark_delete, visible_end(answer.last))
+
+    def moved(self, mark_delete: MessageId) -> None:
+        """Take in that the subscription was put to another position."""
+        self.start = self.acknowledged = mark_delete
+
+    def take_up(self, checkpointed: MessageId | None) -> None:
+        """Begin a trigger with what Spark has checkpointed; None for a partition that is new."""
+        is_new = checkpointed is None or self.is_recreated
+        self.position = self.start if is_new else checkpointed
+        self.is_recreated = False
+
+    @property
+    def end(self) -> MessageId:
+        """Where the partition ends for this run."""
+        return self.last if self.frozen_end is None else min(self.last, self.frozen_end)
+
+    @property
+    def processed(self) -> MessageId | None:
+        """The last entry that is processed and exists; a start that the user gave may lie after all."""
+        return None if self.position is None else min(self.position, self.last).last_whole_entry
+
+    def is_unacknowledged(self, entry: MessageId) -> bool:
+        """Whether an entry is to be acknowledged that was not."""
+        return entry.is_message and entry > self.acknowledged
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether parts of chunked messages were met."""
+        return self._delayed is not None
+
+    def meet_chunks(self) -> None:
+        """Take in that a part of a chunked message was met: acknowledge late from now on."""
+        if self._delayed is None:
+            self._delayed = deque()
+
+    def ack_step(self, now: float) -> AckStep:
+        """What comes next in acknowledging what is processed; see the table at the top."""
+        done = self.processed
+        if done is None:
+            return AckStep.NOTHING
+        if self.has_chunks:
+            return AckStep.ACKNOWLEDGE
+        if not self.is_unacknowledged(done):
+            return AckStep.NOTHING
+        probed = self._probed
+        is_old = probed is None or probed.ledger != done.ledger or now >= probed.until
+        return AckStep.PROBE if done >= self.end or is_old else AckStep.WAIT
+
+    def probed(self, entry: MessageId, now: float) -> None:
+        """Take in that the entries up to one were probed for chunks."""
+        self._probed = _Probed(entry.ledger, now + _PROBED_FOR)
+
+    def settle(self, now: float, expire: float) -> MessageId:
+        """Up to where it may be acknowledged: no chunked message that may still complete begins before.
+
+        Args:
+            now: seconds of a clock that never goes back.
+            expire: seconds for which an incomplete message is waited for.
+        """
+        done = self.processed
+        assert done is not None
+        if self._delayed is None:
+            return done
+        if not self._delayed or self._delayed[-1][1] < done:
+            self._delayed.append((now + expire, done))
+        settled = MessageId.EARLIEST
+        while self._delayed and now >= self._delayed[0][0]:
+            settled = self._delayed.popleft()[1]
+        return settled
+
+
+def visible_end(last: MessageId) -> MessageId:
+    """The whole entry of the last visible message; ``MessageId.EARLIEST`` where there is none."""
+    return last.whole_entry if last.is_message else MessageId.EARLIEST

@@ -1,0 +1,344 @@
+"""A cluster in memory, as planning sees one: topics with ledgers and cursors, and a clock that is set."""
+
+import threading
+from bisect import bisect_left, bisect_right
+from contextlib import contextmanager
+from typing import Any
+
+from pulsar_spark.client import (
+    Deadline,
+    EntryInfo,
+    InitialPosition,
+    LastMessageId,
+    Ledger,
+    PartitionBounds,
+    PlanningClient,
+    SubscriptionOptions,
+)
+from pulsar_spark.errors import BusyError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TopicName, TopicPattern
+
+
+class SimulatedTopic:
+    """One partition, or a topic without partitions.
+
+    Attributes:
+        entries: what is visible, in order.
+        ledgers: the ids of the ledgers that exist.
+        cursors: by subscription, its mark-delete position.
+        held: subscriptions that a foreign consumer holds.
+    """
+
+    def __init__(self, ledger: int) -> None:
+        self.entries: list[EntryInfo] = []
+        self.ledgers = [ledger]
+        self.cursors: dict[str, MessageId] = {}
+        self.held: set[str] = set()
+        self._next = 0
+
+    def produce(
+        self, count: int = 1, *, time: int = 0, messages: int = 1, chunks: bool = False
+    ) -> list[MessageId]:
+        """Write entries; with ``chunks`` they are parts of one message, and the last one completes it."""
+        ids = []
+        for number in range(count):
+            place = MessageId(self.ledgers[-1], self._next)
+            is_part = chunks and number < count - 1
+            self.entries.append(EntryInfo(place, messages, 100 * messages, time, None, is_part, chunks))
+            self._next += 1
+            ids.append(place)
+        return ids
+
+    def roll_over(self, ledger: int | None = None) -> None:
+        """Begin the next ledger."""
+        self.ledgers.append(self.ledgers[-1] + 10 if ledger is None else ledger)
+        self._next = 0
+
+    def trim(self) -> None:
+        """Remove all ledgers but the last; cursors in them stand before the next ledger then."""
+        self.ledgers = self.ledgers[-1:]
+        self.entries = [entry for entry in self.entries if entry.id.ledger == self.ledgers[0]]
+        self.cursors = {name: max(mark, self.begin) for name, mark in self.cursors.items()}
+
+    @property
+    def begin(self) -> MessageId:
+        return MessageId(self.ledgers[0], -1)
+
+    @property
+    def last(self) -> MessageId:
+        return self.entries[-1].id if self.entries else MessageId(self.ledgers[-1], -1)
+
+    @property
+    def ids(self) -> list[MessageId]:
+        return [entry.id for entry in self.entries]
+
+    def between(self, start: MessageId, end: MessageId) -> list[MessageId]:
+        """The entries of which something lies in ``(start, end]``."""
+        return self.ids[
+            bisect_right(self.ids, start.last_whole_entry) : bisect_right(self.ids, end.whole_entry)
+        ]
+
+
+class SimulatedCluster(PlanningClient):
+    """Topics in memory.
+
+    Attributes:
+        topics: the partitions, and the topics without partitions, that exist.
+        clock: seconds.
+        failing: what a request about a topic raises.
+        requests: what was asked or done, such as ("last", topic) or ("ack", topic, position).
+        open_readers: readers and watches that are not closed.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[TopicName, SimulatedTopic] = {}
+        self.clock = 1000.0
+        self.failing: dict[TopicName, Exception] = {}
+        self.requests: list[tuple[Any, ...]] = []
+        self.open_readers = 0
+        self._partitioned: dict[TopicName, int] = {}
+        self._changes = 0
+        self._lock = threading.Lock()
+
+    # ---- what tests do to it
+
+    def create(self, name: str, partitions: int = 0, *, ledger: int = 10) -> list[SimulatedTopic]:
+        """Create a topic, or add partitions to it; returns those that are new."""
+        topic = TopicName.parse(name)
+        old = self._partitioned.get(topic, 0)
+        names = [topic.of_partition(number) for number in range(old, partitions)] or [topic]
+        if partitions:
+            self._partitioned[topic] = partitions
+        for each in names:
+            self.topics[each] = SimulatedTopic(ledger)
+        self._changes += 1
+        return [self.topics[each] for each in names]
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with its partitions, or one partition for good."""
+        topic = TopicName.parse(name)
+        self._partitioned.pop(topic, None)
+        for each in [each for each in self.topics if topic in (each, each.base)]:
+            del self.topics[each]
+        self._changes += 1
+
+    def count(self, *request: Any) -> int:
+        """How many requests there were that begin like this."""
+        return sum(each[: len(request)] == request for each in self.requests)
+
+    # ---- what planning asks
+
+    @classmethod
+    def shared(cls, options: Any) -> Any:
+        raise AssertionError("tests bring their own cluster")
+
+    @contextmanager
+    def impatient(self) -> Any:
+        yield self
+
+    def now(self) -> float:
+        return self.clock
+
+    def operation(self) -> Deadline:
+        return Deadline(30.0)
+
+    def partitions(self, topic: TopicName) -> list[TopicName]:
+        self.note("list")
+        count = self._partitioned.get(topic, 0)
+        if not count:
+            self.topic(topic)
+        return [topic.of_partition(number) for number in range(count)] or [topic]
+
+    def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
+        return sorted({topic.base for topic in self.topics if pattern.matches(topic)})
+
+    def watch_topics(self, pattern: TopicPattern) -> Any:
+        return _TopicChanges(self)
+
+    def admin(self, url: str) -> Any:
+        return _Ledgers(self)
+
+    def subscribe(self, topic: TopicName, options: SubscriptionOptions) -> Any:
+        count = self._partitioned.get(topic.base, 0)
+        if options.create and topic not in self.topics and topic.partition < count:
+            self.topics[topic] = SimulatedTopic(10)
+        return _Cursor(self, topic, options)
+
+    def has_subscription(self, topic: TopicName, name: str) -> bool:
+        return name in self.topic(topic).cursors
+
+    def bounds(self, topic: TopicName) -> PartitionBounds:
+        found = self.topic(topic)
+        return PartitionBounds(found.begin, found.last if found.entries else found.begin)
+
+    def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
+        self.note("probe", topic)
+        found = self.topic(topic)
+        return found.entries[bisect_left(found.ids, position)]
+
+    def probe_entries(self, topic: TopicName, after: MessageId) -> Any:
+        return _Reader(self, topic, after)
+
+    def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
+        entries = [each for each in self.topic(topic).entries if first <= each.id <= last]
+        return next((each.id for each in entries if each.publish_time >= time_ms), None)
+
+    def ledger_end(
+        self, topic: TopicName, position: MessageId, last: MessageId
+    ) -> tuple[int, MessageId | None]:
+        self.note("ledger", topic)
+        ids = self.topic(topic).ids
+        own = [each.entry for each in ids if each.ledger == position.ledger]
+        later = next((each for each in ids if each.ledger > position.ledger), None)
+        return max(own, default=-1), None if later is None else later.ledger_start
+
+    def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
+        self.note("chunks", topic)
+        found = self.topic(topic)
+        end = bisect_right(found.ids, position)
+        return any(each.chunked for each in found.entries[max(0, end - entries) : end])
+
+    def watch_arrivals(self, topic: TopicName, after: MessageId) -> Any:
+        self.note("watch", topic)
+        return _Arrivals(self, topic, after)
+
+    # ---- for the parts of it
+
+    def note(self, *request: Any) -> None:
+        with self._lock:
+            self.requests.append(request)
+
+    def topic(self, name: TopicName) -> SimulatedTopic:
+        if name in self.failing:
+            raise self.failing[name]
+        if name not in self.topics:
+            raise TopicNotFoundError("it does not exist", topic=str(name))
+        return self.topics[name]
+
+    @property
+    def changes(self) -> int:
+        return self._changes
+
+
+class _Cursor:
+    """A consumer of a durable subscription."""
+
+    def __init__(self, cluster: SimulatedCluster, topic: TopicName, options: SubscriptionOptions) -> None:
+        self._cluster, self._topic, self._options = cluster, topic, options
+        found = cluster.topic(topic)
+        if options.name in found.held:
+            raise BusyError("another consumer has it", topic=str(topic))
+        self._opened(options.initial)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _opened(self, initial: InitialPosition) -> SimulatedTopic:
+        """Subscribe (again): one that somebody removed is made again, at the end."""
+        found = self._cluster.topic(self._topic)
+        begins_early = initial is InitialPosition.EARLIEST
+        found.cursors.setdefault(self._options.name, found.begin if begins_early else found.last)
+        return found
+
+    def last_message_id(self, deadline: Any = None) -> LastMessageId:
+        self._cluster.note("last", self._topic)
+        found = self._opened(InitialPosition.LATEST)
+        return LastMessageId(found.last, found.cursors[self._options.name])
+
+    def ack_cumulative(self, message_id: MessageId) -> None:
+        found = self._opened(InitialPosition.LATEST)
+        self._cluster.note("ack", self._topic, message_id)
+        found.cursors[self._options.name] = max(found.cursors[self._options.name], message_id)
+
+    def backlog(self) -> int:
+        found = self._opened(InitialPosition.LATEST)
+        return len(found.between(found.cursors[self._options.name], found.last))
+
+    def seek(self, target: MessageId) -> None:
+        found = self._opened(InitialPosition.LATEST)
+        self._cluster.note("seek", self._topic, target)
+        found.cursors[self._options.name] = max(found.begin, target.back(1))
+
+    def unsubscribe(self, deadline: Any = None) -> None:
+        self._cluster.topic(self._topic).cursors.pop(self._options.name, None)
+
+    def close(self) -> None:
+        """The cursor stays."""
+
+
+class _Reader:
+    """An EntryProbe."""
+
+    def __init__(self, cluster: SimulatedCluster, topic: TopicName, after: MessageId) -> None:
+        cluster.topic(topic)
+        cluster.open_readers += 1
+        self._cluster, self._topic, self._position = cluster, topic, after
+
+    def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
+        taken: list[EntryInfo] = []
+        for entry in self._cluster.topic(self._topic).entries:
+            if self._position < entry.id <= end and messages > 0 and size > 0:
+                taken.append(entry)
+                messages -= 0 if entry.chunk else entry.messages
+                size -= entry.size
+        self._position = taken[-1].id if taken else self._position
+        return taken
+
+    def close(self) -> None:
+        self._cluster.open_readers -= 1
+
+
+class _Arrivals:
+    """An ArrivalWatch."""
+
+    def __init__(self, cluster: SimulatedCluster, topic: TopicName, after: MessageId) -> None:
+        cluster.topic(topic)
+        cluster.open_readers += 1
+        self._cluster, self._topic, self._after = cluster, topic, after
+
+    def _new(self) -> list[EntryInfo]:
+        found = self._cluster.topics.get(self._topic)
+        return [] if found is None else [each for each in found.entries if each.id > self._after]
+
+    @property
+    def moved(self) -> bool:
+        return self._topic not in self._cluster.topics or bool(self._new())
+
+    @property
+    def is_chunk(self) -> bool:
+        return any(each.chunked for each in self._new()[:1])
+
+    def close(self) -> None:
+        self._cluster.open_readers -= 1
+
+
+class _TopicChanges:
+    """A TopicWatch."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        cluster.open_readers += 1
+        self._cluster, self._seen = cluster, -1
+
+    @property
+    def changed(self) -> bool:
+        before, self._seen = self._seen, self._cluster.changes
+        return before != self._seen
+
+    def close(self) -> None:
+        self._cluster.open_readers -= 1
+
+
+class _Ledgers:
+    """An Admin."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+
+    def ledgers(self, topic: TopicName) -> list[Ledger]:
+        self._cluster.note("admin", topic)
+        found = self._cluster.topic(topic)
+        counts = {each: sum(entry.id.ledger == each for entry in found.entries) for each in found.ledgers}
+        return [Ledger(each, count, 100 * count) for each, count in counts.items()]

@@ -1,0 +1,100 @@
+"""Spark's calls on a planner in Spark's order, with its checkpoint in memory and rows that are entry ids."""
+
+import json
+
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.parse import parse_source
+from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.stream import QueryPlanner
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+
+# More than any time after which the planner asks a partition again, or plans a batch again that was not due.
+POLL = 11.0
+
+Row = tuple[TopicName, MessageId]
+
+
+def options_of(mode: Mode = Mode.STREAM, **options: str) -> SourceOptions:
+    """Options of a source as a user gives them; ``__`` in a name is a dot."""
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    return parse_source({"service.url": "pulsar://localhost:1"} | given, mode)
+
+
+class SimulatedSpark:
+    """A streaming query over its runs.
+
+    Attributes:
+        offsets: the offset log: the end of each batch that was planned.
+        committed: how many batches finished.
+        planner: of this run.
+        rows: of all batches that finished.
+        ranges: of the last batch.
+    """
+
+    def __init__(self, cluster: SimulatedCluster, topic: str = "t", **options: str) -> None:
+        self.cluster = cluster
+        self.options = {"topic": topic} | options
+        self.offsets: list[str] = []
+        self.committed = 0
+        self.rows: list[Row] = []
+        self.ranges: list[Range] = []
+        self.start()
+
+    def start(self, *, available_now: bool = False, **options: str) -> None:
+        """Begin a run; ``options`` are the user's, changed."""
+        self.options |= options
+        self.planner = QueryPlanner(options_of(**self.options), self.cluster)
+        if available_now:
+            self.planner.freeze()
+
+    def restart(self, *, available_now: bool = False, **options: str) -> None:
+        """Stop the run, if there is one, and begin another."""
+        self.planner.close()
+        self.start(available_now=available_now, **options)
+
+    def trigger(self, *, fails: bool = False) -> list[Row] | None:
+        """One micro-batch: its rows; None where there is none. One that ``fails`` is planned only."""
+        self.cluster.clock += POLL
+        if len(self.offsets) > self.committed:
+            start = self._logged(-2) if self.committed else self._initial()
+            end = self._logged(-1)
+        else:
+            start = self._logged(-1) if self.offsets else self._initial()
+            end = self._copy(self.planner.latest(start))
+            if self.offsets and end == start:
+                return None
+            self.offsets.append(json.dumps(end.to_json()))
+        self.ranges = self.planner.ranges(start, end)
+        if fails:
+            return None
+        rows = [
+            (each.topic, found)
+            for each in self.ranges
+            for found in self.cluster.topics[each.topic].between(each.start, each.end)
+        ]
+        self.rows += rows
+        self.committed += 1
+        return rows
+
+    def drain(self) -> list[Row]:
+        """Trigger until there is no batch any more; the rows of all."""
+        found: list[Row] = []
+        while (rows := self.trigger()) is not None:
+            found += rows
+        return found
+
+    @property
+    def subscription(self) -> str:
+        return self._logged(-1).subscription
+
+    def _initial(self) -> Offsets:
+        return self._copy(self.planner.initial())
+
+    def _logged(self, number: int) -> Offsets:
+        return Offsets.from_json(json.loads(self.offsets[number]))
+
+    def _copy(self, offsets: Offsets) -> Offsets:
+        return Offsets.from_json(json.loads(json.dumps(offsets.to_json())))

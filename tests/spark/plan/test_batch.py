@@ -1,0 +1,71 @@
+"""The tasks of a batch read, on a cluster in memory; nothing is left there."""
+
+import pytest
+
+from pulsar_spark.errors import OptionError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.plan.batch import plan_read
+from pulsar_spark.spark.plan.ranges import Range
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_spark import options_of
+
+T = TopicName.parse("t")
+
+
+def at(text):
+    return MessageId.parse(text)
+
+
+@pytest.fixture
+def cluster():
+    """Two ledgers of three entries, published at 0, 100, ... ms, and a subscription in the middle."""
+    found = SimulatedCluster()
+    (topic,) = found.create("t")
+    for number in range(6):
+        if number == 3:
+            topic.roll_over()
+        topic.produce(time=100 * number)
+    topic.cursors["mine"] = at("10:1")
+    return found
+
+
+def plan(cluster, **options):
+    tasks = plan_read(options_of(Mode.BATCH, topic="t", **options), cluster)
+    assert cluster.topics[T].cursors == {"mine": at("10:1")}
+    assert cluster.open_readers == 0
+    return tasks
+
+
+@pytest.mark.parametrize(
+    ("options", "start", "end", "visible"),
+    [
+        ({}, "10:-1", "20:2", True),
+        ({"startingOffsets": '{"t": {"-1": "20:0"}}'}, "20:-1", "20:2", True),
+        ({"endingOffsets": '{"t": {"-1": "20:0"}}'}, "10:-1", "20:0", False),
+        ({"endingOffsets": '{"t": {"-1": "99:0"}}'}, "10:-1", "20:2", True),
+        ({"startingTime": "200", "endingTime": "401"}, "10:1", "20:1", False),
+        ({"startingOffsets": "subscription", "predefinedSubscription": "mine"}, "10:1", "20:2", True),
+    ],
+)
+def test_one_task_a_partition(cluster, options, start, end, visible):
+    assert plan(cluster, **options) == [Range(T, at(start), at(end), visible, begins=at("10:-1"))]
+
+
+def test_nothing_to_read_has_no_task(cluster):
+    assert plan(cluster, startingOffsets="latest") == []
+
+
+def test_long_ranges_are_split(cluster):
+    tasks = plan(cluster, minPartitions="3")
+    assert [str(task.end) for task in tasks] == ["10:1", "20:0", "20:2"]
+    tasks = plan(cluster, maxMessagesPerPartition="1")
+    assert len(tasks) == 6
+
+
+def test_what_does_not_exist_is_an_error(cluster):
+    with pytest.raises(OptionError, match="no subscription 'other'"):
+        plan(cluster, startingOffsets="subscription", predefinedSubscription="other")
+    cluster.delete("t")
+    with pytest.raises(TopicNotFoundError):
+        plan_read(options_of(Mode.BATCH, topic="t"), cluster)

@@ -1,0 +1,103 @@
+"""BrokerProbe: each closed ledger is asked about once, by the client or the admin service; chunks are met."""
+
+import logging
+
+import pytest
+
+from pulsar_spark.errors import ConnectError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan import broker_probe
+from pulsar_spark.spark.plan.broker_probe import BrokerProbe
+from pulsar_spark.spark.plan.ranges import Range
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+
+T = TopicName.parse("t")
+LAST = MessageId(30, 1)
+
+
+@pytest.fixture
+def cluster():
+    """Ledgers 10, 20 and 30 with four, three and two entries of one, two and three messages."""
+    found = SimulatedCluster()
+    (topic,) = found.create("t")
+    topic.produce(4)
+    topic.roll_over()
+    topic.produce(3, messages=2)
+    topic.roll_over()
+    topic.produce(2, messages=3)
+    return found
+
+
+@pytest.fixture
+def chunks():
+    return []
+
+
+@pytest.fixture
+def probe(cluster, chunks):
+    return BrokerProbe(cluster, None, chunks.append)
+
+
+def test_a_ledger_s_end_is_asked_for_once(cluster, probe):
+    for _ in range(3):
+        assert probe.ledger_end(T, MessageId(10, 1), LAST) == (3, None)
+    assert cluster.count("ledger") == 1
+
+
+def test_the_admin_service_knows_all_ledgers_at_once(cluster, chunks):
+    probe = BrokerProbe(cluster, "http://localhost:1", chunks.append)
+    assert probe.ledger_end(T, MessageId(10, 1), LAST) == (3, 400)
+    assert probe.ledger_end(T, MessageId(20, 1), LAST) == (2, 300)
+    assert (cluster.count("admin"), cluster.count("ledger")) == (1, 0)
+
+
+def test_an_admin_service_that_does_not_answer_is_done_without(cluster, chunks, caplog):
+    probe = BrokerProbe(cluster, "http://localhost:1", chunks.append)
+    cluster.failing[T] = ConnectError("cut")
+    with caplog.at_level(logging.WARNING), pytest.raises(ConnectError):
+        probe.ledger_end(T, MessageId(10, 1), LAST)
+    assert "admin.url is not used now" in caplog.text
+
+
+@pytest.mark.parametrize("admin_url", [None, "http://localhost:1"])
+@pytest.mark.parametrize(
+    ("start", "end", "ends"),
+    [
+        ("10:-1", "30:1", ["10:3", "20:2"]),
+        ("10:1", "30:1", ["10:3", "20:2"]),
+        ("10:2:1", "20:1", ["10:3"]),
+        ("20:0", "30:1", ["20:2"]),
+        ("30:-1", "30:1", []),
+    ],
+)
+def test_the_ledgers_that_end_within_a_range(cluster, chunks, admin_url, start, end, ends):
+    probe = BrokerProbe(cluster, admin_url, chunks.append)
+    asked = Range(T, MessageId.parse(start), MessageId.parse(end))
+    assert [str(each) for each in probe.ledger_ends([asked])[T]] == ends
+
+
+def test_a_range_over_many_ledgers_is_known_in_part(probe, monkeypatch):
+    monkeypatch.setattr(broker_probe, "_MAX_LEDGERS", 1)
+    assert probe.ledger_ends([Range(T, MessageId(10, -1), LAST)]) == {T: [MessageId(10, 3)]}
+
+
+def test_the_messages_of_an_entry_are_those_of_the_first(probe):
+    ranges = [Range(T, MessageId(20, -1), LAST)]
+    assert probe.messages_per_entry(ranges) == {T: 2.0}
+    assert probe.messages_per_entry([Range(T, MessageId(30, 0, 1), LAST)]) == {T: 3.0}
+
+
+def test_chunks_are_reported_however_they_are_met(cluster, probe, chunks):
+    whole = cluster.topics[T].last
+    parts = cluster.topics[T].produce(3, chunks=True)
+    reader = probe.probe_entries(T, MessageId(30, -1))
+    assert [entry.id for entry in reader.read(6, 1 << 20, parts[-1])] == [MessageId(30, 0), whole]
+    assert chunks == []
+    assert [entry.id for entry in reader.read(1, 1 << 20, parts[-1])] == parts
+    assert chunks == [T]
+    reader.close()
+    assert cluster.open_readers == 0
+    assert probe.probe_entry(T, whole).id == whole
+    assert chunks == [T]
+    assert probe.probe_entry(T, parts[2]).id == parts[2]
+    assert chunks == [T, T]

@@ -1,0 +1,159 @@
+"""The rules of data loss, as the tables that the module's docstring has."""
+
+import logging
+
+import pytest
+
+from pulsar_spark.client import LostRange
+from pulsar_spark.errors import DataLossError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.data_loss import (
+    LossVerdict,
+    judge_answer,
+    judge_restart,
+    lost_by_deletion,
+    lost_while_stopped,
+    report_loss,
+)
+
+T = TopicName.parse("t-partition-3")
+FINE, ASK, MOVED, LOST, OTHER = (
+    LossVerdict.FINE,
+    LossVerdict.ASK_BEGIN,
+    LossVerdict.MOVED,
+    LossVerdict.LOST,
+    LossVerdict.OTHER_TOPIC,
+)
+
+
+def at(text):
+    return MessageId.parse(text)
+
+
+def asked(begin):
+    return None if begin is None else at(begin)
+
+
+RESTART = [
+    # processed, last, subscription, missing, begin, verdict, lost
+    # where the broker put it, or where this query left it
+    ("5:9", "5:9", "5:9", False, None, FINE, None),
+    ("5:9", "7:3", "5:4", False, None, FINE, None),
+    ("5:9", "7:3", "4:-1", False, None, FINE, None),
+    ("5:9", "7:3", "6:-1", False, None, FINE, None),
+    ("5:9", "-1:-1", "6:-1", False, None, FINE, None),
+    ("5:9:2", "7:3", "5:8", False, None, FINE, None),
+    # somebody else moved it
+    ("5:9", "7:3", "5:10", False, None, ASK, None),
+    ("5:9", "7:3", "7:3", False, None, ASK, None),
+    ("5:9:2", "7:3", "5:9", False, None, ASK, None),
+    ("5:9", "7:3", "7:3", False, "5:-1", MOVED, None),
+    ("5:9", "7:3", "7:3", False, "5:9", MOVED, None),
+    ("5:9", "7:3", "7:3", False, "6:-1", LOST, "(5:9, 6:-1]"),
+    ("5:9:2", "7:3", "7:3", False, "5:9", LOST, "(5:9:2, 5:9]"),
+    ("5:9:2", "7:3", "7:3", False, "5:8", MOVED, None),
+    # it is gone
+    ("5:9", "5:9", "5:9", True, None, ASK, None),
+    ("5:9", "7:3", "7:3", True, "4:-1", MOVED, None),
+    ("5:9", "7:3", "7:3", True, "7:-1", LOST, "(5:9, 7:-1]"),
+    ("5:-1", "5:3", "5:3", True, "5:-1", MOVED, None),
+    # another topic has the name
+    ("5:9", "4:3", "4:3", True, None, OTHER, None),
+    ("5:9", "4:3", "4:-1", False, None, OTHER, None),
+    ("5:9", "4:-1", "4:-1", True, "4:-1", MOVED, None),
+]
+
+
+@pytest.mark.parametrize(("position", "last", "mark", "missing", "begin", "verdict", "lost"), RESTART)
+def test_a_partition_at_restart(position, last, mark, missing, begin, verdict, lost):
+    found = judge_restart(
+        at(position),
+        last=at(last),
+        mark_delete=at(mark),
+        was_missing=missing,
+        is_message=at(position).is_message,
+        begin=asked(begin),
+    )
+    assert found.verdict is verdict
+    assert (found.lost and str(found.lost)) == lost
+    assert found.was_removed is (missing and verdict in (MOVED, LOST))
+    assert bool(found.why) is (verdict in (MOVED, LOST))
+
+
+@pytest.mark.parametrize(("last", "verdict"), [("4:3", FINE), ("5:9", FINE)])
+def test_a_position_that_was_never_a_message_says_nothing_of_the_topic(last, verdict):
+    """A start that the user gave may lie after the end of a topic that is younger than it."""
+    found = judge_restart(
+        at("5:9"), last=at(last), mark_delete=at("4:3"), was_missing=False, is_message=False
+    )
+    assert found.verdict is verdict
+
+
+ANSWERS = [
+    # processed, acknowledged, seen before, subscription, begin, verdict, lost
+    ("5:9", "5:9", "5:9", "5:9", None, FINE, None),
+    ("5:9", "5:4", "5:9", "5:4", None, FINE, None),
+    # a broker that crashed before it stored the last acknowledgement
+    ("5:9", "5:9", "5:9", "5:4", None, FINE, None),
+    ("5:9", "5:9", "5:9", "4:-1", None, FINE, None),
+    # somebody acknowledged what is processed, too
+    ("5:9", "5:4", "7:3", "5:9", None, FINE, None),
+    ("5:9:2", "5:4", "7:3", "5:8", None, FINE, None),
+    # the broker removed a ledger that was consumed
+    ("5:9", "5:9", "5:9", "6:-1", None, FINE, None),
+    ("5:9", "5:9", "-1:-1", "6:-1", None, FINE, None),
+    ("5:9", "5:9", "6:3", "6:-1", None, FINE, None),
+    # somebody moved or removed it
+    ("5:9", "5:9", "6:3", "7:-1", None, ASK, None),
+    ("5:9", "5:9", "6:3", "7:-1", "5:-1", MOVED, None),
+    ("5:9", "5:9", "6:3", "7:-1", "7:-1", LOST, "(5:9, 7:-1]"),
+    ("5:9", "5:9", "5:9", "5:10", None, ASK, None),
+    ("5:9", "5:9", "7:3", "7:3", "5:9", MOVED, None),
+    ("5:9", "5:9", "7:3", "7:3", "6:-1", LOST, "(5:9, 6:-1]"),
+    ("5:9:2", "5:8", "5:9", "5:9", "5:8", MOVED, None),
+    ("5:9:2", "5:8", "5:9", "5:9", "5:9", LOST, "(5:9:2, 5:9]"),
+    # an end that was acknowledged already may be found again
+    ("5:9", "7:3", "7:3", "7:3", None, FINE, None),
+]
+
+
+@pytest.mark.parametrize(("position", "acked", "seen", "mark", "begin", "verdict", "lost"), ANSWERS)
+def test_a_partition_under_the_running_query(position, acked, seen, mark, begin, verdict, lost):
+    found = judge_answer(
+        at(position), acknowledged=at(acked), last_seen=at(seen), mark_delete=at(mark), begin=asked(begin)
+    )
+    assert found.verdict is verdict
+    assert (found.lost and str(found.lost)) == lost
+    assert found.was_removed is (verdict in (MOVED, LOST) and mark.endswith(":-1"))
+
+
+@pytest.mark.parametrize(
+    ("position", "seen", "lost"),
+    [
+        ("5:9", "5:9", None),
+        ("5:9", "-1:-1", None),
+        ("6:-1", "5:9", None),
+        ("5:9", "6:0", "(5:9, 6:0]"),
+        ("5:9:2", "5:9", "(5:9:2, 5:9]"),
+        ("-1:-1", "5:0", "(-1:-1, 5:0]"),
+    ],
+)
+def test_a_topic_that_was_deleted_under_the_running_query(position, seen, lost):
+    found = lost_by_deletion(at(position), at(seen))
+    assert (found and str(found)) == lost
+
+
+def test_a_topic_that_was_deleted_while_the_query_was_stopped():
+    assert str(lost_while_stopped(at("5:9"), is_read=True)) == "(5:9, the end]"
+    assert lost_while_stopped(at("5:9"), is_read=False) is None
+
+
+def test_loss_is_an_error_or_a_warning(caplog):
+    lost = LostRange(at("5:9"), at("7:-1"), "the topic was deleted")
+    with pytest.raises(DataLossError) as caught, caplog.at_level(logging.WARNING):
+        report_loss(T, lost, fail_on_data_loss=True)
+    assert caplog.text == ""
+    with caplog.at_level(logging.WARNING):
+        report_loss(T, lost, fail_on_data_loss=False)
+    for text in (str(caught.value), caplog.text):
+        assert all(part in text for part in ("[PULSAR_DATA_LOSS]", str(T), "(5:9, 7:-1]", "was deleted"))

@@ -1,0 +1,99 @@
+"""Where a query without a checkpoint begins, and where its subscription stands then."""
+
+import pytest
+
+from pulsar_spark.errors import BusyError, OptionError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.start import start_query
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_spark import options_of
+
+T = TopicName.parse("t")
+
+
+@pytest.fixture
+def cluster():
+    """A topic with two ledgers of three entries, published at 0, 100, ... ms."""
+    found = SimulatedCluster()
+    (topic,) = found.create("t")
+    for number in range(6):
+        if number == 3:
+            topic.roll_over()
+        topic.produce(time=100 * number)
+    return found
+
+
+def start(cluster, **options):
+    return start_query(cluster, options_of(topic="t", **options), [T])
+
+
+@pytest.mark.parametrize(
+    ("options", "position", "mark"),
+    [
+        ({"startingOffsets": "earliest"}, "10:-1", "10:-1"),
+        ({"startingOffsets": "latest"}, "20:2", "20:2"),
+        ({}, "20:2", "20:2"),
+        ({"startingOffsets": '{"t": {"-1": "20:1"}}'}, "20:0", "20:0"),
+        ({"startingOffsets": '{"t": {"-1": "20:1:2"}}'}, "20:1:1", "20:0"),
+        ({"startingOffsets": '{"t": {"-1": "30:1"}}'}, "30:0", "20:2"),
+        ({"startingOffsets": '{"t": {"-1": "latest"}}'}, "20:2", "20:2"),
+        ({"startingTime": "300"}, "20:-1", "10:-1"),
+        ({"startingTime": "301"}, "20:0", "20:0"),
+        ({"startingTime": "9999"}, "20:2", "20:2"),
+    ],
+)
+def test_the_subscription_holds_what_comes_after_the_start(cluster, options, position, mark):
+    found = start(cluster, **options)
+    assert found.positions == {T: MessageId.parse(position)}
+    assert cluster.topics[T].cursors == {found.subscription.name: MessageId.parse(mark)}
+    assert found.answers[T].last == MessageId(20, 2)
+
+
+@pytest.mark.parametrize(
+    ("stands", "options", "position", "mark"),
+    [
+        # one that the user named goes on where it stands, or is put where the query begins
+        ("10:1", {"startingOffsets": "subscription"}, "10:1", "10:1"),
+        ("10:1", {"startingOffsets": "earliest"}, "10:-1", "10:-1"),
+        ("10:1", {"startingOffsets": "latest"}, "20:2", "20:2"),
+        ("20:2", {"startingOffsets": '{"t": {"-1": "20:1"}}'}, "20:0", "10:-1"),
+    ],
+)
+def test_a_subscription_that_the_user_named(cluster, stands, options, position, mark):
+    cluster.topics[T].cursors["mine"] = MessageId.parse(stands)
+    found = start(cluster, predefinedSubscription="mine", **options)
+    assert found.subscription.name == "mine"
+    assert found.positions == {T: MessageId.parse(position)}
+    assert cluster.topics[T].cursors["mine"] <= found.positions[T]
+    assert cluster.topics[T].cursors["mine"] >= MessageId.parse(mark)
+
+
+def test_a_subscription_to_go_on_with_must_exist(cluster):
+    with pytest.raises(OptionError, match="no subscription 'mine' to go on with"):
+        start(cluster, predefinedSubscription="mine", startingOffsets="subscription")
+    assert cluster.topics[T].cursors == {}
+
+
+def test_an_empty_topic_is_taken_from_its_beginning(cluster):
+    (topic,) = cluster.create("t")
+    found = start(cluster, startingTime="5")
+    assert found.positions == {T: topic.begin}
+    assert cluster.count("ack") == 0
+
+
+@pytest.mark.parametrize("name", [None, "mine"])
+def test_a_start_that_fails_removes_what_it_made(cluster, monkeypatch, name):
+    def fail(*_):
+        raise BusyError("no")
+
+    monkeypatch.setattr(cluster, "bounds", fail)
+    options = {} if name is None else {"predefinedSubscription": name}
+    with pytest.raises(BusyError):
+        start(cluster, startingOffsets='{"t": {"-1": "20:1"}}', **options)
+    assert list(cluster.topics[T].cursors) == ([] if name is None else ["mine"])
+
+
+def test_a_fresh_subscription_has_a_name_of_its_own(cluster):
+    names = {start(cluster, subscriptionPrefix="team").subscription.name for _ in range(2)}
+    assert len(names) == 2
+    assert all(name.startswith("team-") for name in names)

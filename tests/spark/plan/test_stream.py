@@ -1,0 +1,545 @@
+"""QueryPlanner driven in Spark's order on a cluster in memory: offsets, ranges, acknowledgements, loss."""
+
+import inspect
+import logging
+
+import pytest
+
+from pulsar_spark.client import PlanningClient
+from pulsar_spark.errors import BusyError, DataLossError, DeadlineError, SchemaError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.ranges import Range
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_spark import SimulatedSpark
+
+T = TopicName.parse("t")
+P0, P1, P2 = (T.of_partition(number) for number in range(3))
+
+
+@pytest.fixture
+def cluster():
+    return SimulatedCluster()
+
+
+@pytest.fixture
+def topic(cluster):
+    """A topic without partitions."""
+    return cluster.create("t")[0]
+
+
+def at(text):
+    return MessageId.parse(text)
+
+
+def rows_of(topic, ids):
+    return [(topic, each) for each in ids]
+
+
+def acked(cluster, topic=T):
+    return [request[2] for request in cluster.requests if request[:2] == ("ack", topic)]
+
+
+def mark(spark, topic=T):
+    """Where the query's subscription stands."""
+    return spark.cluster.topics[topic].cursors[spark.subscription]
+
+
+def test_the_simulated_cluster_has_the_face_of_the_real_one():
+    public = {name: each for name, each in vars(PlanningClient).items() if not name.startswith("_")}
+    assert public
+    for name, real in public.items():
+        simulated = vars(SimulatedCluster)[name]
+        if not isinstance(real, classmethod):
+            assert list(inspect.signature(simulated).parameters) == list(inspect.signature(real).parameters)
+
+
+# ---- a fresh query
+
+
+@pytest.mark.parametrize("start", ["latest", "10:1", "earliest"])
+def test_the_start_of_a_fresh_query_is_durable_before_the_first_row(cluster, topic, start):
+    ids = topic.produce(3)
+    given = f'{{"t": {{"-1": "{start}"}}}}' if ":" in start else start
+    spark = SimulatedSpark(cluster, startingOffsets=given)
+    first = spark.trigger()
+    if start == "earliest":
+        assert first == rows_of(T, ids)
+    else:
+        assert first == []
+        assert spark.ranges == []
+        topic.produce(1)
+        assert spark.drain() == rows_of(T, topic.ids[1:] if ":" in start else topic.ids[3:])
+    assert spark.trigger() is None
+
+
+def test_nothing_is_acknowledged_before_it_is_checkpointed(cluster, topic):
+    ids = topic.produce(3)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    assert spark.trigger() == rows_of(T, ids)
+    assert acked(cluster) == []
+    assert mark(spark) == topic.begin
+    more = topic.produce(2)
+    assert spark.trigger() == rows_of(T, more)
+    assert acked(cluster) == [ids[-1]]
+    assert spark.trigger() is None
+    assert acked(cluster) == [ids[-1], more[-1]]
+
+
+def test_a_start_that_is_not_there_yet_is_waited_for(cluster, topic):
+    topic.produce(2)
+    spark = SimulatedSpark(cluster, startingOffsets='{"t": {"-1": "10:4"}}')
+    assert spark.trigger() == []
+    topic.produce(4)
+    assert spark.drain() == rows_of(T, [at("10:4"), at("10:5")])
+    assert max(acked(cluster)) <= topic.last
+
+
+def test_a_fresh_query_that_plans_nothing_leaves_no_subscription(cluster, topic):
+    spark = SimulatedSpark(cluster)
+    spark.planner.initial()
+    assert len(topic.cursors) == 1
+    spark.planner.close()
+    assert topic.cursors == {}
+    assert cluster.open_readers == 0
+
+
+@pytest.mark.parametrize("retain", [True, False])
+def test_a_planned_query_leaves_its_subscription_if_asked(cluster, topic, retain):
+    spark = SimulatedSpark(cluster, retainSubscription=str(retain).lower())
+    spark.trigger()
+    spark.planner.close()
+    assert bool(topic.cursors) is retain
+    assert cluster.open_readers == 0
+    assert spark.planner.report()["topics"] == {}
+
+
+# ---- restarts
+
+
+def test_a_restart_goes_on_after_what_is_checkpointed(cluster, topic):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    for _ in range(3):
+        topic.produce(2)
+        spark.drain()
+        spark.restart()
+    topic.produce(1)
+    spark.drain()
+    assert spark.rows == rows_of(T, topic.ids)
+    assert list(topic.cursors) == [spark.subscription]
+
+
+def test_a_batch_that_did_not_finish_is_planned_the_same_again(cluster, topic):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.trigger()
+    ids = topic.produce(3)
+    spark.trigger(fails=True)
+    planned = spark.ranges
+    topic.produce(1)
+    spark.restart()
+    assert spark.trigger() == rows_of(T, ids)
+    assert spark.ranges == planned == [Range(T, at("10:1"), at("10:4"))]
+    spark.drain()
+    assert spark.rows == rows_of(T, topic.ids)
+
+
+def test_a_batch_0_that_did_not_finish_keeps_its_subscription(cluster, topic):
+    ids = topic.produce(2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger(fails=True)
+    planned = spark.ranges
+    topic.produce(1)
+    spark.restart()
+    assert spark.trigger() == rows_of(T, ids)
+    assert spark.ranges == planned
+    assert list(topic.cursors) == [spark.subscription], "the one that initial() made again is removed"
+    spark.drain()
+    assert spark.rows == rows_of(T, topic.ids)
+
+
+def test_a_restart_that_fails_leaves_the_subscription_as_it_was(cluster):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    first.produce(1)
+    spark.drain()
+    second.held.add(spark.subscription)
+    spark.restart()
+    with pytest.raises(BusyError, match="predefinedSubscription"):
+        spark.trigger()
+    spark.planner.close()
+    assert list(first.cursors) == [spark.subscription]
+
+
+# ---- partitions that come and go
+
+
+def test_new_partitions_are_read_from_their_first_message(cluster):
+    cluster.create("t", 1)
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    (second,) = cluster.create("t", 2)
+    ids = second.produce(2)
+    assert spark.drain() == rows_of(P1, ids)
+    (third,) = cluster.create("t", 3)
+    ids = third.produce(1)
+    spark.restart()
+    assert spark.drain() == rows_of(P2, ids)
+
+
+def test_new_partitions_that_cannot_be_had_are_tried_again(cluster, caplog):
+    (first,) = cluster.create("t", 1)
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    (second,) = cluster.create("t", 2)
+    ids = second.produce(1)
+    first_ids = first.produce(1)
+    second.held.add(spark.subscription)
+    with caplog.at_level(logging.WARNING):
+        assert spark.drain() == rows_of(P0, first_ids)
+    assert "it is tried again" in caplog.text
+    second.held.clear()
+    assert spark.drain() == rows_of(P1, ids)
+
+
+def test_a_new_partition_that_can_never_be_had_is_an_error(cluster):
+    cluster.create("t", 1)
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    cluster.create("t", 2)
+    cluster.failing[P1] = SchemaError("refused")
+    with pytest.raises(SchemaError):
+        spark.trigger()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_partition_that_is_deleted_with_unread_messages_is_loss(cluster, fails, caplog):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", failOnDataLoss=str(fails).lower())
+    spark.trigger()
+    second.produce(3)
+    spark.trigger(fails=True)
+    spark.committed += 1  # its tasks read nothing of it: the position in the checkpoint is made older
+    spark.offsets[-1] = spark.offsets[-2]
+    cluster.delete(str(P1))
+    ids = first.produce(1)
+    if fails:
+        with pytest.raises(DataLossError, match=r"the topic was deleted.*\(10:-1, 10:2\]"):
+            spark.trigger()
+    else:
+        assert spark.trigger() == rows_of(P0, ids)
+        assert "the topic was deleted" in caplog.text
+        assert spark.trigger() is None
+
+
+def test_a_partition_that_is_deleted_when_all_is_read_is_left_out(cluster, caplog):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    second.produce(1)
+    spark.drain()
+    cluster.delete(str(P1))
+    ids = first.produce(1)
+    assert spark.drain() == rows_of(P0, ids)
+    assert "all that was seen of it is processed" in caplog.text
+    assert str(P1.partition) not in spark.planner.report()["topics"][str(T)]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_deleted_while_the_query_is_stopped_is_loss(cluster, fails, caplog):
+    first, second = cluster.create("t")[0], cluster.create("u")[0]
+    options = {"failOnDataLoss": str(fails).lower(), "waitingForNonExistedTopic": "true"}
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", **options)
+    del spark.options["topic"]
+    spark.restart(topics="t,u")
+    second.produce(1)
+    spark.drain()
+    spark.planner.close()
+    cluster.delete("u")
+    ids = first.produce(1)
+    spark.start()
+    if fails:
+        with pytest.raises(DataLossError, match=r"deleted while the query was stopped.*the end\]"):
+            spark.trigger()
+    else:
+        assert spark.trigger() == rows_of(T, ids)
+        assert "deleted while the query was stopped" in caplog.text
+
+
+def test_a_topic_that_is_named_no_longer_is_no_loss(cluster, caplog):
+    cluster.create("t")
+    cluster.create("u")
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    del spark.options["topic"]
+    spark.restart(topics="t,u")
+    spark.trigger()
+    ids = cluster.topics[T].produce(1)
+    spark.restart(topics="t")
+    assert spark.drain() == rows_of(T, ids)
+    assert "the query reads persistent://public/default/u no longer" in caplog.text
+
+
+# ---- ends
+
+
+def test_available_now_ends_where_the_topics_ended_at_its_beginning(cluster):
+    first, second = cluster.create("t", 2)
+    ids = rows_of(P0, first.produce(4)) + rows_of(P1, second.produce(2))
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="2")
+    spark.restart(available_now=True)
+    first.produce(3)
+    cluster.create("t", 3)[0].produce(1)
+    assert sorted(spark.drain()) == ids
+    assert len(spark.offsets) >= 3, "limited batches"
+    spark.restart(available_now=True)
+    assert sorted(spark.drain()) == rows_of(P0, first.ids[4:]) + rows_of(P2, [at("10:0")])
+    spark.planner.freeze()
+    ids = rows_of(P0, first.produce(1))
+    assert spark.drain() == []
+    spark.planner.freeze()
+    first.produce(1)
+    assert spark.drain() == ids
+
+
+def test_limits_do_not_hold_where_spark_says_so(cluster, topic):
+    ids = topic.produce(5)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="2")
+    start = spark.planner.initial()
+    assert spark.planner.latest(start).positions == {T: ids[1]}
+    assert spark.planner.latest(start, limited=False).positions == {T: ids[-1]}
+
+
+def test_a_batch_that_is_not_due_is_held_back_for_a_moment(cluster, topic):
+    topic.produce(3)
+    spark = SimulatedSpark(
+        cluster, startingOffsets="earliest", minMessagesPerTrigger="5", maxTriggerDelay="1h"
+    )
+    start = spark.planner.initial()
+    assert spark.planner.latest(start) == start
+    ids = topic.produce(2)
+    cluster.clock += 0.4
+    assert spark.planner.latest(start) == start
+    cluster.clock += 0.2
+    assert spark.planner.latest(start).positions == {T: ids[-1]}
+
+
+def test_backlogs_are_counted_within_a_ledger_and_else_by_the_broker(cluster, topic):
+    topic.produce(7)
+    topic.roll_over()
+    topic.produce(3)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="2")
+    spark.trigger()
+    assert spark.planner.report() == {
+        "topics": {str(T): {"-1": {"end": "20:2", "backlogEntries": 10}}},
+        "backlogEntries": 10,
+    }
+    spark.drain()
+    report = spark.planner.report()
+    assert report["backlogEntries"] == report["backlogMessages"] == 0
+
+
+def test_a_broker_that_is_silent_holds_up_its_partition_only(cluster, caplog):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    ids = first.produce(1), second.produce(1)
+    cluster.failing[P1] = DeadlineError("no answer")
+    assert spark.drain() == rows_of(P0, ids[0])
+    assert "is not known now" in caplog.text
+    cluster.failing.clear()
+    assert spark.drain() == rows_of(P1, ids[1])
+
+
+def test_a_broker_that_refuses_is_an_error(cluster, topic):
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    cluster.failing[T] = SchemaError("refused")
+    with pytest.raises(SchemaError):
+        spark.trigger()
+
+
+def test_a_topic_that_does_not_exist_is_an_error_at_once(cluster):
+    with pytest.raises(TopicNotFoundError):
+        SimulatedSpark(cluster)
+
+
+# ---- acknowledgements
+
+
+def test_an_acknowledgement_that_failed_is_tried_again(cluster, topic, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    ids = topic.produce(1)
+    spark.drain()
+    more = topic.produce(1)
+    spark.trigger()
+    cluster.failing[T] = DeadlineError("no answer")
+    spark.trigger()
+    assert acked(cluster) == ids
+    cluster.failing.clear()
+    cluster.clock += 2.0
+    spark.planner.commit()
+    assert acked(cluster) == [*ids, *more]
+
+
+def test_an_acknowledgement_that_a_crashed_broker_forgot_is_sent_again(cluster, topic, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(3)
+    spark.drain()
+    topic.cursors[spark.subscription] = at("10:0")
+    assert spark.trigger() is None
+    assert mark(spark) == topic.last
+    assert caplog.text == ""
+
+
+def test_nothing_is_acknowledged_by_a_commit_before_the_first_trigger(cluster, topic):
+    topic.produce(3)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.planner.commit()
+    spark.trigger(fails=True)
+    spark.restart()
+    spark.trigger()
+    spark.planner.commit()
+    assert acked(cluster) == []
+
+
+def test_where_chunks_are_met_acknowledgements_wait_for_them(cluster, topic):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", expireTimeOfIncompleteChunkedMessage="60s")
+    ids = topic.produce(1)
+    spark.drain()
+    assert acked(cluster) == ids
+    chunks = topic.produce(3, chunks=True)
+    spark.drain()
+    more = topic.produce(1)
+    spark.drain()
+    assert acked(cluster) == ids
+    cluster.clock += 40.0
+    assert spark.trigger() is None
+    assert acked(cluster) == [*ids, chunks[-1]]
+    cluster.clock += 60.0
+    assert spark.trigger() is None
+    assert acked(cluster) == [*ids, chunks[-1], more[-1]]
+
+
+# ---- subscriptions that somebody moves or removes
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_subscription_that_was_moved_holds_again(cluster, topic, stopped, remove, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    processed, name = topic.last, spark.subscription
+    if stopped:
+        spark.planner.close()
+    ids = topic.produce(3)
+    if remove:
+        del topic.cursors[name]
+    else:
+        topic.cursors[name] = topic.last
+    if stopped:
+        spark.start()
+    assert spark.trigger() == rows_of(T, ids)
+    assert "nothing is lost" in caplog.text
+    assert cluster.count("seek", T, processed) == 1
+    assert mark(spark) <= processed
+    assert spark.trigger() is None
+    assert mark(spark) == ids[-1]
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_subscription_that_was_moved_over_what_is_gone_is_loss(cluster, topic, stopped, remove, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    name = spark.subscription
+    if stopped:
+        spark.planner.close()
+    topic.produce(3)
+    topic.roll_over()
+    ids = topic.produce(2)
+    if remove:
+        del topic.cursors[name]
+    else:
+        topic.cursors[name] = topic.last
+    topic.trim()
+    if stopped:
+        spark.start()
+    for _ in range(2):  # it is found again by the next start
+        with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
+            spark.trigger()
+        spark.restart()
+        assert (name in topic.cursors) is not (stopped and remove)
+    spark.restart(failOnDataLoss="false")
+    assert spark.trigger() == rows_of(T, ids)
+    assert "(10:1, 20:-1]" in caplog.text
+
+
+def test_a_consumed_ledger_that_goes_away_is_no_loss(cluster, topic, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    topic.roll_over()
+    topic.trim()
+    assert spark.trigger() is None
+    ids = topic.produce(2)
+    assert spark.drain() == rows_of(T, ids)
+    topic.roll_over()
+    topic.trim()
+    spark.restart()
+    assert spark.trigger() is None
+    assert caplog.text == ""
+
+
+def test_another_topic_of_the_same_name_is_read_from_its_beginning(cluster, caplog):
+    (old,) = cluster.create("t", ledger=500)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    old.produce(5)
+    spark.drain()
+    spark.planner.close()
+    cluster.delete("t")
+    (new,) = cluster.create("t", ledger=30)
+    ids = new.produce(2)
+    spark.start()
+    assert spark.drain() == rows_of(T, ids)
+    assert "is another topic of that name" in caplog.text
+    more = new.produce(1)
+    assert spark.drain() == rows_of(T, more)
+
+
+def test_a_topic_that_is_made_again_under_the_running_query_is_read_from_its_beginning(cluster):
+    (old,) = cluster.create("t", 1, ledger=500)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    old.produce(5)
+    spark.drain()
+    cluster.delete("t")
+    cluster.clock += 5.0
+    assert spark.trigger() == []
+    (new,) = cluster.create("t", 1, ledger=900)
+    ids = new.produce(2)
+    assert spark.drain() == rows_of(P0, ids)
+
+
+# ---- ranges
+
+
+def test_what_was_published_before_the_start_time_is_left_out(cluster, topic):
+    topic.produce(2, time=100)
+    spark = SimulatedSpark(cluster, startingTime="1000")
+    assert spark.trigger() == []
+    topic.produce(2, time=900)
+    assert spark.trigger() == [], "a batch, but without a task"
+    topic.produce(1, time=950)
+    ids = topic.produce(1, time=1000) + topic.produce(1, time=10)
+    assert spark.trigger() == rows_of(T, ids)
+    late = topic.produce(1, time=20)
+    assert spark.drain() == rows_of(T, late), "the start is found once"
+
+
+def test_a_long_range_is_split(cluster, topic):
+    ids = topic.produce(4)
+    topic.roll_over()
+    ids += topic.produce(2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", minPartitions="3")
+    assert spark.trigger() == rows_of(T, ids)
+    assert [str(each.end) for each in spark.ranges] == ["10:1", "10:3", "20:1"]
+    assert [each.visible for each in spark.ranges] == [False, False, True]

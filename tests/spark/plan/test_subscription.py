@@ -1,0 +1,200 @@
+"""Subscription on a cluster in memory: opening, putting back, acknowledging, leaving."""
+
+import logging
+
+import pytest
+
+from pulsar_spark.client import InitialPosition
+from pulsar_spark.errors import AuthError, BusyError, DataLossError, DeadlineError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.subscription import Subscription
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+
+T = TopicName.parse("t")
+P0, P1, P2 = (T.of_partition(number) for number in range(3))
+EARLIEST, LATEST = InitialPosition.EARLIEST, InitialPosition.LATEST
+
+
+@pytest.fixture
+def cluster():
+    """Three partitions of three entries each."""
+    found = SimulatedCluster()
+    for topic in found.create("t", 3):
+        topic.produce(3)
+    return found
+
+
+def opened(cluster, initial=EARLIEST, **options):
+    subscription = Subscription(cluster, "s", **options)
+    subscription.open(dict.fromkeys((P0, P1, P2), initial))
+    return subscription
+
+
+def mark(cluster, topic=P0):
+    return cluster.topics[topic].cursors["s"]
+
+
+def test_a_new_subscription_begins_where_it_is_told(cluster):
+    states = Subscription(cluster, "s").open({P0: EARLIEST, P1: LATEST})
+    assert states[P0].mark_delete == MessageId(10, -1)
+    assert states[P1].mark_delete == MessageId(10, 2)
+
+
+def test_one_that_another_query_has_is_named(cluster):
+    cluster.topics[P1].held.add("s")
+    with pytest.raises(BusyError, match=r"'s' is in use.*partition-1.*choose another"):
+        opened(cluster)
+    cluster.topics[P1].held.clear()
+    cluster.failing[P1] = AuthError("no")
+    with pytest.raises(AuthError, match="partition-1"):
+        opened(cluster)
+
+
+def test_where_it_is_missing(cluster):
+    opened(cluster).close()
+    del cluster.topics[P1].cursors["s"]
+    del cluster.topics[P2]
+    subscription = Subscription(cluster, "s")
+    assert subscription.missing([P0, P1, P2]) == {P1, P2}
+    cluster.failing[P0] = DeadlineError("late")
+    with pytest.raises(DeadlineError, match="partition-0"):
+        subscription.missing([P0, P1, P2])
+
+
+def test_backlogs_of_partitions_whose_broker_answers(cluster):
+    subscription = opened(cluster)
+    cluster.failing[P1] = DeadlineError("late")
+    assert subscription.backlogs([P0, P1, P2]) == {P0: 3, P2: 3}
+
+
+def test_positions_are_acknowledged_where_that_is_new(cluster):
+    subscription = opened(cluster)
+    subscription.acknowledge({P0: MessageId(10, 1), P1: MessageId(10, 2, 0), P2: MessageId(10, 0, 0)})
+    assert [mark(cluster, each).entry for each in (P0, P1, P2)] == [1, 1, -1]
+    subscription.acknowledge({P0: MessageId(10, 1), P1: MessageId(10, 0)})
+    assert cluster.count("ack") == 2
+
+
+def test_one_that_was_put_back_is_acknowledged_anew(cluster):
+    subscription = opened(cluster)
+    subscription.acknowledge({P0: MessageId(10, 2)})
+    subscription.put_back(P0, MessageId(10, 1))
+    assert mark(cluster) == subscription.partitions[P0].start == MessageId(10, 0)
+    subscription.acknowledge({P0: MessageId(10, 2)})
+    assert mark(cluster) == MessageId(10, 2)
+    subscription.put_back(P0, MessageId(10, -1))
+    assert ("seek", P0, MessageId.EARLIEST) in cluster.requests
+
+
+def processed(subscription, entry):
+    for state in subscription.partitions.values():
+        state.position = MessageId(10, entry)
+
+
+def test_partitions_are_probed_for_chunks_before_they_are_acknowledged(cluster):
+    subscription = opened(cluster)
+    cluster.topics[P1].produce(2, chunks=True)
+    processed(subscription, 2)
+    subscription.acknowledge_processed(60.0)
+    assert [cluster.count("chunks", each) for each in (P0, P1, P2)] == [1, 1, 1]
+    assert [mark(cluster, each).entry for each in (P0, P1, P2)] == [2, 2, 2]
+    for state in subscription.partitions.values():
+        state.last = MessageId(10, 4)
+    processed(subscription, 4)
+    subscription.acknowledge_processed(60.0)
+    assert mark(cluster, P1).entry == 2, "chunks are held"
+    assert mark(cluster, P0).entry == 4
+    cluster.clock += 60.0
+    subscription.acknowledge_processed(60.0)
+    assert mark(cluster, P1).entry == 4
+    assert cluster.count("chunks", P1) == 2, "it is known"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_acknowledged"), [(DeadlineError("late"), False), (AuthError("no"), True)]
+)
+def test_what_cannot_be_probed_now_is_acknowledged_later(cluster, monkeypatch, error, is_acknowledged):
+    def fail(*_):
+        raise error
+
+    subscription = opened(cluster)
+    processed(subscription, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "has_chunks_before", fail)
+        subscription.acknowledge_processed(60.0)
+    assert (mark(cluster).entry == 2) is is_acknowledged
+    subscription.acknowledge_processed(60.0)
+    assert mark(cluster).entry == 2
+
+
+def test_between_probes_acknowledgements_wait(cluster):
+    subscription = opened(cluster)
+    processed(subscription, 0)
+    subscription.acknowledge_processed(60.0)
+    processed(subscription, 1)
+    subscription.acknowledge_processed(60.0)
+    assert mark(cluster).entry == 0
+    cluster.clock += 1.0
+    subscription.acknowledge_processed(60.0)
+    assert mark(cluster).entry == 1
+
+
+def check(subscription, topic, answer, missing):
+    subscription.check_restart(topic, MessageId(10, 0), answer, was_missing=missing, is_message=True)
+
+
+def test_an_error_of_loss_removes_again_what_was_missing(cluster):
+    for topic in cluster.topics.values():
+        topic.roll_over()
+        topic.produce(1)
+        topic.trim()
+    subscription = Subscription(cluster, "s")
+    answers = subscription.open({P0: LATEST, P1: LATEST})
+    with pytest.raises(DataLossError):
+        check(subscription, P0, answers[P0], missing=True)
+    assert cluster.topics[P0].cursors == {}
+    assert P0 not in subscription.partitions
+    with pytest.raises(DataLossError):
+        check(subscription, P1, answers[P1], missing=False)
+    assert mark(cluster, P1) == MessageId(20, 0), "it was moved: it stays where it is"
+
+
+def test_a_missing_one_that_cannot_be_removed_again_is_logged(cluster, caplog):
+    cluster.topics[P0].roll_over()
+    cluster.topics[P0].trim()
+    subscription = Subscription(cluster, "s")
+    answers = subscription.open({P0: LATEST})
+    bounds = cluster.bounds(P0)
+    cluster.bounds = lambda topic: bounds
+    cluster.failing[P0] = DeadlineError("late")
+    with caplog.at_level(logging.WARNING), pytest.raises(DataLossError):
+        check(subscription, P0, answers[P0], missing=True)
+    assert "stays behind on topic" in caplog.text
+
+
+def test_without_an_error_what_is_left_is_held(cluster):
+    cluster.topics[P0].roll_over()
+    ids = cluster.topics[P0].produce(2)
+    cluster.topics[P0].trim()
+    subscription = Subscription(cluster, "s", fail_on_data_loss=False)
+    answers = subscription.open({P0: LATEST})
+    check(subscription, P0, answers[P0], missing=True)
+    assert mark(cluster) == cluster.topics[P0].begin < ids[0]
+
+
+def test_it_is_removed_where_that_is_possible(cluster, caplog):
+    subscription = opened(cluster)
+    cluster.failing[P1] = DeadlineError("late")
+    subscription.unsubscribe()
+    cluster.failing.clear()
+    assert [bool(cluster.topics[each].cursors) for each in (P0, P1, P2)] == [False, True, False]
+    assert "partition-1" in caplog.text
+    assert subscription.partitions == {}
+
+
+def test_a_partition_that_is_dropped_meets_no_chunks(cluster):
+    subscription = opened(cluster)
+    subscription.drop(P0)
+    subscription.drop(P0)
+    subscription.meet_chunks(P0)
+    assert list(subscription.partitions) == [P1, P2]
