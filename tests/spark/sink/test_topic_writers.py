@@ -53,7 +53,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TopicName]]:
 
 def test_each_topic_is_finished_though_few_may_be_open(log):
     """A replay that ends early holds rows back in each; closing one for another must not drop them."""
-    with topic_writers.TopicWriters(None, ProducerOptions(), 2, once=State()) as writers:  # type: ignore[arg-type]
+    with topic_writers.TopicWriters(None, ProducerOptions(), 2, dedup=State()) as writers:  # type: ignore[arg-type]
         for topic in TOPICS:
             writers.of(topic)
         writers.finish()
