@@ -55,7 +55,7 @@ from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_records import Intent, LogState
 
 
-class Action(Enum):
+class CommitAction(Enum):
     """What the driver does in a step; see the table above."""
 
     READ_LOG = auto()
@@ -72,7 +72,7 @@ class Action(Enum):
     END = auto()
 
 
-class Stage(Enum):
+class CommitStage(Enum):
     """Where a commit stands: the step that is to be taken now; see the table above."""
 
     ABORT_EARLIER = auto()
@@ -94,7 +94,7 @@ class Stage(Enum):
     END = auto()
 
 
-class Step(NamedTuple):
+class CommitStep(NamedTuple):
     """What to do now.
 
     Attributes:
@@ -102,7 +102,7 @@ class Step(NamedTuple):
         transactions: those to add to, mark, commit or abort, in order; may be none.
     """
 
-    action: Action
+    action: CommitAction
     transactions: tuple[TxnId, ...]
 
 
@@ -129,7 +129,7 @@ class CommitPlan:
     batch: int
     written: tuple[TxnId, ...]
     topic: TopicName
-    stage: Stage
+    stage: CommitStage
     log: LogState
     intent: Intent | None = None
     is_replay: bool = False
@@ -137,10 +137,10 @@ class CommitPlan:
     error: PulsarError | None = None
 
     @property
-    def step(self) -> Step:
+    def step(self) -> CommitStep:
         """What to do now."""
         row = _TABLE[self.stage]
-        return Step(row.action, row.transactions(self))
+        return CommitStep(row.action, row.transactions(self))
 
     @property
     def first(self) -> TxnId:
@@ -162,17 +162,17 @@ class CommitPlan:
         """
         row = _TABLE[self.stage]
         plan = replace(self, log=log)
-        if row.action is not Action.TRY_ABORT:
+        if row.action is not CommitAction.TRY_ABORT:
             for error in failures.values():
                 if not isinstance(error, TransactionError):
                     return plan._failed(error)
         return row.after(plan, failures)
 
-    def _at(self, stage: Stage) -> CommitPlan:
+    def _at(self, stage: CommitStage) -> CommitPlan:
         return replace(self, stage=stage)
 
     def _failed(self, error: PulsarError | None) -> CommitPlan:
-        return replace(self, stage=Stage.FAIL, error=error)
+        return replace(self, stage=CommitStage.FAIL, error=error)
 
     def _ran_out(
         self, lost: Iterable[TxnId], rest: str, cause: PulsarError | None = None
@@ -198,7 +198,7 @@ def plan_commit(batch: int, written: Sequence[TxnId], log: LogState, topic: Topi
         log: what was found in the log.
         topic: of the log.
     """
-    plan = CommitPlan(batch=batch, written=tuple(written), topic=topic, stage=Stage.ABORT_OPEN, log=log)
+    plan = CommitPlan(batch=batch, written=tuple(written), topic=topic, stage=CommitStage.ABORT_OPEN, log=log)
     earlier = log.intent
     if earlier is None or earlier.batch < batch:
         return plan
@@ -210,7 +210,9 @@ def plan_commit(batch: int, written: Sequence[TxnId], log: LogState, topic: Topi
                 advice="The checkpoint is older than what was written: start with a new one",
             )
         )
-    return _if_first_is_visible(replace(plan, intent=earlier), Stage.REPORT_REPLAY, Stage.ABORT_EARLIER)
+    return _if_first_is_visible(
+        replace(plan, intent=earlier), CommitStage.REPORT_REPLAY, CommitStage.ABORT_EARLIER
+    )
 
 
 def transactions_to_abort(log: LogState, written: Iterable[TxnId], batch: int) -> list[TxnId]:
@@ -225,50 +227,50 @@ def transactions_to_abort(log: LogState, written: Iterable[TxnId], batch: int) -
 # ---- the transitions
 
 
-def _if_first_is_visible(plan: CommitPlan, then: Stage, otherwise: Stage) -> CommitPlan:
+def _if_first_is_visible(plan: CommitPlan, then: CommitStage, otherwise: CommitStage) -> CommitPlan:
     return plan._at(then if plan.first in plan.log.committed else otherwise)
 
 
 def _first_aborted(plan: CommitPlan, failures: Failures) -> CommitPlan:
-    return plan._at(Stage.FIND_EARLIER if failures else Stage.ABORT_EARLIER_REST)
+    return plan._at(CommitStage.FIND_EARLIER if failures else CommitStage.ABORT_EARLIER_REST)
 
 
 def _earlier_found(plan: CommitPlan, _: Failures) -> CommitPlan:
-    return _if_first_is_visible(plan, Stage.REPORT_REPLAY, Stage.ABORT_EARLIER_REST)
+    return _if_first_is_visible(plan, CommitStage.REPORT_REPLAY, CommitStage.ABORT_EARLIER_REST)
 
 
 def _replay_reported(plan: CommitPlan, _: Failures) -> CommitPlan:
-    return replace(plan, stage=Stage.COMMIT_REST, is_replay=True)
+    return replace(plan, stage=CommitStage.COMMIT_REST, is_replay=True)
 
 
 def _open_aborted(plan: CommitPlan, _: Failures) -> CommitPlan:
     if plan.is_replay or not plan.written:
-        return plan._at(Stage.END)
-    return replace(plan, stage=Stage.WRITE_INTENT, intent=Intent(plan.batch, plan.written))
+        return plan._at(CommitStage.END)
+    return replace(plan, stage=CommitStage.WRITE_INTENT, intent=Intent(plan.batch, plan.written))
 
 
 def _added(plan: CommitPlan, failures: Failures) -> CommitPlan:
     for transaction, error in failures.items():
         lost = plan._ran_out([transaction], "nothing of it is in the topic", error)
-        return replace(plan, stage=Stage.GIVE_UP, error=lost)
-    return plan._at(Stage.MARK)
+        return replace(plan, stage=CommitStage.GIVE_UP, error=lost)
+    return plan._at(CommitStage.MARK)
 
 
 def _marked(plan: CommitPlan, failures: Failures) -> CommitPlan:
     for error in failures.values():
-        return replace(plan, stage=Stage.GIVE_UP, error=error)
-    return plan._at(Stage.COMMIT_FIRST)
+        return replace(plan, stage=CommitStage.GIVE_UP, error=error)
+    return plan._at(CommitStage.COMMIT_FIRST)
 
 
 def _first_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
     for error in failures.values():
         lost = plan._ran_out([plan.first], "nothing of it is in the topic", error)
-        return replace(plan, stage=Stage.FIND_FIRST, error=lost)
-    return plan._at(Stage.COMMIT_REST)
+        return replace(plan, stage=CommitStage.FIND_FIRST, error=lost)
+    return plan._at(CommitStage.COMMIT_REST)
 
 
 def _first_found(plan: CommitPlan, _: Failures) -> CommitPlan:
-    return _if_first_is_visible(plan, Stage.COMMIT_REST, Stage.GIVE_UP)
+    return _if_first_is_visible(plan, CommitStage.COMMIT_REST, CommitStage.GIVE_UP)
 
 
 def _given_up(plan: CommitPlan, _: Failures) -> CommitPlan:
@@ -277,7 +279,7 @@ def _given_up(plan: CommitPlan, _: Failures) -> CommitPlan:
 
 def _rest_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
     if failures:
-        return replace(plan, stage=Stage.FIND_REST, unknown=tuple(failures))
+        return replace(plan, stage=CommitStage.FIND_REST, unknown=tuple(failures))
     return _all_committed(plan)
 
 
@@ -290,14 +292,14 @@ def _rest_found(plan: CommitPlan, _: Failures) -> CommitPlan:
 
 
 def _all_committed(plan: CommitPlan) -> CommitPlan:
-    return plan._at(Stage.READ_LOG if plan.is_replay else Stage.TRIM_LOG)
+    return plan._at(CommitStage.READ_LOG if plan.is_replay else CommitStage.TRIM_LOG)
 
 
 # ---- the table
 
 
 class _Row(NamedTuple):
-    action: Action
+    action: CommitAction
     transactions: Callable[[CommitPlan], tuple[TxnId, ...]]
     after: Callable[[CommitPlan, Failures], CommitPlan]
 
@@ -328,28 +330,28 @@ def _abandoned(plan: CommitPlan) -> tuple[TxnId, ...]:
     return tuple(sorted(plan.log.opened.difference(plan.transactions if plan.is_replay else plan.written)))
 
 
-def _to(stage: Stage) -> Callable[[CommitPlan, Failures], CommitPlan]:
+def _to(stage: CommitStage) -> Callable[[CommitPlan, Failures], CommitPlan]:
     return lambda plan, _: plan._at(stage)
 
 
 _TABLE = {
-    Stage.ABORT_EARLIER: _Row(Action.ABORT, _first, _first_aborted),
-    Stage.FIND_EARLIER: _Row(Action.READ_LOG, _no_transactions, _earlier_found),
+    CommitStage.ABORT_EARLIER: _Row(CommitAction.ABORT, _first, _first_aborted),
+    CommitStage.FIND_EARLIER: _Row(CommitAction.READ_LOG, _no_transactions, _earlier_found),
     # None may stay open: it would hide the markers after its own.
-    Stage.ABORT_EARLIER_REST: _Row(Action.ABORT, _rest, _to(Stage.READ_LOG)),
-    Stage.REPORT_REPLAY: _Row(Action.REPORT_REPLAY, _no_transactions, _replay_reported),
-    Stage.READ_LOG: _Row(Action.READ_LOG, _no_transactions, _to(Stage.ABORT_OPEN)),
-    Stage.ABORT_OPEN: _Row(Action.TRY_ABORT, _abandoned, _open_aborted),
-    Stage.WRITE_INTENT: _Row(Action.WRITE_INTENT, _all, _to(Stage.ADD_LOG)),
+    CommitStage.ABORT_EARLIER_REST: _Row(CommitAction.ABORT, _rest, _to(CommitStage.READ_LOG)),
+    CommitStage.REPORT_REPLAY: _Row(CommitAction.REPORT_REPLAY, _no_transactions, _replay_reported),
+    CommitStage.READ_LOG: _Row(CommitAction.READ_LOG, _no_transactions, _to(CommitStage.ABORT_OPEN)),
+    CommitStage.ABORT_OPEN: _Row(CommitAction.TRY_ABORT, _abandoned, _open_aborted),
+    CommitStage.WRITE_INTENT: _Row(CommitAction.WRITE_INTENT, _all, _to(CommitStage.ADD_LOG)),
     # A transaction whose time is over shows here, while nothing is committed.
-    Stage.ADD_LOG: _Row(Action.ADD_LOG, _all, _added),
-    Stage.MARK: _Row(Action.MARK, _all, _marked),
-    Stage.COMMIT_FIRST: _Row(Action.COMMIT, _first, _first_committed),
-    Stage.FIND_FIRST: _Row(Action.READ_LOG, _no_transactions, _first_found),
-    Stage.GIVE_UP: _Row(Action.TRY_ABORT, _all, _given_up),
-    Stage.COMMIT_REST: _Row(Action.COMMIT, _unmarked, _rest_committed),
-    Stage.FIND_REST: _Row(Action.AWAIT_MARKERS, _no_transactions, _rest_found),
-    Stage.TRIM_LOG: _Row(Action.TRIM_LOG, _no_transactions, _to(Stage.END)),
-    Stage.FAIL: _Row(Action.FAIL, _no_transactions, _to(Stage.FAIL)),
-    Stage.END: _Row(Action.END, _no_transactions, _to(Stage.END)),
+    CommitStage.ADD_LOG: _Row(CommitAction.ADD_LOG, _all, _added),
+    CommitStage.MARK: _Row(CommitAction.MARK, _all, _marked),
+    CommitStage.COMMIT_FIRST: _Row(CommitAction.COMMIT, _first, _first_committed),
+    CommitStage.FIND_FIRST: _Row(CommitAction.READ_LOG, _no_transactions, _first_found),
+    CommitStage.GIVE_UP: _Row(CommitAction.TRY_ABORT, _all, _given_up),
+    CommitStage.COMMIT_REST: _Row(CommitAction.COMMIT, _unmarked, _rest_committed),
+    CommitStage.FIND_REST: _Row(CommitAction.AWAIT_MARKERS, _no_transactions, _rest_found),
+    CommitStage.TRIM_LOG: _Row(CommitAction.TRIM_LOG, _no_transactions, _to(CommitStage.END)),
+    CommitStage.FAIL: _Row(CommitAction.FAIL, _no_transactions, _to(CommitStage.FAIL)),
+    CommitStage.END: _Row(CommitAction.END, _no_transactions, _to(CommitStage.END)),
 }

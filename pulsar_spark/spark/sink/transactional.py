@@ -29,7 +29,7 @@ from pulsar_spark.errors import PulsarError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, announce
 from pulsar_spark.spark.sink.commit_plan import (
-    Action,
+    CommitAction,
     CommitPlan,
     Failures,
     plan_commit,
@@ -136,8 +136,8 @@ def commit_once(client: Client, messages: Iterable[WriterCommitMessage | None]) 
 
 def _run(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> None:
     """Take the steps of a plan, one after the other, until it ends."""
-    while (action := plan.step.action) is not Action.END:
-        if action is Action.FAIL:
+    while (action := plan.step.action) is not CommitAction.END:
+        if action is CommitAction.FAIL:
             assert plan.error is not None
             raise plan.error
         failures = _take_step(plan, log, transactions)
@@ -151,28 +151,28 @@ def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> 
         PulsarError: of a step on the log alone.
     """
     action, ids = plan.step
-    if action is Action.READ_LOG:
+    if action is CommitAction.READ_LOG:
         log.refresh()
-    elif action is Action.AWAIT_MARKERS:
+    elif action is CommitAction.AWAIT_MARKERS:
         log.await_markers()
-    elif action is Action.WRITE_INTENT:
+    elif action is CommitAction.WRITE_INTENT:
         log.write(Intent(plan.batch, ids))
-    elif action is Action.ADD_LOG:
+    elif action is CommitAction.ADD_LOG:
         return _failures(ids, lambda each: transactions.add(each, [log.topic]))
-    elif action is Action.MARK:
+    elif action is CommitAction.MARK:
         try:
             log.mark(ids)
         except TransactionError as error:
             return {ids[0]: error}
-    elif action is Action.COMMIT:
+    elif action is CommitAction.COMMIT:
         return _failures(ids, transactions.commit)
-    elif action is Action.ABORT:
+    elif action is CommitAction.ABORT:
         return _abort(transactions, ids)
-    elif action is Action.TRY_ABORT:
+    elif action is CommitAction.TRY_ABORT:
         _try_abort(transactions, ids)
-    elif action is Action.TRIM_LOG:
+    elif action is CommitAction.TRIM_LOG:
         log.trim()
-    elif action is Action.REPORT_REPLAY:
+    elif action is CommitAction.REPORT_REPLAY:
         _log.warning("micro-batch %d had been committed before; nothing is written", plan.batch)
     return {}
 
