@@ -9,8 +9,8 @@ import pytest
 
 from pulsar_spark.client import DedupTask
 from pulsar_spark.errors import NotReadyError, OptionError
-from pulsar_spark.spark.options.parse import SinkOptions, parse_sink
-from pulsar_spark.spark.options.parsers import Delivery
+from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.sink import delivery
 from pulsar_spark.spark.sink.delivery import Dedup, decide_dedup, dedup_task, log_guarantee, name_prefix
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
