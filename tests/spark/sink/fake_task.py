@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from pyspark import TaskContext
 
@@ -15,8 +17,8 @@ class FakeTask:
         properties: local properties.
     """
 
-    def __init__(self, task: int = 0, attempt: int = 0, **properties: str) -> None:
-        self._task, self._attempt, self._properties = task, attempt, properties
+    def __init__(self, task: int = 0, attempt: int = 0, properties: Mapping[str, str] | None = None) -> None:
+        self._task, self._attempt, self._properties = task, attempt, properties or {}
 
     def partitionId(self) -> int:  # noqa: N802
         return self._task
@@ -32,7 +34,7 @@ def of_micro_batch(number: int, task: int = 0, attempt: int = 0, run: str | None
     """A task of a micro-batch of the query "query"."""
     more = {} if run is None else {"spark.jobGroup.id": run}
     properties = {"sql.streaming.queryId": "query", "streaming.sql.batchId": str(number), **more}
-    return FakeTask(task, attempt, **properties)
+    return FakeTask(task, attempt, properties)
 
 
 def run_as(monkeypatch: pytest.MonkeyPatch, task: FakeTask | None) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
-from pulsar_spark.errors import NotReadyError, TransactionError
+from pulsar_spark.errors import NotReadyError, PulsarError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_plan import (
     CommitAction,
@@ -19,7 +21,7 @@ S, A = CommitStage, CommitAction
 TOPIC = TopicName.parse("spark-transactions-query")
 ONE, TWO, THREE, OLD, OPEN = (TxnId(0, number) for number in range(5))
 ENDED, UNREACHABLE = TransactionError("not there"), NotReadyError("no broker")
-NONE = frozenset()
+NONE: frozenset[TxnId] = frozenset()
 
 
 def plan_at(stage: CommitStage, *, is_replay: bool = False, committed=NONE, **more) -> CommitPlan:
@@ -104,7 +106,9 @@ def test_a_replay_aborts_all_that_its_own_tasks_have_opened():
 
 # ---- where each answer leads: committed markers in the log, failures, the next stage
 
-NEXT = {
+Answer = tuple[Collection[TxnId], dict[TxnId, PulsarError], CommitStage]
+
+NEXT: dict[CommitStage, list[Answer]] = {
     S.ABORT_EARLIER: [(NONE, {}, S.ABORT_EARLIER_REST), (NONE, {ONE: ENDED}, S.FIND_EARLIER)],
     S.FIND_EARLIER: [({ONE}, {}, S.REPORT_REPLAY), ({TWO}, {}, S.ABORT_EARLIER_REST)],
     S.ABORT_EARLIER_REST: [(NONE, {}, S.READ_LOG), (NONE, {TWO: ENDED, THREE: ENDED}, S.READ_LOG)],

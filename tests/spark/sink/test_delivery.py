@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Mapping
 
 import pytest
 
@@ -17,6 +18,7 @@ from pulsar_spark.spark.sink.micro_batch import MicroBatch
 
 BATCH = MicroBatch("query", "run", 7, 3, is_retried=False)
 ENCRYPTED = {"pulsar.producer.encryptionKeys": "own", "pulsar.producer.cryptoKeyReader": "/keys"}
+ASKED = {"delivery": "effectively-once"}
 EITHER = (False, True)
 
 # delivery, micro-batch, sequence ids of rows, encryption -> decision
@@ -48,38 +50,38 @@ def test_the_table_is_complete():
     assert len({case[:4] for case in CASES}) == len(CASES) == (len(Delivery) + 1) * 2**3
 
 
-def options(**given: str) -> SinkOptions:
+def options(given: Mapping[str, str]) -> SinkOptions:
     return parse_sink({"service.url": "pulsar://localhost:6650", "topic": "t", **given})
 
 
-def task(batch: MicroBatch | None = BATCH, *, has_sequence_ids: bool = False, **given: str):
+def task(given: Mapping[str, str], batch: MicroBatch | None = BATCH, *, has_sequence_ids: bool = False):
     # A DedupTask asks its client for nothing before a producer is opened.
-    return dedup_task(None, options(**given), batch, has_sequence_ids=has_sequence_ids)  # type: ignore[arg-type]
+    return dedup_task(None, options(given), batch, has_sequence_ids=has_sequence_ids)  # type: ignore[arg-type]
 
 
 def test_an_encrypted_stream_has_no_digest_of_its_content():
-    assert task(**ENCRYPTED) is None
-    assert task() is not None
+    assert task(ENCRYPTED) is None
+    assert task({}) is not None
 
 
 def test_an_encrypted_stream_has_a_digest_where_somebody_asks_for_it():
-    found = task(delivery="effectively-once", **ENCRYPTED)
+    found = task({**ASKED, **ENCRYPTED})
     assert found is not None
     assert found.required
 
 
 def test_a_task_writes_under_the_name_of_its_query_and_number():
-    found = task()
+    found = task({})
     assert found is not None
     assert (found.name, found.task, found.required) == ("spark-query-3", 3, False)
-    named = task(**{"pulsar.producer.producerName": "mine"})
+    named = task({"pulsar.producer.producerName": "mine"})
     assert named is not None
     assert named.name == "mine-query-3"
-    assert name_prefix(options(), BATCH) == "spark-query"
+    assert name_prefix(options({}), BATCH) == "spark-query"
 
 
 def test_micro_batches_have_their_own_sequence_ids():
-    first, second = task(), task(MicroBatch("query", "run", 8, 3, is_retried=False))
+    first, second = task({}), task({}, MicroBatch("query", "run", 8, 3, is_retried=False))
     assert first is not None
     assert second is not None
     assert second.first_sequence_id > first.first_sequence_id > 0
@@ -87,13 +89,13 @@ def test_micro_batches_have_their_own_sequence_ids():
 
 def test_what_cannot_be_promised_is_refused():
     with pytest.raises(OptionError, match="rows have __sequenceId"):
-        task(delivery="effectively-once", has_sequence_ids=True)
+        task(ASKED, has_sequence_ids=True)
     with pytest.raises(OptionError, match="second run of a plain batch write"):
-        task(None, delivery="effectively-once")
+        task(ASKED, None)
 
 
 def test_a_batch_write_is_not_deduplicated():
-    assert task(None) is None
+    assert task({}, None) is None
 
 
 # ---- what is logged

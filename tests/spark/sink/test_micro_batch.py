@@ -25,7 +25,7 @@ def test_a_run_without_a_name_is_its_query(monkeypatch):
 
 @pytest.mark.parametrize(
     "task",
-    [None, FakeTask(), FakeTask(**{QUERY: "query"}), FakeTask(**{NUMBER: "4"})],
+    [None, FakeTask(), FakeTask(properties={QUERY: "query"}), FakeTask(properties={NUMBER: "4"})],
     ids=["no task", "neither", "no number", "no query"],
 )
 def test_a_plain_batch_write_has_none(monkeypatch, task):

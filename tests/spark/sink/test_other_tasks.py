@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pulsar_spark.errors import NotReadyError
@@ -64,14 +66,14 @@ def attempt(*topics: TopicName) -> DedupAttempt:
 
 
 def test_nobody_is_asked_where_no_task_may_be_a_replay(caplog):
-    broker = Broker()
+    broker: Any = Broker()
     warn_of_other_tasks(broker, [None, None], 2)
     assert not broker.asked
     assert not caplog.records
 
 
 def test_all_topics_of_all_tasks_are_looked_at(caplog):
-    broker = Broker()
+    broker: Any = Broker()
     warn_of_other_tasks(broker, [attempt(T), None, attempt(U, T)], 3)
     assert sorted(broker.asked[:4]) == [
         (f"{topic}-partition-{number}", "spark-q-3") for topic in "tu" for number in range(2)
@@ -80,7 +82,7 @@ def test_all_topics_of_all_tasks_are_looked_at(caplog):
 
 
 def test_rows_of_tasks_that_are_no_more_are_warned_of(caplog):
-    broker = Broker(**{"t_0_spark-q-2": 104, "t_1_spark-q-2": 99, "t_1_spark-q-3": 101})
+    broker: Any = Broker(**{"t_0_spark-q-2": 104, "t_1_spark-q-2": 99, "t_1_spark-q-3": 101})
     warn_of_other_tasks(broker, [attempt(T)], 2)
     assert caplog.messages == [
         "producers spark-q-*: this run of the micro-batch is not the same as the one before: it has 2 tasks, "
@@ -89,7 +91,7 @@ def test_rows_of_tasks_that_are_no_more_are_warned_of(caplog):
 
 
 def test_a_broker_that_does_not_answer_is_no_error(caplog):
-    broker = Broker()
+    broker: Any = Broker()
     broker.error = NotReadyError("no broker")
     warn_of_other_tasks(broker, [attempt(T)], 2)
     assert "not known whether other tasks have written" in caplog.text

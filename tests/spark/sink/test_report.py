@@ -1,5 +1,6 @@
 import logging
 import pickle
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from pulsar_spark.spark.sink import report
 from pulsar_spark.spark.sink.report import TaskReport, TopicPartitionMetrics, add_up, report_batch
 
 T = TopicName.parse("t")
-REPORTED = []
+REPORTED: list[Any] = []
 
 
 def note(batch, metrics):

@@ -185,7 +185,7 @@ def test_payloads_are_encrypted_with_the_keys_of_the_options(fakes, tmp_path):
 
 
 def test_transactional_rows_are_written_in_one(fakes, monkeypatch):
-    transaction = Transaction(TxnId(0, 1), fakes)  # type: ignore[arg-type]
+    transaction = Transaction(TxnId(0, 1), fakes)
     seen: list[Any] = []
 
     def in_transaction(client, log, ttl, batches, write):

@@ -77,7 +77,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     return fakes
 
 
-def writers(max_open: int, **more: Any) -> TopicWriters:
+def writers(max_open: int, **more: Any) -> Any:
+    """Writers that send numbers of rows to fakes."""
     return TopicWriters(None, ProducerOptions(), max_open, **more)  # type: ignore[arg-type]
 
 
@@ -146,9 +147,9 @@ def test_a_writer_that_cannot_be_flushed_is_closed_in_the_end(fakes):
     assert opened.topics == {X}
 
 
-def fail_with_rows(opened: TopicWriters) -> None:
+def fail_with_rows(opened: Any) -> None:
     with opened:
-        opened.of(X).send(1)  # type: ignore[arg-type]
+        opened.of(X).send(1)
         raise RuntimeError("a row")
 
 

@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,7 +35,7 @@ def broker(monkeypatch) -> SimulatedBroker:
     return plug_in(monkeypatch)
 
 
-def task(broker: SimulatedBroker, values: Sequence[str], log: TopicName | None = LOG):
+def task(broker: Any, values: Sequence[str], log: TopicName | None = LOG):
     """Run a task that writes rows, one message a row."""
 
     def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
@@ -49,7 +50,7 @@ def task(broker: SimulatedBroker, values: Sequence[str], log: TopicName | None =
     return write_in_transaction(broker, log, 600.0, iter([rows]), write)
 
 
-def write_batch(broker: SimulatedBroker, batch: int, tasks: int, shift: int) -> None:
+def write_batch(broker: Any, batch: int, tasks: int, shift: int) -> None:
     """Do what Spark does for a micro-batch; its rows are spread over tasks in one of many ways."""
     rows = BATCHES[batch][shift % 2 :] + BATCHES[batch][: shift % 2]
     reports: list[TransactionalTaskReport | None] = []
