@@ -24,7 +24,7 @@ from integration.fix_spark import InjectedError, PulsarInSpark, await_rows, fini
 from integration.peer import Peer, Record
 from pulsar_spark.client import Client, DedupTask, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.sink.delivery import DedupAttempt, warn_of_other_tasks
+from pulsar_spark.spark.sink.other_tasks import DedupAttempt, warn_of_other_tasks
 
 ROWS = 8000
 KEYS = 50

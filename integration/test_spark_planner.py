@@ -179,7 +179,7 @@ def send_to_all(writers: TopicWriters, names: list[TopicName]) -> None:
 
 def test_a_task_has_few_topics_open(client, peer, topic):
     names = [TopicName.parse(f"{topic}-{number}") for number in range(5)]
-    with TopicWriters(client, ProducerOptions(name="fixed"), most=2) as writers:
+    with TopicWriters(client, ProducerOptions(name="fixed"), max_open=2) as writers:
         for turn in range(3):
             for name in names:
                 writers.of(name).send(columns(b"%d" % turn))
@@ -192,7 +192,7 @@ def test_a_task_has_few_topics_open(client, peer, topic):
 
 def test_a_topic_that_cannot_be_flushed_fails_the_task(client, admin, topic):
     names = [TopicName.parse(f"{topic}-{number}") for number in range(2)]
-    with TopicWriters(client, ProducerOptions(), most=1) as writers:
+    with TopicWriters(client, ProducerOptions(), max_open=1) as writers:
         writers.of(names[0]).flush()
         admin.terminate(str(names[0]))
         with pytest.raises(PulsarError):

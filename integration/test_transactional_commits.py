@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +16,7 @@ from integration.peer import Peer, Record
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter, Transaction, Transactions
 from pulsar_spark.errors import TransactionError
 from pulsar_spark.ids import TopicName, TxnId
-from pulsar_spark.spark.sink.commit_log import CommitLog, Intent, log_topic
+from pulsar_spark.spark.sink.commit_log import CommitLog, log_topic
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import (
     TransactionalTaskReport,
@@ -51,6 +52,10 @@ def query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
     return Query(client, peer, topic)
 
 
+class DriverDied(BaseException):
+    """The driver has died here."""
+
+
 class Query:
     """What the tasks and the driver of one streaming query do, called here in any order."""
 
@@ -70,7 +75,7 @@ class Query:
                     records = [Record(value.encode(), key=value) for value in batch[0].to_pylist()]
                     writer.send(columns_of(records))
                 writer.flush()
-            return TaskReport(len(values))
+            return TaskReport.of(writer.sent)
 
         rows = pa.record_batch([pa.array(values, pa.string())], names=["value"])
         return write_in_transaction(self.client, self.log, 600.0, iter([rows]), write)
@@ -79,15 +84,25 @@ class Query:
         commit_batch(self.client, reports, batch)
 
     def die_in_commit(self, batch: int, reports: Sequence[TransactionalTaskReport], commits: int) -> None:
-        """Commit a batch as far as ``commits`` of its transactions."""
-        ids = transactions(reports)
-        with CommitLog(self.client, self.log) as log:
-            log.write(Intent(batch, ids))
-            for each in ids:
-                self.transactions.add(each, [log.topic])
-            log.mark(ids)
-        for each in ids[:commits]:
-            self.transactions.commit(each)
+        """Commit a batch, in a driver that dies when ``commits`` of its transactions are committed."""
+        lock, left, commit = threading.Lock(), commits, Transactions.commit
+
+        def die(*_: object) -> None:
+            raise DriverDied
+
+        def commit_or_die(transactions: Transactions, transaction: TxnId) -> None:
+            nonlocal left
+            with lock:
+                if left == 0:
+                    die()
+                left -= 1
+            commit(transactions, transaction)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Transactions, "commit", commit_or_die)
+            patch.setattr(CommitLog, "trim", die)
+            with pytest.raises(DriverDied):
+                self.commit(batch, *reports)
 
     def rows(self) -> list[str]:
         """What the C++ client reads."""
@@ -106,9 +121,9 @@ def test_a_batch_comes_as_a_whole(query: Query):
         query.commit(batch, *reports, query.task())
     assert len(set(query.rows())) == len(query.rows()) == 24
     with CommitLog(query.client, query.log) as log:
-        assert log.intent is not None
-        assert log.intent.batch == 3
-        assert not log.opened
+        assert log.state.intent is not None
+        assert log.state.intent.batch == 3
+        assert not log.state.opened
 
 
 def test_a_driver_that_died_before_its_first_commit(query: Query):
@@ -140,7 +155,7 @@ def test_a_transaction_whose_time_is_over(query: Query):
         return False
 
     wait_until(is_over)
-    reports = [query.task("a"), TransactionalTaskReport(TaskReport(1), query.log, late)]
+    reports = [query.task("a"), TransactionalTaskReport(TaskReport({}), query.log, late)]
     with pytest.raises(TransactionError, match="nothing of it is in the topic"):
         query.commit(0, *reports)
     assert query.rows() == []
@@ -166,7 +181,7 @@ def test_an_answer_that_was_lost(query: Query):
     with CommitLog(query.client, query.log) as log:
         query.transactions.commit(transactions(reports)[2])
         log.refresh()
-        assert log.committed == {transactions(reports)[0]}  # the second holds the third's marker back
+        assert log.state.committed == {transactions(reports)[0]}  # the second holds the third's marker back
     query.commit(0, *reports)
     assert query.rows() == ["a", "b", "c"]
 

@@ -39,6 +39,7 @@ from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
+from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
@@ -86,8 +87,10 @@ __all__ = [
     "ProducerCryptoFailureAction",
     "ProducerInterceptor",
     "ProducerOptions",
+    "RecordTopic",
     "RoutingMode",
     "SentTotals",
+    "StoredRecord",
     "SubscriptionOptions",
     "TlsOptions",
     "TopicWatch",
@@ -95,6 +98,7 @@ __all__ = [
     "Transaction",
     "Transactions",
     "UserCode",
+    "append_record",
     "check_identity",
     "check_reachable",
     "checked_admin_url",

@@ -15,11 +15,9 @@ from pulsar_spark.errors import OptionError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import data_source as source_module
 from pulsar_spark.spark.data_source import PulsarDataSource, register
-from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
 URL = {"service.url": "pulsar://localhost:6650"}
 VALUE = StructType().add("value", StringType())
@@ -81,21 +79,6 @@ def test_bad_rows_are_told_of_before_anything_is_sent():
         source().streamWriter(VALUE, overwrite=False)
     with pytest.raises(OptionError, match="not said where rows go"):
         source().writer(VALUE, overwrite=False)
-
-
-def test_a_topic_cannot_be_overwritten():
-    with pytest.raises(OptionError, match="append"):
-        PulsarWriter(parse_sink({**URL, "topic": "t"}), VALUE, overwrite=True)
-
-
-def test_ignored_columns_are_told_of_once(caplog):
-    schema = (
-        StructType().add("value", StringType()).add("__messageId", StringType()).add("__index", StringType())
-    )
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            PulsarStreamWriter(parse_sink({**URL, "topic": "t"}), schema)
-    assert caplog.text.count("__messageId, __index") == 1
 
 
 # ---- what came as a file

@@ -11,14 +11,15 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pulsar_spark.client import SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.user_code import load
-from pulsar_spark.spark.sink.delivery import DedupAttempt
+from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 
 _log = logging.getLogger(__name__)
 
-# Topic partitions that are told one by one in a log line.
-_TOLD = 30
+# Topic partitions that a log line names one by one.
+_MAX_LISTED = 30
 
-# Numbers of a partition: itself, messages, bytes, and two message ids, each of three numbers.
+# A topic partition in a report: its number, messages, bytes, and the first and last message id, each three
+# numbers.
 _Numbers = tuple[int, int, int, int, int, int, int, int, int]
 _NO_ID = MessageId(-1, -1)
 
@@ -32,7 +33,7 @@ class TopicPartitionMetrics:
         messages: acknowledged, with those that the broker had stored before.
         bytes: of their entries as they are stored: metadata and compressed payloads.
         first_id: of the first message; None where none is known: the broker had all of them before.
-        last_id: of the last message, likewise. Other producers' messages may lie between the two.
+        last_id: of the last message; None where ``first_id`` is. Other producers' messages may lie between.
     """
 
     topic: str
@@ -51,7 +52,7 @@ class TaskReport(WriterCommitMessage):
     """What a task reports to the driver: small when it is pickled, some 50 bytes a topic partition.
 
     Attributes:
-        topics: by their names without the partition, of each partition its numbers.
+        topics: for each topic, by its name without the partition, the numbers of each partition.
         attempt: where the micro-batch may be a replay.
     """
 
@@ -77,27 +78,40 @@ class TaskReport(WriterCommitMessage):
             base = TopicName.parse(name)
             for number, messages, size, *ids in partitions:
                 first, last = MessageId(*ids[:3]), MessageId(*ids[3:])
-                known = (None, None) if first == _NO_ID else (first, last)
+                known_ids = (None, None) if first == _NO_ID else (first, last)
                 topic = base if number < 0 else base.of_partition(number)
-                found[topic] = SentTotals(messages, size, *known)
+                found[topic] = SentTotals(messages, size, *known_ids)
         return found
 
 
 def add_up(parts: Iterable[Mapping[TopicName, SentTotals]]) -> dict[TopicName, SentTotals]:
-    """What several writers have sent to each topic partition together."""
+    """The sum of what several writers have sent, by topic partition."""
     total: dict[TopicName, SentTotals] = {}
     for part in parts:
         for topic, sent in part.items():
-            before = total.get(topic, SentTotals())
-            ids = [one for one in (before.first_id, sent.first_id) if one is not None]
-            ends = [one for one in (before.last_id, sent.last_id) if one is not None]
+            others = total.get(topic, SentTotals())
+            first_ids = [each for each in (others.first_id, sent.first_id) if each is not None]
+            last_ids = [each for each in (others.last_id, sent.last_id) if each is not None]
             total[topic] = SentTotals(
-                before.messages + sent.messages,
-                before.bytes + sent.bytes,
-                min(ids, default=None),
-                max(ends, default=None),
+                others.messages + sent.messages,
+                others.bytes + sent.bytes,
+                min(first_ids, default=None),
+                max(last_ids, default=None),
             )
     return total
+
+
+def metrics_of(messages: Iterable[WriterCommitMessage | None]) -> list[TopicPartitionMetrics]:
+    """What all tasks have written to each topic partition, in the order of topics and partitions.
+
+    Args:
+        messages: the tasks' reports; what is no :class:`TaskReport` counts as nothing.
+    """
+    total = add_up(message.sent for message in messages if isinstance(message, TaskReport))
+    return [
+        TopicPartitionMetrics(str(topic), sent.messages, sent.bytes, sent.first_id, sent.last_id)
+        for topic, sent in sorted(total.items(), key=lambda each: (each[0].base, each[0].partition))
+    ]
 
 
 def report_batch(
@@ -111,25 +125,21 @@ def report_batch(
         callback: dotted name of a function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`,
             by topic. An error in it is logged, and that is all: what is written stays written.
     """
-    total = add_up(message.sent for message in messages if isinstance(message, TaskReport))
-    figures = [
-        TopicPartitionMetrics(str(topic), sent.messages, sent.bytes, sent.first_id, sent.last_id)
-        for topic, sent in sorted(total.items(), key=lambda each: (each[0].base, each[0].partition))
-    ]
+    metrics = metrics_of(messages)
     if _log.isEnabledFor(logging.INFO):
-        told = "".join(f"; {each}" for each in figures[:_TOLD])
-        more = f"; and {len(figures) - _TOLD} more" if len(figures) > _TOLD else ""
+        listed = "".join(f"; {each}" for each in metrics[:_MAX_LISTED])
+        more = f"; and {len(metrics) - _MAX_LISTED} more" if len(metrics) > _MAX_LISTED else ""
         _log.info(
             "%s is written: %d messages, %d bytes to %d topic partitions%s%s",
             "the batch" if batch is None else f"micro-batch {batch}",
-            sum(each.messages for each in figures),
-            sum(each.bytes for each in figures),
-            len(figures),
-            told,
+            sum(each.messages for each in metrics),
+            sum(each.bytes for each in metrics),
+            len(metrics),
+            listed,
             more,
         )
     if callback is not None:
         try:
-            load("onBatchWritten", callback)(batch, figures)
+            load("onBatchWritten", callback)(batch, metrics)
         except Exception:  # noqa: BLE001 - a user's code, and no reason to write the batch again
             _log.exception("onBatchWritten failed; the batch is written all the same")

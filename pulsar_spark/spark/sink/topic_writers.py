@@ -28,10 +28,10 @@ class TopicWriters:
     Args:
         client: where to connect.
         options: of all producers.
-        most: how many may be open; for one more, that which was used longest ago is flushed and closed.
+        max_open: how many may be open; for one more, the least recently used one is flushed and closed.
         transaction: that all they write belongs to.
+        dedup: the task's de-duplication in a micro-batch, or None.
         code: the user's router, encryptor and interceptors, of all of them.
-        dedup: what the task sends in a micro-batch, where each row is to be stored once.
 
     Attributes:
         topics: that were opened.
@@ -41,7 +41,7 @@ class TopicWriters:
         self,
         client: Client,
         options: ProducerOptions,
-        most: int = MAX_OPEN_TOPICS,
+        max_open: int = MAX_OPEN_TOPICS,
         *,
         transaction: Transaction | None = None,
         dedup: DedupTask | None = None,
@@ -50,7 +50,7 @@ class TopicWriters:
         self._code = code
         self._client = client
         self._options = options
-        self._most = most
+        self._max_open = max_open
         self._transaction = transaction
         self._dedup = dedup
         self.topics: set[TopicName] = set()
@@ -71,11 +71,8 @@ class TopicWriters:
         if topic in self._open:
             self._open.move_to_end(topic)
             return self._open[topic]
-        if len(self._open) >= self._most:
-            oldest = next(iter(self._open))
-            self._open[oldest].flush()
-            self._closed = add_up([self._closed, self._open[oldest].sent])
-            self._open.pop(oldest).close()
+        if len(self._open) >= self._max_open:
+            self._close(next(iter(self._open)))
         self.topics.add(topic)
         writer = self._open[topic] = TopicWriter(
             self._client,
@@ -96,7 +93,15 @@ class TopicWriters:
         """No more rows come: wait until everything is acknowledged."""
         for writer in self._open.values():
             writer.finish()
-        # Only now: what is closed for one of these must not hold rows that are kept for comparison.
+        # Only after the others: one that is closed for one of these must not hold rows back for comparison.
         if self._dedup is not None:
             for topic in self._dedup.unfinished:
                 self.of(topic).finish()
+
+    def _close(self, topic: TopicName) -> None:
+        """Close a writer, when all that was sent is acknowledged; ``close`` alone would drop it."""
+        writer = self._open[topic]
+        writer.flush()
+        self._closed = add_up([self._closed, writer.sent])
+        del self._open[topic]
+        writer.close()

@@ -9,6 +9,8 @@ The commit of a micro-batch has one point at which it happens, the end of the ba
 So it does not matter whether a replay has the rows in the same order or in as many Spark partitions. What is
 left: a driver that dies during 3 and comes back after the transactions' time. Then what was not committed is
 gone, which is an error each time, until somebody decides.
+
+``commit_plan`` says which step is next; here the steps are taken.
 """
 
 from __future__ import annotations
@@ -25,7 +27,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pulsar_spark.client import Client, Transaction, Transactions, run_all
 from pulsar_spark.errors import PulsarError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
-from pulsar_spark.spark.sink.commit_log import CommitLog, Intent, announce
+from pulsar_spark.spark.sink.commit_log import CommitLog, announce
+from pulsar_spark.spark.sink.commit_plan import (
+    CommitAction,
+    CommitPlan,
+    Failures,
+    plan_commit,
+    transactions_to_abort,
+)
+from pulsar_spark.spark.sink.commit_records import Intent
+from pulsar_spark.spark.sink.report import TaskReport
 
 _log = logging.getLogger(__name__)
 
@@ -35,12 +46,12 @@ class TransactionalTaskReport(WriterCommitMessage):
     """What a task reports to the driver.
 
     Attributes:
-        written: as without a transaction.
+        report: as without a transaction.
         log: topic of the query's log; None in a batch write, which is never replayed.
         transaction: that holds its rows; None where there were none.
     """
 
-    written: WriterCommitMessage
+    report: TaskReport
     log: TopicName | None
     transaction: TxnId | None
 
@@ -53,7 +64,7 @@ def write_in_transaction(
     log: TopicName | None,
     ttl: float,
     batches: Batches,
-    write: Callable[[Batches, Transaction | None], WriterCommitMessage],
+    write: Callable[[Batches, Transaction | None], TaskReport],
 ) -> TransactionalTaskReport:
     """Do one task's work in a transaction; it is aborted if that fails.
 
@@ -72,11 +83,11 @@ def write_in_transaction(
     try:
         if log is not None:
             announce(client, log, transaction)
-        written = write(itertools.chain([first], batches), Transaction(transaction, transactions))
+        report = write(itertools.chain([first], batches), Transaction(transaction, transactions))
     except BaseException:
-        _abort(transactions, [transaction])
+        _try_abort(transactions, [transaction])
         raise
-    return TransactionalTaskReport(written, log, transaction)
+    return TransactionalTaskReport(report, log, transaction)
 
 
 def commit_batch(client: Client, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
@@ -88,14 +99,13 @@ def commit_batch(client: Client, messages: Iterable[WriterCommitMessage | None],
         PulsarError: a broker could not be had; a restart goes on from there.
     """
     reports = _reports(messages)
-    log = next((report.log for report in reports if report.log is not None), None)
-    written = [report.transaction for report in reports if report.transaction is not None]
-    if log is None:
-        if written:
+    topic = _log_topic(reports)
+    if topic is None:
+        if _transactions(reports):
             commit_once(client, reports)
         return
-    with CommitLog(client, log) as opened:
-        _Commit(opened, Transactions(client), batch).run(written)
+    with CommitLog(client, topic) as log:
+        _run(plan_commit(batch, _transactions(reports), log.state, log.topic), log, Transactions(client))
 
 
 def abort_batch(client: Client, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
@@ -104,14 +114,12 @@ def abort_batch(client: Client, messages: Iterable[WriterCommitMessage | None], 
     Where no task has succeeded nobody says which query it is: the next commit aborts what they wrote.
     """
     reports = _reports(messages)
-    log = next((report.log for report in reports if report.log is not None), None)
-    written = {report.transaction for report in reports if report.transaction is not None}
-    if log is not None:
-        with CommitLog(client, log) as opened:
-            written |= opened.opened
-            if opened.intent is not None and opened.intent.batch == batch:
-                written -= set(opened.intent.transactions)
-    _abort(Transactions(client), sorted(written))
+    topic = _log_topic(reports)
+    written: Sequence[TxnId] = sorted(set(_transactions(reports)))
+    if topic is not None:
+        with CommitLog(client, topic) as log:
+            written = transactions_to_abort(log.state, written, batch)
+    _try_abort(Transactions(client), written)
 
 
 def commit_once(client: Client, messages: Iterable[WriterCommitMessage | None]) -> None:
@@ -120,115 +128,53 @@ def commit_once(client: Client, messages: Iterable[WriterCommitMessage | None]) 
     Raises:
         PulsarError: of the first that could not.
     """
-    written = [report.transaction for report in _reports(messages) if report.transaction is not None]
+    written = _transactions(_reports(messages))
     transactions = Transactions(client)
-    for error in run_all([partial(transactions.commit, each) for each in written]):
-        if isinstance(error, PulsarError):
-            raise error
+    for error in _failures(written, transactions.commit).values():
+        raise error
 
 
-class _Commit:
-    """The commit of one micro-batch."""
+def _run(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> None:
+    """Take the steps of a plan, one after the other, until it ends."""
+    while (action := plan.step.action) is not CommitAction.END:
+        if action is CommitAction.FAIL:
+            assert plan.error is not None
+            raise plan.error
+        failures = _take_step(plan, log, transactions)
+        plan = plan.after(log.state, failures)
 
-    def __init__(self, log: CommitLog, transactions: Transactions, batch: int) -> None:
-        self._log = log
-        self._transactions = transactions
-        self._batch = batch
 
-    def run(self, written: Sequence[TxnId]) -> None:
-        """Commit ``written``, unless the batch is committed already; abort whatever else is open."""
-        earlier = self._log.intent
-        if earlier is not None and earlier.batch > self._batch:
-            raise TransactionError(
-                f"micro-batch {self._batch} is to be committed after {earlier.batch} of the same query was",
-                topic=str(self._log.topic),
-                advice="The checkpoint is older than what was written: start with a new one",
-            )
-        if earlier is not None and earlier.batch == self._batch:
-            if self._is_committed(earlier):
-                _log.warning("micro-batch %d had been committed before; nothing is written", self._batch)
-                self._commit_rest(earlier)
-                self._log.refresh()
-                self._abort_others(earlier.transactions)
-                return
-            self._log.refresh()
-        self._abort_others(written)
-        if written:
-            before = self._log.read_to
-            self._commit(Intent(self._batch, tuple(written)))
-            self._log.forget(before)
+def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> Failures:
+    """Do what a plan's step says, and return what failed of it by transaction.
 
-    def _is_committed(self, intent: Intent) -> bool:
-        """Whether an earlier run has committed the batch's first transaction; if not, all are aborted."""
-        first = intent.transactions[0]
-        if first in self._log.committed:
-            return True
+    Raises:
+        PulsarError: of a step on the log alone.
+    """
+    action, ids = plan.step
+    if action is CommitAction.READ_LOG:
+        log.refresh()
+    elif action is CommitAction.AWAIT_MARKERS:
+        log.await_markers()
+    elif action is CommitAction.WRITE_INTENT:
+        log.write(Intent(plan.batch, ids))
+    elif action is CommitAction.ADD_LOG:
+        return _failures(ids, lambda each: transactions.add(each, [log.topic]))
+    elif action is CommitAction.MARK:
         try:
-            self._transactions.abort(first)
+            log.mark(ids)
         except TransactionError as error:
-            # It was ended, and the broker forgets one when all its topics know: a marker is visible by now.
-            _log.info("transaction %s had been ended: %s", first, error)
-            self._log.refresh()
-            if first in self._log.committed:
-                return True
-        # None may stay open: it would hide the markers behind its own.
-        _ended_before(self._transactions.abort, intent.transactions[1:])
-        return False
-
-    def _commit(self, intent: Intent) -> None:
-        self._log.write(intent)
-        first = intent.transactions[0]
-        try:
-            self._prepare(intent)
-            self._commit_first(first)
-        except TransactionError:
-            _abort(self._transactions, intent.transactions)
-            raise
-        self._commit_rest(intent)
-
-    def _prepare(self, intent: Intent) -> None:
-        """Mark each transaction; one whose time is over shows here, while nothing is committed."""
-        adding = [partial(self._transactions.add, each, [self._log.topic]) for each in intent.transactions]
-        for transaction, error in zip(intent.transactions, run_all(adding), strict=True):
-            if isinstance(error, TransactionError):
-                raise self._ran_out([transaction], "nothing of it is in the topic") from error
-            if error is not None:
-                raise error
-        self._log.mark(intent.transactions)
-
-    def _commit_first(self, first: TxnId) -> None:
-        try:
-            self._transactions.commit(first)
-        except TransactionError as error:
-            self._log.refresh()
-            if first not in self._log.committed:
-                raise self._ran_out([first], "nothing of it is in the topic") from error
-
-    def _commit_rest(self, intent: Intent) -> None:
-        """Commit all that are not committed yet; what is gone is an error."""
-        left = [each for each in intent.transactions[1:] if each not in self._log.committed]
-        unknown = _ended_before(self._transactions.commit, left)
-        if unknown:
-            self._log.await_markers()
-            lost = [each for each in unknown if each not in self._log.committed]
-            if lost:
-                raise self._ran_out(
-                    lost,
-                    f"the rows of {len(intent.transactions) - len(lost)} others are in the topic for good",
-                )
-
-    def _abort_others(self, known: Sequence[TxnId]) -> None:
-        """Abort what tasks that failed or were killed have left open, which holds readers back."""
-        _abort(self._transactions, sorted(self._log.opened.difference(known)))
-
-    def _ran_out(self, lost: Sequence[TxnId], rest: str) -> TransactionError:
-        names = ", ".join(map(str, lost))
-        return TransactionError(
-            f"micro-batch {self._batch} is not committed: transactions {names} were aborted before, by their "
-            f"time-out or by somebody; {rest}",
-            topic=str(self._log.topic),
-            advice="See 'Transactions' in docs/operations.md",
-        )
+            return {ids[0]: error}
+    elif action is CommitAction.COMMIT:
+        return _failures(ids, transactions.commit)
+    elif action is CommitAction.ABORT:
+        return _abort(transactions, ids)
+    elif action is CommitAction.TRY_ABORT:
+        _try_abort(transactions, ids)
+    elif action is CommitAction.TRIM_LOG:
+        log.trim()
+    elif action is CommitAction.REPORT_REPLAY:
+        _log.warning("micro-batch %d had been committed before; nothing is written", plan.batch)
+    return {}
 
 
 def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[TransactionalTaskReport]:
@@ -236,23 +182,33 @@ def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[Transaction
     return [message for message in messages if isinstance(message, TransactionalTaskReport)]
 
 
-def _ended_before(end: Callable[[TxnId], None], ids: Sequence[TxnId]) -> list[TxnId]:
-    """Commit or abort transactions, and return those that had been ended before, in either way."""
-    ended = []
-    for transaction, error in zip(ids, run_all([partial(end, each) for each in ids]), strict=True):
+def _log_topic(reports: Iterable[TransactionalTaskReport]) -> TopicName | None:
+    return next((report.log for report in reports if report.log is not None), None)
+
+
+def _transactions(reports: Iterable[TransactionalTaskReport]) -> list[TxnId]:
+    return [report.transaction for report in reports if report.transaction is not None]
+
+
+def _failures(ids: Sequence[TxnId], call: Callable[[TxnId], None]) -> dict[TxnId, PulsarError]:
+    """Call it for each transaction, many at once, and return the errors."""
+    answers = zip(ids, run_all([partial(call, each) for each in ids]), strict=True)
+    return {transaction: error for transaction, error in answers if error is not None}
+
+
+def _abort(transactions: Transactions, ids: Sequence[TxnId]) -> Failures:
+    failures = _failures(ids, transactions.abort)
+    for transaction, error in failures.items():
         if isinstance(error, TransactionError):
-            ended.append(transaction)
-        elif error is not None:
-            raise error
-    return ended
+            # The broker forgets a transaction when all its topics know how it ended: a marker is visible now.
+            _log.info("transaction %s had been ended: %s", transaction, error)
+    return failures
 
 
-def _abort(transactions: Transactions, ids: Sequence[TxnId]) -> None:
+def _try_abort(transactions: Transactions, ids: Sequence[TxnId]) -> None:
     """Abort what is still open of ``ids``; what cannot be is aborted by the broker when its time is over."""
-    for transaction, error in zip(
-        ids, run_all([partial(transactions.abort, each) for each in ids]), strict=True
-    ):
+    for transaction, error in _failures(ids, transactions.abort).items():
         if isinstance(error, TransactionError):
             _log.debug("transaction %s had been ended: %s", transaction, error)
-        elif error is not None:
+        else:
             _log.warning("transaction %s stays open until its time is over: %s", transaction, error)

@@ -1,5 +1,6 @@
 import logging
 import pickle
+from typing import Any
 
 import pytest
 
@@ -9,20 +10,20 @@ from pulsar_spark.spark.sink import report
 from pulsar_spark.spark.sink.report import TaskReport, TopicPartitionMetrics, add_up, report_batch
 
 T = TopicName.parse("t")
-TOLD = []
+REPORTED: list[Any] = []
 
 
-def note(batch, figures):
-    TOLD.append((batch, figures))
+def note(batch, metrics):
+    REPORTED.append((batch, metrics))
 
 
-def fail(batch, figures):
+def fail(batch, metrics):
     raise RuntimeError("a user's mistake")
 
 
 @pytest.fixture(autouse=True)
-def nothing_told():
-    TOLD.clear()
+def nothing_reported():
+    REPORTED.clear()
 
 
 def sent(messages, first, last):
@@ -51,7 +52,7 @@ def test_parts_add_up():
     assert total == {T: sent(7, early, late)}
 
 
-def test_one_line_tells_what_is_written(caplog):
+def test_one_line_says_what_is_written(caplog):
     one, two = MessageId(1, 2, 0), MessageId(1, 9, 7)
     reports = [TaskReport.of({T.of_partition(10): sent(2, one, one)}), None, TaskReport.of({})]
     reports.append(
@@ -74,7 +75,7 @@ def test_one_line_tells_what_is_written(caplog):
                 TopicPartitionMetrics(name + "10", 5, 50, one, two),
             ],
         )
-    ] == TOLD
+    ] == REPORTED
 
 
 def test_many_partitions_stay_one_line(caplog):

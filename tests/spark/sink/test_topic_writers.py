@@ -1,4 +1,4 @@
-"""Which writers of a task are open, and which are finished, when; what they do is another matter."""
+"""Which writers of a task are open, and which are flushed, finished and closed, in which order."""
 
 from __future__ import annotations
 
@@ -6,56 +6,184 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.client import ProducerOptions
-from pulsar_spark.ids import TopicName
+from pulsar_spark.client import ProducerOptions, SentTotals
+from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.sink import topic_writers
+from pulsar_spark.spark.sink.topic_writers import TopicWriters
 
-TOPICS = [TopicName.parse(f"persistent://a/b/{name}") for name in "xyz"]
+X, Y, Z = TOPICS = [TopicName.parse(f"persistent://a/b/{name}") for name in "xyz"]
 
 
-class Recorded:
-    """A writer that says what is done to it, and a task's state in which no topic is complete yet."""
+class Fakes:
+    """Records what is done to writers, in order.
 
-    log: list[tuple[str, TopicName]]
+    Attributes:
+        calls: what is done, and to which topic's writer.
+        unfinished: topics of which not all that is stored has come again.
+    """
 
-    def __init__(self, client: object, topic: TopicName, options: object, **more: Any) -> None:
-        self.topic = topic
-        self.sent: dict[object, object] = {}
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.given: dict[str, dict[str, Any]] = {}
+        self.unfinished: set[TopicName] = set()
+        self.error: Exception | None = None
+
+    def writer(self, client: object, topic: TopicName, options: object, **given: Any) -> FakeWriter:
+        self.given[topic.local] = given
+        return FakeWriter(self, topic)
+
+
+class FakeWriter:
+    """Stands for a TopicWriter; what is not flushed when it is closed is lost."""
+
+    def __init__(self, fakes: Fakes, topic: TopicName) -> None:
+        self.topic, self._fakes = topic, fakes
+        self._pending = 0
+        self.sent: dict[TopicName, SentTotals] = {}
+        self._note("open")
+
+    def send(self, columns: int) -> None:
+        self._note("send")
+        self._pending += columns
 
     def flush(self) -> None:
-        self.log.append(("flush", self.topic))
+        self._note("flush")
+        if self._fakes.error is not None:
+            raise self._fakes.error
+        if self._pending:
+            before = self.sent.get(self.topic, SentTotals())
+            self.sent[self.topic] = SentTotals(
+                before.messages + self._pending, 0, MessageId(1, 1), MessageId(1, 2)
+            )
+        self._pending = 0
 
     def finish(self) -> None:
-        self.log.append(("finish", self.topic))
-        State.left.discard(self.topic)
+        self._note("finish")
+        self._fakes.unfinished.discard(self.topic)
+        self.flush()
 
     def close(self) -> None:
-        self.log.append(("close", self.topic))
+        self._note("close")
+        self._pending = 0
 
-
-class State:
-    """Stands for what ``DedupTask`` knows."""
-
-    left: set[TopicName]
-
-    @property
-    def unfinished(self) -> set[TopicName]:
-        return set(self.left)
+    def _note(self, what: str) -> None:
+        self._fakes.calls.append((what, self.topic.local))
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TopicName]]:
-    Recorded.log = []
-    State.left = set(TOPICS)
-    monkeypatch.setattr(topic_writers, "TopicWriter", Recorded)
-    return Recorded.log
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    fakes = Fakes()
+    monkeypatch.setattr(topic_writers, "TopicWriter", fakes.writer)
+    return fakes
 
 
-def test_each_topic_is_finished_though_few_may_be_open(log):
-    """A replay that ends early holds rows back in each; closing one for another must not drop them."""
-    with topic_writers.TopicWriters(None, ProducerOptions(), 2, dedup=State()) as writers:  # type: ignore[arg-type]
+def writers(max_open: int, **more: Any) -> Any:
+    """Writers that send numbers of rows to fakes."""
+    return TopicWriters(None, ProducerOptions(), max_open, **more)  # type: ignore[arg-type]
+
+
+def calls(fakes: Fakes, *kinds: str) -> list[tuple[str, str]]:
+    return [call for call in fakes.calls if call[0] in kinds]
+
+
+def test_a_writer_that_makes_room_is_flushed_before_it_is_closed(fakes):
+    with writers(2) as opened:
         for topic in TOPICS:
-            writers.of(topic)
-        writers.finish()
-    assert {topic for what, topic in log if what == "finish"} == set(TOPICS)
-    assert not State.left
+            opened.of(topic).send(1)
+    assert fakes.calls[:8] == [
+        ("open", "x"),
+        ("send", "x"),
+        ("open", "y"),
+        ("send", "y"),
+        ("flush", "x"),
+        ("close", "x"),
+        ("open", "z"),
+        ("send", "z"),
+    ]
+
+
+def test_all_that_are_open_are_finished_before_they_are_closed(fakes):
+    with writers(2) as opened:
+        opened.of(X).send(1)
+        opened.of(Y).send(1)
+        opened.finish()
+        assert not calls(fakes, "close")
+    assert calls(fakes, "finish", "close") == [
+        ("finish", "x"),
+        ("finish", "y"),
+        ("close", "x"),
+        ("close", "y"),
+    ]
+
+
+def test_the_one_that_was_used_longest_ago_makes_room(fakes):
+    with writers(2) as opened:
+        first = opened.of(X)
+        opened.of(Y)
+        assert opened.of(X) is first
+        opened.of(Z)
+        assert calls(fakes, "close") == [("close", "y")]
+        opened.of(Y)
+    assert calls(fakes, "open", "close")[4:6] == [("close", "x"), ("open", "y")]
+    assert opened.topics == set(TOPICS)
+
+
+def test_what_closed_writers_have_sent_counts(fakes):
+    with writers(1) as opened:
+        for rows, topic in enumerate([X, Y, X, Z], start=1):
+            opened.of(topic).send(rows)
+        opened.finish()
+    assert {topic.local: sent.messages for topic, sent in opened.sent.items()} == {"x": 4, "y": 2, "z": 4}
+    assert opened.sent[X] == SentTotals(4, 0, MessageId(1, 1), MessageId(1, 2))
+
+
+def test_a_writer_that_cannot_be_flushed_is_closed_in_the_end(fakes):
+    fakes.error = RuntimeError("no receipt")
+    with writers(1) as opened:
+        opened.of(X)
+        with pytest.raises(RuntimeError, match="no receipt"):
+            opened.of(Y)
+    assert fakes.calls == [("open", "x"), ("flush", "x"), ("close", "x")]
+    assert opened.topics == {X}
+
+
+def fail_with_rows(opened: Any) -> None:
+    with opened:
+        opened.of(X).send(1)
+        raise RuntimeError("a row")
+
+
+def test_a_task_that_fails_flushes_nothing(fakes):
+    with pytest.raises(RuntimeError, match="a row"):
+        fail_with_rows(writers(2))
+    assert fakes.calls == [("open", "x"), ("send", "x"), ("close", "x")]
+
+
+def test_each_topic_is_finished_though_few_may_be_open(fakes):
+    """A replay that ends early holds rows back in each; closing one for another must not drop them."""
+    fakes.unfinished = set(TOPICS)
+
+    class Dedup:
+        """Stands for a DedupTask."""
+
+        @property
+        def unfinished(self) -> set[TopicName]:
+            return set(fakes.unfinished)
+
+    with writers(2, dedup=Dedup()) as opened:
+        for topic in TOPICS:
+            opened.of(topic)
+        opened.finish()
+    assert {topic for what, topic in fakes.calls if what == "finish"} == {"x", "y", "z"}
+    assert not fakes.unfinished
+    again = fakes.calls.index(("open", "x"), 1)
+    assert {("finish", "y"), ("finish", "z")} <= set(fakes.calls[:again])
+
+
+def test_all_writers_are_given_the_same(fakes):
+    transaction, dedup, code = object(), object(), object()
+    with writers(2, transaction=transaction, dedup=dedup, code=code) as opened:
+        opened.of(X)
+        opened.of(Y)
+    assert fakes.given["x"] == fakes.given["y"]
+    assert list(fakes.given["x"].values()) == [transaction, code, dedup]

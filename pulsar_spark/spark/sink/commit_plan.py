@@ -1,0 +1,357 @@
+"""CommitPlan: which step the commit of a micro-batch takes next, by the log and the broker's answers. Pure.
+
+A micro-batch is committed at one moment, the end of the first transaction of its intent: before it a restart
+writes the micro-batch anew, after it a restart commits what is left. So that a driver may die between any two
+steps, the intent is durable, and each transaction has its marker, before the first commit.
+
+"Earlier" is the intent of the same micro-batch that a run before this one has left in the log. A transaction
+"had ended" where the broker refuses to add to it, commit or abort it: it says the same of one that was
+committed and of one that was aborted. Then its marker in the log decides.
+
+    stage                step                              answer -> next stage
+    -------------------  --------------------------------  ---------------------------------------------------
+    (start)                                                no earlier intent -> ABORT_OPEN
+                                                           its first marker is visible -> REPORT_REPLAY
+                                                           else -> ABORT_EARLIER
+                                                           intent of a later micro-batch -> FAIL
+    ABORT_EARLIER        abort the earlier first           aborted -> ABORT_EARLIER_REST
+                                                           had ended -> FIND_EARLIER
+    FIND_EARLIER         read the log                      its marker is visible -> REPORT_REPLAY
+                                                           else -> ABORT_EARLIER_REST
+    ABORT_EARLIER_REST   abort the other earlier ones      -> READ_LOG
+    REPORT_REPLAY        log that nothing is written       -> COMMIT_REST
+    READ_LOG             read the log                      -> ABORT_OPEN
+    ABORT_OPEN           try to abort what tasks opened    something to commit -> WRITE_INTENT
+                         and nobody will commit            nothing, or it is a replay -> END
+    WRITE_INTENT         write the intent                  -> ADD_LOG
+    ADD_LOG              make the log a part of each       all -> MARK
+                                                           one had ended -> GIVE_UP
+    MARK                 write a marker in each            -> COMMIT_FIRST
+                                                           one had ended -> GIVE_UP
+    COMMIT_FIRST         commit the first                  committed -> COMMIT_REST
+                                                           had ended -> FIND_FIRST
+    FIND_FIRST           read the log                      its marker is visible -> COMMIT_REST
+                                                           else -> GIVE_UP
+    GIVE_UP              try to abort all of the intent    -> FAIL
+    COMMIT_REST          commit the others that have no    all -> TRIM_LOG, in a replay READ_LOG
+                         visible marker                    one had ended -> FIND_REST
+    FIND_REST            wait until all markers are        all are visible -> TRIM_LOG, in a replay READ_LOG
+                         visible that ever will be         else -> FAIL
+    TRIM_LOG             release what is before the intent -> END
+
+Any other error of a step, but for those of ABORT_OPEN and GIVE_UP, leads to FAIL and is raised as it is: the
+next run goes on from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import NamedTuple
+
+from pulsar_spark.errors import PulsarError, TransactionError
+from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.spark.sink.commit_records import Intent, LogState
+
+
+class CommitAction(Enum):
+    """What the driver does in a step; see the table above."""
+
+    READ_LOG = auto()
+    AWAIT_MARKERS = auto()
+    WRITE_INTENT = auto()
+    ADD_LOG = auto()
+    MARK = auto()
+    COMMIT = auto()
+    ABORT = auto()
+    TRY_ABORT = auto()
+    TRIM_LOG = auto()
+    REPORT_REPLAY = auto()
+    FAIL = auto()
+    END = auto()
+
+
+class CommitStage(Enum):
+    """Where a commit stands: the step that is to be taken now; see the table above."""
+
+    ABORT_EARLIER = auto()
+    FIND_EARLIER = auto()
+    ABORT_EARLIER_REST = auto()
+    REPORT_REPLAY = auto()
+    READ_LOG = auto()
+    ABORT_OPEN = auto()
+    WRITE_INTENT = auto()
+    ADD_LOG = auto()
+    MARK = auto()
+    COMMIT_FIRST = auto()
+    FIND_FIRST = auto()
+    GIVE_UP = auto()
+    COMMIT_REST = auto()
+    FIND_REST = auto()
+    TRIM_LOG = auto()
+    FAIL = auto()
+    END = auto()
+
+
+class CommitStep(NamedTuple):
+    """What to do now.
+
+    Attributes:
+        action: the kind of step.
+        transactions: those to add to, mark, commit or abort, in order; may be none.
+    """
+
+    action: CommitAction
+    transactions: tuple[TxnId, ...]
+
+
+# The errors of a step by transaction, in the order of the step; of MARK at most one, which may be any's.
+Failures = Mapping[TxnId, PulsarError]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPlan:
+    """Where the commit of one micro-batch stands; made by :func:`plan_commit`.
+
+    Attributes:
+        batch: id of the micro-batch.
+        written: the transactions of the tasks that have succeeded.
+        topic: of the log, for errors.
+        stage: the step that is to be taken now.
+        log: the state of the log.
+        intent: the one to be committed or aborted: the earlier one or, from WRITE_INTENT on, this run's.
+        is_replay: whether the micro-batch is found to be committed by an earlier run.
+        unknown: transactions that had ended before they were committed here, in either way.
+        error: why the commit has failed, or what to raise if the first transaction's marker is not found.
+    """
+
+    batch: int
+    written: tuple[TxnId, ...]
+    topic: TopicName
+    stage: CommitStage
+    log: LogState
+    intent: Intent | None = None
+    is_replay: bool = False
+    unknown: tuple[TxnId, ...] = ()
+    error: PulsarError | None = None
+
+    @property
+    def step(self) -> CommitStep:
+        """What to do now."""
+        row = _TABLE[self.stage]
+        return CommitStep(row.action, row.transactions(self))
+
+    @property
+    def first(self) -> TxnId:
+        """The transaction with which the whole intent is committed."""
+        return self.transactions[0]
+
+    @property
+    def transactions(self) -> tuple[TxnId, ...]:
+        """The intent's transactions."""
+        assert self.intent is not None
+        return self.intent.transactions
+
+    def after(self, log: LogState, failures: Failures) -> CommitPlan:
+        """The plan when the step is taken.
+
+        Args:
+            log: its state now.
+            failures: what failed of the step.
+        """
+        row = _TABLE[self.stage]
+        plan = replace(self, log=log)
+        if row.action is not CommitAction.TRY_ABORT:
+            for error in failures.values():
+                if not isinstance(error, TransactionError):
+                    return plan._failed(error)
+        return row.after(plan, failures)
+
+    def _at(self, stage: CommitStage) -> CommitPlan:
+        return replace(self, stage=stage)
+
+    def _failed(self, error: PulsarError | None) -> CommitPlan:
+        return replace(self, stage=CommitStage.FAIL, error=error)
+
+    def _ran_out(
+        self, lost: Iterable[TxnId], rest: str, cause: PulsarError | None = None
+    ) -> TransactionError:
+        """The error of a micro-batch whose transactions ``lost`` were aborted by somebody else."""
+        names = ", ".join(map(str, lost))
+        error = TransactionError(
+            f"micro-batch {self.batch} is not committed: transactions {names} were aborted before, by their "
+            f"time-out or by somebody; {rest}",
+            topic=str(self.topic),
+            advice="See 'Transactions' in docs/operations.md",
+        )
+        error.__cause__ = cause
+        return error
+
+
+def plan_commit(batch: int, written: Sequence[TxnId], log: LogState, topic: TopicName) -> CommitPlan:
+    """The plan of a commit that begins.
+
+    Args:
+        batch: id of the micro-batch.
+        written: the transactions of the tasks that have succeeded, without repetition.
+        log: what was found in the log.
+        topic: of the log.
+    """
+    plan = CommitPlan(batch=batch, written=tuple(written), topic=topic, stage=CommitStage.ABORT_OPEN, log=log)
+    earlier = log.intent
+    if earlier is None or earlier.batch < batch:
+        return plan
+    if earlier.batch > batch:
+        return plan._failed(
+            TransactionError(
+                f"micro-batch {batch} is to be committed after {earlier.batch} of the same query was",
+                topic=str(topic),
+                advice="The checkpoint is older than what was written: start with a new one",
+            )
+        )
+    return _if_first_is_visible(
+        replace(plan, intent=earlier), CommitStage.REPORT_REPLAY, CommitStage.ABORT_EARLIER
+    )
+
+
+def transactions_to_abort(log: LogState, written: Iterable[TxnId], batch: int) -> list[TxnId]:
+    """What to abort of a micro-batch that has failed: all that is open, but for what its intent names.
+
+    A commit that has begun ends those of the intent: the next run does, which sees how far this one came.
+    """
+    begun = log.intent.transactions if log.intent is not None and log.intent.batch == batch else ()
+    return sorted(log.opened.union(written).difference(begun))
+
+
+# ---- the transitions
+
+
+def _if_first_is_visible(plan: CommitPlan, then: CommitStage, otherwise: CommitStage) -> CommitPlan:
+    return plan._at(then if plan.first in plan.log.committed else otherwise)
+
+
+def _first_aborted(plan: CommitPlan, failures: Failures) -> CommitPlan:
+    return plan._at(CommitStage.FIND_EARLIER if failures else CommitStage.ABORT_EARLIER_REST)
+
+
+def _earlier_found(plan: CommitPlan, _: Failures) -> CommitPlan:
+    return _if_first_is_visible(plan, CommitStage.REPORT_REPLAY, CommitStage.ABORT_EARLIER_REST)
+
+
+def _replay_reported(plan: CommitPlan, _: Failures) -> CommitPlan:
+    return replace(plan, stage=CommitStage.COMMIT_REST, is_replay=True)
+
+
+def _open_aborted(plan: CommitPlan, _: Failures) -> CommitPlan:
+    if plan.is_replay or not plan.written:
+        return plan._at(CommitStage.END)
+    return replace(plan, stage=CommitStage.WRITE_INTENT, intent=Intent(plan.batch, plan.written))
+
+
+def _added(plan: CommitPlan, failures: Failures) -> CommitPlan:
+    for transaction, error in failures.items():
+        lost = plan._ran_out([transaction], "nothing of it is in the topic", error)
+        return replace(plan, stage=CommitStage.GIVE_UP, error=lost)
+    return plan._at(CommitStage.MARK)
+
+
+def _marked(plan: CommitPlan, failures: Failures) -> CommitPlan:
+    for error in failures.values():
+        return replace(plan, stage=CommitStage.GIVE_UP, error=error)
+    return plan._at(CommitStage.COMMIT_FIRST)
+
+
+def _first_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
+    for error in failures.values():
+        lost = plan._ran_out([plan.first], "nothing of it is in the topic", error)
+        return replace(plan, stage=CommitStage.FIND_FIRST, error=lost)
+    return plan._at(CommitStage.COMMIT_REST)
+
+
+def _first_found(plan: CommitPlan, _: Failures) -> CommitPlan:
+    return _if_first_is_visible(plan, CommitStage.COMMIT_REST, CommitStage.GIVE_UP)
+
+
+def _given_up(plan: CommitPlan, _: Failures) -> CommitPlan:
+    return plan._failed(plan.error)
+
+
+def _rest_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
+    if failures:
+        return replace(plan, stage=CommitStage.FIND_REST, unknown=tuple(failures))
+    return _all_committed(plan)
+
+
+def _rest_found(plan: CommitPlan, _: Failures) -> CommitPlan:
+    lost = [each for each in plan.unknown if each not in plan.log.committed]
+    if lost:
+        others = len(plan.transactions) - len(lost)
+        return plan._failed(plan._ran_out(lost, f"the rows of {others} others are in the topic for good"))
+    return _all_committed(plan)
+
+
+def _all_committed(plan: CommitPlan) -> CommitPlan:
+    return plan._at(CommitStage.READ_LOG if plan.is_replay else CommitStage.TRIM_LOG)
+
+
+# ---- the table
+
+
+class _Row(NamedTuple):
+    action: CommitAction
+    transactions: Callable[[CommitPlan], tuple[TxnId, ...]]
+    after: Callable[[CommitPlan, Failures], CommitPlan]
+
+
+def _no_transactions(_: CommitPlan) -> tuple[TxnId, ...]:
+    return ()
+
+
+def _first(plan: CommitPlan) -> tuple[TxnId, ...]:
+    return (plan.first,)
+
+
+def _rest(plan: CommitPlan) -> tuple[TxnId, ...]:
+    return plan.transactions[1:]
+
+
+def _all(plan: CommitPlan) -> tuple[TxnId, ...]:
+    return plan.transactions
+
+
+def _unmarked(plan: CommitPlan) -> tuple[TxnId, ...]:
+    """The intent's transactions but the first that are not known to be committed."""
+    return tuple(each for each in plan.transactions[1:] if each not in plan.log.committed)
+
+
+def _abandoned(plan: CommitPlan) -> tuple[TxnId, ...]:
+    """What tasks that failed or were killed have left open, which holds readers back."""
+    return tuple(sorted(plan.log.opened.difference(plan.transactions if plan.is_replay else plan.written)))
+
+
+def _to(stage: CommitStage) -> Callable[[CommitPlan, Failures], CommitPlan]:
+    return lambda plan, _: plan._at(stage)
+
+
+_TABLE = {
+    CommitStage.ABORT_EARLIER: _Row(CommitAction.ABORT, _first, _first_aborted),
+    CommitStage.FIND_EARLIER: _Row(CommitAction.READ_LOG, _no_transactions, _earlier_found),
+    # None may stay open: it would hide the markers after its own.
+    CommitStage.ABORT_EARLIER_REST: _Row(CommitAction.ABORT, _rest, _to(CommitStage.READ_LOG)),
+    CommitStage.REPORT_REPLAY: _Row(CommitAction.REPORT_REPLAY, _no_transactions, _replay_reported),
+    CommitStage.READ_LOG: _Row(CommitAction.READ_LOG, _no_transactions, _to(CommitStage.ABORT_OPEN)),
+    CommitStage.ABORT_OPEN: _Row(CommitAction.TRY_ABORT, _abandoned, _open_aborted),
+    CommitStage.WRITE_INTENT: _Row(CommitAction.WRITE_INTENT, _all, _to(CommitStage.ADD_LOG)),
+    # A transaction whose time is over shows here, while nothing is committed.
+    CommitStage.ADD_LOG: _Row(CommitAction.ADD_LOG, _all, _added),
+    CommitStage.MARK: _Row(CommitAction.MARK, _all, _marked),
+    CommitStage.COMMIT_FIRST: _Row(CommitAction.COMMIT, _first, _first_committed),
+    CommitStage.FIND_FIRST: _Row(CommitAction.READ_LOG, _no_transactions, _first_found),
+    CommitStage.GIVE_UP: _Row(CommitAction.TRY_ABORT, _all, _given_up),
+    CommitStage.COMMIT_REST: _Row(CommitAction.COMMIT, _unmarked, _rest_committed),
+    CommitStage.FIND_REST: _Row(CommitAction.AWAIT_MARKERS, _no_transactions, _rest_found),
+    CommitStage.TRIM_LOG: _Row(CommitAction.TRIM_LOG, _no_transactions, _to(CommitStage.END)),
+    CommitStage.FAIL: _Row(CommitAction.FAIL, _no_transactions, _to(CommitStage.FAIL)),
+    CommitStage.END: _Row(CommitAction.END, _no_transactions, _to(CommitStage.END)),
+}

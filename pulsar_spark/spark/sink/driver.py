@@ -1,0 +1,55 @@
+"""What the driver does when the tasks have finished: commit, look for doubled rows, report; or abort."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pulsar_spark.client import shared_client
+from pulsar_spark.spark.options.sink import SinkOptions
+from pulsar_spark.spark.sink.other_tasks import warn_of_other_tasks
+from pulsar_spark.spark.sink.report import TaskReport, report_batch
+from pulsar_spark.spark.sink.transactional import (
+    TransactionalTaskReport,
+    abort_batch,
+    commit_batch,
+    commit_once,
+)
+
+CommitMessages = Sequence[WriterCommitMessage | None]
+
+
+def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
+    """All tasks have succeeded: commit their transactions, and report what is written.
+
+    Args:
+        options: of the sink.
+        messages: the reports of the tasks.
+        batch: the number of the micro-batch; None: a batch write.
+
+    Raises:
+        PulsarError: the transactions are not all committed.
+    """
+    client = shared_client(options.client)
+    if options.transaction_timeout is not None:
+        if batch is None:
+            commit_once(client, messages)
+        else:
+            commit_batch(client, messages, batch)
+    attempts = [message.attempt for message in messages if isinstance(message, TaskReport)]
+    warn_of_other_tasks(client, attempts, len(messages))
+    reports = [each.report if isinstance(each, TransactionalTaskReport) else each for each in messages]
+    report_batch(reports, batch, options.on_batch_written)
+
+
+def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
+    """The write has failed: abort the transactions of the tasks that have succeeded.
+
+    Args:
+        options: of the sink.
+        messages: the reports of the tasks; None for one that has failed.
+        batch: the number of the micro-batch; None: a batch write.
+    """
+    if options.transaction_timeout is not None:
+        abort_batch(shared_client(options.client), messages, -1 if batch is None else batch)

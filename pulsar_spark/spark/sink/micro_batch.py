@@ -1,0 +1,55 @@
+"""The micro-batch that a task writes a part of, as Spark names it.
+
+Spark tells tasks the query and the number of the micro-batch by local properties, in a stream and in what
+foreachBatch writes; they are its internals, and absent in a plain batch write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark import TaskContext
+
+# Runs of queries of which this process has written a micro-batch.
+_runs_seen: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """The micro-batch that a task writes a part of.
+
+    Attributes:
+        query: id of the query, the same after a restart.
+        run: id of its run.
+        number: of the micro-batch.
+        task: number of the Spark partition.
+        is_retried: whether this task was tried before.
+    """
+
+    query: str
+    run: str
+    number: int
+    task: int
+    is_retried: bool
+
+    def is_possible_replay(self) -> bool:
+        """Whether an earlier run of the task may have written something.
+
+        True where the task was tried before, and the first time that this process is asked for a run.
+        """
+        is_first = self.run not in _runs_seen
+        _runs_seen.add(self.run)
+        return is_first or self.is_retried
+
+
+def micro_batch() -> MicroBatch | None:
+    """The one that this task writes a part of; None in a plain batch write."""
+    context = TaskContext.get()
+    if context is None:
+        return None
+    query = context.getLocalProperty("sql.streaming.queryId")
+    number = context.getLocalProperty("streaming.sql.batchId")
+    if query is None or number is None:
+        return None
+    run = context.getLocalProperty("spark.jobGroup.id") or query
+    return MicroBatch(query, run, int(number), context.partitionId(), context.attemptNumber() > 0)

@@ -1,0 +1,107 @@
+"""Whether an earlier run of a micro-batch had more tasks than this one, and what they have stored."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pulsar_spark.client import Client, last_sequence_id, run_all
+from pulsar_spark.errors import PulsarError
+from pulsar_spark.ids import TopicName
+
+# Numbers of tasks in a row that are not known to the broker, after which it is asked about no more.
+_MAX_GAP = 4
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DedupAttempt:
+    """What the driver must know of a micro-batch that may be a replay.
+
+    Attributes:
+        prefix: of the producers' names, before the number of the task.
+        first_sequence_id: of the micro-batch.
+        topics: that a task wrote to, without their partitions.
+    """
+
+    prefix: str
+    first_sequence_id: int
+    topics: frozenset[TopicName]
+
+
+class TaskSearch:
+    """Which numbers of tasks to ask about, and what the answers mean. Pure.
+
+    Args:
+        tasks: how many there are now, so the first number that none of them has.
+        first_sequence_id: of the micro-batch.
+
+    Attributes:
+        number: of the task to ask about now.
+        stored: by number of the task, how many messages of the micro-batch it has stored.
+    """
+
+    def __init__(self, tasks: int, first_sequence_id: int) -> None:
+        self.number = tasks
+        self.stored: dict[int, int] = {}
+        self._first_sequence_id = first_sequence_id
+        self._gap = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether as many numbers in a row are unknown to the broker that no more are expected."""
+        return self._gap >= _MAX_GAP
+
+    def add(self, last_sequence_ids: Sequence[int]) -> None:
+        """Take what the broker says of the task, and go on to the next one.
+
+        Args:
+            last_sequence_ids: of its producer on each topic partition; -1 where there was none.
+        """
+        stored = sum(max(0, each - self._first_sequence_id + 1) for each in last_sequence_ids)
+        if stored:
+            self.stored[self.number] = stored
+        self._gap = 0 if max(last_sequence_ids, default=-1) >= 0 else self._gap + 1
+        self.number += 1
+
+
+def warn_of_other_tasks(client: Client, attempts: Iterable[DedupAttempt | None], tasks: int) -> None:
+    """Warn where a task with a higher number than there are now has written rows of the same micro-batch.
+
+    Args:
+        client: where to connect.
+        attempts: of the tasks; None where it is certain that the micro-batch is no replay.
+        tasks: how many there are now.
+    """
+    known = [attempt for attempt in attempts if attempt is not None]
+    if not known:
+        return
+    prefix = known[0].prefix
+    search = TaskSearch(tasks, known[0].first_sequence_id)
+    try:
+        topics = sorted(frozenset[TopicName]().union(*(attempt.topics for attempt in known)))
+        partitions = [partition for topic in topics for partition in client.partitions(topic)]
+        while not search.is_done:
+            search.add(_last_sequence_ids(client, partitions, f"{prefix}-{search.number}"))
+    except PulsarError as error:
+        _log.warning("producers %s-*: not known whether other tasks have written: %s", prefix, error)
+        return
+    if search.stored:
+        _log.warning(
+            "producers %s-*: this run of the micro-batch is not the same as the one before: it has %d tasks, "
+            "and task %d has written rows of it. None is missing, and up to %d messages may be there twice",
+            *(prefix, tasks, max(search.stored), sum(search.stored.values())),
+        )
+
+
+def _last_sequence_ids(client: Client, partitions: Sequence[TopicName], producer: str) -> list[int]:
+    """What the broker says of a producer on each topic partition; raises the first error."""
+    last = []
+    for answer in run_all([partial(last_sequence_id, client, topic, producer) for topic in partitions]):
+        if isinstance(answer, PulsarError):
+            raise answer
+        last.append(answer)
+    return last

@@ -1,0 +1,94 @@
+"""What one Spark task does: send its rows, in a transaction or deduplicated, and report what it has sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pulsar_spark.client import Client, ProducerOptions, Transaction, UserCode, shared_client
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.options.encryption import encryptor_of
+from pulsar_spark.spark.options.sink import SinkOptions
+from pulsar_spark.spark.options.user_code import load
+from pulsar_spark.spark.rows.schema import SEQUENCE_ID
+from pulsar_spark.spark.rows.write import MessageShape
+from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix
+from pulsar_spark.spark.sink.micro_batch import micro_batch
+from pulsar_spark.spark.sink.other_tasks import DedupAttempt
+from pulsar_spark.spark.sink.report import TaskReport
+from pulsar_spark.spark.sink.topic_writers import TopicWriters
+from pulsar_spark.spark.sink.transactional import write_in_transaction
+
+
+def write_task(
+    options: SinkOptions, shape: MessageShape, batches: Iterator[pa.RecordBatch], log: TopicName | None
+) -> WriterCommitMessage:
+    """Send the rows of one Spark partition; returns when the brokers have acknowledged all of them.
+
+    Args:
+        options: of the sink.
+        shape: which column means what.
+        batches: the rows.
+        log: topic of the query's commit log, where there are transactions; None in a batch write.
+
+    Raises:
+        PulsarError: not all rows are acknowledged.
+    """
+    client = shared_client(options.client)
+    if options.transaction_timeout is None:
+        return _send(client, options, shape, batches, None)
+    return write_in_transaction(
+        client,
+        log,
+        options.transaction_timeout,
+        batches,
+        lambda batches, transaction: _send(client, options, shape, batches, transaction),
+    )
+
+
+def _send(
+    client: Client,
+    options: SinkOptions,
+    shape: MessageShape,
+    batches: Iterator[pa.RecordBatch],
+    transaction: Transaction | None,
+) -> TaskReport:
+    micro = micro_batch()
+    dedup = dedup_task(client, options, micro, has_sequence_ids=SEQUENCE_ID in shape.reserved)
+    producer, code = _producer_options(options), _user_code(options)
+    attempt = None
+    with dedup or nullcontext():
+        with TopicWriters(client, producer, transaction=transaction, dedup=dedup, code=code) as writers:
+            for batch in batches:
+                for topic, columns in shape.messages(batch):
+                    writers.of(topic).send(columns)
+            if dedup is not None and micro is not None and micro.is_possible_replay():
+                # An earlier run may have written to it, though this one has no rows.
+                if options.topic is not None:
+                    writers.of(options.topic)
+                topics = frozenset(writers.topics)
+                attempt = DedupAttempt(name_prefix(options, micro), dedup.first_sequence_id, topics)
+            writers.finish()
+        log_guarantee(micro, dedup)
+    return TaskReport.of(writers.sent, attempt)
+
+
+def _producer_options(options: SinkOptions) -> ProducerOptions:
+    """Those of this task: a name that the user gives is made the task's own."""
+    producer, context = options.producer, TaskContext.get()
+    if producer.name is None or context is None:
+        return producer
+    return replace(producer, name=f"{producer.name}-{context.partitionId()}")
+
+
+def _user_code(options: SinkOptions) -> UserCode:
+    return UserCode(
+        router=None if options.router is None else load("messageRouter", options.router),
+        encryptor=None if options.encryption is None else encryptor_of(options.encryption),
+        interceptors=[load("interceptors", name)() for name in options.interceptors],
+    )

@@ -1,0 +1,151 @@
+"""What is promised of a write: the decision as a table, and what becomes of it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Mapping
+
+import pytest
+
+from pulsar_spark.client import DedupTask
+from pulsar_spark.errors import NotReadyError, OptionError
+from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.options.sink import Delivery, SinkOptions
+from pulsar_spark.spark.sink import delivery
+from pulsar_spark.spark.sink.delivery import Dedup, decide_dedup, dedup_task, log_guarantee, name_prefix
+from pulsar_spark.spark.sink.micro_batch import MicroBatch
+
+BATCH = MicroBatch("query", "run", 7, 3, is_retried=False)
+ENCRYPTED = {"pulsar.producer.encryptionKeys": "own", "pulsar.producer.cryptoKeyReader": "/keys"}
+ASKED = {"delivery": "effectively-once"}
+EITHER = (False, True)
+
+# delivery, micro-batch, sequence ids of rows, encryption -> decision
+TABLE = [
+    (Delivery.AT_LEAST_ONCE, EITHER, EITHER, EITHER, Dedup.NO),
+    (Delivery.TRANSACTIONAL, EITHER, EITHER, EITHER, Dedup.NO),
+    (Delivery.EFFECTIVELY_ONCE, EITHER, (True,), EITHER, Dedup.REFUSED_SEQUENCE_IDS),
+    (Delivery.EFFECTIVELY_ONCE, (False,), (False,), EITHER, Dedup.REFUSED_BATCH_WRITE),
+    (Delivery.EFFECTIVELY_ONCE, (True,), (False,), EITHER, Dedup.REQUIRED),
+    (None, (False,), EITHER, EITHER, Dedup.NO),
+    (None, (True,), (True,), EITHER, Dedup.NO),
+    (None, (True,), (False,), (True,), Dedup.NO),
+    (None, (True,), (False,), (False,), Dedup.WHERE_ENABLED),
+]
+CASES = [
+    (asked, *case, expected)
+    for asked, batch, ids, encrypted, expected in TABLE
+    for case in itertools.product(batch, ids, encrypted)
+]
+
+
+@pytest.mark.parametrize(("asked", "is_batch", "has_ids", "is_encrypted", "expected"), CASES)
+def test_the_decision(asked, is_batch, has_ids, is_encrypted, expected):
+    found = decide_dedup(asked, is_micro_batch=is_batch, has_sequence_ids=has_ids, is_encrypted=is_encrypted)
+    assert found is expected
+
+
+def test_the_table_is_complete():
+    assert len({case[:4] for case in CASES}) == len(CASES) == (len(Delivery) + 1) * 2**3
+
+
+def options(given: Mapping[str, str]) -> SinkOptions:
+    return parse_sink({"service.url": "pulsar://localhost:6650", "topic": "t", **given})
+
+
+def task(given: Mapping[str, str], batch: MicroBatch | None = BATCH, *, has_sequence_ids: bool = False):
+    # A DedupTask asks its client for nothing before a producer is opened.
+    return dedup_task(None, options(given), batch, has_sequence_ids=has_sequence_ids)  # type: ignore[arg-type]
+
+
+def test_an_encrypted_stream_has_no_digest_of_its_content():
+    assert task(ENCRYPTED) is None
+    assert task({}) is not None
+
+
+def test_an_encrypted_stream_has_a_digest_where_somebody_asks_for_it():
+    found = task({**ASKED, **ENCRYPTED})
+    assert found is not None
+    assert found.required
+
+
+def test_a_task_writes_under_the_name_of_its_query_and_number():
+    found = task({})
+    assert found is not None
+    assert (found.name, found.task, found.required) == ("spark-query-3", 3, False)
+    named = task({"pulsar.producer.producerName": "mine"})
+    assert named is not None
+    assert named.name == "mine-query-3"
+    assert name_prefix(options({}), BATCH) == "spark-query"
+
+
+def test_micro_batches_have_their_own_sequence_ids():
+    first, second = task({}), task({}, MicroBatch("query", "run", 8, 3, is_retried=False))
+    assert first is not None
+    assert second is not None
+    assert second.first_sequence_id > first.first_sequence_id > 0
+
+
+def test_what_cannot_be_promised_is_refused():
+    with pytest.raises(OptionError, match="rows have __sequenceId"):
+        task(ASKED, has_sequence_ids=True)
+    with pytest.raises(OptionError, match="second run of a plain batch write"):
+        task(ASKED, None)
+
+
+def test_a_batch_write_is_not_deduplicated():
+    assert task({}, None) is None
+
+
+# ---- what is logged
+
+
+class Asked:
+    """A DedupTask that answers whether the broker deduplicates."""
+
+    def __init__(self, *answers: bool | NotReadyError | None) -> None:
+        self.answers = list(answers)
+
+    def deduplicates(self) -> bool | None:
+        answer = self.answers.pop(0)
+        if isinstance(answer, NotReadyError):
+            raise answer
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def nothing_logged(monkeypatch, caplog):
+    monkeypatch.setattr(delivery, "_queries_logged", set())
+    caplog.set_level(logging.INFO, delivery.__name__)
+
+
+def logged(caplog, batch: MicroBatch | None, dedup: DedupTask | Asked | None) -> str:
+    caplog.clear()
+    log_guarantee(batch, dedup)  # type: ignore[arg-type]
+    return " ".join(f"{record.levelname} {record.getMessage()}" for record in caplog.records)
+
+
+def test_the_guarantee_of_a_query_is_logged_once(caplog):
+    assert logged(caplog, BATCH, Asked(True)) == "INFO query query: each row is written effectively once"
+    assert logged(caplog, BATCH, Asked()) == ""
+    assert logged(caplog, MicroBatch("other", "run", 7, 3, is_retried=False), Asked(True))
+
+
+def test_a_broker_that_does_not_deduplicate_is_warned_of(caplog):
+    text = logged(caplog, BATCH, Asked(False))
+    assert text.startswith("WARNING query query: rows are written at least once, because the broker does not")
+
+
+def test_at_least_once_is_said_so(caplog):
+    expected = "INFO rows are written at least once: delivery is so, or this is a plain batch write"
+    assert logged(caplog, BATCH, None) == expected
+    assert logged(caplog, None, None) == expected
+    assert logged(caplog, None, None) == ""
+
+
+def test_what_is_not_known_yet_is_logged_later(caplog):
+    asked = Asked(None, NotReadyError("no broker"), True)
+    assert logged(caplog, BATCH, asked) == ""
+    assert "not known yet whether the broker deduplicates" in logged(caplog, BATCH, asked)
+    assert "effectively once" in logged(caplog, BATCH, asked)

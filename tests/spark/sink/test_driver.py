@@ -1,0 +1,79 @@
+"""What the driver does when the tasks have finished, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pulsar_spark.client import SentTotals
+from pulsar_spark.errors import TransactionError
+from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.sink import driver
+from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
+from pulsar_spark.spark.sink.other_tasks import DedupAttempt
+from pulsar_spark.spark.sink.report import TaskReport
+from pulsar_spark.spark.sink.transactional import TransactionalTaskReport
+
+T = TopicName.parse("t")
+PLAIN = {"service.url": "pulsar://localhost:6650", "topic": "t", "onBatchWritten": "users.note"}
+TRANSACTIONAL = {**PLAIN, "delivery": "transactional"}
+ATTEMPT = DedupAttempt("spark-query", 7, frozenset([T]))
+REPORT = TaskReport.of({T: SentTotals(2, 20)}, ATTEMPT)
+IN_TRANSACTION = TransactionalTaskReport(REPORT, TopicName.parse("log"), TxnId(0, 1))
+
+
+@pytest.fixture
+def calls(monkeypatch) -> list[tuple[Any, ...]]:
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(driver, "shared_client", lambda options: options.service_url)
+    for name in ("abort_batch", "commit_batch", "commit_once", "warn_of_other_tasks", "report_batch"):
+
+        def note(*args: Any, name: str = name) -> None:
+            calls.append((name, *(list(arg) if isinstance(arg, list) else arg for arg in args)))
+
+        monkeypatch.setattr(driver, name, note)
+    return calls
+
+
+URL = PLAIN["service.url"]
+BATCHES = {
+    "plain": (PLAIN, [REPORT, None], 3, []),
+    "plain batch write": (PLAIN, [REPORT, None], None, []),
+    "transactional": (TRANSACTIONAL, [IN_TRANSACTION, None], 3, [("commit_batch", URL, 3)]),
+    "transactional batch write": (TRANSACTIONAL, [IN_TRANSACTION, None], None, [("commit_once", URL)]),
+}
+
+
+@pytest.mark.parametrize(("given", "messages", "batch", "commits"), BATCHES.values(), ids=BATCHES.keys())
+def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
+    finish_batch(parse_sink(given), messages, batch)
+    expected = [(name, url, messages, *more) for name, url, *more in commits]
+    attempts = [ATTEMPT] if given is PLAIN else []
+    assert calls == [
+        *expected,
+        ("warn_of_other_tasks", URL, attempts, 2),
+        ("report_batch", [REPORT, None], batch, "users.note"),
+    ]
+
+
+def test_what_is_not_committed_is_not_reported(calls, monkeypatch):
+    def fail(*_: object) -> None:
+        raise TransactionError("not committed")
+
+    monkeypatch.setattr(driver, "commit_batch", fail)
+    with pytest.raises(TransactionError):
+        finish_batch(parse_sink(TRANSACTIONAL), [IN_TRANSACTION], 3)
+    assert not calls
+
+
+def test_transactions_of_a_write_that_failed_are_aborted(calls):
+    fail_batch(parse_sink(PLAIN), [REPORT, None], 3)
+    assert not calls
+    fail_batch(parse_sink(TRANSACTIONAL), [IN_TRANSACTION, None], 3)
+    fail_batch(parse_sink(TRANSACTIONAL), [IN_TRANSACTION, None], None)
+    assert calls == [
+        ("abort_batch", URL, [IN_TRANSACTION, None], 3),
+        ("abort_batch", URL, [IN_TRANSACTION, None], -1),
+    ]

@@ -1,0 +1,46 @@
+"""How a task knows its micro-batch, and whether it may have been run before."""
+
+import pytest
+
+from pulsar_spark.spark.sink import micro_batch as module
+from pulsar_spark.spark.sink.micro_batch import MicroBatch, micro_batch
+from tests.spark.sink.fake_task import FakeTask, of_micro_batch, run_as
+
+QUERY, NUMBER = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+def test_spark_names_the_micro_batch(monkeypatch):
+    run_as(monkeypatch, of_micro_batch(4, task=2, attempt=1))
+    assert micro_batch() == MicroBatch("query", "run", 4, 2, is_retried=True)
+    run_as(monkeypatch, of_micro_batch(4, task=2))
+    assert micro_batch() == MicroBatch("query", "run", 4, 2, is_retried=False)
+
+
+def test_a_run_without_a_name_is_its_query(monkeypatch):
+    run_as(monkeypatch, of_micro_batch(4, run=None))
+    found = micro_batch()
+    assert found is not None
+    assert found.run == "query"
+
+
+@pytest.mark.parametrize(
+    "task",
+    [None, FakeTask(), FakeTask(properties={QUERY: "query"}), FakeTask(properties={NUMBER: "4"})],
+    ids=["no task", "neither", "no number", "no query"],
+)
+def test_a_plain_batch_write_has_none(monkeypatch, task):
+    run_as(monkeypatch, task)
+    assert micro_batch() is None
+
+
+def test_the_first_micro_batch_of_a_run_in_a_process_may_be_a_replay(monkeypatch):
+    monkeypatch.setattr(module, "_runs_seen", set())
+    table = [
+        (MicroBatch("query", "run", 4, 0, is_retried=False), True),
+        (MicroBatch("query", "run", 4, 1, is_retried=False), False),
+        (MicroBatch("query", "run", 5, 0, is_retried=False), False),
+        (MicroBatch("query", "run", 5, 1, is_retried=True), True),
+        (MicroBatch("query", "again", 5, 0, is_retried=False), True),
+        (MicroBatch("query", "again", 6, 0, is_retried=False), False),
+    ]
+    assert [batch.is_possible_replay() for batch, _ in table] == [expected for _, expected in table]

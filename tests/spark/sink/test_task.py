@@ -1,0 +1,208 @@
+"""What a task does with its rows: which writers it opens, in what order it ends, and what it reports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType
+
+from pulsar_spark.client import SentTotals, Transaction
+from pulsar_spark.errors import OptionError
+from pulsar_spark.ids import MessageId, TopicName, TxnId
+from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.rows.write import message_shape
+from pulsar_spark.spark.sink import micro_batch, task
+from pulsar_spark.spark.sink.other_tasks import DedupAttempt
+from pulsar_spark.spark.sink.report import TaskReport
+from pulsar_spark.spark.sink.task import write_task
+from tests.spark.sink.fake_task import FakeTask, of_micro_batch, run_as
+
+T, U = TopicName.parse("t"), TopicName.parse("u")
+ROWS = StructType().add("value", StringType()).add("__topic", StringType())
+LOG = TopicName.parse("log")
+
+
+class Fakes:
+    """The client and the writers of a task; they record what is done."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.producer: Any = None
+        self.given: dict[str, Any] = {}
+
+    def writers(self, client: object, producer: object, **given: Any) -> FakeWriters:
+        assert client is self
+        self.producer, self.given = producer, given
+        return FakeWriters(self)
+
+    def partitions(self, topic: TopicName, *, create: bool = False) -> list[TopicName]:
+        return [topic]
+
+
+class FakeWriters:
+    def __init__(self, fakes: Fakes) -> None:
+        self.topics: set[TopicName] = set()
+        self._calls = fakes.calls
+
+    def __enter__(self) -> FakeWriters:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.append("close")
+
+    def of(self, topic: TopicName) -> FakeWriter:
+        self.topics.add(topic)
+        self._calls.append(("of", topic.local))
+        return FakeWriter(self._calls)
+
+    def finish(self) -> None:
+        self._calls.append("finish")
+
+    @property
+    def sent(self) -> dict[TopicName, SentTotals]:
+        return {topic: SentTotals(1, 10, MessageId(1, 1), MessageId(1, 1)) for topic in self.topics}
+
+
+class FakeWriter:
+    def __init__(self, calls: list[Any]) -> None:
+        self._calls = calls
+
+    def send(self, columns: Any) -> None:
+        self._calls.append(("send", columns.value.to_pylist()))
+
+
+@pytest.fixture
+def fakes(monkeypatch) -> Fakes:
+    fakes = Fakes()
+    monkeypatch.setattr(task, "shared_client", lambda options: fakes)
+    monkeypatch.setattr(task, "TopicWriters", fakes.writers)
+    monkeypatch.setattr(task, "log_guarantee", lambda *_: fakes.calls.append("log"))
+    monkeypatch.setattr(micro_batch, "_runs_seen", set())
+    run_as(monkeypatch, None)
+    return fakes
+
+
+def write(batches=(), schema=ROWS, **given: str):
+    options = parse_sink({"service.url": "pulsar://localhost:6650", **given})
+    shape = message_shape(schema, options.topic, upsert=False)
+    return write_task(options, shape, iter(batches), LOG)
+
+
+def rows(*rows: tuple[str, str]) -> pa.RecordBatch:
+    values, topics = zip(*rows, strict=True)
+    return pa.record_batch([pa.array(values), pa.array(topics)], names=["value", "__topic"])
+
+
+def test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged(fakes):
+    report = write([rows(("a", "t"), ("b", "u"), ("c", "t")), rows(("d", "u"))])
+    assert fakes.calls == [
+        *(("of", "t"), ("send", [b"a", b"c"])),
+        *(("of", "u"), ("send", [b"b"])),
+        *(("of", "u"), ("send", [b"d"])),
+        *("finish", "close", "log"),
+    ]
+    assert isinstance(report, TaskReport)
+    assert set(report.sent) == {T, U}
+    assert report.attempt is None
+
+
+def test_a_task_that_may_be_a_replay_says_what_it_may_have_written(fakes, monkeypatch):
+    run_as(monkeypatch, of_micro_batch(5, task=3))
+    first = write([rows(("a", "t"))])
+    dedup = fakes.given["dedup"]
+    assert dedup.name == "spark-query-3"
+    assert first.attempt == DedupAttempt("spark-query", dedup.first_sequence_id, frozenset([T]))
+    run_as(monkeypatch, of_micro_batch(6, task=3))
+    assert write([rows(("a", "t"))]).attempt is None
+    run_as(monkeypatch, of_micro_batch(6, task=3, attempt=1))
+    assert write([rows(("a", "t"))]).attempt is not None
+
+
+def test_a_replay_without_rows_looks_at_the_topic_all_the_same(fakes, monkeypatch):
+    """An earlier run may have had rows."""
+    run_as(monkeypatch, of_micro_batch(5))
+    report = write(schema=StructType().add("value", StringType()), topic="t")
+    assert fakes.calls == [("of", "t"), "finish", "close", "log"]
+    assert report.attempt.topics == {T}
+
+
+def test_rows_with_ids_of_their_own_are_not_deduplicated_by_the_task(fakes, monkeypatch):
+    run_as(monkeypatch, of_micro_batch(5))
+    schema = StructType().add("value", StringType()).add("__sequenceId", LongType())
+    write(schema=schema, topic="t")
+    assert fakes.given["dedup"] is None
+    with pytest.raises(OptionError, match="rows have __sequenceId"):
+        write(schema=schema, topic="t", delivery="effectively-once")
+
+
+def test_a_producers_name_is_made_the_tasks_own(fakes, monkeypatch):
+    named = {"pulsar.producer.producerName": "mine"}
+    write(**named)
+    assert fakes.producer.name == "mine"
+    run_as(monkeypatch, FakeTask(7))
+    write(**named)
+    assert fakes.producer.name == "mine-7"
+    write()
+    assert fakes.producer.name is None
+
+
+def route(keys: pa.BinaryArray, partitions: int) -> list[int]:
+    return [0] * len(keys)
+
+
+class Interceptor:
+    pass
+
+
+def test_the_users_code_is_found(fakes):
+    prefix = "pulsar.producer."
+    write(
+        **{
+            prefix + "messageRoutingMode": "CustomPartition",
+            prefix + "messageRouter": f"{__name__}.route",
+            prefix + "interceptors": f"{__name__}.Interceptor",
+        }
+    )
+    code = fakes.given["code"]
+    assert code.router is route
+    assert [type(each) for each in code.interceptors] == [Interceptor]
+    assert code.encryptor is None
+    with pytest.raises(OptionError, match="no such name"):
+        write(**{prefix + "interceptors": f"{__name__}.Missing"})
+
+
+def test_payloads_are_encrypted_with_the_keys_of_the_options(fakes, tmp_path):
+    (tmp_path / "own.public.pem").touch()
+    keys = {
+        "pulsar.producer.encryptionKeys": "own",
+        "pulsar.producer.cryptoKeyReader": str(tmp_path),
+    }
+    write(**keys)
+    assert fakes.given["code"].encryptor is not None
+
+
+def test_transactional_rows_are_written_in_one(fakes, monkeypatch):
+    transaction = Transaction(TxnId(0, 1), fakes)
+    seen: list[Any] = []
+
+    def in_transaction(client, log, ttl, batches, write):
+        seen.extend((client, log, ttl))
+        return write(batches, transaction)
+
+    monkeypatch.setattr(task, "write_in_transaction", in_transaction)
+    write([rows(("a", "t"))], delivery="transactional", transactionTimeout="5m")
+    assert seen == [fakes, LOG, 300.0]
+    assert fakes.given["transaction"] is transaction
+    assert fakes.given["dedup"] is None
+    write([rows(("a", "t"))])
+    assert fakes.given["transaction"] is None
+
+
+def test_options_are_not_changed(fakes, monkeypatch):
+    run_as(monkeypatch, FakeTask(7))
+    options = parse_sink({"service.url": "pulsar://localhost:6650", "pulsar.producer.producerName": "mine"})
+    write_task(options, message_shape(ROWS, None, upsert=False), iter([]), None)
+    assert replace(fakes.producer, name="mine") == options.producer

@@ -1,0 +1,321 @@
+"""The commit of micro-batches against a simulated broker: the order of its effects, and a fault at each."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.client import Transaction
+from pulsar_spark.errors import NotReadyError, PulsarError, TransactionError
+from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.spark.sink.report import TaskReport
+from pulsar_spark.spark.sink.transactional import (
+    TransactionalTaskReport,
+    abort_batch,
+    commit_batch,
+    commit_once,
+    write_in_transaction,
+)
+from tests.spark.sink.simulated_broker import Crash, Fault, SimulatedBroker, plug_in
+
+DATA = TopicName.parse("orders")
+LOG = TopicName.parse("spark-transactions-query")
+BATCHES = {0: "abc", 1: "defg", 2: "hi"}
+ALL = sorted("".join(BATCHES.values()))
+
+
+@pytest.fixture
+def broker(monkeypatch) -> SimulatedBroker:
+    return plug_in(monkeypatch)
+
+
+def task(broker: Any, values: Sequence[str], log: TopicName | None = LOG):
+    """Run a task that writes rows, one message a row."""
+
+    def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
+        for batch in batches:
+            assert transaction is not None
+            transaction.add([DATA])
+            for value in batch[0].to_pylist():
+                broker.effect("row", value, apply=partial(broker.store, DATA, value.encode(), transaction.id))
+        return TaskReport({})
+
+    rows = pa.record_batch([pa.array(list(values), pa.string())], names=["value"])
+    return write_in_transaction(broker, log, 600.0, iter([rows]), write)
+
+
+def write_batch(broker: Any, batch: int, tasks: int, shift: int) -> None:
+    """Do what Spark does for a micro-batch; its rows are spread over tasks in one of many ways."""
+    rows = BATCHES[batch][shift % 2 :] + BATCHES[batch][: shift % 2]
+    reports: list[TransactionalTaskReport | None] = []
+    try:
+        for number in range(tasks):
+            reports.append(task(broker, rows[number::tasks]))
+        commit_batch(broker, reports, batch)
+    except PulsarError:
+        abort_batch(broker, [*reports, None], batch)
+        raise
+
+
+def run_query(broker: SimulatedBroker, done: int, life: int) -> int:
+    """Run a query until it ends or fails, and return the number of the last micro-batch that Spark noted."""
+    try:
+        for batch in range(done + 1, len(BATCHES)):
+            write_batch(broker, batch, tasks=3 - life % 2, shift=life)
+            done = batch
+    except (Crash, PulsarError):
+        pass
+    return done
+
+
+def rows(broker: SimulatedBroker) -> list[str]:
+    """What readers see."""
+    found = sorted(stored.value.decode() for stored in broker.visible(DATA))
+    assert len(found) == len(set(found)), "a row is there twice"
+    return found
+
+
+def ids(reports: Sequence[TransactionalTaskReport]) -> list[TxnId]:
+    return [report.transaction for report in reports if report.transaction is not None]
+
+
+def two_tasks(broker: SimulatedBroker):
+    """Two tasks that have written, and no effects of theirs."""
+    reports = [task(broker, "ab"), task(broker, "c"), task(broker, "")]
+    broker.effects.clear()
+    return reports, *ids(reports)
+
+
+# ---- the order of effects
+
+
+def test_a_task_announces_its_transaction_before_it_writes(broker):
+    (transaction,) = ids([task(broker, "ab")])
+    assert broker.effects == [
+        ("begin",),
+        ("announce", transaction),
+        ("add", transaction),
+        ("row", "a"),
+        ("row", "b"),
+    ]
+    assert rows(broker) == []
+
+
+def test_the_intent_and_all_markers_are_durable_before_the_first_commit(broker):
+    reports, first, second = two_tasks(broker)
+    commit_batch(broker, reports, 0)
+    effects = iter(broker.effects)
+    assert next(effects) == ("read",)
+    assert next(effects) == ("intent", 0, (first, second))
+    assert {next(effects), next(effects)} == {("add", first), ("add", second)}
+    assert list(effects) == [
+        ("mark", first),
+        ("mark", second),
+        ("commit", first),
+        ("commit", second),
+        ("release",),
+    ]
+    assert rows(broker) == ["a", "b", "c"]
+
+
+def test_a_batch_that_was_committed_is_not_written_again(broker, caplog):
+    reports, first, second = two_tasks(broker)
+    broker.start_process(Fault.CRASH_AFTER, 6)
+    with pytest.raises(Crash):
+        commit_batch(broker, reports, 0)
+    assert broker.effects[-1] == ("commit", first)
+    broker.start_process()
+    again = [task(broker, "abc")]
+    broker.effects.clear()
+    with caplog.at_level(logging.WARNING):
+        commit_batch(broker, again, 0)
+    assert broker.effects == [("read",), ("commit", second), ("read",), ("abort", *ids(again))]
+    assert caplog.messages == ["micro-batch 0 had been committed before; nothing is written"]
+    assert rows(broker) == ["a", "b", "c"]
+
+
+def test_a_batch_that_was_not_committed_is_aborted_before_it_is_written_again(broker):
+    reports, first, second = two_tasks(broker)
+    broker.start_process(Fault.CRASH_BEFORE, 6)
+    with pytest.raises(Crash):
+        commit_batch(broker, reports, 0)
+    broker.start_process()
+    again = [task(broker, "abc")]
+    broker.effects.clear()
+    commit_batch(broker, again, 0)
+    assert broker.effects[:5] == [
+        ("read",),
+        ("abort", first),
+        ("abort", second),
+        ("read",),
+        ("intent", 0, tuple(ids(again))),
+    ]
+    assert rows(broker) == ["a", "b", "c"]
+
+
+# ---- a fault at each effect
+
+
+def effects_of_a_run(monkeypatch) -> int:
+    broker = plug_in(monkeypatch)
+    assert run_query(broker, -1, 0) == len(BATCHES) - 1
+    assert rows(broker) == ALL
+    return len(broker.effects)
+
+
+def replays(monkeypatch, fault: Fault) -> Iterator[SimulatedBroker]:
+    """A query whose first life meets the fault at one effect, for each effect; after its second life."""
+    for at in range(effects_of_a_run(monkeypatch)):
+        broker = plug_in(monkeypatch)
+        broker.start_process(fault, at)
+        done = run_query(broker, -1, 0)
+        assert broker.has_struck
+        assert set(rows(broker)) <= set(ALL)
+        broker.start_process()
+        assert run_query(broker, done, 1) == len(BATCHES) - 1, f"{fault} at effect {at}"
+        yield broker
+
+
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+def test_a_crash_at_any_effect_leaves_each_row_once(monkeypatch, fault):
+    for broker in replays(monkeypatch, fault):
+        assert not broker.holding_readers()
+        assert rows(broker) == ALL
+
+
+@pytest.mark.parametrize("fault", [Fault.ERROR_BEFORE, Fault.ERROR_AFTER, Fault.LOST_ANSWER])
+def test_an_error_at_any_effect_leaves_each_row_once(monkeypatch, fault):
+    for broker in replays(monkeypatch, fault):
+        broker.expire()  # an abort that fails is left to the transaction's time
+        assert rows(broker) == ALL
+
+
+def test_a_second_crash_at_any_effect_of_the_replay_leaves_each_row_once(monkeypatch):
+    broker = plug_in(monkeypatch)
+    write_batch(broker, 0, tasks=3, shift=0)
+    write_batch(broker, 1, tasks=3, shift=0)
+    last = len(broker.effects) - 1
+    commit = last - [effect[0] for effect in reversed(broker.effects)].index("intent")
+    for at in range(commit, last + 1):
+        for again in itertools.count():
+            broker = plug_in(monkeypatch)
+            broker.start_process(Fault.CRASH_AFTER, at)
+            done = run_query(broker, -1, 0)
+            assert done == 0
+            broker.start_process(Fault.CRASH_AFTER, again)
+            done = run_query(broker, done, 1)
+            if not broker.has_struck:
+                break
+            broker.start_process()
+            assert run_query(broker, done, 2) == len(BATCHES) - 1
+            assert rows(broker) == ALL, f"crashes at {at} and {again}"
+            assert not broker.holding_readers()
+        assert again > 20
+
+
+def test_transactions_whose_time_is_over_at_any_effect_lose_no_row_in_silence(monkeypatch):
+    """The window that is left is between the first commit and the last one, and is an error each time."""
+    partly = 0
+    for at in range(effects_of_a_run(monkeypatch)):
+        broker = plug_in(monkeypatch)
+        broker.start_process(Fault.TIME_IS_OVER, at)
+        done, error = -1, ""
+        try:
+            for batch in BATCHES:
+                write_batch(broker, batch, tasks=3, shift=0)
+                done = batch
+        except TransactionError as raised:
+            error = str(raised)
+        broker.start_process()
+        if "in the topic for good" in error:
+            partly += 1
+            for life in range(2):
+                with pytest.raises(TransactionError, match="in the topic for good"):
+                    write_batch(broker, done + 1, tasks=2, shift=life)
+            assert 0 < len(rows(broker)) < len(ALL)
+        else:
+            assert run_query(broker, done, 1) == len(BATCHES) - 1
+            assert rows(broker) == ALL, f"at effect {at}"
+    assert partly == 5  # three transactions leave two such moments, the last micro-batch has two rows
+
+
+# ---- errors and what they leave
+
+
+def test_an_error_names_what_ran_out_and_why(broker):
+    reports, first, second = two_tasks(broker)
+    broker.end(second, "aborted")
+    with pytest.raises(
+        TransactionError, match=r"transactions \(0,1\) were aborted .* nothing of it"
+    ) as raised:
+        commit_batch(broker, reports, 0)
+    assert isinstance(raised.value.__cause__, TransactionError)
+    assert raised.value.topic == str(LOG)
+    assert broker.states[first] == "aborted"
+
+
+def test_a_checkpoint_that_is_older_than_the_log(broker):
+    commit_batch(broker, [task(broker, "a")], 7)
+    with pytest.raises(TransactionError, match=r"micro-batch 6 .* after 7 .* The checkpoint is older"):
+        commit_batch(broker, [task(broker, "b")], 6)
+    assert rows(broker) == ["a"]
+
+
+def test_a_task_that_fails_aborts_its_transaction(broker):
+    broker.start_process(Fault.ERROR_BEFORE, 4)
+    with pytest.raises(NotReadyError):
+        task(broker, "ab")
+    assert set(broker.states.values()) == {"aborted"}
+
+
+def test_abort_leaves_what_a_commit_has_begun(broker):
+    reports, first, second = two_tasks(broker)
+    failed = task(broker, "d")
+    broker.start_process(Fault.ERROR_BEFORE, 8)
+    with pytest.raises(NotReadyError):
+        commit_batch(broker, reports, 0)
+    broker.start_process()
+    abort_batch(broker, [*reports, failed, None], 0)
+    assert [broker.states[each] for each in (first, second, *ids([failed]))] == [
+        "committed",
+        "open",
+        "aborted",
+    ]
+
+
+def test_abort_ends_what_killed_tasks_left_open(broker):
+    (killed,) = ids([task(broker, "a")])
+    reports = [task(broker, "b")]
+    abort_batch(broker, [*reports, None], 0)
+    assert broker.states[killed] == "aborted"
+    assert set(broker.states.values()) == {"aborted"}
+
+
+def test_an_abort_that_fails_is_logged(broker, caplog):
+    report = task(broker, "a", log=None)
+    broker.start_process(Fault.ERROR_BEFORE, 0)
+    abort_batch(broker, [report], -1)
+    assert caplog.messages[0].startswith("transaction (0,0) stays open until its time is over")
+
+
+def test_a_batch_write_has_no_log(broker):
+    reports = [task(broker, "ab", log=None), task(broker, "c", log=None), None]
+    assert not [effect for effect in broker.effects if effect[0] == "announce"]
+    broker.effects.clear()
+    commit_once(broker, reports)
+    assert sorted(broker.effects) == [("commit", each) for each in ids(reports[:2])]
+    assert rows(broker) == ["a", "b", "c"]
+    with pytest.raises(TransactionError, match=r"\(0,0\)"):
+        commit_batch(broker, reports, 3)
+
+
+def test_a_batch_without_rows_commits_nothing(broker):
+    commit_batch(broker, [task(broker, ""), None], 0)
+    commit_batch(broker, [task(broker, "", log=None)], 0)
+    assert broker.effects == [("read",)]

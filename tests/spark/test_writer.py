@@ -1,0 +1,111 @@
+"""What Spark calls of the sink: what is checked where, and what is passed on."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from pulsar_spark.errors import ConnectError, OptionError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark import writer
+from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.sink.report import TaskReport
+from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
+from tests.spark.sink.fake_task import of_micro_batch, run_as
+
+GIVEN = {"service.url": "pulsar://localhost:6650", "topic": "a/b/t"}
+VALUE = StructType().add("value", StringType())
+REPORT = TaskReport({})
+LOG = TopicName.parse("a/b/spark-transactions-query")
+
+
+@pytest.fixture
+def calls(monkeypatch) -> list[tuple[Any, ...]]:
+    calls: list[tuple[Any, ...]] = []
+
+    def write_task(options, shape, batches, log):
+        calls.append(("write", shape.value, list(batches), log))
+        return REPORT
+
+    monkeypatch.setattr(writer, "check_reachable", lambda options: calls.append(("check",)))
+    monkeypatch.setattr(writer, "write_task", write_task)
+    monkeypatch.setattr(writer, "finish_batch", lambda options, *args: calls.append(("finish", *args)))
+    monkeypatch.setattr(writer, "fail_batch", lambda options, *args: calls.append(("fail", *args)))
+    run_as(monkeypatch, None)
+    return calls
+
+
+def test_a_batch_writer_finds_a_bad_address_before_any_task_runs(calls):
+    made = PulsarWriter(parse_sink(GIVEN), VALUE, overwrite=False)
+    assert calls == [("check",)]
+    assert made.write(iter([])) is REPORT
+    made.commit([REPORT, None])
+    made.abort([None])
+    assert calls[1:] == [
+        ("write", "value", [], None),
+        ("finish", [REPORT, None], None),
+        ("fail", [None], None),
+    ]
+
+
+def test_a_batch_writer_that_reaches_no_broker_is_not_made(monkeypatch):
+    def fail(options):
+        raise ConnectError("no broker")
+
+    monkeypatch.setattr(writer, "check_reachable", fail)
+    with pytest.raises(ConnectError):
+        PulsarWriter(parse_sink(GIVEN), VALUE, overwrite=False)
+
+
+def test_a_stream_writer_is_made_without_a_broker(calls):
+    made = PulsarStreamWriter(parse_sink(GIVEN), VALUE)
+    made.commit([REPORT], 3)
+    made.abort([None], 4)
+    assert calls == [("finish", [REPORT], 3), ("fail", [None], 4)]
+
+
+# What Spark says of the task, whether the broker is looked for first, the log.
+TASKS = {
+    "the first micro-batch": (of_micro_batch(0), True, LOG),
+    "a later one": (of_micro_batch(7), False, LOG),
+    "one that Spark does not name": (None, True, None),
+}
+
+
+@pytest.mark.parametrize(("task", "is_checked", "log"), TASKS.values(), ids=TASKS.keys())
+def test_only_the_first_micro_batch_finds_a_bad_address_soon(calls, monkeypatch, task, is_checked, log):
+    run_as(monkeypatch, task)
+    assert PulsarStreamWriter(parse_sink(GIVEN), VALUE).write(iter([])) is REPORT
+    assert calls == [*([("check",)] if is_checked else []), ("write", "value", [], log)]
+
+
+def test_a_function_of_the_users_that_is_not_there_is_an_error_of_the_driver(calls):
+    options = parse_sink({**GIVEN, "onBatchWritten": "no_such.name"})
+    for make in (
+        lambda: PulsarWriter(options, VALUE, overwrite=False),
+        lambda: PulsarStreamWriter(options, VALUE),
+    ):
+        with pytest.raises(OptionError, match=r"onBatchWritten is no_such\.name"):
+            make()
+    assert not calls
+
+
+def test_a_topic_cannot_be_overwritten(calls):
+    with pytest.raises(OptionError, match="append"):
+        PulsarWriter(parse_sink(GIVEN), VALUE, overwrite=True)
+    assert not calls
+
+
+def test_ignored_columns_are_warned_of_once(calls, caplog):
+    schema = (
+        StructType().add("value", StringType()).add("__messageId", StringType()).add("__index", StringType())
+    )
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            PulsarStreamWriter(parse_sink(GIVEN), schema)
+    assert caplog.messages == [
+        "not written, because only the source makes these columns: __messageId, __index"
+    ]
