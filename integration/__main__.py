@@ -19,6 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -92,8 +93,9 @@ def test(python: str, rest: list[str]) -> int:
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
         ("types", lambda: run(python, "-m", "mypy")),
         ("docs", lambda: docs(python, [])),
+        ("unit tests", lambda: unit_tests(python)),
         ("versions", lambda: run(python, "-m", "integration.matrix", "corners")),
-        ("tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "tests", "integration")),
+        ("integration tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "integration")),
     )
     for name, step in steps:
         print(f"integration: {name}", flush=True)
@@ -101,6 +103,15 @@ def test(python: str, rest: list[str]) -> int:
             print(f"integration: {name} failed", file=sys.stderr)
             return 1
     return 0
+
+
+def unit_tests(python: str) -> int:
+    """Run the unit tests by themselves, and check how many statements they run."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = f"{folder}/coverage.json"
+        cover = ["--cov=pulsar_spark", "--cov-report=", f"--cov-report=json:{report}"]
+        code = run(python, *_PYTEST, "-n", "2", *cover, "tests", COVERAGE_FILE=f"{folder}/data")
+        return code or run(python, "-m", "integration.coverage_gate", report)
 
 
 def bench(python: str, rest: list[str]) -> int:
