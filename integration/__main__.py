@@ -7,6 +7,7 @@
     python3 -m integration docs     the site of the documentation, into build/docs
     python3 -m integration deploy   a user's script on all kinds of clusters
     python3 -m integration matrix   all versions that are claimed, in fresh environments
+    python3 -m integration long     all that `test` leaves out, for hours, with a summary
 
 The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says) and renewed when setup.cfg
 changes. Only the standard library is imported here: this runs before anything is installed.
@@ -140,6 +141,11 @@ def matrix(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.matrix", "full", *rest)
 
 
+def long(python: str, rest: list[str]) -> int:
+    """Run all that CI leaves out."""
+    return run(python, "-m", "integration.long", *rest)
+
+
 COMMANDS = {
     "demo": demo,
     "test": test,
@@ -148,6 +154,7 @@ COMMANDS = {
     "docs": docs,
     "deploy": deploy,
     "matrix": matrix,
+    "long": long,
 }
 
 if __name__ == "__main__":
