@@ -312,7 +312,7 @@ def test_a_full_queue_is_an_error_where_that_is_wanted(
     ) as writer:
         proxy.stall(TO_CLIENT)
         writer.send(columns_of(numbered(30)))
-        with promptly(), pytest.raises(QueueFullError, match=r"\[PULSAR_QUEUE_FULL\].*blockIfQueueFull"):
+        with promptly(5.0), pytest.raises(QueueFullError, match=r"\[PULSAR_QUEUE_FULL\].*blockIfQueueFull"):
             writer.send(columns_of(numbered(1, first=30)))
         proxy.resume()
         # What of a call was sent is not known to its caller: it must not look as if all were well later.
@@ -501,7 +501,7 @@ def test_a_reader_is_closed_within_its_time_when_nothing_answers(
             SubscriptionOptions(name="reader", durable=False, start=BEGINNING),
         )
         proxy.stall()
-        with promptly():
+        with promptly(20.0):  # it usually takes 5 s: the time-outs above
             consumer.close()
         proxy.cut_all()
         with pytest.raises(ConnectError):

@@ -185,7 +185,7 @@ OPERATIONS: dict[str, Callable[[Client], object]] = {
 def test_is_a_coded_error_in_time(talk: str, operation: str) -> None:
     with Server(HANDSHAKES[talk]) as server:
         options = ClientOptions(service_url=server.url, operation_timeout=0.4, connection_timeout=0.2)
-        with Client(options) as client, promptly(), pytest.raises(PulsarError) as caught:
+        with Client(options) as client, promptly(5.0), pytest.raises(PulsarError) as caught:
             OPERATIONS[operation](client)
         assert str(caught.value).startswith("[PULSAR_")
         assert "\n" not in str(caught.value)
@@ -390,7 +390,7 @@ def test_redirects_in_a_circle_end() -> None:
         broker.url = server.url
         with (
             Client(options_for(server, 3.0)) as client,
-            promptly(),
+            promptly(25.0),  # it usually takes 2.4 s
             pytest.raises(PulsarError, match="redirected more than 20 times"),
         ):
             Consumer(client, TOPIC, SubscriptionOptions(name="s", durable=False))
