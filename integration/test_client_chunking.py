@@ -6,6 +6,7 @@ import hashlib
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_the_cpp_client_reads_chunks(
 def test_all_partitions_get_chunks(client: Client, admin: Admin, peer: Peer, topic: str) -> None:
     admin.create_partitioned_topic(topic, 3)
     records = large(*[300_000] * 12)
-    options = {"batching": False, "chunking": True, "chunk_max_message_size": 70_000}
+    options: dict[str, Any] = {"batching": False, "chunking": True, "chunk_max_message_size": 70_000}
     with open_writer(client, topic, **options) as writer:
         writer.send(columns_of(records))
         writer.flush()

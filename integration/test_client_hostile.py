@@ -13,8 +13,15 @@ import pytest
 from integration.broker.waiting import HANG, promptly, wait_until
 from integration.chaos.leaks import little_memory, nothing_left
 from integration.chaos.messages import columns_of, numbered
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, SubscriptionOptions, TopicWriter
-from pulsar_spark.client.writing.producer import ProducerOptions
+from pulsar_spark.client import (
+    Client,
+    ClientOptions,
+    Consumer,
+    Deadline,
+    ProducerOptions,
+    SubscriptionOptions,
+    TopicWriter,
+)
 from pulsar_spark.errors import ClosedError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.permits import Permits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from threading import Timer
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def namespace_of(topic: str) -> str:
     return f"{name.tenant}/{name.namespace}"
 
 
-def write(client: Client, topic: str, records: list[Record], **options: object) -> None:
+def write(client: Client, topic: str, records: list[Record], **options: Any) -> None:
     with open_writer(client, topic, **options) as writer:
         send_and_flush(writer, records)
 

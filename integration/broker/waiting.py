@@ -16,7 +16,7 @@ FAR_AWAY = 300.0
 _SMALLEST = 5.0
 
 
-def wait_until(condition: Callable[[], object], *, timeout: float = HANG, interval: float = 0.02) -> None:
+def wait_until(condition: Callable[..., object], *, timeout: float = HANG, interval: float = 0.02) -> None:
     """Return as soon as `condition()` is true; it is asked every `interval` seconds.
 
     Raises:

@@ -139,7 +139,7 @@ class Own:
 
 def test_a_class_of_ones_own(monkeypatch):
     module = types.ModuleType("some_users_module")
-    module.Own = Own
+    vars(module)["Own"] = Own
     monkeypatch.setitem(sys.modules, "some_users_module", module)
     identity = Identity(Credentials("some_users_module.Own", "abc"), TlsOptions())
     assert identity.login() == Login("mine", b"abc")

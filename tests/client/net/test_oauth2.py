@@ -32,6 +32,8 @@ class Issuer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
+    server: Issuer
+
     def log_message(self, *_):
         pass
 

@@ -15,7 +15,7 @@ class Entry(NamedTuple):
     id: MessageId
     messages: int
     size: int
-    index: int | None
+    index: int | None  # type: ignore[assignment]  # a tuple has a method of that name, which is not used
     chunk: bool
     visible: bool
 
