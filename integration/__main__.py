@@ -7,6 +7,7 @@
     python3 -m integration docs     the site of the documentation, into build/docs
     python3 -m integration deploy   a user's script on all kinds of clusters
     python3 -m integration matrix   all versions that are claimed, in fresh environments
+    python3 -m integration long     all that `test` leaves out, for hours, with a summary
 
 The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says) and renewed when setup.cfg
 changes. Only the standard library is imported here: this runs before anything is installed.
@@ -19,6 +20,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -92,8 +94,9 @@ def test(python: str, rest: list[str]) -> int:
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
         ("types", lambda: run(python, "-m", "mypy")),
         ("docs", lambda: docs(python, [])),
+        ("unit tests", lambda: unit_tests(python)),
         ("versions", lambda: run(python, "-m", "integration.matrix", "corners")),
-        ("tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "tests", "integration")),
+        ("integration tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "integration")),
     )
     for name, step in steps:
         print(f"integration: {name}", flush=True)
@@ -101,6 +104,15 @@ def test(python: str, rest: list[str]) -> int:
             print(f"integration: {name} failed", file=sys.stderr)
             return 1
     return 0
+
+
+def unit_tests(python: str) -> int:
+    """Run the unit tests by themselves, and check how many statements they run."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = f"{folder}/coverage.json"
+        cover = ["--cov=pulsar_spark", "--cov-report=", f"--cov-report=json:{report}"]
+        code = run(python, *_PYTEST, "-n", "2", *cover, "tests", COVERAGE_FILE=f"{folder}/data")
+        return code or run(python, "-m", "integration.coverage_gate", report)
 
 
 def bench(python: str, rest: list[str]) -> int:
@@ -129,6 +141,11 @@ def matrix(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.matrix", "full", *rest)
 
 
+def long(python: str, rest: list[str]) -> int:
+    """Run all that CI leaves out."""
+    return run(python, "-m", "integration.long", *rest)
+
+
 COMMANDS = {
     "demo": demo,
     "test": test,
@@ -137,6 +154,7 @@ COMMANDS = {
     "docs": docs,
     "deploy": deploy,
     "matrix": matrix,
+    "long": long,
 }
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from integration.broker import Admin
@@ -43,7 +44,7 @@ def id_of(entry: Entry) -> MessageId:
     return MessageId(entry.ledger, entry.entry)
 
 
-def numbers(entries: list[Entry]) -> list[int]:
+def numbers(entries: Iterable[Entry]) -> list[int]:
     return [number_of(record) for record in records_of(entries)]
 
 
@@ -56,8 +57,8 @@ def entries_of(client: Client, topic: str) -> list[Entry]:
     return list(read_partition(client, TopicName.parse(topic)))
 
 
-def open_writer(client: Client, topic: str, code: UserCode = NO_USER_CODE, **options: object) -> TopicWriter:
+def open_writer(client: Client, topic: str, code: UserCode = NO_USER_CODE, **options: Any) -> TopicWriter:
     """A writer whose send timeout is far away unless ``options`` say otherwise."""
     options = {"send_timeout": FAR_AWAY, **options}
-    producer = ProducerOptions(**options)  # type: ignore[arg-type]
+    producer = ProducerOptions(**options)
     return TopicWriter(client, TopicName.parse(topic), producer, code=code)

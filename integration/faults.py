@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from integration.broker import Admin
-from integration.broker.waiting import HANG
+from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import BEGINNING, last_message, number_of, numbered, records_of
 from integration.peer import Peer
-from integration.proxy import Cut, Direction, Ending
+from integration.proxy import Cut, Direction, Ending, Proxy
 from pulsar_spark.client import Client, read_range
 from pulsar_spark.ids import TopicName
 
@@ -42,6 +42,12 @@ def numbers_read(client: Client, topic: str, window_bytes: int = 1 << 20) -> lis
         client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, window_bytes=window_bytes
     )
     return [number_of(record) for group in groups for record in records_of(group)]
+
+
+def resume_after(proxy: Proxy, connections: int) -> None:
+    """Let a stalled proxy go on as soon as there are more connections than these."""
+    wait_until(lambda: proxy.connections > connections)
+    proxy.resume()
 
 
 @contextmanager

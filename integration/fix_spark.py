@@ -137,12 +137,13 @@ def drain(rows: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: P
 def finish(query: StreamingQuery, timeout: float = HANG) -> None:
     """Wait for the end of a query that ends by itself; raises its error."""
     try:
-        assert query.awaitTermination(timeout), f"the query still runs: {query.status}"
+        is_over = query.awaitTermination(timeout)  # type: ignore[arg-type]  # it takes floats, too
+        assert is_over, f"the query still runs: {query.status}"
     finally:
         query.stop()
 
 
-def await_rows(query: StreamingQuery, condition: Callable[[], object]) -> None:
+def await_rows(query: StreamingQuery, condition: Callable[..., object]) -> None:
     """Wait until a running query has done what is expected; raises its error as soon as it fails."""
 
     def is_done() -> bool:

@@ -1,19 +1,22 @@
-"""The versions that the package claims: corners for every test run, and a longer matrix with a real Spark.
+"""The versions that the package claims: corners for every test run, and a longer matrix.
 
-    python -m integration.matrix corners    unit tests with the oldest libraries, and with the newest Python
-    python -m integration.matrix full       wheel and sdist in fresh environments, with a broker and Spark
+    python -m integration.matrix corners    the oldest Python, Spark and libraries, and the newest Python
+    python -m integration.matrix full       wheel and sdist with every Spark, in fresh environments
 
-A Python that this machine does not have is left out, with a line that says so.
+With a Spark, a user's script reads and writes in a batch and in a stream, with a real broker. A Python that
+this machine does not have is a failure.
 """
 
 from __future__ import annotations
 
+import configparser
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +28,10 @@ from integration.deploy.ways import by_pip
 from integration.local_spark import ROOT
 from integration.peer import Peer, Record
 
-_TESTING = ("cryptography", "hypothesis", "pytest", "pytest-randomly")
-# What needs no Spark, which is too large to be installed for each run of the tests.
+# What needs no Spark.
 _WITHOUT_SPARK = ("tests/wire", "tests/protocol", "tests/client", "tests/test_errors.py", "tests/test_ids.py")
-# What the committed code is generated with belongs to development, not to what users have.
-_ALL = ("tests", "--ignore=tests/test_generated.py")
+# Not: the generator's output and the project's own commands, which need more of the development environment.
+_ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")
 _OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.*", "crc32c==2.7.*")
 
 
@@ -49,9 +51,6 @@ class Versions:
         return " ".join((f"Python {self.python}", *self.libraries))
 
 
-# The development environment has the newest of all, and protobuf 7.
-CORNERS = (Versions("3.10", _OLDEST), Versions("3.13", ("protobuf==6.*",)))
-
 # pyspark 4.3 needs Python 3.11.
 FULL = (
     Versions("3.10", ("pyspark[sql]==4.2.*", *_OLDEST)),
@@ -63,6 +62,10 @@ FULL = (
     Versions("3.13", ("pyspark[sql]==4.3.*",)),
 )
 
+# The development environment has the newest of all, and protobuf 7.
+_OLDEST_CORNER = FULL[0]
+_NEWEST_CORNER = Versions("3.13", ("protobuf==6.*",))
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run one of the two; returns the exit code."""
@@ -73,62 +76,106 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def corners() -> int:
-    """Run the unit tests of what is below Spark at the corners, side by side."""
-    with ThreadPoolExecutor(len(CORNERS)) as pool:
-        return max(pool.map(_corner, CORNERS))
+    """Try the oldest corner with Spark, and the newest without, side by side; returns the exit code."""
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor() as pool:
+        home = Path(name)
+        newest = pool.submit(without_spark, _NEWEST_CORNER, home / "newest")
+        with StandaloneBroker(jvm=TEST_JVM) as broker:
+            oldest = with_spark(
+                _OLDEST_CORNER, home / "oldest", build_wheel(home / "wheel"), broker.service_url
+            )
+        return exit_code([oldest, newest.result()])
 
 
 def full() -> int:
-    """Install each combination with pip, and run the unit tests and a user's script with it."""
+    """Try each combination with Spark, one after the other, to the last; returns the exit code."""
     with tempfile.TemporaryDirectory() as name, StandaloneBroker(jvm=TEST_JVM) as broker:
         home = Path(name)
-        wheel, sdist = build_wheel(home / "wheel"), build_sdist(home / "sdist")
-        for number, versions in enumerate(FULL):
-            # Both are what users may get; they take turns.
-            package = (wheel, sdist)[number % 2]
-            python = find_python(versions.python)
-            if python is None:
-                _tell(versions, "left out: it is not on this machine")
-                continue
-            folder = home / str(number)
-            environment = installed(folder / "environment", python, str(package), *versions.libraries)
-            topic = f"persistent://public/default/matrix-{number}"
-            records = [Record(b"%d" % n, key=f"key-{n % 7}") for n in range(1000)]
-            with Peer(broker.service_url) as peer:
-                peer.produce(topic, records, batch_size=100)
-                by_pip(environment, folder, "local[2]", broker.service_url, topic)
-                for copy in ("batch", "stream"):
-                    # One topic without partitions, and one task: the order is that of the rows.
-                    assert peer.read_all(f"{topic}-{copy}") == records, f"{versions}: rows differ"
-            environment.pip("pandas<3", *_TESTING, *versions.libraries)
-            if _unit_tests(environment, versions, _ALL) != 0:
+        # Both are what users may get; they take turns.
+        packages = build_wheel(home / "wheel"), build_sdist(home / "sdist")
+        return exit_code(
+            [
+                with_spark(versions, home / str(number), packages[number % 2], broker.service_url)
+                for number, versions in enumerate(FULL)
+            ]
+        )
+
+
+def exit_code(codes: Iterable[int]) -> int:
+    """1 if any of several programs failed, else 0; the code of one that a signal ended is negative."""
+    return 1 if any(codes) else 0
+
+
+def with_spark(versions: Versions, folder: Path, package: Path, service_url: str) -> int:
+    """Install a package and a Spark, run a user's script and all unit tests; returns the exit code.
+
+    Args:
+        versions: Python, Spark and libraries.
+        folder: for the environment and the files of a run; it is removed.
+        package: a wheel or an sdist.
+        service_url: of a broker.
+    """
+    python = find_python(versions.python)
+    if python is None:
+        return _missing(versions)
+    began = time.monotonic()
+    environment = installed(folder / "environment", python, str(package), *versions.libraries)
+    topic = f"persistent://public/default/matrix-{folder.name}"
+    records = [Record(b"%d" % n, key=f"key-{n % 7}") for n in range(1000)]
+    with Peer(service_url) as peer:
+        peer.produce(topic, records, batch_size=100)
+        by_pip(environment, folder, "local[2]", service_url, topic)
+        for copy in ("batch", "stream"):
+            # One topic without partitions, and one task: the order is that of the rows.
+            if peer.read_all(f"{topic}-{copy}") != records:
+                _tell(versions, f"the rows of the {copy} differ from what was written")
                 return 1
-            shutil.rmtree(folder)
-    return 0
+    _tell(versions, f"a batch and a stream: {len(records)} rows each, in {time.monotonic() - began:.0f} s")
+    environment.pip("pandas<3", *tools_of_tests(), *versions.libraries)
+    code = _unit_tests(environment, versions, _ALL)
+    shutil.rmtree(folder)
+    return code
+
+
+def without_spark(versions: Versions, folder: Path) -> int:
+    """Install libraries but no Spark, run the unit tests of what is below Spark; returns the exit code."""
+    python = find_python(versions.python)
+    if python is None:
+        return _missing(versions)
+    requirements = ("pyarrow", "numpy", "protobuf", "crc32c", *tools_of_tests(), *versions.libraries)
+    environment = installed(folder / "environment", python, *requirements)
+    return _unit_tests(environment, versions, _WITHOUT_SPARK)
+
+
+def tools_of_tests() -> list[str]:
+    """The requirements of the dev extra that unit tests need."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    names = ("cryptography", "hypothesis", "pytest", "pytest-randomly")
+    lines = config["options.extras_require"]["dev"].splitlines()
+    return [line for line in lines if line.partition(" ")[0] in names]
 
 
 def find_python(version: str) -> str | None:
-    """The program of a Python: this one, on the PATH, or of pyenv; None when there is none that runs."""
+    """The program of a Python such as ``3.12``: this one, on the PATH, or of pyenv; None when none runs."""
     if version == "{}.{}".format(*sys.version_info[:2]):
         return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     known = [shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python{version}")]
     for program in filter(None, known):
         # One of pyenv's on the PATH may be there and not run.
-        if subprocess.run([program, "-c", ""], capture_output=True, check=False).returncode == 0:
+        if subprocess.run([str(program), "-c", ""], capture_output=True, check=False).returncode == 0:
             return str(program)
     return None
 
 
-def _corner(versions: Versions) -> int:
-    python = find_python(versions.python)
-    if python is None:
-        _tell(versions, "left out: it is not on this machine")
-        return 0
-    with tempfile.TemporaryDirectory() as name:
-        requirements = ("pyarrow", "numpy", "protobuf", "crc32c", *_TESTING, *versions.libraries)
-        environment = installed(Path(name) / "environment", python, *requirements)
-        return _unit_tests(environment, versions, _WITHOUT_SPARK)
+def _missing(versions: Versions) -> int:
+    _tell(
+        versions,
+        f"failed: no python{versions.python} on the PATH or in pyenv. Install it, or run the tests alone: "
+        "python3 -m integration test tests integration",
+    )
+    return 1
 
 
 def _unit_tests(environment: Environment, versions: Versions, tests: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-import pulsar  # type: ignore[import-untyped]  # it ships no types
+import pulsar
 from pulsar import CompressionType
 
 from integration.broker.waiting import HANG, wait_until

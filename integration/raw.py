@@ -111,7 +111,7 @@ class RawProducer:
             fields: of MessageMetadata; what is required is set where it is not among them.
         """
         sequence_id = next(self._sequence_ids)
-        usual = {
+        usual: dict[str, Any] = {
             "producer_name": self.name,
             "sequence_id": sequence_id,
             "publish_time": int(time.time() * 1000),

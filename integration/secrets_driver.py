@@ -107,7 +107,7 @@ def _stream(spark: SparkSession, job: Job, rows: DataFrame, folder: Path) -> str
     sink = sink.option("checkpointLocation", str(folder / "checkpoints" / job.name))
     query = sink.trigger(availableNow=True).start()
     try:
-        assert query.awaitTermination(HANG)
+        assert query.awaitTermination(int(HANG))
     finally:
         kept = _progress(query)
         query.stop()

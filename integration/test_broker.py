@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pulsar  # type: ignore[import-untyped]  # it ships no types
+import pulsar
 import pytest
 
 from integration.broker import Admin, AdminError, BrokerError, StandaloneBroker, free_port

@@ -113,7 +113,7 @@ def test_closing_a_reader_leaves_no_subscription(
     with Consumer(client, name, reader(BEGINNING), Permits(WINDOW)):
         assert admin.subscriptions(topic) == ["reader"]
     assert admin.subscriptions(topic) == []
-    groups = read_range(client, name, BEGINNING, last_message(client, name), poll_timeout=HANG)
+    groups: Any = read_range(client, name, BEGINNING, last_message(client, name), poll_timeout=HANG)
     next(groups)
     assert len(admin.subscriptions(topic)) == 1
     groups.close()

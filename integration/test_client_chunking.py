@@ -6,6 +6,7 @@ import hashlib
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_the_cpp_client_reads_chunks(
 def test_all_partitions_get_chunks(client: Client, admin: Admin, peer: Peer, topic: str) -> None:
     admin.create_partitioned_topic(topic, 3)
     records = large(*[300_000] * 12)
-    options = {"batching": False, "chunking": True, "chunk_max_message_size": 70_000}
+    options: dict[str, Any] = {"batching": False, "chunking": True, "chunk_max_message_size": 70_000}
     with open_writer(client, topic, **options) as writer:
         writer.send(columns_of(records))
         writer.flush()
@@ -104,7 +105,7 @@ def test_a_message_that_is_too_large_fails_before_anything_beside_it_is_sent(
         text = (
             rf"\[PULSAR_SEND\] .*{6 * MIB // 1_000_000}\d+ bytes.* 5242880 .*topic {topic}.*chunkingEnabled"
         )
-        with promptly(), pytest.raises(SendError, match=text):
+        with promptly(5.0), pytest.raises(SendError, match=text):
             writer.send(columns_of(records))
     names = client.partitions(TopicName.parse(topic))
     assert [last_message(client, name).entry for name in names] == [-1] * max(1, partitions)

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from integration.chaos.messages import (
 )
 from integration.clients import DURABLE, open_writer
 from integration.cluster import ProxiedBroker, open_proxied_broker
-from integration.faults import TO_BROKER, TO_CLIENT, cuts, fill, in_background, numbers_read
+from integration.faults import TO_BROKER, TO_CLIENT, cuts, fill, in_background, numbers_read, resume_after
 from integration.peer import Peer
 from integration.proxy import Cut, Direction, Ending, Proxy
 from pulsar_spark.client import (
@@ -228,7 +229,7 @@ def test_keep_alive_notices_a_stall(
         read = [number_of(record) for record in records_of(next(groups))]
         connections = proxy.connections
         proxy.stall(*directions)
-        with in_background(lambda: (wait_until(lambda: proxy.connections > connections), proxy.resume())):
+        with in_background(lambda: resume_after(proxy, connections)):
             read += [number_of(record) for group in groups for record in records_of(group)]
     assert read == list(range(50))
     assert proxy.connections > connections
@@ -261,7 +262,7 @@ def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str)
         connections = proxy.connections
         proxy.stall()
         writer.send(columns_of(numbered(100, first=100)))
-        with in_background(lambda: (wait_until(lambda: proxy.connections > connections), proxy.resume())):
+        with in_background(lambda: resume_after(proxy, connections)):
             writer.flush()
     assert_complete(peer.read_all(topic), 200)
 
@@ -271,7 +272,7 @@ def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str)
 
 @pytest.mark.parametrize("limit", [{"max_pending_messages": 50}, {"memory_limit": 50_000}])
 def test_no_more_is_sent_than_the_window_holds(
-    client: Client, peer: Peer, proxy: Proxy, topic: str, limit: dict[str, int]
+    client: Client, peer: Peer, proxy: Proxy, topic: str, limit: dict[str, Any]
 ) -> None:
     """Receipts are held back: the broker gets the window's messages, and the sender waits."""
     most, size = (50, 80) if "max_pending_messages" in limit else (50, 980)
@@ -312,7 +313,7 @@ def test_a_full_queue_is_an_error_where_that_is_wanted(
     ) as writer:
         proxy.stall(TO_CLIENT)
         writer.send(columns_of(numbered(30)))
-        with promptly(), pytest.raises(QueueFullError, match=r"\[PULSAR_QUEUE_FULL\].*blockIfQueueFull"):
+        with promptly(5.0), pytest.raises(QueueFullError, match=r"\[PULSAR_QUEUE_FULL\].*blockIfQueueFull"):
             writer.send(columns_of(numbered(1, first=30)))
         proxy.resume()
         # What of a call was sent is not known to its caller: it must not look as if all were well later.
@@ -501,7 +502,7 @@ def test_a_reader_is_closed_within_its_time_when_nothing_answers(
             SubscriptionOptions(name="reader", durable=False, start=BEGINNING),
         )
         proxy.stall()
-        with promptly():
+        with promptly(20.0):  # it usually takes 5 s: the time-outs above
             consumer.close()
         proxy.cut_all()
         with pytest.raises(ConnectError):

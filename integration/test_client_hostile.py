@@ -13,8 +13,15 @@ import pytest
 from integration.broker.waiting import HANG, promptly, wait_until
 from integration.chaos.leaks import little_memory, nothing_left
 from integration.chaos.messages import columns_of, numbered
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, SubscriptionOptions, TopicWriter
-from pulsar_spark.client.writing.producer import ProducerOptions
+from pulsar_spark.client import (
+    Client,
+    ClientOptions,
+    Consumer,
+    Deadline,
+    ProducerOptions,
+    SubscriptionOptions,
+    TopicWriter,
+)
 from pulsar_spark.errors import ClosedError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.permits import Permits
@@ -185,7 +192,7 @@ OPERATIONS: dict[str, Callable[[Client], object]] = {
 def test_is_a_coded_error_in_time(talk: str, operation: str) -> None:
     with Server(HANDSHAKES[talk]) as server:
         options = ClientOptions(service_url=server.url, operation_timeout=0.4, connection_timeout=0.2)
-        with Client(options) as client, promptly(), pytest.raises(PulsarError) as caught:
+        with Client(options) as client, promptly(5.0), pytest.raises(PulsarError) as caught:
             OPERATIONS[operation](client)
         assert str(caught.value).startswith("[PULSAR_")
         assert "\n" not in str(caught.value)
@@ -390,7 +397,7 @@ def test_redirects_in_a_circle_end() -> None:
         broker.url = server.url
         with (
             Client(options_for(server, 3.0)) as client,
-            promptly(),
+            promptly(25.0),  # it usually takes 2.4 s
             pytest.raises(PulsarError, match="redirected more than 20 times"),
         ):
             Consumer(client, TOPIC, SubscriptionOptions(name="s", durable=False))

@@ -91,9 +91,7 @@ def test_the_peer_reads_what_we_wrote(
     client: Client, peer: Peer, topic: str, codec: str, batched: bool, keyed: bool
 ) -> None:
     written = varied(30, keyed=keyed)
-    options = ProducerOptions(
-        compression=pb.CompressionType.Value(codec), batching=batched, batching_max_messages=BATCH
-    )
+    options = ProducerOptions(compression=getattr(pb, codec), batching=batched, batching_max_messages=BATCH)
     with TopicWriter(client, TopicName.parse(topic), options) as writer:
         for first in range(0, 30, 10):
             writer.send(columns_of(written[first : first + 10]))

@@ -136,7 +136,7 @@ def test_a_message_larger_than_the_broker_takes_is_an_error(
 ) -> None:
     with open_writer(client, topic, batching=batching) as writer:
         text = r"\[PULSAR_SEND\].*5242880 .*; topic .*maxMessageSize"
-        with promptly(), pytest.raises(SendError, match=text):
+        with promptly(10.0), pytest.raises(SendError, match=text):
             send_and_flush(writer, columns_of([Record(b"x" * (5 * MIB + 1))]))
 
 
@@ -148,7 +148,7 @@ def test_properties_larger_than_the_broker_takes_are_an_error(
     too_large = columns_of([Record(b"x", properties=(("large", "x" * (6 * MIB)),))])
     with (
         open_writer(client, topic, batching=batching) as writer,
-        promptly(),
+        promptly(10.0),
         pytest.raises(SendError, match="5242880"),
     ):
         send_and_flush(writer, too_large)
@@ -164,7 +164,7 @@ def test_a_message_a_little_smaller_than_that_passes(client: Client, peer: Peer,
 
 
 def test_a_missing_namespace_is_an_error_at_once(client: Client) -> None:
-    with promptly(), pytest.raises(TopicNotFoundError, match="no-such-namespace"):
+    with promptly(10.0), pytest.raises(TopicNotFoundError, match="no-such-namespace"):
         open_writer(client, "public/no-such-namespace/topic")
 
 
@@ -184,7 +184,7 @@ def test_a_terminated_topic_is_an_error_at_once(client: Client, peer: Peer, admi
         writer.send(columns_of(numbered(5)))
         writer.flush()
         admin.terminate(topic)
-        with promptly(), pytest.raises(SendError, match="terminated"):
+        with promptly(10.0), pytest.raises(SendError, match="terminated"):
             send_and_flush(writer, columns_of(numbered(5)))
     assert len(peer.read_all(topic)) == 5
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from threading import Timer
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def namespace_of(topic: str) -> str:
     return f"{name.tenant}/{name.namespace}"
 
 
-def write(client: Client, topic: str, records: list[Record], **options: object) -> None:
+def write(client: Client, topic: str, records: list[Record], **options: Any) -> None:
     with open_writer(client, topic, **options) as writer:
         send_and_flush(writer, records)
 
@@ -59,7 +60,11 @@ def send_and_flush(writer: TopicWriter, records: list[Record]) -> None:
 
 
 def test_an_exclusive_producer_fails_at_once_beside_another(client: Client, topic: str) -> None:
-    with open_writer(client, topic), promptly(), pytest.raises(SendError, match=rf"\[PULSAR_SEND\].*{topic}"):
+    with (
+        open_writer(client, topic),
+        promptly(10.0),
+        pytest.raises(SendError, match=rf"\[PULSAR_SEND\].*{topic}"),
+    ):
         open_writer(client, topic, access_mode=EXCLUSIVE)
 
 
@@ -92,7 +97,7 @@ def test_a_fenced_producer_is_told_so(client: Client, peer: Peer, topic: str) ->
     with open_writer(client, topic, access_mode=EXCLUSIVE) as old:
         send_and_flush(old, numbered(1))
         with open_writer(client, topic, access_mode=AccessMode.EXCLUSIVE_WITH_FENCING) as new:
-            with promptly(), pytest.raises(SendError, match=rf"\[PULSAR_SEND\].*{topic}"):
+            with promptly(10.0), pytest.raises(SendError, match=rf"\[PULSAR_SEND\].*{topic}"):
                 send_and_flush(old, numbered(1, first=1))
             send_and_flush(new, numbered(1, first=2))
     assert peer.read_all(topic) == [*numbered(1), *numbered(1, first=2)]
@@ -151,7 +156,7 @@ def test_a_full_backlog_is_an_error_at_once_where_that_is_the_policy(
 ) -> None:
     fill_up(client, admin, own_topic, "producer_exception")
     text = rf"\[PULSAR_SEND\].*backlog quota.*{own_topic}.*raise the quota"
-    with promptly(), pytest.raises(SendError, match=text), open_writer(client, own_topic):
+    with promptly(10.0), pytest.raises(SendError, match=text), open_writer(client, own_topic):
         pass
 
 
@@ -172,5 +177,5 @@ def test_bytes_are_refused_where_a_schema_is_enforced(client: Client, admin: Adm
     admin.enforce_schemas(namespace_of(own_topic))
     path = own_topic.removeprefix("persistent://")
     admin.request("POST", f"schemas/{path}/schema", {"type": "STRING", "schema": "", "properties": {}})
-    with promptly(), pytest.raises(SchemaError, match=rf"\[PULSAR_SCHEMA\].*{own_topic}"):
+    with promptly(10.0), pytest.raises(SchemaError, match=rf"\[PULSAR_SCHEMA\].*{own_topic}"):
         open_writer(client, own_topic)

@@ -67,7 +67,7 @@ def test_a_second_consumer_gets_its_turn(client: Client, cluster: Cluster, admin
 @pytest.mark.parametrize("missing", ["no-such-topic", "public/no-such-namespace/topic", "no-such-tenant/a/b"])
 def test_a_missing_topic_is_an_error_at_once(client: Client, missing: str) -> None:
     name = TopicName.parse(missing)
-    with promptly():
+    with promptly(10.0):
         with pytest.raises(TopicNotFoundError, match=missing):
             client.partitions(name)
         with pytest.raises(TopicNotFoundError, match=missing):

@@ -10,10 +10,11 @@ import pytest
 from integration.broker import Admin
 from integration.chaos.messages import columns_of, numbered
 from integration.clients import entries_of
-from integration.peer import CompressionType, Peer, Record
+from integration.peer import Peer, Record
 from pulsar_spark.client import Client, Producer, ProducerOptions, SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 
@@ -90,8 +91,8 @@ def test_what_is_stored_already_is_not_stored_again(client: Client, peer: Peer, 
 def test_marks_are_stored_and_no_reader_minds_them(
     client: Client, peer: Peer, topic: str, compression: str
 ) -> None:
-    codec = getattr(CompressionType, compression)
-    with closing(open_producer(client, topic, ProducerOptions(compression=int(codec)))) as producer:
+    codec = getattr(pb, compression)
+    with closing(open_producer(client, topic, ProducerOptions(compression=codec))) as producer:
         producer.send_batches([batch_of(numbered(3), MARK)])
         producer.send_singles(singles_of(numbered(2, first=3), MARK))
         producer.flush()

@@ -177,7 +177,7 @@ def test_through_a_proxy(secured: Secured, name: TopicName, tls: bool) -> None:
 
 def refusal(client: Client, name: TopicName) -> PulsarError:
     """The error at once, with a code and no secret."""
-    with client, promptly(), pytest.raises(PulsarError) as caught:
+    with client, promptly(10.0), pytest.raises(PulsarError) as caught:
         client.partitions(name)
     assert "ey" + "J" not in str(caught.value)  # how a JWT begins
     return caught.value
@@ -269,7 +269,7 @@ def test_peers_that_are_no_broker(secured: Secured, topic: str, talk: str) -> No
     with Server(HANDSHAKES[talk]) as server:
         url = server.url.replace("pulsar:", "pulsar+ssl:")
         client = connect(secured, token(secured), url=url, timeout=0.3)
-        with client, promptly(), pytest.raises(PulsarError) as caught:
+        with client, promptly(10.0), pytest.raises(PulsarError) as caught:
             client.partitions(TopicName.parse(topic))
     assert str(caught.value).startswith("[PULSAR_")
 
@@ -291,7 +291,7 @@ def test_what_is_not_allowed_is_named_and_not_tried_again(secured: Secured, name
     other = TopicName.parse(f"{name}-other")
     secured.broker.admin.create_topic(str(other))
     secured.grant(str(name), CLERK, "consume")
-    with connect(secured, token(secured, CLERK)) as client, promptly():
+    with connect(secured, token(secured, CLERK)) as client, promptly(10.0):
         Consumer(client, name, reader()).close()
         for operation, topic, action in (
             ("Produce", name, lambda: TopicWriter(client, name, ProducerOptions())),

@@ -26,8 +26,8 @@ def test_the_last_value_of_each_key_is_left(
     admin.compact(topic)
     wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
     expected = {"k0": "old", "k1": "new", "k3": "again", "k5": "old"}
-    rows = pulsar_in_spark.read(topic, readCompacted="true").collect()
-    assert sorted((bytes(row["__key"]).decode(), bytes(row.value).decode()) for row in rows) == sorted(
+    kept = pulsar_in_spark.read(topic, readCompacted="true").collect()
+    assert sorted((bytes(row["__key"]).decode(), bytes(row.value).decode()) for row in kept) == sorted(
         expected.items()
     )
     reader = peer.client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)

@@ -29,7 +29,8 @@ def nowhere(spark: SparkSession) -> PulsarInSpark:
 
 
 def error_of(action: Callable[[], object]) -> str:
-    with promptly(), pytest.raises(PySparkException) as caught:
+    # A start takes about 5 s, and the first one of a Spark 15 s.
+    with promptly(60.0), pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)
 

@@ -38,7 +38,7 @@ class Pipe:
         self._here, self._peer, self._target, self._folder = here, peer, target, folder
         self._fails = FailsOnce(folder / "failed", admin_url, target)
 
-    def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, **options: str) -> None:
+    def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, /, **options: str) -> None:
         """Write all there is; raises the query's error."""
         number = f.col("value")
         rows = ticks(self._here, ROWS, 2).where(number < ROWS).select(

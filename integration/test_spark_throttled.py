@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,7 +17,7 @@ COUNT = 3 * RATE
 
 
 @pytest.fixture
-def slow_topic(admin: Admin) -> Iterator[str]:
+def slow_topic(admin: Admin) -> str:
     namespace = f"public/slow-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace)
     admin.set_dispatch_rate(namespace, messages=RATE)

@@ -230,8 +230,8 @@ def test_the_durable_position_is_the_checkpoints(
     assert admin.subscriptions(topic) == ["mine"]
     # A batch reads from there, moves nothing and leaves nothing.
     peer.produce(topic, records("6"))
-    rows = pulsar_in_spark.read(topic, **named, startingOffsets="subscription").collect()
-    assert [bytes(row.value) for row in rows] == [b"6"]
+    found = pulsar_in_spark.read(topic, **named, startingOffsets="subscription").collect()
+    assert [bytes(row.value) for row in found] == [b"6"]
     assert mark_delete(admin, topic, "mine") == place(second[-1])
     assert admin.subscriptions(topic) == ["mine"]
 

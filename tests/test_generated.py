@@ -60,12 +60,12 @@ def parsed(kind, text):
 GOLDEN = {
     "CONNECT": (
         "0802 1205 0a0176 2015",
-        pb.BaseCommand(type=2, connect={"client_version": "v", "protocol_version": 21}),
+        pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect={"client_version": "v", "protocol_version": 21}),
     ),
     "SUBSCRIBE": (
         "0804 220e 0a0174 120173 1802 2007 2809 4000",
         pb.BaseCommand(
-            type=4,
+            type=pb.BaseCommand.SUBSCRIBE,
             subscribe={
                 "topic": "t",
                 "subscription": "s",
@@ -79,26 +79,28 @@ GOLDEN = {
     "PRODUCER": (
         "0805 2a0a 0a0174 1007 1809 22016e",
         pb.BaseCommand(
-            type=5, producer={"topic": "t", "producer_id": 7, "request_id": 9, "producer_name": "n"}
+            type=pb.BaseCommand.PRODUCER,
+            producer={"topic": "t", "producer_id": 7, "request_id": 9, "producer_name": "n"},
         ),
     ),
     "SEND": (
         "0806 3208 0807 1009 1802 300a",
         pb.BaseCommand(
-            type=6, send={"producer_id": 7, "sequence_id": 9, "num_messages": 2, "highest_sequence_id": 10}
+            type=pb.BaseCommand.SEND,
+            send={"producer_id": 7, "sequence_id": 9, "num_messages": 2, "highest_sequence_id": 10},
         ),
     ),
     "MESSAGE": (
         "0809 4a0a 0807 1206 0801 1002 2003",
         pb.BaseCommand(
-            type=9,
+            type=pb.BaseCommand.MESSAGE,
             message={"consumer_id": 7, "message_id": {"ledgerId": 1, "entryId": 2, "batch_index": 3}},
         ),
     ),
     "ACK": (
         "080a 520c 0807 1001 1a04 08011002 4009",
         pb.BaseCommand(
-            type=10,
+            type=pb.BaseCommand.ACK,
             ack={
                 "consumer_id": 7,
                 "ack_type": pb.CommandAck.Cumulative,
@@ -109,12 +111,14 @@ GOLDEN = {
     ),
     "FLOW": (
         "080b 5a05 0807 10e807",
-        pb.BaseCommand(type=11, flow={"consumer_id": 7, "messagePermits": 1000}),
+        pb.BaseCommand(type=pb.BaseCommand.FLOW, flow={"consumer_id": 7, "messagePermits": 1000}),
     ),
-    "PING": ("0812 920100", pb.BaseCommand(type=18, ping={})),
+    "PING": ("0812 920100", pb.BaseCommand(type=pb.BaseCommand.PING, ping={})),
     "LOOKUP": (
         "0817 ba0107 0a0174 1009 1801",
-        pb.BaseCommand(type=23, lookupTopic={"topic": "t", "request_id": 9, "authoritative": True}),
+        pb.BaseCommand(
+            type=pb.BaseCommand.LOOKUP, lookupTopic={"topic": "t", "request_id": 9, "authoritative": True}
+        ),
     ),
 }
 

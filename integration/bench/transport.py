@@ -23,7 +23,8 @@ from pyspark.sql.types import StructType
 
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
-from pulsar_spark.spark.rows.read import MAX_BYTES, MAX_ROWS
+from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS
+from pulsar_spark.spark.rows.read import MAX_BYTES
 from pulsar_spark.spark.rows.schema import (
     DEFAULT_METADATA_COLUMNS,
     EVENT_TIME,

@@ -242,7 +242,7 @@ def run_driver(service_url: str, topic: str, folder: Path, rows: int, way: str, 
         query = writer.foreachBatch(aggregated).start()
     else:
         query = writer.format("pulsar").options(**options).start()
-    while not query.awaitTermination(0.2):
+    while not query.awaitTermination(0.2):  # type: ignore[arg-type]  # it takes floats, too
         progress = query.lastProgress
         if progress is not None and progress.batchId >= _BATCHES:
             break

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pulsar  # type: ignore[import-untyped]  # it ships no types
+import pulsar
 
 from integration.broker.admin import AdminError
 from integration.broker.waiting import wait_until

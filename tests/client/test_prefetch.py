@@ -1,6 +1,7 @@
 """Items are made one ahead, and nothing else changes."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_to_close_it_early_ends_the_thread_and_what_makes_the_items():
         finally:
             closed.append(True)
 
-    items = prefetch(making())
+    items: Any = prefetch(making())
     next(items)
     items.close()
     assert closed

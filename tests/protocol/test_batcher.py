@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pulsar_spark.protocol.batcher import Batcher
 
 
-def encoded(sizes, before=0):
+def encoded(sizes, before=0) -> tuple[memoryview, np.ndarray]:
     """Messages of these sizes in one buffer, behind ``before`` bytes of others."""
     offsets = np.cumsum([before, *sizes], dtype=np.int64)
     body = bytes(number % 251 for number in range(int(offsets[-1])))

@@ -89,7 +89,7 @@ def messages_of(event):
 
 def example(name, request_id):
     number = pb.BaseCommand.Type.Value(name)
-    command = pb.BaseCommand(type=number)
+    command = pb.BaseCommand(type=name)
     body = getattr(command, pb.BaseCommand.DESCRIPTOR.fields_by_number[number].name)
     fill(body, {"consumer_id": 7, "producer_id": 8, "watcher_id": 9, "request_id": request_id})
     body.SetInParent()

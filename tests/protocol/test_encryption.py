@@ -15,7 +15,7 @@ CURVES = (ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1(), ec.SECP256K1())
 
 
 def private_pem(key, passphrase=None):
-    how = serialization.NoEncryption()
+    how: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if passphrase is not None:
         how = serialization.BestAvailableEncryption(passphrase)
     return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, how)

@@ -282,7 +282,7 @@ SECRET = "s3cr3t"
 def test_credentials_in_the_url_are_refused_and_not_repeated(url):
     with pytest.raises(OptionError) as caught:
         parse_service_url(url)
-    error = caught.value
+    error: BaseException | None = caught.value
     assert "service.url" in str(error)
     while error is not None:
         assert SECRET not in f"{error}{error.args}{vars(error)}"

@@ -6,6 +6,7 @@ import pickle
 import sys
 
 import pytest
+from pyspark import SparkFiles
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
 from pyspark.sql.types import IntegerType, StringType, StructType
 
@@ -71,7 +72,8 @@ def test_what_travels_to_tasks_can_be_pickled():
     assert list(reader.read(InputPartition(None))) == []
     assert list(stream_reader.read(InputPartition(None))) == []
     pickle.dumps(source(topic="t").streamWriter(VALUE, overwrite=True))
-    assert pickle.loads(pickle.dumps(TaskReport(7))) == TaskReport(7)
+    report = TaskReport({"t": [(1, 7, 70, 2, 3, -1, 2, 9, -1)]})
+    assert pickle.loads(pickle.dumps(report)) == report
 
 
 def test_bad_rows_are_told_of_before_anything_is_sent():
@@ -87,7 +89,7 @@ def test_bad_rows_are_told_of_before_anything_is_sent():
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     """The folder into which Spark has put what it was given."""
-    monkeypatch.setattr(source_module.SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
     for name in ("given.jar", "helper.py", "other.txt"):
         (tmp_path / name).touch()
     return tmp_path

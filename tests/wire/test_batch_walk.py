@@ -1,5 +1,7 @@
 """A walk over all messages at once finds what a scan of one after the other finds."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,7 +33,7 @@ def messages():
     )
 
 
-def message(payload: bytes, **fields: object) -> bytes:
+def message(payload: bytes, **fields: Any) -> bytes:
     metadata = pb.SingleMessageMetadata(payload_size=len(payload), **fields).SerializeToString()
     return len(metadata).to_bytes(4, "big") + metadata + payload
 

@@ -2,7 +2,7 @@
 
 import random
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -90,7 +90,7 @@ def frame(metadata: bytes, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(metadata)) + metadata + payload
 
 
-def message(payload: bytes = b"", **fields: object) -> bytes:
+def message(payload: bytes = b"", **fields: Any) -> bytes:
     metadata = pb.SingleMessageMetadata(payload_size=len(payload), **fields)
     return frame(metadata.SerializeToString(), payload)
 

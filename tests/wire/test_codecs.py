@@ -136,4 +136,4 @@ def test_blocks_together_with_a_bad_one_are_refused(bad):
 def test_blocks_beyond_what_a_frame_holds_are_left_to_the_other_way():
     size = (4 << 20) + 1
     assert decompress_together(lz4([bytes(size)]), [size]) is None
-    assert decompress(pb.LZ4, *lz4([bytes(size)]), size, size) == bytes(size)
+    assert decompress(pb.LZ4, lz4([bytes(size)])[0], size, size) == bytes(size)

@@ -1,6 +1,7 @@
 """Each command that the client sends, parsed back by the protobuf classes alone."""
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -202,7 +203,12 @@ def test_subscribe_from_an_id(start, ledger, entry):
 
 
 def test_subscribe_to_what_compaction_left():
-    options = {"durable": False, "initial": InitialPosition.LATEST, "start": None, "create": False}
+    options: dict[str, Any] = {
+        "durable": False,
+        "initial": InitialPosition.LATEST,
+        "start": None,
+        "create": False,
+    }
     _, body = body_of(commands.subscribe(9, 7, "t", "s", read_compacted=True, **options))
     assert body.read_compacted
     _, usual = body_of(commands.subscribe(9, 7, "t", "s", **options))

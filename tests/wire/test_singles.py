@@ -1,3 +1,5 @@
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,8 +16,8 @@ def entry(metadata: pb.MessageMetadata, payload: bytes | memoryview) -> Entry:
     return Entry(1, 2, metadata, payload, None)
 
 
-def single(payload: bytes = b"", **fields: object) -> Entry:
-    required = {"producer_name": "p", "sequence_id": 0, "publish_time": 0}
+def single(payload: bytes = b"", **fields: Any) -> Entry:
+    required: dict[str, Any] = {"producer_name": "p", "sequence_id": 0, "publish_time": 0}
     return entry(pb.MessageMetadata(**(required | fields)), payload)
 
 

@@ -2,13 +2,16 @@
 
 import json
 import socket
+import ssl
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from pulsar_spark.client import Credentials, TlsOptions
 from pulsar_spark.client.net.admin import Admin, Ledger
+from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -25,14 +28,19 @@ PATH = "/admin/v2/persistent/a/b/c%252F%20d%2F%C3%A9-partition-1"
 
 
 @contextmanager
-def service(answer):
-    """An admin service; ``answer(method, path)`` gives status, body and headers."""
+def service(answer, pem=None, logins=None):
+    """An admin service; ``answer(method, path)`` gives status, body and headers.
+
+    With ``pem`` it speaks TLS; the logins of requests, or None where there is none, are put into ``logins``.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_):
             pass
 
         def do_GET(self):
+            if logins is not None:
+                logins.append(self.headers.get("Authorization"))
             status, body, headers = answer(self.command, self.path)
             self.send_response(status)
             for name, value in headers.items():
@@ -44,10 +52,14 @@ def service(answer):
         do_DELETE = do_GET  # noqa: N815
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if pem is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(pem)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield f"{'http' if pem is None else 'https'}://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
             thread.join()
@@ -71,6 +83,29 @@ def test_the_broker_that_serves_the_topic_is_asked_with_the_same_method(code):
     ):
         Admin(first).remove_subscription(TOPIC, "na me/1")
     assert asked == [("DELETE", f"{PATH}/subscription/na%20me%2F1")]
+
+
+@pytest.mark.parametrize(
+    ("first_has_tls", "owner_has_tls", "is_repeated"),
+    [(False, False, True), (True, True, True), (True, False, False)],
+)
+def test_a_login_that_came_over_tls_is_not_repeated_without(pem, first_has_tls, owner_has_tls, is_repeated):
+    asked, repeated = [], []
+    identity = Identity(Credentials("token", "abc"), TlsOptions(trust_certs=pem))
+
+    def here(method, path):
+        return 200, b'["s"]', {}
+
+    def there(method, path):
+        return 307, b"", {"Location": owner + path}
+
+    with (
+        service(here, pem if owner_has_tls else None, repeated) as owner,
+        service(there, pem if first_has_tls else None, asked) as first,
+    ):
+        assert Admin(first, identity=identity).subscriptions(TOPIC) == ["s"]
+    assert asked == ["Bearer abc"]
+    assert repeated == (["Bearer abc"] if is_repeated else [None])
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ class Own:
 
 def test_a_class_of_ones_own(monkeypatch):
     module = types.ModuleType("some_users_module")
-    module.Own = Own
+    vars(module)["Own"] = Own
     monkeypatch.setitem(sys.modules, "some_users_module", module)
     identity = Identity(Credentials("some_users_module.Own", "abc"), TlsOptions())
     assert identity.login() == Login("mine", b"abc")
@@ -202,6 +202,17 @@ def test_a_certificate_needs_tls():
 )
 def test_what_the_admin_service_is_told(credentials, headers):
     assert Identity(credentials, TlsOptions()).http_headers() == headers
+
+
+@pytest.mark.parametrize(
+    "token", ["s3cr\xe9t", "s3cret\r\nHost: elsewhere", "s3cret\x00", "s3cret\x7f"], ids=ascii
+)
+def test_a_login_that_is_no_line_of_ascii_is_refused_and_not_repeated(token):
+    """A line break would begin another header, and http.client's error would show the whole."""
+    identity = Identity(Credentials("token", token), TlsOptions())
+    with pytest.raises(AuthError, match="no line of ASCII") as caught:
+        identity.http_headers()
+    assert "s3c" not in f"{caught.value} {caught.value!r}"
 
 
 def jwt(claims):

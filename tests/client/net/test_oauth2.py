@@ -3,6 +3,7 @@
 import base64
 import json
 import socket
+import ssl
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,13 +28,22 @@ class Issuer(ThreadingHTTPServer):
         self.forms = []
         self.answers = list(answers)
         self.endpoint = self.url + "/token"
+        self.moved = None
 
 
 class Handler(BaseHTTPRequestHandler):
+    server: Issuer
+
     def log_message(self, *_):
         pass
 
     def do_GET(self):
+        if self.server.moved is not None:
+            self.send_response(307)
+            self.send_header("Location", self.server.moved + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         assert self.path == "/.well-known/openid-configuration"
         self.say(200, {"token_endpoint": self.server.endpoint})
 
@@ -191,3 +201,22 @@ def test_a_secret_does_not_leave_tls(monkeypatch):
     with pytest.raises(AuthError, match="no token endpoint"):
         login("https://issuer").data()
     assert asked == ["https://issuer/.well-known/openid-configuration"]
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_redirect_does_not_leave_tls(pem, monkeypatch, has_tls):
+    """Whoever answers without TLS would say where the secret goes."""
+    monkeypatch.setenv("SSL_CERT_FILE", pem)
+    with issuing(token("abc")) as plain, issuing(token("def")) as first:
+        first.moved = plain.url
+        url = first.url
+        if has_tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(pem)
+            first.socket = context.wrap_socket(first.socket, server_side=True)
+            url = url.replace("http:", "https:")
+            with pytest.raises(AuthError, match="answered 307"):
+                login(url).data()
+            assert plain.forms == []
+        else:
+            assert login(url).data() == b"abc"

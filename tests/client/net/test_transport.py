@@ -1,8 +1,6 @@
 """TLS without blocking: handshakes that fail, and bytes that come through whole in both directions."""
 
-import datetime
 import hashlib
-import ipaddress
 import random
 import selectors
 import socket
@@ -12,8 +10,7 @@ import threading
 from contextlib import contextmanager, suppress
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from pulsar_spark.client.net.transport import TlsOptions, open_transport
@@ -21,26 +18,6 @@ from pulsar_spark.errors import ConnectError, TlsError
 from pulsar_spark.protocol.lookup import Address
 
 HANG = 120.0
-
-
-@pytest.fixture(scope="module")
-def pem(tmp_path_factory):
-    """A self-signed certificate for 127.0.0.1, in one file with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker")])
-    now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
-    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now - day).not_valid_after(now + day)
-    certificate = builder.add_extension(host, critical=False).sign(key, hashes.SHA256())
-    file = tmp_path_factory.mktemp("pem") / "both.pem"
-    file.write_bytes(
-        certificate.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return str(file)
 
 
 @contextmanager

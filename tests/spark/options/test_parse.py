@@ -111,7 +111,7 @@ def test_bad_values_of_the_sink_name_the_option_and_the_value(name, text):
 
 def test_what_is_for_one_mode_only():
     for name, text in {"endingOffsets": "latest", "endingTime": "5"}.items():
-        refused(f"option {name} is not for reading a stream", **{name: text})
+        refused(f"option {name} is not for reading a stream", Mode.STREAM, **{name: text})
         source(None, **{name: text})
     for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay"):
         refused(f"option {name} is not for reading a batch", Mode.BATCH, **{name: "5"})

@@ -136,11 +136,12 @@ def test_indexes_find_the_end_among_entries_unlike_those_looked_at():
     assert 4900 < sum(entry.messages for entry in first) <= 5000
 
 
-def test_the_sizes_of_a_known_ledger_are_taken_for_those_of_its_rest():
+def test_the_sizes_of_a_known_ledger_are_taken_for_those_of_its_rest(monkeypatch):
     ledger = [(1, 100, False, True)] * 1000 + [(1, 1000, False, True)] * 9000
     partition = Partition([ledger, [(1, 100, False, True)]])
     broker = Broker({TOPICS[0]: partition})
-    broker.ledger_end = lambda topic, position, last: known_entries.LedgerEnd(9999, 9_100_000)
+    end = known_entries.LedgerEnd(9999, 9_100_000)
+    monkeypatch.setattr(broker, "ledger_end", lambda topic, position, last: end)
     first = run(broker, Limits(max_bytes=1_010_000))[0][TOPICS[0]]
     assert len(first) == 2000
 

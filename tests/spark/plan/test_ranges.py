@@ -53,7 +53,7 @@ def test_only_whole_entries_are_acknowledged():
 def test_a_batch_reads_what_there_is_between_its_start_and_its_end(start, end, planned):
     begin, last = MessageId(2, 3), MessageId(5, 9, 7)
     ranges = plan_batch({P0: start}, {P0: end}, {P0: begin}, {P0: last})
-    assert ranges == ([] if planned is None else [Range(P0, *planned, begin)])
+    assert ranges == ([] if planned is None else [Range(P0, planned[0], planned[1], planned[2], begin)])
 
 
 def test_a_batch_of_an_empty_topic_has_no_ranges():

@@ -50,7 +50,7 @@ def batch_entry(ledger, entry, messages: MessageColumns, *, compression=pb.NONE,
     return Entry(ledger, entry, metadata(uncompressed_size=len(plain), **fields), payload, None)
 
 
-def single_entry(ledger, entry, value: bytes, **fields) -> Entry:
+def single_entry(ledger, entry, value: bytes | memoryview, **fields) -> Entry:
     return Entry(ledger, entry, metadata(**fields), memoryview(value), None)
 
 

@@ -136,7 +136,11 @@ def test_columns_that_say_nothing_cost_nothing():
     shape = schema(
         value=TEXT, __eventTime=NullType(), __messageProperties=MapType(TEXT, TEXT), __key=NullType()
     )
-    nothing = {"__eventTime": [None, None], "__messageProperties": [[], None], "__key": [None, None]}
+    nothing: dict[str, list] = {
+        "__eventTime": [None, None],
+        "__messageProperties": [[], None],
+        "__key": [None, None],
+    }
     columns = only(messages(OUT, shape, value=["a", "b"], **nothing))
     assert columns.event_time is None
     assert columns.properties is None

@@ -1,0 +1,106 @@
+"""How many statements of the package unit tests must run, folder by folder.
+
+python -m integration.coverage_gate REPORT
+
+REPORT is what coverage writes as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# Percent of statements, of a folder with all below it or of a file. Besides the whole, what needs no socket,
+# no thread and no Spark that runs.
+LIMITS = {
+    "pulsar_spark": 80,
+    "pulsar_spark/errors.py": 90,
+    "pulsar_spark/ids.py": 90,
+    "pulsar_spark/wire": 90,
+    "pulsar_spark/protocol": 90,
+    "pulsar_spark/client/encryption.py": 90,
+    "pulsar_spark/client/writing/dedup_replay.py": 90,
+    "pulsar_spark/client/writing/interceptors.py": 90,
+    "pulsar_spark/spark/options": 90,
+    "pulsar_spark/spark/plan/admission.py": 90,
+    "pulsar_spark/spark/plan/known_entries.py": 90,
+    "pulsar_spark/spark/plan/offsets.py": 90,
+    "pulsar_spark/spark/plan/ranges.py": 90,
+    "pulsar_spark/spark/plan/splits.py": 90,
+    "pulsar_spark/spark/rows": 90,
+    "pulsar_spark/spark/sink/report.py": 90,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Statements of a folder or a file.
+
+    Attributes:
+        place: its path from the project's root.
+        covered: statements that ran.
+        statements: all statements.
+        limit: the lowest percentage that passes.
+    """
+
+    place: str
+    covered: int
+    statements: int
+    limit: int
+
+    @property
+    def percent(self) -> float:
+        """Percent of statements that ran; 0 where there are none, so that a place that is gone fails."""
+        return 100 * self.covered / self.statements if self.statements else 0.0
+
+    @property
+    def passes(self) -> bool:
+        """Whether the limit is reached."""
+        return self.percent >= self.limit
+
+
+def measure(files: Mapping[str, tuple[int, int]], limits: Mapping[str, int]) -> list[Coverage]:
+    """Sum up what a report says of each place that has a limit.
+
+    Args:
+        files: covered statements and all statements, by path from the project's root.
+        limits: percent, by path of a folder or a file.
+    """
+    found = []
+    for place, limit in limits.items():
+        inside = [counts for path, counts in files.items() if path == place or path.startswith(f"{place}/")]
+        covered, statements = (sum(column) for column in zip((0, 0), *inside, strict=True))
+        found.append(Coverage(place, covered, statements, limit))
+    return found
+
+
+def table(coverages: Sequence[Coverage]) -> str:
+    """One line a place: percent, limit, and whether it is too low."""
+    width = max(len(each.place) for each in coverages)
+    lines = [f"{'statements':{width}}      %  limit"]
+    for each in coverages:
+        mark = "" if each.passes else "  too low" if each.statements else "  not found"
+        lines.append(f"{each.place:{width}}  {each.percent:5.1f}  {each.limit:5}{mark}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table of a report; returns 1 when a limit is not reached."""
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    report = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    files = {
+        path: (file["summary"]["covered_lines"], file["summary"]["num_statements"])
+        for path, file in report["files"].items()
+    }
+    coverages = measure(files, LIMITS)
+    print(table(coverages), flush=True)
+    return 0 if all(each.passes for each in coverages) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

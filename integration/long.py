@@ -1,0 +1,92 @@
+"""All that CI leaves out because it takes hours: run before a release.
+
+python -m integration.long
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from integration.chaos.__main__ import RUNS
+from integration.local_spark import ROOT
+
+# How often each fault run breaks something: enough for each kind of fault, in at most about ten minutes.
+CHAOS_TIMES = {
+    "cluster": 2,
+    "cuts": 200,
+    "large": 100,
+    "login": 4,
+    "once": 9,
+    "pauses": 1,
+    "restarts": 20,
+    "starts": 10,
+    "storm": 25,
+    "transactional": 6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one step.
+
+    Attributes:
+        name: of the step.
+        code: the exit code; negative where a signal ended it.
+        seconds: how long it took.
+    """
+
+    name: str
+    code: int
+    seconds: float
+
+
+def steps() -> dict[str, Sequence[str]]:
+    """The steps by name, in order: what Python is told for each."""
+    module = {
+        "mutants": ("integration.mutants",),
+        "long tests": ("pytest", "-p", "no:cacheprovider", "-m", "long", "tests", "integration"),
+        "matrix": ("integration.matrix", "full"),
+        "deploy": ("integration.deploy",),
+    }
+    for name in (*RUNS, "once"):
+        option = "--runs" if name == "once" else "--times"
+        module[f"chaos {name}"] = ("integration.chaos", name, option, str(CHAOS_TIMES[name]))
+    return {name: ("-m", *arguments) for name, arguments in module.items()}
+
+
+def run_all(chosen: Mapping[str, Sequence[str]]) -> list[Result]:
+    """Run all steps; one that fails does not keep the others from running."""
+    results = []
+    for name, arguments in chosen.items():
+        print(f"long: {name}", flush=True)
+        began = time.monotonic()
+        code = subprocess.run([sys.executable, *arguments], cwd=ROOT, check=False).returncode
+        results.append(Result(name, code, time.monotonic() - began))
+    return results
+
+
+def summary(results: Iterable[Result]) -> str:
+    """One line a step: passed or failed, and minutes."""
+    lines = [f"{'step':20}  {'result':18}  minutes"]
+    for each in results:
+        outcome = "passed" if each.code == 0 else f"failed ({each.code})"
+        lines.append(f"{each.name:20}  {outcome:18}  {each.seconds / 60:7.1f}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run all steps and print the summary; returns 1 when one failed."""
+    if arguments:
+        print(__doc__, file=sys.stderr)
+        return 2
+    results = run_all(steps())
+    print(summary(results))
+    return 1 if any(each.code for each in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

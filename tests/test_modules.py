@@ -1,0 +1,145 @@
+"""Every module of the package has a test file of its own, or its reason here why not."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A reason names the file that covers the module, from the project's root.
+REASONS = {
+    "__main__.py": "one call of the command line, which integration/test_cli_subscriptions.py starts",
+    "cli/__init__.py": "tests/cli/test_main.py",
+    "cli/subscriptions.py": "arguments: tests/cli/test_main.py; the rest, with a broker: "
+    "integration/test_cli_subscriptions.py",
+    "client/client.py": "look-ups and connections at a real broker: integration/test_client_topics.py",
+    "client/net/pool.py": "connections that break, at a real broker: integration/test_client_faults.py",
+    "client/net/session.py": "a socket and its thread: integration/test_client_faults.py and "
+    "integration/test_client_hostile.py",
+    "client/reading/arrival_watch.py": "a real broker's notices: integration/test_spark_idle.py",
+    "client/reading/chunk_search.py": "ranges that begin within chunks: integration/test_client_chunks.py",
+    "client/reading/consumer.py": "a real subscription: integration/test_client_consumer.py",
+    "client/reading/entry_range.py": "a real topic: integration/test_client_ranges.py",
+    "client/reading/inbox.py": "what two threads share: integration/test_client_consumer.py",
+    "client/reading/message_range.py": "a real topic: integration/test_client_ranges.py",
+    "client/reading/probe.py": "a real topic's entries: integration/test_client_scout.py",
+    "client/reading/topic_watch.py": "a real broker's notices: integration/test_client_topics.py",
+    "client/writing/dedup.py": "a broker that deduplicates: integration/test_client_once.py",
+    "client/writing/producer.py": "a real topic: integration/test_client_producer.py",
+    "client/writing/producer_link.py": "registrations at a real broker: "
+    "integration/test_client_producer_states.py",
+    "client/writing/producer_options.py": "values only",
+    "client/writing/topic_writer.py": "a real topic: integration/test_client_sends.py",
+    "client/writing/transactions.py": "a real coordinator: integration/test_client_transactions.py",
+    "client/writing/user_code.py": "values only",
+    "libraries.py": "tests/cli/test_package.py imports the package without each library",
+    "spark/__main__.py": "prints what tests/spark/options/test_parse.py and tests/test_errors.py compare",
+    "spark/options/connection.py": "a part of the table: tests/spark/options/test_parse.py",
+    "spark/options/limits.py": "values; tests/spark/plan/test_admission.py uses all of them",
+    "spark/options/option.py": "the shape of the table's lines: tests/spark/options/test_parse.py",
+    "spark/options/parsers.py": "each option's values: tests/spark/options/test_parse.py",
+    "spark/options/sink.py": "a part of the table: tests/spark/options/test_parse.py",
+    "spark/options/source.py": "a part of the table: tests/spark/options/test_parse.py",
+    "spark/options/table.py": "joins the parts: tests/spark/options/test_parse.py",
+    "spark/plan/batch.py": "batches of real topics: integration/test_spark_roundtrip.py",
+    "spark/plan/broker_probe.py": "what a real broker answers: integration/test_spark_splits.py",
+    "spark/plan/data_loss.py": "losses at a real broker: integration/test_spark_loss.py",
+    "spark/plan/ends.py": "ends of real topics: integration/test_spark_idle.py",
+    "spark/plan/known_entries.py": "tests/spark/plan/test_admission.py drives it",
+    "spark/plan/resolve.py": "words and times at a real broker: integration/test_spark_starts.py",
+    "spark/plan/start.py": "starts of real queries: integration/test_spark_starts.py",
+    "spark/plan/stream.py": "a real stream: integration/test_spark_planner.py",
+    "spark/plan/subscription.py": "a real subscription: integration/test_spark_planner.py",
+    "spark/plan/topics.py": "topics that come and go: integration/test_spark_topics.py",
+    "spark/reader.py": "the readers as Spark calls them: integration/test_spark_stream.py",
+    "spark/rows/metadata_columns.py": "tests/spark/rows/test_read.py compares each column",
+    "spark/rows/schema.py": "tests/spark/rows/test_read.py and tests/spark/rows/test_write.py",
+    "spark/sink/delivery.py": "a broker that deduplicates: integration/test_spark_once.py",
+    "spark/sink/transactional.py": "a real coordinator: integration/test_transactional_commits.py",
+    "spark/writer.py": "the writers as Spark calls them: integration/test_spark_roundtrip.py",
+    "wire/decode_columns.py": "a step of decoding: tests/wire/test_batches.py",
+    "wire/entry_fields.py": "a step of decoding: tests/wire/test_entries.py",
+    "wire/field_spans.py": "a step of decoding: tests/wire/test_batch_walk.py",
+    "wire/field_walk.py": "a step of decoding: tests/wire/test_batch_walk.py",
+    "wire/message_columns.py": "values, which tests/wire/test_batches.py compares",
+    "wire/message_ids.py": "a step of decoding: tests/spark/rows/test_read.py",
+    "wire/messages.py": "a step of decoding: tests/wire/test_entries.py",
+    "wire/pulsar_pb2.py": "generated: tests/test_generated.py",
+    "wire/sections.py": "a step of decoding: tests/wire/test_entries.py",
+}
+
+
+def needs_test(path, source):
+    """Whether a module has code of its own; an `__init__.py` that only imports has none."""
+    defines = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return path.name != "__init__.py" or any(isinstance(node, defines) for node in ast.parse(source).body)
+
+
+def own_test(module):
+    return module.with_name(f"test_{module.name}")
+
+
+def findings(modules, tests, reasons):
+    """What is wrong, one line each.
+
+    Args:
+        modules: paths below pulsar_spark of the modules that need a test.
+        tests: paths below tests of all test files.
+        reasons: as REASONS.
+    """
+    for module in sorted(modules):
+        has_test = own_test(module) in tests
+        if has_test and str(module) in reasons:
+            yield f"{module} has its test file: take it out of REASONS"
+        elif not has_test and str(module) not in reasons:
+            yield f"{module} has neither tests/{own_test(module)} nor a reason in REASONS"
+    for name in sorted(reasons):
+        if Path(name) not in modules:
+            yield f"{name} is no module that needs a test: take it out of REASONS"
+
+
+def test_every_module_has_its_test_file_or_a_reason():
+    package = ROOT / "pulsar_spark"
+    modules = {
+        path.relative_to(package)
+        for path in package.rglob("*.py")
+        if needs_test(path, path.read_text(encoding="utf-8"))
+    }
+    tests = {path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    assert list(findings(modules, tests, REASONS)) == []
+
+
+def test_reasons_name_files_that_exist():
+    named = [
+        name
+        for reason in REASONS.values()
+        for name in re.findall(r"\b(?:tests|integration)/[\w/.]+\.py", reason)
+    ]
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+    without = [
+        module for module, reason in REASONS.items() if "test_" not in reason and reason != "values only"
+    ]
+    assert without == []
+
+
+def test_findings():
+    module, test = Path("wire/a.py"), Path("wire/test_a.py")
+    reasons = {"wire/a.py": "values only"}
+    assert list(findings({module}, {test}, {})) == []
+    assert list(findings({module}, set(), reasons)) == []
+    assert list(findings({module}, {Path("protocol/test_a.py")}, {})) == [
+        "wire/a.py has neither tests/wire/test_a.py nor a reason in REASONS"
+    ]
+    assert list(findings({module}, {test}, reasons)) == [
+        "wire/a.py has its test file: take it out of REASONS"
+    ]
+    assert list(findings(set(), set(), reasons)) == [
+        "wire/a.py is no module that needs a test: take it out of REASONS"
+    ]
+
+
+def test_an_init_needs_a_test_where_it_defines_something():
+    init = Path("a/__init__.py")
+    assert not needs_test(init, '"""Text."""\nfrom a.b import C\n__all__ = ["C"]')
+    assert needs_test(init, "def f(): ...")
+    assert needs_test(Path("a/b.py"), "")
