@@ -7,6 +7,7 @@
     python3 -m integration docs     the site of the documentation, into build/docs
     python3 -m integration deploy   a user's script on all kinds of clusters
     python3 -m integration matrix   all versions that are claimed, in fresh environments
+    python3 -m integration mutants  faults that are planted one at a time, each to be caught by a named test
 
 The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says) and renewed when setup.cfg
 changes. Only the standard library is imported here: this runs before anything is installed.
@@ -129,6 +130,11 @@ def matrix(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.matrix", "full", *rest)
 
 
+def mutants(python: str, rest: list[str]) -> int:
+    """Plant faults, all or those with a text in their name."""
+    return run(python, "-m", "integration.mutants", *rest)
+
+
 COMMANDS = {
     "demo": demo,
     "test": test,
@@ -137,6 +143,7 @@ COMMANDS = {
     "docs": docs,
     "deploy": deploy,
     "matrix": matrix,
+    "mutants": mutants,
 }
 
 if __name__ == "__main__":
