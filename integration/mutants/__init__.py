@@ -1,6 +1,7 @@
 """Mutants: faults that are planted one at a time, each of which one named test must catch.
 
-The faults are data, one file a layer. :data:`FAULTS` is all of them; :mod:`integration.mutants.run` runs them.
+The faults are data, in one file a layer. :data:`FAULTS` is all of them, :mod:`integration.mutants.run` the
+program that plants them.
 """
 
 from integration.mutants import (

@@ -20,8 +20,8 @@ class Fault:
         file: path from the project's root.
         old: text that occurs exactly once in the file.
         new: what takes its place.
-        test: pytest's node id of the test that must fail: ``tests/x/test_y.py::test_z``, with ``[...]`` for one
-            set of parameters.
+        test: pytest's node id of the test that must fail: ``tests/x/test_y.py::test_z``, with ``[...]``
+            after it for one set of parameters.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Fault:
 
 
 def missing_test(root: Path, test: str) -> str | None:
-    """What there is not of the test with this node id: its file or its function; None where both are there."""
+    """The part of a node id that does not exist: its file, or all of it; None where the test exists."""
     file, _, name = test.partition("::")
     path = root / file
     if not path.is_file():

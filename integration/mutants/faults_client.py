@@ -29,7 +29,7 @@ FAULTS = (
         name="handshake-without-a-deadline",
         file="pulsar_spark/client/net/transport.py",
         old="if not selector.select(deadline.left) and deadline.passed:",
-        new="if not selector.select(100 * deadline.seconds) and deadline.passed:",
+        new="if not selector.select(50 * deadline.seconds) and deadline.passed:",
         test="tests/client/net/test_transport.py::test_a_peer_that_says_nothing_is_given_up_in_time",
     ),
     Fault(
@@ -40,11 +40,10 @@ FAULTS = (
         test="tests/client/net/test_auth.py::test_nothing_shows_what_is_secret",
     ),
     Fault(
-        name="token-file-read-once",
+        name="token-file-read-when-the-login-is-made",
         file="pulsar_spark/client/net/auth.py",
         old="            self._read: Callable[[], str] = lambda: _text_of(path)\n",
-        new="            kept: list[str] = []\n"
-        "            self._read: Callable[[], str] = lambda: kept[0] if kept else (kept.append(_text_of(path)) or kept[0])\n",
+        new="            kept = _text_of(path)\n            self._read: Callable[[], str] = lambda: kept\n",
         test="tests/client/net/test_auth.py::test_a_token_file_is_read_at_each_use",
     ),
     Fault(

@@ -36,7 +36,7 @@ FAULTS = (
         file="pulsar_spark/wire/messages.py",
         old="            if (body[cursor + place] != expected).any():\n                return None\n",
         new="            pass\n",
-        test="tests/wire/test_frames.py::test_messages_in_a_row_come_together",
+        test="tests/wire/test_frames.py::test_a_command_in_a_row_that_ends_unlike_the_others_is_parsed",
     ),
     Fault(
         name="minus-one-read-as-a-huge-ledger",
@@ -92,7 +92,7 @@ FAULTS = (
         file="pulsar_spark/wire/batch_walk.py",
         old="    require(every(value_ends[:-1] == starts[1:]) and value_ends[-1] == len(body))\n",
         new="",
-        test="tests/wire/test_batches.py::test_values_that_look_like_headers_do_not_mislead",
+        test="tests/wire/test_batches.py::test_every_truncation_and_every_wrong_count_is_refused",
     ),
     Fault(
         name="batch-continued-by-the-next",

@@ -1,7 +1,7 @@
 """The run: each fault is planted in a copy of the checkout, where its test must fail.
 
-Only a test that runs and fails counts. One that does not come to its assertions (an import that fails, a name
-that is not there, no test of that name, no end in time) says nothing about the fault, and is reported as broken.
+Only a test that runs and fails catches a fault. One that never reaches its assertions (an import fails, a
+name does not exist, no test has that name, it does not end in time) says nothing about it: it is broken.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def run_fault(copy: Path, fault: Fault) -> Outcome:
 
 
 def run_tests(copy: Path, tests: Sequence[str], time_limit: float, *more: str) -> PytestRun:
-    """Run tests by their node ids in a copy, in the order given and with hypothesis' choices always the same."""
+    """Run tests by their node ids in a copy, in the order given; hypothesis always makes the same choices."""
     report = copy / "mutants-report.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
@@ -184,7 +184,9 @@ def _copies(root: Path, count: int) -> Iterator[list[Path]]:
 
 def _check_imported(copy: Path) -> None:
     """Make sure that what is imported in a copy is the copy: else no fault could ever be noticed."""
-    code, output = _run([sys.executable, "-c", "import pulsar_spark; print(pulsar_spark.__file__)"], copy, 60.0)
+    code, output = _run(
+        [sys.executable, "-c", "import pulsar_spark; print(pulsar_spark.__file__)"], copy, 60.0
+    )
     print(f"mutants: pulsar_spark is imported from {output.strip()}", flush=True)
     if code != 0 or Path(output.strip()) != copy / "pulsar_spark" / "__init__.py":
         raise SystemExit(f"mutants: that is not the copy in {copy}")
