@@ -27,9 +27,9 @@ FAULTS = (
     Fault(
         name="limit-of-zero-accepted",
         file="pulsar_spark/spark/options/parsers.py",
-        old='if not re.fullmatch(r"\\d{1,9}", text) or int(text) < least:',
+        old='if not re.fullmatch(r"\\d{1,9}", text) or int(text) < minimum:',
         new='if not re.fullmatch(r"\\d{1,9}", text):',
-        test="tests/spark/options/test_parse.py::test_bad_values_of_the_source",
+        test="tests/spark/options/test_parsers.py::test_the_minimum_is_allowed_and_less_is_not",
     ),
     Fault(
         name="offsets-in-any-order",
