@@ -8,6 +8,7 @@
     python3 -m integration deploy   a user's script on all kinds of clusters
     python3 -m integration matrix   all versions that are claimed, in fresh environments
     python3 -m integration long     all that `test` leaves out, for hours, with a summary
+    python3 -m integration mutants  faults that are planted one at a time, each to be caught by a named test
 
 The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says) and renewed when setup.cfg
 changes. Only the standard library is imported here: this runs before anything is installed.
@@ -146,6 +147,11 @@ def long(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.long", *rest)
 
 
+def mutants(python: str, rest: list[str]) -> int:
+    """Plant faults, all or those with a text in their name."""
+    return run(python, "-m", "integration.mutants", *rest)
+
+
 COMMANDS = {
     "demo": demo,
     "test": test,
@@ -155,6 +161,7 @@ COMMANDS = {
     "deploy": deploy,
     "matrix": matrix,
     "long": long,
+    "mutants": mutants,
 }
 
 if __name__ == "__main__":

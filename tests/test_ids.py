@@ -170,6 +170,25 @@ def test_entries_are_counted_within_one_ledger(one, other):
 
 
 @pytest.mark.parametrize(
+    ("here", "previous", "next_entry", "last_whole_entry"),
+    [
+        ("12:34", "12:33", "12:35", "12:34"),
+        ("12:34:0", "12:33", "12:35", "12:33"),
+        ("12:34:5", "12:34:4", "12:35", "12:33"),
+        ("12:0", "12:-1", "12:1", "12:0"),
+        ("12:0:0", "12:-1", "12:1", "12:-1"),
+        ("12:-1", "12:-1", "12:0", "12:-1"),
+        ("-1:-1", "-1:-1", "-1:-1", "-1:-1"),
+    ],
+)
+def test_the_places_around_a_message(here, previous, next_entry, last_whole_entry):
+    message_id = MessageId.parse(here)
+    assert message_id.previous == MessageId.parse(previous)
+    assert message_id.next_entry == MessageId.parse(next_entry)
+    assert message_id.last_whole_entry == MessageId.parse(last_whole_entry)
+
+
+@pytest.mark.parametrize(
     ("text", "full"),
     [
         ("t", "persistent://public/default/t"),

@@ -3,6 +3,7 @@
 import bisect
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,16 @@ def test_it_is_what_reading_everything_finds(topic, time_ms, data):
     expected = next((entry.id for entry in inside if entry.publish_time >= time_ms), None)
     end = MessageId(inside[-1].id.ledger, inside[-1].id.entry, data.draw(st.integers(-1, 3)))
     assert first_at(topic.probe, time_ms, begin, end) == expected
+
+
+@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("first_ledger", [3, 4])
+def test_it_is_found_among_entries_without_gaps(number, first_ledger):
+    """In the last ledger, whose end is known, and in the one before it, where the steps grow."""
+    places = [(ledger, entry) for ledger in range(first_ledger, 5) for entry in range(10)]
+    topic = Topic([Entry(MessageId(*place), time) for time, place in enumerate(places)])
+    found = first_at(topic.peek, number, MessageId(-1, -1), topic.entries[-1].id)
+    assert found == topic.entries[number].id
 
 
 @given(topics(ordered=False), st.integers(-1, 51))

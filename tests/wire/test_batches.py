@@ -289,9 +289,8 @@ def test_malformed_messages_are_refused(broken, times):
 @pytest.mark.parametrize("times", [1, 50])
 def test_compacted_messages_are_left_out_and_the_rest_keep_their_index(times):
     body = message(b"a", partition_key="k", properties=[pb.KeyValue(key="p", value="1")])
-    body += message(
-        b"", partition_key="gone", compacted_out=True, properties=[pb.KeyValue(key="p", value="2")]
-    )
+    gone = [pb.KeyValue(key="p", value="2"), pb.KeyValue(key="q", value="2")]
+    body += message(b"", partition_key="gone", compacted_out=True, properties=gone)
     body += message(b"c", sequence_id=7, properties=[pb.KeyValue(key="p", value="3")])
     decoded = decode_batch(body * times, 3 * times)
     assert decoded.batch_index is not None

@@ -1,5 +1,6 @@
 import contextlib
 import random
+import tracemalloc
 import zlib
 
 import pyarrow as pa
@@ -66,6 +67,18 @@ def test_a_bomb_gives_no_more_than_it_declares(kind):
     bomb = compress(kind, bytes(20_000_000))
     with pytest.raises(CorruptError):
         decompress(kind, bomb, 1000, LIMIT)
+
+
+def test_a_zlib_bomb_takes_no_more_memory_than_it_declares():
+    # The other codecs are given a buffer of the declared size; zlib takes memory as it goes.
+    bomb = compress(pb.ZLIB, bytes(20_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptError, match="not the size that is declared"):
+            decompress(pb.ZLIB, bomb, 1000, LIMIT)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -147,9 +147,12 @@ def test_a_login_hides_its_data():
     assert "xyz" not in repr(commands.Login("token", b"xyz"))
 
 
-def test_acks_are_whole_entries_cumulative_or_not():
-    _, body = body_of(commands.ack(0, 7, [MessageId(1, 2, 3)], cumulative=True))
-    assert body.ack_type == pb.CommandAck.Cumulative
+@pytest.mark.parametrize(
+    ("cumulative", "kind"), [(True, pb.CommandAck.Cumulative), (False, pb.CommandAck.Individual)]
+)
+def test_acks_are_whole_entries_cumulative_or_not(cumulative, kind):
+    _, body = body_of(commands.ack(0, 7, [MessageId(1, 2, 3)], cumulative=cumulative))
+    assert body.ack_type == kind
     assert not body.message_id[0].HasField("batch_index")
     assert body.HasField("request_id")
 
@@ -329,6 +332,7 @@ def test_a_count_is_never_negative(wire, value):
 def test_minus_one_on_the_wire():
     wire = "08" + "ff" * 9 + "01" + "10" + "ff" * 9 + "01"
     assert commands.to_wire_id(MessageId(-1, -1)).SerializeToString().hex() == wire
+    assert commands.from_wire_id(pb.MessageIdData.FromString(bytes.fromhex(wire))) == MessageId(-1, -1)
 
 
 @given(st.integers(0, UINT64), st.integers(0, UINT64))

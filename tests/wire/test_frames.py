@@ -85,6 +85,17 @@ def test_messages_in_a_row_come_together(partition, redelivered):
     assert len(others) == 2
 
 
+def test_a_command_in_a_row_that_ends_unlike_the_others_is_parsed():
+    command = message_command(7, 5, 100)
+    command.message.redelivery_count = 2
+    good = framed(command, section())
+    body = command.SerializePartialToString()[:-1] + b"\x80"  # a number that does not end
+    bad = struct.pack(">II", 4 + len(body) + len(section()), len(body)) + body + section()
+    assert len(bad) == len(good)
+    with pytest.raises(ProtocolError, match="no Pulsar command"):
+        FrameReader().feed(good * 20 + bad + good * 20)
+
+
 def section_of(messages):
     """The payload section of the one message there is."""
     return memoryview(messages.data)[int(messages.at[0]) : int(messages.end[0])]

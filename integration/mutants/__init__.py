@@ -1,0 +1,22 @@
+"""Mutants: faults that are planted one at a time, each of which one named test must catch.
+
+The faults are data, in one file a layer. :data:`FAULTS` is all of them, :mod:`integration.mutants.run` the
+program that plants them.
+"""
+
+from integration.mutants import (
+    faults_client,
+    faults_protocol,
+    faults_spark,
+    faults_values,
+    faults_wire,
+)
+from integration.mutants.fault import Fault
+
+FAULTS: tuple[Fault, ...] = (
+    *faults_values.FAULTS,
+    *faults_wire.FAULTS,
+    *faults_protocol.FAULTS,
+    *faults_client.FAULTS,
+    *faults_spark.FAULTS,
+)
