@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -80,7 +81,7 @@ def take(consumer: Consumer, count: int) -> list[Entry]:
     taken: list[Entry] = []
     deadline = Deadline(HANG)
     while len(taken) < count:
-        taken += consumer.receive(deadline)
+        taken += consumer.receive(deadline, count - len(taken))
     assert len(taken) == count
     return taken
 
@@ -88,3 +89,11 @@ def take(consumer: Consumer, count: int) -> list[Entry]:
 def flat(groups: Iterable[Iterable[Entry]]) -> Iterator[Entry]:
     """The entries of ranges, one by one."""
     return (entry for group in groups for entry in group)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait for something that only asking shows."""
+    deadline = Deadline(HANG)
+    while not condition():
+        assert not deadline.passed
+        time.sleep(0.001)
