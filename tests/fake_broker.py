@@ -117,9 +117,10 @@ class FakeBroker:
     def delete(self, name: TopicName | str) -> None:
         """Delete a topic under its consumers and producers, which are closed."""
         with self.changed:
-            self.close_all(name)
-            del self.topics[str(name)]
-            self._tell_watchers(deleted_topics=[str(name)])
+            full_name = str(TopicName.parse(str(name)))
+            self.close_all(full_name)
+            del self.topics[full_name]
+            self._tell_watchers(deleted_topics=[full_name])
 
     def publish(self, name: TopicName | str, *sections: bytes) -> list[MessageId]:
         """Store entries, and give them to who waits; the topic is created where there is none."""
