@@ -264,6 +264,13 @@ def answer_and_cut(connection: FakeConnection, frame: Frame) -> None:
     connection.cut()
 
 
+def without_answer(connection: FakeConnection, frame: Frame) -> None:
+    """Do the usual, and keep the answer back."""
+    connection.is_mute = True
+    connection.handle(frame)
+    connection.is_mute = False
+
+
 def lose_answer(connection: FakeConnection, frame: Frame) -> None:
     """Do the usual, but close the connection in place of the answer."""
     connection.is_mute = True

@@ -352,16 +352,17 @@ class FakeConnection:
         if body.tc_id in self._coordinators:
             transaction = TxnId(body.tc_id, next(self._broker.numbers))
             self._broker.transactions[transaction] = set()
-            answer = {"txnid_most_bits": transaction.most, "txnid_least_bits": transaction.least}
+            answer = {"txnid_most_bits": transaction[0], "txnid_least_bits": transaction[1]}
         self.send(Type.NEW_TXN_RESPONSE, request_id=body.request_id, **answer)
 
     def _add_partitions(self, body: Any) -> None:
-        topics = self._transaction(body, Type.ADD_PARTITION_TO_TXN_RESPONSE)
+        topics, error = self._transaction(body)
         if topics is not None:
             topics.update(body.partitions)
+        self.send(Type.ADD_PARTITION_TO_TXN_RESPONSE, request_id=body.request_id, **error)
 
     def _end_transaction(self, body: Any) -> None:
-        topics = self._transaction(body, Type.END_TXN_RESPONSE)
+        topics, error = self._transaction(body)
         if topics is not None:
             transaction = TxnId(body.txnid_most_bits, body.txnid_least_bits)
             del self._broker.transactions[transaction]
@@ -369,21 +370,17 @@ class FakeConnection:
                 topic = self._broker.topics[name]
                 topic.end(transaction, commit=body.txn_action == pb.COMMIT)
                 self._broker.dispatch(topic)
+        self.send(Type.END_TXN_RESPONSE, request_id=body.request_id, **error)
 
-    def _transaction(self, body: Any, answer: int) -> set[str] | None:
-        """The topics of an open transaction; answers, with an error where it is not open."""
+    def _transaction(self, body: Any) -> tuple[set[str] | None, dict[str, object]]:
+        """The topics of an open transaction; or None, and why it cannot be had."""
         transaction = TxnId(body.txnid_most_bits, body.txnid_least_bits)
         topics = self._broker.transactions.get(transaction)
-        error: dict[str, object] = {}
-        if transaction.most not in self._coordinators:
-            error = {"error": pb.TransactionCoordinatorNotFound}
-        elif topics is None:
-            error = {
-                "error": pb.TransactionNotFound,
-                "message": f"The transaction {transaction} is not found",
-            }
-        self.send(answer, request_id=body.request_id, **error)
-        return None if error else topics
+        if transaction[0] not in self._coordinators:
+            return None, {"error": pb.TransactionCoordinatorNotFound}
+        if topics is None:
+            return None, {"error": pb.TransactionNotFound, "message": f"{transaction} is not found"}
+        return topics, {}
 
     # ---- what they share
 

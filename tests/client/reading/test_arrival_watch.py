@@ -45,13 +45,12 @@ def test_what_is_there_already_moves_it(client, last):
 
 def test_what_no_consumer_is_given_does_not_move_it(broker, client, last):
     topic = broker.topics[str(TOPIC)]
-    with ArrivalWatch(client, TOPIC, last) as watch, broker.changed:
-        topic.append(section_of(b"aborted"), TxnId(0, 1))
-        topic.end(TxnId(0, 1), commit=False)
-        broker.dispatch(topic)
-        broker.changed.release()
+    with ArrivalWatch(client, TOPIC, last) as watch:
+        with broker.changed:
+            topic.append(section_of(b"aborted"), TxnId(0, 1))
+            topic.end(TxnId(0, 1), commit=False)
+            broker.dispatch(topic)
         settle(client)
-        broker.changed.acquire()
         assert not watch.moved
 
 
