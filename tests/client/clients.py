@@ -52,7 +52,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
 
 def singles(values: Iterable[bytes], **metadata: int) -> list[bytes]:
     """Payload sections, one for each value."""
-    return [section_of(value, **metadata) for value in values]  # type: ignore[arg-type]
+    return [section_of(value, **metadata) for value in values]
 
 
 def batches(values: Sequence[bytes], size: int) -> list[bytes]:
