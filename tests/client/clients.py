@@ -52,7 +52,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
 
 def singles(values: Iterable[bytes], **metadata: int) -> list[bytes]:
     """Payload sections, one for each value."""
-    return [section_of(value, **metadata) for value in values]
+    return [section_of(value, **metadata) for value in values]  # type: ignore[arg-type]
 
 
 def batches(values: Sequence[bytes], size: int) -> list[bytes]:
@@ -63,7 +63,7 @@ def batches(values: Sequence[bytes], size: int) -> list[bytes]:
 def columns(values: Sequence[bytes | None], **more: object) -> MessageColumns:
     """Rows without keys, unless `more` has them."""
     key = more.pop("key", pa.nulls(len(values), pa.binary()))
-    return MessageColumns(value=pa.array(values, pa.binary()), key=key, **more)  # type: ignore[arg-type]
+    return MessageColumns(value=pa.array(values, pa.binary()), key=key, **more)
 
 
 def values_in(entries: Iterable[Entry]) -> list[bytes]:
