@@ -1,10 +1,17 @@
-from pulsar_spark.client.client import Client, ClientOptions
-from pulsar_spark.client.reading.last_stored import _Search
-from pulsar_spark.ids import TopicName
-from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
+"""Finding what a producer stored last."""
 
-TOPIC = TopicName.parse("persistent://a/b/t")
+from itertools import repeat
+
+from pulsar_spark.client.client import Client, ClientOptions
+from pulsar_spark.client.reading.last_stored import _Search, find_last_stored
+from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.commands import from_wire_id
+from pulsar_spark.wire.entries import Entries, Entry
+from tests.client.clients import TOPIC, client_of
+from tests.fake_broker import silence
+from tests.fake_clients import Type
+from tests.fake_topics import batch_section, section_of
 
 
 def entry(number: int, sequence_id: int, *, name: str = "me", **more) -> Entry:
@@ -28,3 +35,76 @@ def test_of_a_message_in_chunks_only_the_last_proves_that_it_is_stored():
     chunks = [entry(number, 7, num_chunks_from_msg=3, chunk_id=number) for number in range(3)]
     assert found(*chunks, last=7) == chunks[2]
     assert found(*chunks[:2], last=7) is None
+
+
+# ---- with a broker
+
+
+def stored(name: str, sequence_id: int, messages: int = 0) -> bytes:
+    if messages:
+        return batch_section([b"x"] * messages, producer_name=name, sequence_id=sequence_id)
+    return section_of(b"x", producer_name=name, sequence_id=sequence_id)
+
+
+def position_of(entry):
+    return None if entry is None else MessageId(entry.ledger, entry.entry)
+
+
+def test_it_is_found_however_far_back_it_is(broker, client):
+    topic = broker.create(TOPIC)
+    ids = broker.publish(TOPIC, *(stored("me", number) for number in range(5)))
+    for _ in range(4):
+        topic.roll()
+        broker.publish(TOPIC, *(stored("other", number) for number in range(50)))
+    assert position_of(find_last_stored(client, TOPIC, "me", 4)) == ids[4]
+
+
+def test_the_batch_that_ends_with_the_id(broker, client):
+    ids = broker.publish(TOPIC, stored("me", 0, 10), stored("me", 10, 10), stored("other", 10, 10))
+    assert position_of(find_last_stored(client, TOPIC, "me", 19)) == ids[1]
+
+
+def test_an_older_entry_of_the_producer_ends_the_search(broker):
+    """What is looked for would lie after that: a topic's whole past is not read."""
+    topic = broker.create(TOPIC)
+    broker.publish(TOPIC, *(stored("other", number) for number in range(5)))
+    topic.roll()
+    old = broker.publish(TOPIC, stored("me", 3), *(stored("other", number) for number in range(100)))
+    with client_of(broker, operation_timeout=0.4) as client:
+        assert find_last_stored(client, TOPIC, "me", 7) is None
+    starts = [from_wire_id(one.start_message_id) for one in broker.seen(Type.SUBSCRIBE)]
+    assert min(starts).ledger == old[0].ledger
+
+
+def test_an_entry_that_becomes_visible_later_is_waited_for(broker, client):
+    topic = broker.create(TOPIC)
+    transaction = TxnId(0, 1)
+    broker.publish(TOPIC, stored("other", 1))
+    with broker.changed:
+        entry = topic.append(stored("me", 7), transaction)
+    asked = []
+
+    def commit_at_the_third(connection, frame):
+        asked.append(frame)
+        if len(asked) == 3:
+            topic.end(transaction, commit=True)
+        connection.handle(frame)
+
+    broker.script(Type.GET_LAST_MESSAGE_ID, repeat(commit_at_the_third))
+    assert position_of(find_last_stored(client, TOPIC, "me", 7)) == entry.id
+
+
+def test_what_was_removed_is_not_found(broker):
+    topic = broker.create(TOPIC)
+    ids = broker.publish(TOPIC, stored("me", 7))
+    topic.roll()
+    topic.trim(ids[0].ledger)
+    with client_of(broker, operation_timeout=0.3) as client:
+        assert find_last_stored(client, TOPIC, "me", 7) is None
+
+
+def test_a_broker_that_gives_no_answer_has_nothing_to_show(broker):
+    broker.publish(TOPIC, stored("me", 7))
+    broker.script(Type.FLOW, [silence] * 99)
+    with client_of(broker, operation_timeout=0.3) as client:
+        assert find_last_stored(client, TOPIC, "me", 7) is None

@@ -1,0 +1,159 @@
+"""The command ``subscriptions``: what it lists, what it takes for forsaken, and what it removes."""
+
+import json
+
+import pytest
+
+from pulsar_spark.cli import main
+from pulsar_spark.ids import TopicName
+from tests.fake_admin import FakeAdmin, FakeSubscription
+
+UUIDS = [f"0f8fad5b-d9cb-469f-a165-7086772895{number:02}" for number in range(4)]
+NAMES = [f"spark-pulsar-{uuid}" for uuid in UUIDS]
+TOPIC = TopicName.parse("topic")
+PARTS = [TOPIC.of_partition(number) for number in range(2)]
+
+
+@pytest.fixture
+def admin():
+    with FakeAdmin() as admin:
+        yield admin
+
+
+@pytest.fixture
+def run(admin, capsys):
+    """Run the command; gives what it printed, each line without unneeded blanks."""
+
+    def run(*arguments, code=0):
+        assert main(["subscriptions", "--admin-url", admin.url, *arguments]) == code
+        return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A checkpoint of a query with the first subscription."""
+    folder = tmp_path / "queries" / "a"
+    (folder / "offsets").mkdir(parents=True)
+    offset = json.dumps({"subscription": NAMES[0], "topics": {}})
+    (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{offset}")
+    return folder
+
+
+HEADER = "SUBSCRIPTION TOPIC CONNECTED BACKLOG CHECKPOINT"
+
+
+def removals(admin):
+    return [path.rpartition("/")[2] for method, path, _ in admin.requests if method == "DELETE"]
+
+
+def test_all_durable_subscriptions_of_queries_are_listed(admin, run):
+    admin.topics[PARTS[1]] = {NAMES[1]: FakeSubscription(7, is_connected=True), NAMES[0]: FakeSubscription(3)}
+    admin.topics[PARTS[0]] = {
+        NAMES[2]: FakeSubscription(is_durable=False),
+        f"other-{UUIDS[0]}": FakeSubscription(),
+        f"spark-pulsar-more-{UUIDS[0]}": FakeSubscription(),
+        "spark-pulsar": FakeSubscription(),
+    }
+    admin.topics[TopicName.parse("public/else/t")] = {NAMES[3]: FakeSubscription()}
+    assert run() == [
+        HEADER,
+        f"{NAMES[0]} {PARTS[1]} no 3 not looked for",
+        f"{NAMES[1]} {PARTS[1]} yes 7 not looked for",
+    ]
+    assert run("--prefix", "other") == [HEADER, f"other-{UUIDS[0]} {PARTS[0]} no 0 not looked for"]
+    assert run("--namespace", "public/else", "--namespace", "public/else") == [
+        HEADER,
+        f"{NAMES[3]} public/else/t no 0 not looked for".replace("public", "persistent://public"),
+    ]
+    assert (
+        run("--topic", "topic-partition-0", "--topic", "public/else/t")[1:]
+        == run("--namespace", "public/else")[1:]
+    )
+
+
+def test_only_what_no_checkpoint_names_and_nobody_uses_is_removed(admin, run, checkpoint):
+    for part in PARTS:
+        admin.topics[part] = {name: FakeSubscription() for name in NAMES[:3]}
+    admin.topics[PARTS[1]][NAMES[2]].is_connected = True  # of one partition: the query lives
+    arguments = ["--topic", "topic", "--checkpoint", str(checkpoint.parent.parent)]
+    listed = run(*arguments)
+    assert listed[1] == f"{NAMES[0]} {PARTS[0]} no 0 {checkpoint}"
+    assert listed[2] == f"{NAMES[1]} {PARTS[0]} no 0 none"
+    assert listed[-1] == "2 forsaken; --remove removes them"
+    assert removals(admin) == []
+    assert run(*arguments, "--remove") == [
+        *listed[:-1],
+        *(f"removed {NAMES[1]} from {part}" for part in PARTS),
+        "2 removed",
+    ]
+    assert [list(admin.topics[part]) for part in PARTS] == [[NAMES[0], NAMES[2]]] * 2
+
+
+def test_what_is_used_or_gone_meanwhile_is_kept(admin, run, checkpoint):
+    admin.topics[TOPIC] = {name: FakeSubscription() for name in NAMES[1:]}
+    answer = admin.answer
+
+    def meanwhile(method, path):
+        if method == "DELETE" and path.endswith(NAMES[1]):
+            admin.topics[TOPIC][NAMES[1]].is_connected = True
+        if method == "DELETE" and path.endswith(NAMES[2]):
+            del admin.topics[TOPIC][NAMES[2]]
+        return answer(method, path)
+
+    admin.answer = meanwhile
+    assert run("--checkpoint", str(checkpoint), "--remove")[-4:] == [
+        f"kept {NAMES[1]} on {TOPIC}: a query has connected",
+        f"{NAMES[2]} on {TOPIC} has gone meanwhile",
+        f"removed {NAMES[3]} from {TOPIC}",
+        "1 removed",
+    ]
+
+
+def test_a_topic_that_is_deleted_meanwhile_has_none(admin, run):
+    for name in ("a", "b", "c"):
+        admin.topics[TopicName.parse(name)] = {NAMES[0]: FakeSubscription()}
+    path = "/admin/v2/persistent/public/default"
+    admin.vanishing = {f"{path}/a/subscriptions", f"{path}/b/stats"}
+    assert run() == [HEADER, f"{NAMES[0]} persistent://public/default/c no 0 not looked for"]
+
+
+# Wrong usage -> what is said.
+WRONG = {
+    "--remove needs --checkpoint": ["--remove"],
+    "--topic names its namespace itself": ["--topic", "t", "--namespace", "public/default"],
+    "--auth-params without --auth-plugin": ["--auth-params", "secret"],
+    "authParams is not what tls takes": ["--auth-plugin", "tls", "--auth-params", "secret:x"],
+    "is no namespace": ["--namespace", "public"],
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_wrong_usage_removes_nothing(admin, capsys, said):
+    admin.topics[TOPIC] = {NAMES[0]: FakeSubscription()}
+    with pytest.raises(SystemExit) as ended:
+        main(["subscriptions", "--admin-url", admin.url, *WRONG[said]])
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert said in told.err
+    assert "secret" not in told.err
+    assert told.out == ""
+    assert removals(admin) == []
+
+
+def test_a_topic_that_does_not_exist(admin, capsys):
+    assert main(["subscriptions", "--admin-url", admin.url, "--topic", "missing"]) == 1
+    assert "the topic does not exist; topic persistent://public/default/missing" in capsys.readouterr().err
+
+
+def test_nothing_is_removed_where_checkpoints_cannot_be_read(admin, run, tmp_path):
+    admin.topics[TOPIC] = {NAMES[0]: FakeSubscription()}
+    assert run("--remove", "--checkpoint", str(tmp_path / "nowhere"), code=1) == []
+    assert removals(admin) == []
+
+
+def test_the_login_goes_with_each_request(admin, run):
+    admin.topics[TOPIC] = {NAMES[0]: FakeSubscription()}
+    run("--auth-plugin", "token", "--auth-params", "token:abc")
+    assert {login for _, _, login in admin.requests} == {"Bearer abc"}

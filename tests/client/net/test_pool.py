@@ -1,0 +1,117 @@
+"""SessionPool: which sessions are shared, opened again, and passed over."""
+
+import random
+import threading
+
+import pytest
+
+from pulsar_spark.client import Deadline, TlsOptions
+from pulsar_spark.client.net.auth import Identity
+from pulsar_spark.client.net.pool import Purpose, SessionPool
+from pulsar_spark.errors import ClosedError, ConnectError
+from tests.fake_broker import HANG, FakeBroker, Held, silence
+from tests.fake_clients import Type
+
+
+@pytest.fixture
+def first_host(monkeypatch):
+    """The pool begins with the first host of the service URL, in place of one at random."""
+    monkeypatch.setattr(random, "randrange", lambda count: 0)
+
+
+def pool_of(*brokers, timeout=HANG):
+    return SessionPool(
+        tuple(broker.address for broker in brokers),
+        Identity(None, TlsOptions()),
+        connection_timeout=timeout,
+        keep_alive=HANG,
+    )
+
+
+def test_one_session_for_each_broker_and_purpose(broker):
+    with FakeBroker() as other:
+        pool = pool_of(broker)
+        sessions = [
+            pool.get(address, purpose, Deadline(HANG))
+            for address in (broker.address, other.address)
+            for purpose in Purpose
+        ]
+        again = [
+            pool.get(address, purpose, Deadline(HANG))
+            for address in (broker.address, other.address)
+            for purpose in Purpose
+        ]
+        pool.close()
+    assert len(set(sessions)) == 4
+    assert again == sessions
+    assert [len(one.seen(Type.CONNECT)) for one in (broker, other)] == [2, 2]
+
+
+def test_calls_at_once_share_one_attempt(broker):
+    held, pool, found = Held(broker), pool_of(broker), []
+    broker.script(Type.CONNECT, [held])
+
+    def get():
+        found.append(pool.get(broker.address, Purpose.READ, Deadline(HANG)))
+
+    threads = [threading.Thread(target=get) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    broker.wait_for(lambda: held.count)
+    held.release()
+    for thread in threads:
+        thread.join(HANG)
+    pool.close()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert len(broker.seen(Type.CONNECT)) == 1
+
+
+def test_a_session_that_has_ended_is_opened_again(broker):
+    pool = pool_of(broker)
+    first = pool.service(Purpose.READ, Deadline(HANG))
+    first.close()
+    second = pool.service(Purpose.READ, Deadline(HANG))
+    assert second is not first
+    assert second.error is None
+    pool.close()
+
+
+def test_a_host_that_is_not_there_is_passed_over_and_not_tried_first_again(broker, first_host):
+    with FakeBroker() as away:
+        pass
+    pool = pool_of(away, broker)
+    session = pool.service(Purpose.READ, Deadline(HANG))
+    assert session.address == broker.address
+    assert pool.service(Purpose.READ, Deadline(HANG)) is session
+    assert pool.service(Purpose.WRITE, Deadline(HANG)).address == broker.address
+    pool.close()
+
+
+def test_a_host_that_says_nothing_leaves_time_for_the_next(broker, first_host):
+    with FakeBroker() as mute:
+        mute.script(Type.CONNECT, [silence] * 9)
+        pool = pool_of(mute, broker)
+        session = pool.service(Purpose.READ, Deadline(1.6))
+        assert session.address == broker.address
+        pool.close()
+    assert len(mute.seen(Type.CONNECT)) == 1
+
+
+def test_where_no_host_answers_the_first_error_is_raised(first_host):
+    with FakeBroker() as first, FakeBroker() as second:
+        pass
+    pool = pool_of(first, second)
+    with pytest.raises(ConnectError, match=f"cannot connect to {first.address}"):
+        pool.service(Purpose.READ, Deadline(HANG))
+    pool.close()
+
+
+def test_after_the_end_no_session_is_opened(broker):
+    pool = pool_of(broker)
+    session = pool.service(Purpose.READ, Deadline(HANG))
+    pool.close()
+    assert session.error is not None
+    with pytest.raises(ClosedError):
+        pool.service(Purpose.READ, Deadline(HANG))
+    assert len(broker.seen(Type.CONNECT)) == 1

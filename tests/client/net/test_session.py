@@ -1,0 +1,370 @@
+"""Session: one connection, its requests and handlers, and how it ends."""
+
+import socket
+import threading
+
+import pytest
+
+from pulsar_spark.client import Credentials, Deadline, TlsOptions
+from pulsar_spark.client.net.auth import Identity
+from pulsar_spark.client.net.session import Session
+from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, ProtocolError, TopicNotFoundError
+from pulsar_spark.protocol.lookup import Address
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.frames import encode_command_head
+from pulsar_spark.wire.messages import Messages
+from tests.client.clients import TOPIC, numbered, singles
+from tests.fake_broker import HANG, FakeBroker, Held, cut, refuses, says, silence
+from tests.fake_clients import Type
+from tests.fake_topics import section_of
+
+NOBODY = Identity(None, TlsOptions())
+
+
+class Notes:
+    """A handler that keeps what it is called with."""
+
+    def __init__(self):
+        self.frames = []
+        self.errors = []
+        self.changed = threading.Condition()
+
+    def deliver(self, frames):
+        with self.changed:
+            self.frames += frames
+            self.changed.notify_all()
+
+    def lost(self, error):
+        with self.changed:
+            self.errors.append(error)
+            self.changed.notify_all()
+
+    def wait_for(self, condition):
+        with self.changed:
+            assert self.changed.wait_for(condition, HANG)
+
+
+def open_session(broker, *, identity=NOBODY, timeout=HANG, keep_alive=HANG):
+    return Session(broker.address, identity, timeout=timeout, keep_alive=keep_alive)
+
+
+@pytest.fixture
+def session(broker):
+    session = open_session(broker)
+    yield session
+    session.close()
+
+
+def metadata(topic=TOPIC):
+    return lambda request_id: commands.partitioned_metadata(request_id, str(topic), create=True)
+
+
+def subscribe(session, consumer_id=1):
+    session.request(
+        lambda request_id: commands.subscribe(
+            request_id,
+            consumer_id,
+            str(TOPIC),
+            f"s{consumer_id}",
+            durable=False,
+            initial=InitialPosition.EARLIEST,
+            start=None,
+            create=False,
+        ),
+        Deadline(HANG),
+    )
+
+
+def register(session, producer_id=1):
+    session.request(
+        lambda request_id: commands.producer(request_id, producer_id, str(TOPIC), None, 0), Deadline(HANG)
+    )
+
+
+# ---- the handshake
+
+
+def test_the_handshake_tells_what_the_broker_can():
+    with FakeBroker(max_message_size=5000, has_watches=False) as broker:
+        session = open_session(broker)
+        session.close()
+    assert (session.max_message_size, session.topic_watchers) == (5000, False)
+    (connect,) = broker.seen(Type.CONNECT)
+    assert connect.protocol_version == commands.PROTOCOL_VERSION
+    assert connect.feature_flags.supports_auth_refresh
+    assert not connect.HasField("auth_data")
+    assert not connect.HasField("proxy_to_broker_url")
+
+
+def test_a_proxy_is_told_which_broker_is_meant(broker):
+    address = Address(broker.address.host, broker.address.port, proxy_to="10.9.9.9:6650")
+    Session(address, NOBODY, timeout=HANG, keep_alive=HANG).close()
+    assert [one.proxy_to_broker_url for one in broker.seen(Type.CONNECT)] == ["10.9.9.9:6650"]
+
+
+def test_a_peer_that_does_not_answer_the_handshake(broker):
+    broker.script(Type.CONNECT, [silence])
+    with pytest.raises(ConnectError, match=r"did not answer CONNECT within 0\.1 s"):
+        open_session(broker, timeout=0.1)
+
+
+def test_a_peer_that_closes_in_the_handshake(broker):
+    broker.script(Type.CONNECT, [cut])
+    with pytest.raises(ConnectError, match="closed the connection"):
+        open_session(broker, timeout=5)
+
+
+def test_nobody_listens():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(ConnectError, match="cannot connect"):
+        Session(Address("127.0.0.1", port), NOBODY, timeout=HANG, keep_alive=HANG)
+
+
+def test_a_login_that_is_refused():
+    login = Identity(Credentials("token", "secret-1"), TlsOptions())
+    with FakeBroker(token=b"secret-2") as broker, pytest.raises(AuthError) as caught:
+        open_session(broker, identity=login)
+    assert "secret" not in str(caught.value)
+    assert [one.auth_data for one in broker.seen(Type.CONNECT)] == [b"secret-1"]
+
+
+# ---- challenges
+
+
+class Renewed:
+    """An authentication of the user's own; `Renewed.secrets` are given out one after the other."""
+
+    method = "token"
+    secrets: list
+
+    def __init__(self, params):
+        pass
+
+    def data(self):
+        secret = self.secrets.pop(0)
+        if isinstance(secret, Exception):
+            raise secret
+        return secret
+
+
+def challenged_session(broker, monkeypatch, *secrets):
+    monkeypatch.setattr(Renewed, "secrets", list(secrets), raising=False)
+    credentials = Credentials(f"{__name__}.Renewed")
+    return open_session(broker, identity=Identity(credentials, TlsOptions()))
+
+
+def test_a_challenge_is_answered_with_the_login_as_it_is_now(monkeypatch):
+    with FakeBroker(token=b"first") as broker:
+        session = challenged_session(broker, monkeypatch, b"first", b"second")
+        broker.token = b"second"
+        broker.send(Type.AUTH_CHALLENGE, server_version="fake")
+        broker.wait_for_command(Type.AUTH_RESPONSE)
+        (answer,) = broker.seen(Type.AUTH_RESPONSE)
+        assert (answer.response.auth_method_name, answer.response.auth_data) == ("token", b"second")
+        session.request(metadata(), Deadline(HANG))
+        session.close()
+
+
+def test_a_login_that_cannot_be_renewed_ends_the_session(monkeypatch):
+    with FakeBroker(token=b"first") as broker:
+        session = challenged_session(broker, monkeypatch, b"first", AuthError("the issuer is away"))
+        notes = Notes()
+        session.attach_producer(1, notes)
+        broker.send(Type.AUTH_CHALLENGE, server_version="fake")
+        notes.wait_for(lambda: notes.errors)
+        assert "login" in str(session.error)
+        assert "the issuer is away" in str(session.error)
+        assert session.error.retriable
+        session.close()
+
+
+# ---- requests
+
+
+def test_answers_in_another_order_find_their_requests(broker, session):
+    broker.create("other", 3)
+    held = Held(broker)
+    broker.script(Type.PARTITIONED_METADATA, [held])
+    first = session.ask(metadata(), HANG)
+    second = session.request(metadata("persistent://public/default/other"), Deadline(HANG))
+    assert second.partitionMetadataResponse.partitions == 3
+    assert not first.done()
+    held.release()
+    assert first.result(HANG).partitionMetadataResponse.partitions == 0
+
+
+def test_an_answer_that_comes_too_late_is_ignored(broker, session):
+    held = Held(broker)
+    broker.script(Type.PARTITIONED_METADATA, [held])
+    with pytest.raises(DeadlineError):
+        session.request(metadata(), Deadline(0.05))
+    broker.wait_for(lambda: held.count)
+    held.release()
+    assert session.request(metadata(), Deadline(HANG)).partitionMetadataResponse.partitions == 0
+    assert session.error is None
+
+
+def test_an_error_is_that_of_its_request(broker, session):
+    broker.script(Type.PRODUCER, [refuses(pb.TopicNotFound, "no such topic")])
+    with pytest.raises(TopicNotFoundError, match="no such topic"):
+        register(session)
+    register(session)
+
+
+# ---- handlers
+
+
+def test_frames_go_to_the_handlers_of_their_ids(broker, session):
+    broker.create(TOPIC)
+    consumers = {1: Notes(), 2: Notes()}
+    for number, notes in consumers.items():
+        session.attach_consumer(number, notes)
+        subscribe(session, number)
+    producer, watcher = Notes(), Notes()
+    session.attach_producer(1, producer)
+    register(session)
+    session.attach_watcher(1, watcher)
+    session.request(
+        lambda request_id: commands.watch_topic_list(request_id, 1, "public/default"), Deadline(HANG)
+    )
+    session.send(commands.flow(1, 10), commands.flow(2, 3))
+    broker.publish(TOPIC, *singles(numbered(5)))
+    for number, count in ((1, 5), (2, 3)):
+        notes = consumers[number]
+        notes.wait_for(lambda notes=notes, count=count: len(_positions(notes)) == count)
+        assert _positions(notes) == [(1, entry) for entry in range(count)]
+    section = section_of(b"sent")
+    session.send(encode_command_head(commands.send(1, (7, 7), 1), len(section)), section)
+    producer.wait_for(lambda: producer.frames)
+    assert producer.frames[0].command.send_receipt.sequence_id == 7
+    broker.create("new")
+    watcher.wait_for(lambda: watcher.frames)
+    (update,) = watcher.frames
+    assert list(update.command.watchTopicUpdate.new_topics) == ["persistent://public/default/new"]
+
+
+def _positions(notes):
+    return [
+        (int(ledger), int(entry))
+        for part in notes.frames
+        for ledger, entry in zip(part.ledger, part.entry, strict=True)
+    ]
+
+
+def test_what_is_detached_gets_nothing(broker, session):
+    broker.create(TOPIC)
+    consumer, producer, watcher = Notes(), Notes(), Notes()
+    session.attach_consumer(1, consumer)
+    session.attach_producer(1, producer)
+    session.attach_watcher(1, watcher)
+    subscribe(session)
+    register(session)
+    session.detach_consumer(1)
+    session.detach_producer(1)
+    session.detach_watcher(1)
+    session.send(commands.flow(1, 10))
+    broker.publish(TOPIC, section_of(b"x"))
+    broker.close_all(TOPIC)
+    session.request(metadata(), Deadline(HANG))  # what was sent before it has come
+    session.close()
+    assert [(notes.frames, notes.errors) for notes in (consumer, producer, watcher)] == [([], [])] * 3
+
+
+def test_frames_that_come_together_are_delivered_as_columns(broker, session):
+    broker.publish(TOPIC, *singles(numbered(50)))
+    notes = Notes()
+    session.attach_consumer(1, notes)
+    subscribe(session)
+    session.send(commands.flow(1, 50))
+    notes.wait_for(lambda: len(_positions(notes)) == 50)
+    assert all(isinstance(part, Messages) for part in notes.frames)
+    assert _positions(notes) == [(1, entry) for entry in range(50)]
+
+
+def test_more_than_a_socket_takes_at_once_arrives_whole(broker, session):
+    register(session)
+    big = [bytes([number]) * 3_000_000 for number in range(4)]
+    sections = [section_of(value) for value in big]
+    session.send(
+        *(
+            part
+            for number, section in enumerate(sections)
+            for part in (
+                encode_command_head(commands.send(1, (number, number), 1), len(section)),
+                memoryview(section),
+            )
+        )
+    )
+    topic = broker.topics[str(TOPIC)]
+    broker.wait_for(lambda: len(topic.entries) == 4)
+    assert [entry.section for entry in topic.entries] == sections
+
+
+# ---- keep-alive
+
+
+def test_a_ping_is_answered_whatever_the_caller_does(broker, session):
+    broker.send(Type.PING)
+    broker.wait_for_command(Type.PONG)
+
+
+def test_silence_is_broken_by_pings_and_pongs_keep_the_session_alive(broker):
+    session = open_session(broker, keep_alive=0.3)
+    broker.wait_for_command(Type.PING, 2)  # the second one only follows an answer to the first
+    assert session.error is None
+    session.close()
+
+
+def test_a_peer_that_is_silent_for_two_intervals_is_dead(broker):
+    broker.script(Type.PING, [silence] * 10)
+    session = open_session(broker, keep_alive=0.05)
+    notes = Notes()
+    session.attach_consumer(1, notes)
+    notes.wait_for(lambda: notes.errors)
+    assert isinstance(session.error, ConnectError)
+    assert "nothing was heard from the broker for 0.1 s" in str(session.error)
+    session.close()
+
+
+# ---- the end
+
+
+@pytest.mark.parametrize("how", ["cut", "garbage", "closed"])
+def test_the_end_is_told_to_all_who_wait(broker, how):
+    session = open_session(broker)
+    broker.script(Type.PARTITIONED_METADATA, [silence])
+    waiting = session.ask(metadata(), HANG)
+    handlers = [Notes(), Notes(), Notes()]
+    session.attach_consumer(1, handlers[0])
+    session.attach_producer(1, handlers[1])
+    session.attach_watcher(1, handlers[2])
+    broker.wait_for_command(Type.PARTITIONED_METADATA)
+    expected = ConnectError
+    if how == "cut":
+        broker.cut()
+    elif how == "garbage":
+        expected = ProtocolError
+        broker.script(Type.PARTITIONED_METADATA, [says(b"HTTP/1.1 400 Bad Request\r\n\r\n")])
+        session.ask(metadata(), HANG)
+    else:
+        session.close()
+    with pytest.raises(expected):
+        waiting.result(HANG)
+    for notes in handlers:
+        notes.wait_for(lambda notes=notes: notes.errors)
+        assert [type(error) for error in notes.errors] == [expected]
+        assert notes.frames == []
+    for call in (
+        lambda: session.ask(metadata(), HANG),
+        lambda: session.send(commands.ping()),
+        lambda: session.attach_consumer(2, Notes()),
+        lambda: session.attach_producer(2, Notes()),
+        lambda: session.attach_watcher(2, Notes()),
+    ):
+        with pytest.raises(expected) as caught:
+            call()
+        assert caught.value is not session.error  # each caller has one of its own, with its own traceback
+    session.close()

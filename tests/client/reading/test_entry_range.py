@@ -1,0 +1,257 @@
+"""The entries between two positions: what ends a range, and what of it is data loss."""
+
+import logging
+
+import pytest
+
+from pulsar_spark.client import position_before, read_range
+from pulsar_spark.errors import AuthError, CorruptError, DataLossError, DeadlineError
+from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.client.clients import START, TOPIC, batches, flat, ids_of, numbered, singles, values_in
+from tests.fake_broker import HANG, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_clients import Type
+from tests.fake_topics import section_of
+
+
+@pytest.fixture
+def topic(broker):
+    return broker.create(TOPIC)
+
+
+@pytest.fixture
+def ids(broker, topic):
+    """30 entries in three ledgers of ten, each of one message that says its number."""
+    ids = []
+    for first in (0, 10, 20):
+        ids += broker.publish(TOPIC, *singles(numbered(10, first)))
+        topic.roll()
+    return ids
+
+
+def read(client, start, end, **options):
+    return list(flat(read_range(client, TOPIC, start, end, poll_timeout=HANG, **options)))
+
+
+def before(first):
+    """The position before a ledger's first entry."""
+    return MessageId(first.ledger, -1)
+
+
+# ---- whole ranges
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 29), (-1, 0), (0, 1), (3, 8), (9, 19), (8, 21), (28, 29)])
+def test_all_after_the_start_up_to_and_with_the_end(broker, client, ids, first, last):
+    start = START if first < 0 else ids[first]
+    entries = read(client, start, ids[last])
+    assert ids_of(entries) == ids[first + 1 : last + 1]
+    assert values_in(entries) == numbered(last - first, first + 1)
+    assert broker.open_consumers == []
+    assert broker.topics[str(TOPIC)].cursors == {}
+
+
+def test_within_a_ledger_the_broker_is_asked_for_no_entry_after_the_end(broker, client, ids):
+    read(client, before(ids[10]), ids[16])
+    (mine,) = broker.consumers
+    assert mine.sent == ids[10:17]
+    assert mine.granted == 7
+
+
+def test_a_range_that_is_empty_asks_nobody(broker, client, ids):
+    assert read(client, ids[5], ids[5]) == []
+    assert broker.seen(Type.SUBSCRIBE) == []
+
+
+def test_entries_of_batches_are_whole(broker, client):
+    ids = broker.publish(TOPIC, *batches(numbered(100), 10))
+    entries = read(client, ids[1], MessageId(ids[4].ledger, ids[4].entry, 3))
+    assert values_in(entries) == numbered(30, 20)
+
+
+@pytest.mark.parametrize("at", [1, 7, 12, 29])
+def test_connections_that_are_cut_change_nothing(broker, client, ids, at):
+    entries = []
+    for group in read_range(client, TOPIC, START, ids[-1], poll_timeout=HANG, window_bytes=1):
+        entries += group
+        if len(entries) == at:
+            broker.cut()
+    assert ids_of(entries) == ids
+    assert values_in(entries) == numbered(30)
+
+
+def test_nothing_comes_in_time(broker, client, ids):
+    broker.script(Type.FLOW, [silence] * 99)
+    with pytest.raises(DeadlineError):
+        list(read_range(client, TOPIC, START, ids[0], poll_timeout=0.3))
+    asked = broker.seen(Type.GET_LAST_MESSAGE_ID)
+    assert len(asked) == 2  # where reading begins, and after 0.2 s whether anything is left
+
+
+# ---- ends that never come
+
+
+def test_a_range_that_ends_with_what_is_never_delivered(broker, client, ids, topic):
+    """Aborted messages and markers: the broker acknowledges them as it reads over them."""
+    transaction = TxnId(0, 1)
+    with broker.changed:
+        entry = topic.append(section_of(b"aborted"), transaction)
+        topic.end(transaction, commit=False)
+        marker = topic.entries[-1].id
+    for end in (entry.id, marker, MessageId(marker.ledger, marker.entry + 5)):
+        entries = read(client, ids[24], end, visible=False)
+        assert ids_of(entries) == ids[25:]
+
+
+def test_the_last_message_before_an_open_transaction_ends_a_range(broker, client, ids, topic):
+    with broker.changed:
+        entry = topic.append(section_of(b"open"), TxnId(0, 1))
+    assert ids_of(read(client, ids[27], entry.id, visible=False)) == ids[28:]
+
+
+def test_questions_about_the_end_survive_a_lost_connection(broker, client, ids, topic):
+    with broker.changed:
+        topic.end(TxnId(0, 1), commit=True)
+        marker = topic.entries[-1].id
+    broker.script(Type.ACK, [cut])
+    broker.script(
+        Type.GET_LAST_MESSAGE_ID,
+        [pass_on, lose_answer, refuses(pb.MetadataError)],
+    )
+    assert ids_of(read(client, ids[27], marker, visible=False)) == ids[28:]
+
+
+def test_a_question_about_the_end_that_is_refused(broker, client, ids, topic):
+    with broker.changed:
+        topic.end(TxnId(0, 1), commit=True)
+        marker = topic.entries[-1].id
+    broker.script(Type.ACK, [refuses(pb.AuthorizationError, "no right")])
+    with pytest.raises(AuthError, match="no right"):
+        read(client, ids[27], marker, visible=False)
+
+
+def test_an_end_beyond_its_ledger_is_passed_by_what_comes_next(broker, client, ids):
+    beyond = MessageId(ids[9].ledger, 55)
+    assert ids_of(read(client, ids[6], beyond, visible=False)) == ids[7:10]
+
+
+# ---- loss
+
+LOSSES = {
+    # name: ledgers trimmed, start, end, options, what is lost and what is still read
+    "the end, and it was a message": ((0, 1), 3, 19, {}, (3, 19), (0, 0)),
+    "the end, without anything after it": ((0, 1, 2), 3, 29, {}, (3, 29), (0, 0)),
+    "the beginning, which nothing holds": ((0,), 3, 24, {"begins": -1}, (3, 10), (10, 25)),
+    "all, which nothing holds": ((0, 1), 3, 15, {"begins": -1, "visible": False}, (3, 15), (0, 0)),
+}
+
+
+def position(ids, number):
+    return before(ids[0]) if number < 0 else ids[number]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_was_removed_is_lost(broker, client, ids, topic, caplog, name, fails):
+    trimmed, first, last, options, lost, left = LOSSES[name]
+    options = dict(options)
+    if "begins" in options:
+        options["begins"] = position(ids, options["begins"])
+    for ledger in trimmed:
+        topic.trim(ids[10 * ledger].ledger)
+    if fails:
+        with pytest.raises(DataLossError) as caught:
+            read(client, ids[first], ids[last], **options)
+        assert f"messages in ({ids[lost[0]]}, " in str(caught.value)
+        assert caught.value.topic == str(TOPIC)
+    else:
+        with caplog.at_level(logging.WARNING):
+            entries = read(client, ids[first], ids[last], fail_on_data_loss=False, **options)
+        assert ids_of(entries) == ids[left[0] : left[1]]
+        assert f"messages in ({ids[lost[0]]}, " in caplog.text
+
+
+def test_what_a_subscription_holds_may_begin_later_than_the_start(broker, client, ids, topic):
+    """Without `begins` something holds the data: what is missing before it was processed before."""
+    topic.trim(ids[0].ledger)
+    assert ids_of(read(client, ids[3], ids[24])) == ids[10:25]
+
+
+def test_what_was_gone_when_the_range_was_planned_is_not_lost_again(broker, client, ids, topic):
+    topic.trim(ids[0].ledger)
+    entries = read(client, START, ids[24], begins=before(ids[10]))
+    assert ids_of(entries) == ids[10:25]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_ledger_that_is_removed_while_it_is_read_is_lost(broker, client, topic, fails, caplog):
+    """The broker goes on with the next ledger and says nothing."""
+    ids = broker.publish(TOPIC, *singles(numbered(20)))  # more than is asked for at first
+    for first in (20, 25):
+        topic.roll()
+        ids += broker.publish(TOPIC, *singles(numbered(5, first)))
+    options = {"begins": before(ids[0]), "fail_on_data_loss": fails, "window_bytes": 1}
+    ranges = flat(read_range(client, TOPIC, START, ids[-1], poll_timeout=HANG, **options))
+    entries = [next(ranges)]
+    with broker.changed:
+        topic.trim(ids[0].ledger)
+        topic.trim(ids[20].ledger)
+        broker.close_all(TOPIC)
+    if fails:
+        with pytest.raises(DataLossError, match="was removed while it was read"):
+            entries += ranges
+        assert ids_of(entries) == ids[: len(entries)]
+        assert len(entries) <= 20
+    else:
+        entries += ranges
+        assert ids_of(entries) == ids[: len(entries) - 5] + ids[25:]
+        assert "was removed while it was read" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_corrupt_entry(broker, client, topic, fails, caplog):
+    bad = bytearray(section_of(b"bad"))
+    bad[-1] ^= 1
+    ids = broker.publish(TOPIC, *singles(numbered(5)), bytes(bad), *singles(numbered(5, 5)))
+    if fails:
+        ranges = flat(read_range(client, TOPIC, START, ids[-1], poll_timeout=HANG))
+        assert values_in([next(ranges) for _ in range(5)]) == numbered(5)
+        with pytest.raises(CorruptError) as caught:
+            next(ranges)
+        assert caught.value.message_id == str(ids[5])
+    else:
+        assert values_in(read(client, START, ids[-1], fail_on_data_loss=False)) == numbered(10)
+        assert "an entry is left out" in caplog.text
+
+
+def test_a_corrupt_entry_after_the_end_is_no_concern(broker, client, topic):
+    """Where the end is beyond its ledger, what follows is asked for, too."""
+    bad = bytearray(section_of(b"bad"))
+    bad[-1] ^= 1
+    ids = broker.publish(TOPIC, *singles(numbered(5)))
+    topic.roll()
+    broker.publish(TOPIC, bytes(bad))
+    assert ids_of(read(client, START, MessageId(ids[4].ledger, 99), visible=False)) == ids
+
+
+def test_where_compaction_ran_what_is_missing_is_no_loss(broker, client, ids, topic):
+    topic.trim(ids[0].ledger)
+    entries = read(client, START, ids[14], begins=before(ids[0]), read_compacted=True)
+    assert ids_of(entries) == ids[10:15]
+    assert broker.seen(Type.SUBSCRIBE)[0].read_compacted
+
+
+# ---- the entry before a position
+
+
+def test_the_position_before_another(broker, client, ids, topic):
+    def found(position):
+        return position_before(client, TOPIC, position)
+
+    assert found(ids[5]) == ids[4]
+    assert found(ids[10]) == ids[9]
+    assert found(ids[0]) == before(ids[0])
+    assert found(MessageId(ids[9].ledger, 77)) == ids[9]
+    topic.trim(ids[0].ledger)
+    assert found(ids[5]) == before(ids[10])
+    assert broker.open_consumers == []

@@ -1,0 +1,169 @@
+"""Probes: sizes and times of entries, the first of a time, the ends of ledgers, and nothing left behind."""
+
+import pytest
+
+from pulsar_spark.client import EntryInfo, EntryProbe, first_at, ledger_end, probe_entry
+from pulsar_spark.errors import CorruptError, DeadlineError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TxnId
+from tests.client.clients import START, TOPIC, batches, client_of, numbered, singles
+from tests.fake_topics import chunk_sections, section_of, split_section
+
+
+@pytest.fixture
+def topic(broker):
+    return broker.create(TOPIC)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(broker):
+    yield
+    assert broker.open_consumers == []
+    assert all(not topic.cursors for topic in broker.topics.values())
+
+
+def size_of(section):
+    metadata, payload = split_section(section)
+    return metadata.ByteSize() + len(payload)
+
+
+# ---- one entry
+
+
+def test_what_is_known_of_an_entry(broker, client):
+    batch = batches(numbered(7), 7)[0]
+    chunks = chunk_sections(b"x" * 100, 2, "u", publish_time=77)
+    ids = broker.publish(TOPIC, section_of(b"one", publish_time=123), batch, *chunks)
+    one, many, first, last = (probe_entry(client, TOPIC, position) for position in ids)
+    assert one == EntryInfo(ids[0], 1, size_of(section_of(b"one", publish_time=123)), 123, None, False, False)
+    assert (many.id, many.messages, many.size) == (ids[1], 7, size_of(batch))
+    assert (first.chunk, first.chunked, first.publish_time) == (True, True, 77)
+    assert (last.chunk, last.chunked) == (False, True)
+
+
+def test_a_probe_is_sent_one_entry(broker, client):
+    ids = broker.publish(TOPIC, *singles(numbered(50)))
+    probe_entry(client, TOPIC, ids[20])
+    (mine,) = broker.consumers
+    assert (mine.sent, mine.granted) == ([ids[20]], 1)
+
+
+def test_where_there_is_no_entry_the_next_visible_one_is_meant(broker, client, topic):
+    first = broker.publish(TOPIC, *singles(numbered(3)))
+    topic.roll()
+    with broker.changed:
+        topic.end(TxnId(0, 1), commit=True)  # leaves a marker
+    second = broker.publish(TOPIC, *singles(numbered(2)))
+    assert probe_entry(client, TOPIC, MessageId(first[0].ledger, 99)).id == second[0]
+    assert probe_entry(client, TOPIC, START).id == first[0]
+
+
+def test_there_is_none(broker, topic):
+    with client_of(broker, operation_timeout=0.1) as client, pytest.raises(DeadlineError):
+        probe_entry(client, TOPIC, START)
+
+
+# ---- by time
+
+
+@pytest.mark.parametrize("time", [99, 100, 101, 117, 118, 139, 140, 158, 159])
+def test_the_first_entry_of_a_time(broker, client, topic, time):
+    """Entries of every second ms from 100 on, in ledgers of 10."""
+    ids = []
+    for first in range(0, 30, 10):
+        ids += broker.publish(
+            TOPIC, *(section_of(b"", publish_time=100 + 2 * at) for at in range(first, first + 10))
+        )
+        topic.roll()
+    expected = next((ids[at] for at in range(30) if 100 + 2 * at >= time), None)
+    assert first_at(client, TOPIC, time, START, ids[-1]) == expected
+    assert len(broker.consumers) <= 2 * 6
+
+
+# ---- the ends of ledgers
+
+
+def test_where_ledgers_end(broker, client, topic):
+    first = broker.publish(TOPIC, *singles(numbered(4)))
+    topic.roll()
+    second = broker.publish(TOPIC, *singles(numbered(2)))
+    topic.roll()
+    topic.roll()
+    third = broker.publish(TOPIC, *singles(numbered(3)))
+    last = third[1]
+
+    def end(position):
+        return ledger_end(client, TOPIC, position, last)
+
+    assert end(first[1]) == (3, MessageId(second[0].ledger, -1))
+    assert end(second[0]) == (1, MessageId(third[0].ledger, -1))
+    assert end(MessageId(third[0].ledger - 1, -1)) == (-1, MessageId(third[0].ledger, -1))
+    assert end(third[0]) == (1, None)
+    topic.trim(first[0].ledger)
+    assert end(first[1]) == (-1, MessageId(second[0].ledger, -1))
+
+
+def test_markers_count_where_a_ledger_ends(broker, client, topic):
+    first = broker.publish(TOPIC, *singles(numbered(4)))
+    with broker.changed:
+        topic.end(TxnId(0, 1), commit=True)
+    topic.roll()
+    second = broker.publish(TOPIC, *singles(numbered(2)))
+    assert ledger_end(client, TOPIC, first[0], second[-1]) == (4, MessageId(second[0].ledger, -1))
+
+
+# ---- a run of entries
+
+
+def test_a_run_stops_at_messages_bytes_or_the_end(broker, client):
+    sections = batches(numbered(100), 10)
+    ids = broker.publish(TOPIC, *sections)
+    with EntryProbe(client, TOPIC, START) as probe:
+        assert probe.position == START
+        assert [one.id for one in probe.read(25, 1 << 20, ids[-1])] == ids[:3]
+        assert probe.position == ids[2]
+        size = size_of(sections[3])
+        assert [one.id for one in probe.read(1000, 2 * size - 1, ids[-1])] == ids[3:5]
+        assert [one.id for one in probe.read(1000, 1 << 20, ids[7])] == ids[5:8]
+        assert probe.read(1000, 1 << 20, ids[7]) == []
+        assert probe.read(0, 1 << 20, ids[9]) == []
+        assert [one.id for one in probe.read(1000, 1 << 20, MessageId(ids[9].ledger, 9, 3))] == ids[8:]
+
+
+def test_a_run_asks_for_what_it_may_need(broker, client):
+    ids = broker.publish(TOPIC, *singles(numbered(200)))
+    with EntryProbe(client, TOPIC, ids[4]) as probe:
+        assert [one.id for one in probe.read(20, 1 << 20, ids[-1])] == ids[5:25]
+    (mine,) = broker.consumers
+    assert mine.granted <= 40  # the last request may be for as many again
+
+
+def test_a_message_in_chunks_counts_with_its_last(broker, client):
+    ids = broker.publish(TOPIC, *chunk_sections(b"x" * 100, 4, "u"), *singles(numbered(3)))
+    with EntryProbe(client, TOPIC, START) as probe:
+        assert [one.id for one in probe.read(2, 1 << 20, ids[-1])] == ids[:5]
+
+
+def test_a_run_goes_on_over_a_lost_connection_and_ledgers(broker, client, topic):
+    ids = broker.publish(TOPIC, *singles(numbered(5)))
+    topic.roll()
+    ids += broker.publish(TOPIC, *singles(numbered(5)))
+    with EntryProbe(client, TOPIC, START) as probe:
+        found = probe.read(3, 1 << 20, ids[-1])
+        broker.cut()
+        found += probe.read(99, 1 << 20, ids[-1])
+        assert [one.id for one in found] == ids
+
+
+def test_a_run_meets_an_entry_that_cannot_be_taken_apart(broker, client):
+    bad = bytearray(section_of(b"bad"))
+    bad[-1] ^= 1
+    ids = broker.publish(TOPIC, section_of(b"good"), bytes(bad), section_of(b"good"))
+    with EntryProbe(client, TOPIC, START) as probe:
+        assert [one.id for one in probe.read(1, 1 << 20, ids[-1])] == ids[:1]
+        with pytest.raises(CorruptError):
+            probe.read(9, 1 << 20, ids[-1])
+
+
+def test_a_topic_that_does_not_exist(client):
+    with pytest.raises(TopicNotFoundError):
+        EntryProbe(client, TOPIC, START)

@@ -1,0 +1,156 @@
+"""TopicWatch: what comes and goes shows without a question, and lost watches are opened again."""
+
+import pytest
+
+from pulsar_spark.client import TopicWatch
+from pulsar_spark.client.reading import topic_watch
+from pulsar_spark.errors import BrokerError, DeadlineError
+from pulsar_spark.ids import TopicPattern
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.client.clients import client_of, wait_until
+from tests.fake_broker import FakeBroker, cut, refuses, silence
+from tests.fake_clients import Type
+
+PATTERN = TopicPattern.parse("persistent://public/default/wanted.*")
+
+
+@pytest.fixture(autouse=True)
+def time_passes(monkeypatch):
+    """A clock of the watch's own that a test moves on; gives how."""
+    now = [1000.0]
+
+    class Clock:
+        @staticmethod
+        def monotonic():
+            return now[0]
+
+    def pass_by(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr(topic_watch, "time", Clock)
+    return pass_by
+
+
+def settle(client):
+    """What the broker sent before has come."""
+    client.topics_of_namespace("public", "default")
+
+
+def test_it_changes_when_it_is_opened_and_when_a_wanted_topic_comes_or_goes(broker, client):
+    with TopicWatch(client, PATTERN) as watch:
+        assert watch.changed
+        assert not watch.changed
+        commands = len(broker.commands)
+        broker.create("unwanted")
+        broker.create("persistent://public/other/wanted")
+        settle(client)
+        assert not watch.changed
+        broker.create("wanted-1")
+        settle(client)
+        assert watch.changed
+        assert not watch.changed
+        broker.create("wanted-2", 2)
+        broker.delete("wanted-2-partition-1")
+        settle(client)
+        assert watch.changed
+        assert not watch.changed
+        assert len(broker.commands) == commands + 3  # those of this test
+    (asked,) = broker.seen(Type.WATCH_TOPIC_LIST)
+    assert asked.namespace == "public/default"
+    assert len(broker.seen(Type.WATCH_TOPIC_LIST_CLOSE)) == 1
+
+
+def test_topics_of_no_kind_that_can_be_read_do_not_count(broker, client):
+    with TopicWatch(client, PATTERN) as watch:
+        assert watch.changed
+        (asked,) = broker.seen(Type.WATCH_TOPIC_LIST)
+        name = "non-persistent://public/default/wanted"
+        names = {"new_topics": [name], "topics_hash": ""}
+        broker.send(Type.WATCH_TOPIC_UPDATE, watcher_id=asked.watcher_id, **names)
+        settle(client)
+        assert not watch.changed
+
+
+def test_once_a_minute_topics_are_listed_in_any_case(client, time_passes):
+    with TopicWatch(client, PATTERN) as watch:
+        assert watch.changed
+        time_passes(59)
+        assert not watch.changed
+        time_passes(2)
+        assert watch.changed
+        assert not watch.changed
+
+
+def test_a_lost_watch_is_opened_again(broker, client, time_passes):
+    with TopicWatch(client, PATTERN) as watch:
+        assert watch.changed
+        broker.cut()
+        wait_until(lambda: watch.changed)  # something may have come meanwhile
+        broker.wait_for_command(Type.WATCH_TOPIC_LIST, 2)
+        wait_until(lambda: watch.changed)  # or before the watch stood
+        assert not watch.changed
+        broker.create("wanted")
+        settle(client)
+        assert watch.changed
+
+
+def test_attempts_to_watch_again_are_a_second_apart(broker, time_passes):
+    with client_of(broker, operation_timeout=0.02) as client, TopicWatch(client, PATTERN) as watch:
+        assert watch.changed
+        broker.script(Type.CONNECT, [cut] * 1000)
+        broker.cut()
+        wait_until(lambda: watch.changed)
+        broker.wait_for_command(Type.CONNECT, 2)
+        for _ in range(10):
+            assert not watch.changed
+        broker.script(Type.CONNECT, [])
+        time_passes(1.5)
+        wait_until(lambda: watch.changed or time_passes(1.5))
+        assert len(broker.seen(Type.WATCH_TOPIC_LIST)) == 2
+
+
+def test_a_broker_without_watches(time_passes):
+    with FakeBroker(has_watches=False) as broker, client_of(broker) as client:
+        with TopicWatch(client, PATTERN) as watch:
+            assert watch.changed
+            assert not watch.changed
+            broker.create("wanted")
+            settle(client)
+            assert not watch.changed
+            time_passes(61)
+            assert watch.changed
+        assert broker.seen(Type.WATCH_TOPIC_LIST) == []
+
+
+def test_who_may_not_watch_looks_once_a_minute(broker, client, time_passes):
+    broker.script(Type.WATCH_TOPIC_LIST, [refuses(pb.AuthorizationError)])
+    with TopicWatch(client, PATTERN) as watch:
+        assert watch.changed
+        assert not watch.changed
+        time_passes(61)
+        assert watch.changed
+    assert broker.seen(Type.WATCH_TOPIC_LIST_CLOSE) == []
+
+
+def test_what_does_not_pass_is_raised(broker, client):
+    broker.script(Type.WATCH_TOPIC_LIST, [refuses(pb.UnknownError, "broken")])
+    with pytest.raises(BrokerError, match="broken"):
+        TopicWatch(client, PATTERN)
+
+
+def test_a_watch_without_an_answer_is_taken_back(broker):
+    broker.script(Type.WATCH_TOPIC_LIST, [silence] * 9)
+    with client_of(broker, operation_timeout=0.1) as client:
+        with pytest.raises(DeadlineError):
+            TopicWatch(client, PATTERN)
+        broker.wait_for_command(Type.WATCH_TOPIC_LIST_CLOSE)
+
+
+def test_closing_never_raises(broker, client):
+    watch = TopicWatch(client, PATTERN)
+    broker.script(Type.WATCH_TOPIC_LIST_CLOSE, [refuses(pb.UnknownError)])
+    watch.close()
+    watch = TopicWatch(client, PATTERN)
+    client.close()
+    watch.close()
+    assert len(broker.seen(Type.WATCH_TOPIC_LIST_CLOSE)) == 1

@@ -1,0 +1,225 @@
+"""Client: topics, their brokers, and what becomes of brokers that refuse or say nothing."""
+
+import pytest
+
+from pulsar_spark.client import (
+    Client,
+    ClientOptions,
+    Consumer,
+    Credentials,
+    TlsOptions,
+    check_identity,
+    shared_client,
+)
+from pulsar_spark.client.net.pool import Purpose
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    ClosedError,
+    ConnectError,
+    NotReadyError,
+    OptionError,
+    ProtocolError,
+    TopicNotFoundError,
+)
+from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.client.clients import TOPIC, client_of, reader
+from tests.fake_broker import FakeBroker, cut, redirects, refuses, silence
+from tests.fake_clients import Type
+
+
+def name(text):
+    return TopicName.parse(text)
+
+
+# ---- topics
+
+
+def test_partitions(broker, client):
+    broker.create("parted", 3)
+    broker.create(TOPIC)
+    assert client.partitions(name("parted")) == [name(f"parted-partition-{number}") for number in range(3)]
+    assert client.partitions(name("parted-partition-2")) == [name("parted-partition-2")]
+    assert client.partitions(TOPIC) == [TOPIC]
+
+
+@pytest.mark.parametrize("text", ["missing", "parted-partition-3"])
+def test_a_topic_that_does_not_exist(broker, client, text):
+    broker.create("parted", 3)
+    with pytest.raises(TopicNotFoundError) as caught:
+        client.partitions(name(text))
+    assert caught.value.topic == str(name(text))
+
+
+def test_a_topic_may_be_created_for_producers_only(broker, client):
+    assert client.partitions(TOPIC, create=True) == [TOPIC]
+    with pytest.raises(TopicNotFoundError):
+        client.partitions(TOPIC)
+    asked = broker.seen(Type.PARTITIONED_METADATA)
+    assert [one.metadata_auto_creation_enabled for one in asked] == [True, False]
+
+
+def test_topics_of_a_namespace(broker, client):
+    broker.create("parted", 2)
+    broker.create("persistent://public/other/x")
+    broker.create("a.1")
+    found = client.topics_of_namespace("public", "default")
+    assert set(found) == {name("parted-partition-0"), name("parted-partition-1"), name("a.1")}
+    pattern = TopicPattern.parse("persistent://public/default/p.*|a.*")
+    assert client.topics_matching(pattern) == [name("a.1"), name("parted")]
+    assert client.topics_matching(TopicPattern.parse("public/default/a")) == []
+
+
+def test_a_right_that_is_missing_names_the_namespace(broker, client):
+    broker.script(Type.GET_TOPICS_OF_NAMESPACE, [refuses(pb.AuthorizationError)])
+    with pytest.raises(AuthError, match="namespace public/default"):
+        client.topics_of_namespace("public", "default")
+
+
+# ---- brokers that refuse, or say nothing
+
+
+def test_what_passes_is_tried_again(broker, client):
+    broker.create(TOPIC)
+    broker.script(Type.PARTITIONED_METADATA, [refuses(pb.MetadataError), refuses(pb.ServiceNotReady), cut])
+    assert client.partitions(TOPIC) == [TOPIC]
+    assert len(broker.seen(Type.PARTITIONED_METADATA)) == 4
+    assert len(broker.seen(Type.CONNECT)) == 2
+
+
+def test_what_does_not_pass_is_not_tried_again(broker, client):
+    broker.script(Type.PARTITIONED_METADATA, [refuses(pb.AuthorizationError, "no right")])
+    with pytest.raises(AuthError, match="no right"):
+        client.partitions(TOPIC)
+    assert len(broker.seen(Type.PARTITIONED_METADATA)) == 1
+
+
+def test_a_connection_that_gives_no_answer_is_given_up(broker):
+    broker.create(TOPIC)
+    broker.script(Type.PARTITIONED_METADATA, [silence])
+    with client_of(broker, connection_timeout=0.5) as client:
+        assert client.partitions(TOPIC) == [TOPIC]
+    assert [seen.connection for seen in broker.commands if seen.command.type == 21] == [0, 1]
+
+
+def test_the_last_error_is_raised_when_the_time_is_over(broker):
+    broker.script(Type.PARTITIONED_METADATA, [refuses(pb.ServiceNotReady, "loading")] * 99)
+    with client_of(broker, operation_timeout=0.2) as client, pytest.raises(NotReadyError, match="loading"):
+        client.partitions(TOPIC)
+    assert len(broker.seen(Type.PARTITIONED_METADATA)) > 1
+
+
+def test_a_closed_client_asks_nobody(broker, client):
+    client.check()
+    client.close()
+    with pytest.raises(ClosedError):
+        client.partitions(TOPIC)
+    assert broker.seen(Type.PARTITIONED_METADATA) == []
+
+
+# ---- look-ups
+
+
+def locate(client):
+    return client.locate(TOPIC, Purpose.READ, client.operation())
+
+
+def test_the_broker_that_serves_the_topic(broker, client):
+    assert locate(client).address == broker.address
+    assert [one.topic for one in broker.seen(Type.LOOKUP)] == [str(TOPIC)]
+    assert len(broker.seen(Type.CONNECT)) == 1
+
+
+@pytest.mark.parametrize("is_authoritative", [True, False])
+def test_a_redirect_is_followed(broker, client, is_authoritative):
+    with FakeBroker() as owner:
+        owner.create(TOPIC)
+        broker.script(Type.LOOKUP, [redirects(owner.url, authoritative=is_authoritative)])
+        with Consumer(client, TOPIC, reader()):
+            assert [one.topic.name for one in owner.open_consumers] == [str(TOPIC)]
+        assert [one.authoritative for one in owner.seen(Type.LOOKUP)] == [is_authoritative]
+        assert [one.authoritative for one in broker.seen(Type.LOOKUP)] == [False]
+        assert broker.seen(Type.SUBSCRIBE) == []
+        client.close()
+
+
+def test_redirects_in_a_circle_end_after_20_hops(broker, client):
+    broker.script(Type.LOOKUP, [redirects(broker.url)] * 30)
+    with pytest.raises(ProtocolError, match="redirected more than 20 times"):
+        locate(client)
+    assert len(broker.seen(Type.LOOKUP)) == 21
+
+
+def test_a_look_up_that_fails(broker, client):
+    broker.script(Type.LOOKUP, [refuses(pb.TopicNotFound, "Namespace not found")])
+    with pytest.raises(TopicNotFoundError, match="Namespace not found") as caught:
+        locate(client)
+    assert caught.value.topic == str(TOPIC)
+
+
+def test_a_redirect_without_an_address(broker, client):
+    broker.script(Type.LOOKUP, [redirects("http://x:1")])
+    with pytest.raises(ProtocolError, match="no usable address"):
+        locate(client)
+
+
+# ---- who this is
+
+
+def test_check_is_silent_where_the_broker_takes_the_client_in():
+    with FakeBroker(token=b"t") as broker:
+        with client_of(broker, credentials=Credentials("token", "t")) as client:
+            client.check()
+        for credentials in (None, Credentials("token", "other")):
+            with client_of(broker, credentials=credentials) as client, pytest.raises(AuthError):
+                client.check()
+        assert len(broker.seen(Type.CONNECT)) == 3
+
+
+def test_a_login_by_certificate_needs_tls():
+    tls = TlsOptions(certificate="cert.pem", key="key.pem")
+    check_identity(ClientOptions(service_url="pulsar+ssl://localhost", tls=tls))
+    check_identity(ClientOptions(service_url="pulsar://localhost"))
+    with pytest.raises(OptionError, match="needs TLS"):
+        check_identity(ClientOptions(service_url="pulsar://localhost", tls=tls))
+
+
+def test_the_client_of_a_process_is_made_once(broker):
+    options = ClientOptions(service_url=broker.url)
+    other = ClientOptions(service_url=broker.url, operation_timeout=3.0)
+    assert shared_client(options) is shared_client(ClientOptions(service_url=broker.url))
+    assert shared_client(other) is not shared_client(options)
+
+
+def test_ids_are_unique(client):
+    assert len({client.new_id() for _ in range(10)}) == 10
+
+
+def test_errors_of_no_kind_of_their_own(broker, client):
+    broker.script(Type.PARTITIONED_METADATA, [refuses(pb.UnknownError, "first line\nsecond line")])
+    with pytest.raises(BrokerError, match="first line") as caught:
+        client.partitions(TOPIC)
+    assert "second" not in str(caught.value)
+
+
+def test_nobody_listens():
+    with FakeBroker() as broker:
+        pass
+    with client_of(broker, operation_timeout=0.1) as client, pytest.raises(ConnectError):
+        client.check()
+
+
+def test_a_client_of_several_hosts_goes_on_with_those_that_answer():
+    with FakeBroker() as first, FakeBroker() as second:
+        second.create(TOPIC)
+        first.create(TOPIC)
+        url = f"{first.url},{second.address}"
+        with Client(ClientOptions(service_url=url)) as client:
+            assert client.partitions(TOPIC) == [TOPIC]
+            (here,) = [one for one in (first, second) if one.seen(Type.CONNECT)]
+            (there,) = {first, second} - {here}
+            here.script(Type.CONNECT, [cut] * 99)
+            here.cut()
+            assert client.partitions(TOPIC) == [TOPIC]
+            assert len(there.seen(Type.PARTITIONED_METADATA)) == 1

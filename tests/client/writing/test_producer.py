@@ -1,0 +1,590 @@
+"""Producer: all that is sent is stored, in order, over lost connections; or its failure is raised."""
+
+import threading
+
+import pytest
+
+from pulsar_spark.client import Producer, read_range
+from pulsar_spark.errors import AuthError, QueueFullError, SendError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.singles import encode_singles
+from tests.client.clients import (
+    START,
+    TOPIC,
+    client_of,
+    columns,
+    flat,
+    numbered,
+    producing,
+    values_in,
+    wait_until,
+)
+from tests.fake_broker import (
+    HANG,
+    FakeBroker,
+    Held,
+    answer_and_cut,
+    cut,
+    lose_answer,
+    pass_on,
+    refuses,
+    silence,
+    without_answer,
+)
+from tests.fake_clients import Type
+
+
+@pytest.fixture
+def topic(broker):
+    return broker.create(TOPIC)
+
+
+def open_producer(
+    client, partitions=1, *, first_sequence_id=None, transaction=None, on_receipt=None, **options
+):
+    return Producer(
+        client,
+        TOPIC,
+        producing(**options),
+        partitions,
+        first_sequence_id=first_sequence_id,
+        transaction=transaction,
+        on_receipt=on_receipt,
+    )
+
+
+def send(producer, values):
+    producer.send_singles(encode_singles(columns(values)))
+
+
+def send_batch(producer, values):
+    encoded = encode_batch_messages(columns(values))
+    producer.send_batches([Batch((encoded.buffer,), len(values), len(encoded.buffer))])
+
+
+def sent_ids(broker):
+    """The sequence ids that came over each connection."""
+    found = {}
+    for each in broker.commands:
+        if each.command.type == Type.SEND:
+            found.setdefault(each.connection, []).append(each.command.send.sequence_id)
+    return list(found.values())
+
+
+# ---- sending
+
+
+def test_what_is_sent_is_stored_in_order(broker, client, topic):
+    receipts = []
+    producer = open_producer(client, on_receipt=lambda entry, place: receipts.append(entry.sequence_id))
+    send(producer, numbered(5))
+    send_batch(producer, numbered(4, 5))
+    send(producer, numbered(1, 9))
+    producer.flush()
+    assert topic.values == numbered(10)
+    assert producer.pending == []
+    assert producer.sent.messages == 10
+    ledger = topic.entries[0].id.ledger
+    assert (producer.sent.first_id, producer.sent.last_id) == (MessageId(ledger, 0), MessageId(ledger, 6))
+    assert producer.sent.bytes == sum(len(entry.section) for entry in topic.entries)
+    assert receipts == [0, 1, 2, 3, 4, 5, 9]
+    assert [one.sequence_id for one in broker.seen(Type.SEND)] == receipts
+    assert [one.highest_sequence_id for one in broker.seen(Type.SEND)] == [0, 0, 0, 0, 0, 8, 0]
+    producer.close()
+    assert broker.open_producers == []
+
+
+def test_entries_say_who_sent_them(broker, client, topic):
+    producer = open_producer(client, name="me", properties=(("k", "v"),))
+    send(producer, [b"x"])
+    producer.flush()
+    producer.close()
+    metadata = topic.entries[0].metadata
+    assert (metadata.producer_name, metadata.sequence_id) == ("me", 0)
+    assert metadata.publish_time > 1_600_000_000_000
+    (asked,) = broker.seen(Type.PRODUCER)
+    assert (asked.producer_name, asked.user_provided_producer_name) == ("me", True)
+    assert [(one.key, one.value) for one in asked.metadata] == [("k", "v")]
+
+
+def test_the_broker_chooses_a_name_where_none_is_given(broker, client, topic):
+    producer = open_producer(client)
+    for value in (b"x", b"y"):
+        send(producer, [value])
+        producer.flush()
+        broker.cut()
+    producer.close()
+    first, second = broker.seen(Type.PRODUCER)
+    assert not first.user_provided_producer_name
+    names = [entry.metadata.producer_name for entry in topic.entries]
+    assert names == [second.producer_name] * 2
+    assert names[0]
+
+
+# ---- lost connections
+
+# What happens to the 4th of 10 entries -> what a broker has stored that does not deduplicate.
+LOSSES = {
+    "before it is stored": (cut, [0, 1, 2, *range(3, 10)]),
+    "before its receipt": (lose_answer, [0, 1, 2, 3, *range(3, 10)]),
+    "after its receipt": (answer_and_cut, [0, 1, 2, 3, *range(4, 10)]),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("deduplicates", [False, True])
+def test_after_a_loss_what_is_pending_goes_out_again_in_order(loss, deduplicates):
+    action, stored = LOSSES[loss]
+    with FakeBroker(deduplicates=deduplicates) as broker, client_of(broker) as client:
+        broker.script(Type.SEND, [pass_on] * 3 + [action])
+        producer = open_producer(client)
+        send(producer, numbered(10))
+        producer.flush()
+        producer.close()
+        expected = sorted(set(stored)) if deduplicates else stored
+        assert broker.topics[str(TOPIC)].values == [b"%d" % number for number in expected]
+        assert producer.sent.messages == 10
+        first, second = sent_ids(broker)
+        begin = 4 if action is answer_and_cut else 3
+        assert first == list(range(4))
+        assert second == list(range(begin, 10))
+        assert [one.epoch for one in broker.seen(Type.PRODUCER)] == [0, 1]
+
+
+def test_what_is_pending_goes_out_before_anything_new(broker, client, topic):
+    broker.script(Type.SEND, [silence] * 3)
+    producer = open_producer(client)
+    send(producer, numbered(3))
+    broker.wait_for_command(Type.SEND, 3)
+    broker.cut()
+    send(producer, numbered(3, 3))
+    producer.flush()
+    producer.close()
+    assert topic.values == numbered(6)
+    assert sent_ids(broker)[1] == list(range(6))
+
+
+@pytest.mark.parametrize("again", [1, 3])
+def test_a_connection_that_is_lost_again_and_again(broker, client, topic, again):
+    broker.script(Type.SEND, ([pass_on, cut] * again))
+    broker.script(Type.PRODUCER, [pass_on, refuses(pb.ServiceNotReady), cut])
+    broker.script(Type.LOOKUP, [pass_on, refuses(pb.MetadataError)])
+    producer = open_producer(client)
+    send(producer, numbered(10))
+    producer.flush()
+    producer.close()
+    assert topic.values == numbered(10)
+
+
+def test_a_producer_that_the_broker_closes_is_opened_again_under_another_id(broker, client, topic):
+    producer = open_producer(client)
+    send(producer, numbered(2))
+    producer.flush()
+    held = Held(broker)
+    broker.script(Type.SEND, [held])
+    send(producer, numbered(1, 2))
+    broker.wait_for(lambda: held.count)
+    broker.close_all(TOPIC)
+    held.release()  # to a producer that was closed: nothing is stored, and nothing is answered
+    send(producer, numbered(2, 3))
+    producer.flush()
+    producer.close()
+    assert topic.values == numbered(5)
+    assert len(broker.seen(Type.CONNECT)) == 1
+    assert len({one.producer_id for one in broker.seen(Type.PRODUCER)}) == 2
+
+
+def test_mending_opens_a_lost_producer_without_a_call_that_sends(broker, client, topic):
+    broker.script(Type.SEND, [silence] * 2)
+    producer = open_producer(client)
+    producer.mend()
+    assert len(broker.seen(Type.PRODUCER)) == 1
+    send(producer, numbered(2))
+    broker.wait_for_command(Type.SEND, 2)
+    broker.cut()
+    wait_until(lambda: producer.mend() or len(broker.seen(Type.PRODUCER)) == 2)
+    broker.wait_for(lambda: topic.values == numbered(2))
+    producer.flush()
+    producer.close()
+
+
+def test_an_idle_producer_that_is_lost_is_opened_when_it_sends(broker, client, topic):
+    producer = open_producer(client)
+    send(producer, numbered(1))
+    producer.flush()
+    broker.cut()
+    producer.mend()
+    assert len(broker.seen(Type.PRODUCER)) == 1
+    send(producer, numbered(1, 1))
+    producer.flush()
+    producer.close()
+    assert topic.values == numbered(2)
+
+
+# ---- receipts
+
+
+def test_a_receipt_that_comes_twice_is_ignored(broker, client, topic):
+    def answers_twice(connection, frame):
+        connection.handle(frame)
+        ids = {"producer_id": frame.command.send.producer_id, "sequence_id": frame.command.send.sequence_id}
+        connection.send(Type.SEND_RECEIPT, message_id=MessageId(9, 9), **ids)
+
+    broker.script(Type.SEND, [answers_twice] * 4)
+    producer = open_producer(client)
+    send(producer, numbered(6))
+    producer.flush()
+    producer.close()
+    assert producer.sent.messages == 6
+    assert len(broker.seen(Type.PRODUCER)) == 1
+    assert topic.values == numbered(6)
+
+
+def test_a_receipt_that_is_missing_opens_the_connection_again():
+    """A newer one came: what is pending is sent again from the oldest on."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.script(Type.SEND, [pass_on, without_answer])
+        producer = open_producer(client)
+        send(producer, numbered(5))
+        producer.flush()
+        producer.close()
+        assert broker.topics[str(TOPIC)].values == numbered(5)
+        assert sent_ids(broker)[-1] == [1, 2, 3, 4]
+        assert len(broker.seen(Type.CONNECT)) == 2
+        assert producer.sent.messages == 5
+
+
+def test_duplicates_count_as_sent_but_have_no_place():
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.create(TOPIC).stored_ids["me"] = 4
+        producer = open_producer(client, name="me")
+        assert producer.last_sequence_id == 4
+        producer.send_singles(
+            [
+                one._replace(sequence_ids=(number, number))
+                for number, one in enumerate(encode_singles(columns(numbered(7))))
+            ]
+        )
+        producer.flush()
+        producer.close()
+        topic = broker.topics[str(TOPIC)]
+        assert topic.values == [b"5", b"6"]
+        assert producer.sent.messages == 7
+        assert producer.sent.first_id == topic.entries[0].id
+
+
+# ---- what fails
+
+
+def test_without_receipts_all_that_is_pending_fails_together(broker, client, topic):
+    broker.script(Type.SEND, [silence] * 9)
+    producer = open_producer(client, send_timeout=0.2)
+    send(producer, numbered(3))
+    with pytest.raises(SendError, match=r"3 messages were not acknowledged within 0\.2 s") as caught:
+        producer.flush()
+    assert caught.value.topic == str(TOPIC)
+    for call in (producer.flush, producer.check, lambda: send(producer, numbered(1))):
+        with pytest.raises(SendError):
+            call()
+    assert len(producer.pending) == 3
+    producer.close()
+
+
+def test_a_broker_that_stays_away_is_the_reason_for_the_timeout(broker, client, topic):
+    producer = open_producer(client, send_timeout=0.3)
+    broker.script(Type.SEND, [cut])
+    broker.script(Type.CONNECT, [cut] * 999)
+    send(producer, numbered(2))
+    with pytest.raises(SendError, match=r"2 messages were .* within 0\.3 s: .* closed the connection"):
+        producer.flush()
+    producer.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (pb.TopicTerminatedError, SendError),
+        (pb.AuthorizationError, AuthError),
+        (pb.TopicNotFound, TopicNotFoundError),
+    ],
+)
+def test_what_the_broker_refuses_for_good_fails(broker, client, topic, error, kind):
+    broker.script(Type.SEND, [pass_on, refuses(error, "no")])
+    producer = open_producer(client)
+    send(producer, numbered(3))
+    with pytest.raises(kind, match="the broker answered: no") as caught:
+        producer.flush()
+    assert caught.value.topic == str(TOPIC)
+    with pytest.raises(kind):
+        send(producer, numbered(1))
+    producer.close()
+
+
+@pytest.mark.parametrize("error", [pb.PersistenceError, pb.ChecksumError])
+def test_what_passes_is_sent_again(broker, client, topic, error):
+    """A checksum that was right when the entry was made: it was damaged on the way."""
+    broker.script(Type.SEND, [pass_on, refuses(error), silence, silence])
+    producer = open_producer(client)
+    send(producer, numbered(4))
+    producer.flush()
+    producer.close()
+    assert topic.values == numbered(4)
+
+
+def test_bytes_that_change_in_memory_are_an_error(broker, client, topic):
+    value = bytearray(b"value")
+    message = encode_singles(columns([bytes(value)]))[0]._replace(payload=memoryview(value))
+    producer = open_producer(client)
+
+    def damage(connection, frame):
+        value[0] ^= 1
+        refuses(pb.ChecksumError)(connection, frame)
+
+    broker.script(Type.SEND, [damage])
+    producer.send_singles([message])
+    with pytest.raises(SendError, match="changed in memory"):
+        producer.flush()
+    producer.close()
+
+
+def test_one_that_is_opened_again_and_refused_fails(broker, client, topic):
+    producer = open_producer(client)
+    broker.script(Type.SEND, [cut])
+    broker.script(Type.PRODUCER, [refuses(pb.AuthorizationError, "no right")])
+    send(producer, numbered(2))
+    with pytest.raises(AuthError, match="no right"):
+        producer.flush()
+    producer.close()
+
+
+def test_a_message_that_is_too_large_is_refused_before_it_is_sent():
+    with FakeBroker(max_message_size=10_000) as broker, client_of(broker) as client:
+        producer = open_producer(client)
+        with pytest.raises(SendError, match="does not fit into the broker's limit of 10000 bytes"):
+            producer.check_singles(encode_singles(columns([b"x" * 10_000])))
+        with pytest.raises(SendError, match="does not fit"):
+            send(producer, [b"x" * 10_000])
+        assert broker.seen(Type.SEND) == []
+        producer.close()
+
+
+# ---- room
+
+
+def test_no_room_is_an_error_where_the_caller_does_not_wait(broker, client, topic):
+    held = Held(broker)
+    broker.script(Type.SEND, [held] * 9)
+    producer = open_producer(client, max_pending_messages=3, block_if_queue_full=False)
+    send(producer, numbered(3))
+    with pytest.raises(QueueFullError) as caught:
+        send(producer, numbered(1, 3))
+    assert caught.value.topic == str(TOPIC)
+    broker.wait_for(lambda: held.count == 3)
+    held.release()
+    producer.flush()
+    assert topic.values == numbered(3)
+    producer.close()
+
+
+# How many of 10 messages of 100 bytes go out before a receipt comes: options, producers that share them.
+ROOMS = [
+    ({"max_pending_messages": 4}, 1, 4),
+    ({"max_pending_messages": 4, "max_pending_messages_across_partitions": 9}, 3, 3),
+    ({"max_pending_messages": 4, "max_pending_messages_across_partitions": 2}, 3, 1),
+    ({"memory_limit": 300}, 1, 2),
+    ({"memory_limit": 10}, 1, 1),
+]
+
+
+@pytest.mark.parametrize(("options", "partitions", "room"), ROOMS)
+def test_a_send_waits_for_room(broker, client, topic, options, partitions, room):
+    held, values = Held(broker), [b"%03d" % number + b"." * 97 for number in range(10)]
+    broker.script(Type.SEND, [held] * 10)
+    producer = open_producer(client, partitions, **options)
+    thread = threading.Thread(target=send, args=(producer, values))
+    thread.start()
+    for count in range(room, 11, room):
+        broker.wait_for(lambda count=count: held.count >= count)
+        client.partitions(TOPIC)  # what else had room would have come
+        assert held.count == count
+        held.release()
+    broker.wait_for(lambda: held.count == 10)
+    held.release()
+    thread.join(HANG)
+    producer.flush()
+    assert topic.values == values
+    producer.close()
+
+
+# ---- sequence ids
+
+
+@pytest.mark.parametrize(
+    ("stored", "initial", "first", "expected"),
+    [
+        (None, None, None, 0),
+        (None, 7, None, 8),
+        (None, None, 20, 20),
+        (None, 30, 20, 31),
+        (4, None, None, 5),
+        (4, 2, None, 5),
+        (4, 9, None, 10),
+        (4, None, 3, 5),
+    ],
+)
+def test_ids_begin_after_all_that_is_known(stored, initial, first, expected):
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        if stored is not None:
+            topic.stored_ids["me"] = stored
+        producer = open_producer(client, name="me", initial_sequence_id=initial, first_sequence_id=first)
+        assert producer.last_sequence_id == (-1 if stored is None else stored)
+        send(producer, numbered(2))
+        producer.flush()
+        producer.close()
+        assert sent_ids(broker) == [[expected, expected + 1]]
+        assert topic.values == numbered(2)
+
+
+def lose_connection_with_pending(broker, client, change, *, batch=False):
+    """Send 4 messages, of which the broker stores none, and let it have changed when it is there again."""
+    broker.script(Type.SEND, [pass_on, *[silence] * 9])
+    producer = open_producer(client, name="me")
+    send(producer, [b"first"])
+    producer.flush()
+    (send_batch if batch else send)(producer, numbered(4))
+    broker.wait_for_command(Type.SEND, 2)
+    broker.script(Type.SEND, [])
+    with broker.changed:
+        change(broker.topics[str(TOPIC)])
+        broker.cut()
+    try:
+        producer.flush()
+    finally:
+        producer.close()
+
+
+def test_what_somebody_else_wrote_under_the_name_is_an_error():
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        with pytest.raises(SendError, match="has written under the producer name me"):
+            lose_connection_with_pending(broker, client, lambda topic: topic.stored_ids.update(me=99))
+        assert broker.topics[str(TOPIC)].values == [b"first"]
+        assert broker.open_producers == []
+
+
+def test_a_batch_of_which_a_part_is_stored_is_an_error():
+    """The broker would take the batch for a duplicate by its first id, and drop the rest."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        with pytest.raises(SendError, match="has written under the producer name me"):
+            lose_connection_with_pending(
+                broker, client, lambda topic: topic.stored_ids.update(me=2), batch=True
+            )
+        assert broker.topics[str(TOPIC)].values == [b"first"]
+
+
+def test_a_batch_that_is_not_stored_is_sent_again():
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        lose_connection_with_pending(broker, client, lambda topic: None, batch=True)
+        assert broker.topics[str(TOPIC)].values == [b"first", *numbered(4)]
+
+
+# ---- transactions
+
+
+def test_what_belongs_to_a_transaction_says_so_twice(broker, client, topic):
+    producer = open_producer(client, transaction=TxnId(0, 5))
+    send(producer, numbered(2))
+    producer.transaction = None
+    send(producer, numbered(1, 2))
+    producer.flush()
+    producer.close()
+    assert [entry.transaction for entry in topic.entries] == [TxnId(0, 5), TxnId(0, 5), None]
+    metadata = topic.entries[0].metadata
+    assert (metadata.txnid_most_bits, metadata.txnid_least_bits) == (0, 5)
+
+
+@pytest.mark.parametrize("deduplicates", [False, True])
+def test_what_is_pending_in_a_transaction_is_not_sent_twice(deduplicates):
+    """It would be stored twice, where nothing shows that the broker drops duplicates."""
+    with FakeBroker(deduplicates=deduplicates) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        producer = open_producer(client, transaction=TxnId(0, 5))
+        broker.script(Type.SEND, [pass_on, lose_answer])
+        send(producer, numbered(3))
+        if deduplicates:
+            producer.flush()
+            topic.end(TxnId(0, 5), commit=True)
+            assert topic.values == numbered(3)
+        else:
+            with pytest.raises(SendError, match="messages of a transaction unacknowledged"):
+                producer.flush()
+        producer.close()
+        assert broker.open_producers == []
+
+
+# ---- chunks
+
+LARGE = bytes(range(256)) * 100
+
+
+def read_all(client, topic):
+    return values_in(flat(read_range(client, TOPIC, START, topic.end_position, poll_timeout=HANG)))
+
+
+# What happens to which of three chunks -> how many messages of that value are stored, and how many attempts.
+INTERRUPTIONS = [
+    (0, cut, 1, 1),
+    (0, lose_answer, 1, 2),
+    (0, answer_and_cut, 1, 2),
+    (1, cut, 1, 2),
+    (1, lose_answer, 1, 2),
+    (1, answer_and_cut, 1, 2),
+    (2, cut, 1, 2),
+    (2, lose_answer, 2, 2),
+    (2, answer_and_cut, 1, 1),
+]
+
+
+@pytest.mark.parametrize("deduplicates", [False, True])
+@pytest.mark.parametrize(("at", "action", "stored", "attempts"), INTERRUPTIONS)
+def test_a_message_in_chunks_that_is_interrupted_begins_again_as_another(
+    deduplicates, at, action, stored, attempts
+):
+    with (
+        FakeBroker(deduplicates=deduplicates, max_message_size=10_000) as broker,
+        client_of(broker) as client,
+    ):
+        topic = broker.create(TOPIC)
+        broker.script(Type.SEND, [pass_on] * at + [action])
+        producer = open_producer(client, batching=False, chunking=True)
+        send(producer, [LARGE, b"small"])
+        producer.flush()
+        producer.close()
+        assert producer.sent.messages == 2
+        assert read_all(client, topic) == [LARGE] * (1 if deduplicates else stored) + [b"small"]
+        assert len({entry.metadata.uuid for entry in topic.entries if entry.metadata.uuid}) == attempts
+
+
+def test_a_message_whose_end_the_broker_would_drop_is_an_error():
+    """A broker that restarts takes the first chunk of a message for all of it."""
+    with (
+        FakeBroker(deduplicates=True, max_message_size=10_000) as broker,
+        client_of(broker, operation_timeout=0.5) as client,
+    ):
+        topic = broker.create(TOPIC)
+        producer = open_producer(client, name="me", batching=False, chunking=True)
+        send(producer, [b"small"])
+        producer.flush()
+
+        def restart(connection, frame):
+            connection.cut()
+            topic.stored_ids["me"] = 1
+
+        broker.script(Type.SEND, [pass_on, restart])
+        send(producer, [LARGE])
+        with pytest.raises(SendError, match="within a message in chunks"):
+            producer.flush()
+        producer.close()

@@ -1,0 +1,156 @@
+"""A producer's registration: access modes, names that are taken, and what becomes of an old one."""
+
+import threading
+
+import pytest
+
+from pulsar_spark.client import AccessMode, Producer
+from pulsar_spark.errors import BusyError, DeadlineError, SendError
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.singles import encode_singles
+from tests.client.clients import TOPIC, client_of, columns, numbered, producing
+from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_clients import Type
+
+
+def open_producer(client, **options):
+    return Producer(client, TOPIC, producing(**options), 1)
+
+
+def send(producer, values):
+    producer.send_singles(encode_singles(columns(values)))
+
+
+@pytest.mark.parametrize("first", [AccessMode.SHARED, AccessMode.EXCLUSIVE])
+def test_one_that_must_be_alone_fails_where_there_is_another(broker, client, first):
+    other = open_producer(client, access_mode=first)
+    with pytest.raises(SendError, match="existing exclusive producer"):
+        open_producer(client, access_mode=AccessMode.EXCLUSIVE)
+    assert len(broker.open_producers) == 1
+    other.close()
+
+
+def test_nobody_writes_beside_one_that_must_be_alone(broker):
+    with client_of(broker, operation_timeout=0.2) as client:
+        first = open_producer(client, access_mode=AccessMode.EXCLUSIVE)
+        with pytest.raises(BusyError):
+            open_producer(client)
+        first.close()
+        open_producer(client).close()
+
+
+def test_one_that_waits_has_its_turn_when_the_other_leaves(broker, client):
+    first = open_producer(client, access_mode=AccessMode.EXCLUSIVE)
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(open_producer(client, access_mode=AccessMode.WAIT_FOR_EXCLUSIVE))
+    )
+    thread.start()
+    broker.wait_for(lambda: len(broker.open_producers) == 2)
+    assert not found
+    first.close()
+    thread.join(HANG)
+    (second,) = found
+    send(second, numbered(3))
+    second.flush()
+    second.close()
+    assert broker.topics[str(TOPIC)].values == numbered(3)
+    assert len(broker.seen(Type.PRODUCER)) == 2
+
+
+def test_one_whose_turn_does_not_come(broker):
+    with client_of(broker, operation_timeout=0.2) as client:
+        first = open_producer(client, access_mode=AccessMode.EXCLUSIVE)
+        with pytest.raises(BusyError, match="other producers did not leave the topic") as caught:
+            open_producer(client, access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+        assert caught.value.topic == str(TOPIC)
+        broker.wait_for(lambda: len(broker.open_producers) == 1)
+        first.close()
+
+
+def test_where_the_broker_does_not_answer_it_is_no_turn_that_is_waited_for(broker):
+    broker.script(Type.PRODUCER, [silence] * 9)
+    with client_of(broker, operation_timeout=0.2) as client, pytest.raises(DeadlineError):
+        open_producer(client)
+
+
+def test_a_name_that_is_taken_is_waited_for(broker, client):
+    first = open_producer(client, name="me")
+
+    def leave(connection, frame):
+        broker.close_all(TOPIC)
+        connection.handle(frame)
+
+    broker.script(Type.PRODUCER, [pass_on, pass_on, leave])
+    second = open_producer(client, name="me")
+    assert len(broker.seen(Type.PRODUCER)) == 4
+    second.close()
+    first.close()
+
+
+def test_a_quota_is_waited_for_or_an_error_as_the_namespace_says(broker, client):
+    broker.script(Type.PRODUCER, [refuses(pb.ProducerBlockedQuotaExceededError)] * 2)
+    open_producer(client).close()
+    assert len(broker.seen(Type.PRODUCER)) == 3
+    broker.script(Type.PRODUCER, [refuses(pb.ProducerBlockedQuotaExceededException, "backlog")])
+    with pytest.raises(SendError, match="backlog"):
+        open_producer(client)
+
+
+def test_its_own_lost_registration_is_no_other_producer(broker, client):
+    """The broker may notice late that the connection is gone."""
+    producer = open_producer(client, name="me", access_mode=AccessMode.EXCLUSIVE)
+    fenced = refuses(pb.ProducerFenced, "Topic has an existing exclusive producer: me")
+    broker.script(Type.PRODUCER, [fenced, fenced])
+    broker.script(Type.SEND, [cut])
+    send(producer, numbered(3))
+    producer.flush()
+    producer.close()
+    first, *_, last = broker.seen(Type.PRODUCER)
+    assert (first.HasField("topic_epoch"), last.HasField("topic_epoch")) == (False, True)
+    assert broker.topics[str(TOPIC)].values == numbered(3)
+
+
+def test_another_producer_of_the_topic_is_an_error_after_a_loss(broker, client):
+    producer = open_producer(client, name="me", access_mode=AccessMode.EXCLUSIVE)
+    broker.script(
+        Type.PRODUCER, [refuses(pb.ProducerFenced, "Topic has an existing exclusive producer: you")]
+    )
+    broker.script(Type.SEND, [cut])
+    send(producer, numbered(3))
+    with pytest.raises(SendError, match="exclusive producer: you"):
+        producer.flush()
+    producer.close()
+
+
+def test_late_receipts_of_an_old_registration_do_not_count(broker, client):
+    """Ids of producers are new each time, so what a broker still sends to the old one goes nowhere."""
+    broker.create(TOPIC)
+    producer, held = open_producer(client), Held(broker)
+    broker.script(Type.SEND, [silence, silence, held, held])
+    send(producer, numbered(2))
+    broker.wait_for_command(Type.SEND, 2)
+    old = broker.seen(Type.SEND)[0].producer_id
+    broker.close_all(TOPIC)
+    thread = threading.Thread(target=producer.flush)
+    thread.start()
+    broker.wait_for(lambda: held.count == 2)
+    for number in range(2):
+        broker.send(Type.SEND_RECEIPT, producer_id=old, sequence_id=number)
+    broker.send(Type.CLOSE_PRODUCER, producer_id=old, request_id=0)
+    client.partitions(TOPIC)
+    assert len(producer.pending) == 2
+    held.release()
+    thread.join(HANG)
+    producer.close()
+    assert broker.topics[str(TOPIC)].values == numbered(2)
+    assert len(broker.seen(Type.PRODUCER)) == 2
+
+
+@pytest.mark.parametrize("answer", [cut, lose_answer, refuses(pb.UnknownError)])
+def test_closing_never_raises(broker, client, answer):
+    producer = open_producer(client)
+    broker.script(Type.CLOSE_PRODUCER, [answer])
+    producer.close()
+    producer.close()
+    assert len(broker.seen(Type.CLOSE_PRODUCER)) == 1

@@ -1,0 +1,451 @@
+"""TopicWriter: rows to partitions, batches that close by themselves, failures that all later calls raise."""
+
+import threading
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.client import (
+    NO_USER_CODE,
+    ProducerInterceptor,
+    RoutingMode,
+    TopicWriter,
+    Transaction,
+    Transactions,
+    UserCode,
+)
+from pulsar_spark.errors import (
+    AuthError,
+    ClosedError,
+    NotAllowedError,
+    OptionError,
+    QueueFullError,
+    SendError,
+    TopicNotFoundError,
+)
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.client.clients import TOPIC, client_of, columns, numbered, producing, wait_until
+from tests.fake_broker import FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_clients import Type
+
+# A publish delay after which no test waits: batches close by count, bytes or flush.
+LATE = 1000.0
+
+
+def open_writer(client, topic=TOPIC, *, batching_max_publish_delay=LATE, **options):
+    named = ("place", "look_again", "transaction", "code")
+    own = {name: options.pop(name) for name in named if name in options}
+    delay = batching_max_publish_delay
+    return TopicWriter(client, topic, producing(batching_max_publish_delay=delay, **options), **own)
+
+
+def keys(*texts):
+    return pa.array([None if text is None else text.encode() for text in texts], pa.binary())
+
+
+def longs(*numbers):
+    return pa.array(numbers, pa.int64())
+
+
+def parted(broker, count=3, name="parted"):
+    broker.create(name, count)
+    return TopicName.parse(name)
+
+
+def stored(broker, topic, count=3):
+    return [broker.topics[str(topic.of_partition(number))].values for number in range(count)]
+
+
+def entries_of(broker, topic=TOPIC):
+    """The values of each entry."""
+    return [entry.values for entry in broker.topics[str(topic)].entries]
+
+
+# ---- where rows go
+
+
+def test_a_key_decides_as_in_java(broker, client):
+    """The hash of "a" is 97, of "b" 98, and so on."""
+    topic, names = parted(broker), "abcdefabc"
+    with open_writer(client, topic) as writer:
+        writer.send(columns(numbered(9), key=keys(*names)))
+        writer.flush()
+    expected = [[b"%d" % at for at, name in enumerate(names) if ord(name) % 3 == part] for part in range(3)]
+    assert stored(broker, topic) == expected
+
+
+def test_a_row_may_name_its_partition(broker, client):
+    topic = parted(broker)
+    partition = pa.array([2, 0, 2, 1, None], pa.int32())
+    with open_writer(client, topic) as writer:
+        writer.send(columns(numbered(5), key=keys("a", "a", "a", "a", "a"), partition=partition))
+        writer.flush()
+    assert stored(broker, topic) == [[b"1"], [b"3", b"4"], [b"0", b"2"]]
+
+
+@pytest.mark.parametrize("place", [0, 1, 5])
+def test_with_a_place_rows_without_keys_go_by_count_alone(broker, client, place):
+    topic = parted(broker)
+    with open_writer(client, topic, place=place, batching_max_messages=2) as writer:
+        for first in range(0, 8, 4):
+            writer.send(columns(numbered(4, first)))
+        writer.flush()
+    rows = stored(broker, topic)
+    assert rows[place % 3] == [b"0", b"1", b"6", b"7"]
+    assert rows[(place + 1) % 3] == [b"2", b"3"]
+    assert rows[(place + 2) % 3] == [b"4", b"5"]
+
+
+def test_without_batches_rows_without_keys_go_round(broker, client):
+    topic = parted(broker)
+    with open_writer(client, topic, place=1, batching=False) as writer:
+        writer.send(columns(numbered(7)))
+        writer.flush()
+    assert stored(broker, topic) == [[b"2", b"5"], [b"0", b"3", b"6"], [b"1", b"4"]]
+
+
+def test_a_router_of_the_users_own(broker, client):
+    topic = parted(broker)
+    code = UserCode(router=lambda keys, count: [count - 1] * len(keys))
+    with open_writer(client, topic, code=code, routing_mode=RoutingMode.CUSTOM) as writer:
+        writer.send(columns(numbered(3)))
+        writer.flush()
+    assert stored(broker, topic) == [[], [], numbered(3)]
+
+
+def test_a_partition_that_is_not_there(broker, client):
+    topic = parted(broker)
+    with open_writer(client, topic) as writer:
+        with pytest.raises(OptionError) as caught:
+            writer.send(columns(numbered(1), partition=pa.array([3], pa.int32())))
+        assert caught.value.topic == str(topic)
+    assert stored(broker, topic) == [[], [], []]
+
+
+def test_partitions_that_are_added_get_rows_too(broker, client):
+    topic = parted(broker, 1)
+    with open_writer(client, topic, look_again=0.0) as writer:
+        writer.send(columns(numbered(1)))
+        broker.script(Type.PARTITIONED_METADATA, [refuses(pb.AuthorizationError)])
+        writer.send(columns(numbered(1, 1)))  # a look that fails does not stop the rows
+        broker.create(topic, 3)
+        writer.send(columns(numbered(3, 2), partition=pa.array([2, 1, 0], pa.int32())))
+        writer.flush()
+        sent = writer.sent
+    assert stored(broker, topic) == [[b"0", b"1", b"4"], [b"3"], [b"2"]]
+    assert {name.partition: part.messages for name, part in sent.items()} == {0: 3, 1: 1, 2: 1}
+
+
+def test_partitions_are_not_looked_for_where_rows_must_stay(broker, client):
+    topic = parted(broker, 1)
+    with open_writer(client, topic, look_again=None) as writer:
+        broker.create(topic, 3)
+        writer.send(columns(numbered(4)))
+        writer.flush()
+    assert stored(broker, topic) == [numbered(4), [], []]
+    assert len(broker.seen(Type.PARTITIONED_METADATA)) == 1
+
+
+# ---- batches
+
+
+def test_batches_close_by_count_and_by_flush(broker, client):
+    with open_writer(client, batching_max_messages=4) as writer:
+        for first in range(0, 9, 3):
+            writer.send(columns(numbered(3, first)))
+        broker.wait_for(lambda: len(entries_of(broker)) == 2)
+        writer.flush()
+    assert entries_of(broker) == [numbered(4), numbered(4, 4), numbered(1, 8)]
+    ids = [(one.sequence_id, one.highest_sequence_id) for one in broker.seen(Type.SEND)]
+    assert ids == [(0, 3), (4, 7), (8, 0)]
+
+
+def test_batches_close_by_bytes(broker, client):
+    with open_writer(client, batching_max_bytes=300) as writer:
+        writer.send(columns([b"x" * 100] * 7))
+        writer.flush()
+    sizes = [len(entry) for entry in entries_of(broker)]
+    assert sum(sizes) == 7
+    assert set(sizes[:-1]) == {2}
+
+
+def test_batches_close_by_time_while_the_caller_is_away(broker, client):
+    with open_writer(client, batching_max_publish_delay=0.01) as writer:
+        writer.send(columns(numbered(3)))
+        broker.wait_for(lambda: entries_of(broker) == [numbered(3)])
+
+
+def test_without_batches_each_row_is_an_entry(broker, client):
+    with open_writer(client, batching=False) as writer:
+        writer.send(columns(numbered(3)))
+        writer.flush()
+    assert entries_of(broker) == [[b"0"], [b"1"], [b"2"]]
+    assert not any(
+        entry.metadata.HasField("num_messages_in_batch") for entry in broker.topics[str(TOPIC)].entries
+    )
+
+
+def test_rows_with_a_time_of_delivery_are_alone(broker, client):
+    with open_writer(client) as writer:
+        writer.send(columns(numbered(6), deliver_at=longs(None, None, 5, 6, None, None)))
+        writer.flush()
+    assert entries_of(broker) == [[b"0", b"1"], [b"2"], [b"3"], [b"4", b"5"]]
+    times = [entry.metadata.deliver_at_time for entry in broker.topics[str(TOPIC)].entries]
+    assert times == [0, 5, 6, 0]
+
+
+# ---- sequence ids of the rows' own
+
+
+def test_rows_that_may_be_duplicates_share_no_batch_with_new_ones():
+    """A broker drops a batch by its first id, with all that is new in it."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.create(TOPIC).stored_ids["me"] = 3
+        with open_writer(client, name="me") as writer:
+            writer.send(columns(numbered(7, 1), sequence_id=longs(1, 2, 3, 4, 5, 6, 7)))
+            writer.send(columns([b"again", b"new"], sequence_id=longs(5, None)))
+            writer.flush()
+            assert writer.sent[TOPIC].messages == 9
+        assert broker.topics[str(TOPIC)].values == [b"4", b"5", b"6", b"7", b"new"]
+        ids = [(one.sequence_id, one.num_messages) for one in broker.seen(Type.SEND)]
+        assert ids == [(1, 3), (4, 4), (5, 1), (8, 1)]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_rows_say_their_ids(broker, client, batching):
+    with open_writer(client, batching=batching) as writer:
+        writer.send(columns(numbered(3), sequence_id=longs(10, 20, 30)))
+        writer.flush()
+    sent = [(one.sequence_id, one.highest_sequence_id) for one in broker.seen(Type.SEND)]
+    assert sent == ([(10, 30)] if batching else [(10, 0), (20, 0), (30, 0)])
+
+
+def test_a_negative_id_is_refused(broker, client):
+    with open_writer(client) as writer, pytest.raises(OptionError, match="sequence id is -2") as caught:
+        writer.send(columns(numbered(1), sequence_id=longs(-2)))
+    assert caught.value.topic == str(TOPIC)
+
+
+# ---- lost connections
+
+
+@pytest.mark.parametrize("action", [cut, lose_answer])
+def test_lost_connections_change_nothing_where_the_broker_deduplicates(action):
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = parted(broker)
+        broker.script(Type.SEND, [pass_on, pass_on, action, pass_on, action])
+        with open_writer(client, topic, place=0, batching_max_messages=2) as writer:
+            for first in range(0, 60, 20):
+                writer.send(columns(numbered(20, first)))
+            writer.flush()
+            assert sum(part.messages for part in writer.sent.values()) == 60
+        rows = stored(broker, topic)
+        assert rows == [[b"%d" % at for at in range(60) if at // 2 % 3 == part] for part in range(3)]
+
+
+def test_producers_are_opened_again_while_the_caller_is_away(broker, client):
+    broker.create(TOPIC)
+    broker.script(Type.SEND, [cut])
+    with open_writer(client, batching=False) as writer:
+        writer.send(columns(numbered(2)))
+        broker.wait_for(lambda: broker.topics[str(TOPIC)].values == numbered(2))
+
+
+# ---- failures
+
+
+def test_a_failure_is_raised_by_all_later_calls(broker, client):
+    broker.script(Type.SEND, [refuses(pb.TopicTerminatedError, "terminated")])
+    with open_writer(client) as writer:
+        writer.send(columns(numbered(1)))
+        with pytest.raises(SendError, match="terminated"):
+            writer.flush()
+        for call in (writer.flush, writer.finish, lambda: writer.send(columns(numbered(1)))):
+            with pytest.raises(SendError, match="terminated"):
+                call()
+    assert len(broker.seen(Type.SEND)) == 1
+
+
+def test_a_failure_while_the_caller_is_away_is_raised_by_the_next_call(broker, client):
+    broker.create(TOPIC)
+    with open_writer(client, batching=False) as writer:
+        broker.script(Type.SEND, [cut])
+        broker.script(Type.PRODUCER, [refuses(pb.AuthorizationError, "no right")])
+        writer.send(columns(numbered(1)))
+        broker.wait_for_command(Type.PRODUCER, 2)
+        with pytest.raises(AuthError, match="no right"):
+            wait_until(lambda: writer.send(columns([])))
+
+
+def test_one_row_that_is_too_large_keeps_the_others_back():
+    with FakeBroker(max_message_size=10_000) as broker, client_of(broker) as client:
+        topic = parted(broker)
+        for batching in (True, False):
+            with open_writer(client, topic, batching=batching, place=0) as writer:
+                with pytest.raises(SendError, match="does not fit into the broker's limit"):
+                    writer.send(columns([b"x", b"y", b"z" * 10_000]))
+                with pytest.raises(SendError):
+                    writer.flush()
+        assert broker.seen(Type.SEND) == []
+
+
+def test_no_room_is_an_error_where_the_caller_does_not_wait(broker, client):
+    broker.script(Type.SEND, [silence] * 9)
+    options = {"max_pending_messages": 2, "block_if_queue_full": False, "batching": False}
+    with open_writer(client, **options) as writer, pytest.raises(QueueFullError):
+        writer.send(columns(numbered(5)))
+
+
+def test_where_one_partition_cannot_be_had_no_producer_is_left(broker, client):
+    topic = parted(broker)
+    broker.script(Type.PRODUCER, [pass_on, pass_on, refuses(pb.AuthorizationError)])
+    with pytest.raises(AuthError):
+        open_writer(client, topic)
+    assert broker.open_producers == []
+
+
+def test_a_partition_that_the_topic_does_not_have(broker, client):
+    topic = parted(broker)
+    with pytest.raises(TopicNotFoundError):
+        open_writer(client, topic.of_partition(3))
+
+
+# ---- the end
+
+
+def test_after_the_end_nothing_is_sent(broker, client):
+    writer = open_writer(client)
+    writer.send(columns(numbered(3)))
+    writer.close()
+    for call in (writer.flush, lambda: writer.send(columns(numbered(1)))):
+        with pytest.raises(ClosedError):
+            call()
+    assert broker.seen(Type.SEND) == []  # who does not flush does not want the open batch
+    assert broker.open_producers == []
+
+
+def test_flush_waits_for_all_receipts(broker, client):
+    topic, held = parted(broker), Held(broker)
+    broker.script(Type.SEND, [held] * 3)
+    with open_writer(client, topic, place=0, batching=False) as writer:
+        writer.send(columns(numbered(3)))
+        thread = threading.Thread(target=writer.flush)
+        thread.start()
+        broker.wait_for(lambda: held.count == 3)
+        assert thread.is_alive()
+        held.release()
+        thread.join()
+    assert stored(broker, topic) == [[b"0"], [b"1"], [b"2"]]
+
+
+def test_rows_of_several_threads_are_all_stored(broker, client):
+    with open_writer(client, batching_max_messages=7) as writer:
+        threads = [
+            threading.Thread(
+                target=lambda first=first: [
+                    writer.send(columns(numbered(10, first + at))) for at in range(0, 100, 10)
+                ]
+            )
+            for first in range(0, 400, 100)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        writer.flush()
+    values = [int(value) for value in broker.topics[str(TOPIC)].values]
+    assert sorted(values) == list(range(400))
+    for first in range(0, 400, 100):
+        own = [value for value in values if first <= value < first + 100]
+        assert own == sorted(own)
+
+
+# ---- interceptors
+
+
+class Notes(ProducerInterceptor):
+    def __init__(self):
+        self.told = []
+
+    def before_send(self, columns):
+        return replace(columns, value=pa.array([b"<%s>" % one for one in columns.value.to_pylist()]))
+
+    def on_send_acknowledgement(self, *told):
+        self.told.append(told)
+
+
+def test_interceptors_change_rows_and_learn_where_they_are(broker, client):
+    notes = Notes()
+    with open_writer(client, code=UserCode(interceptors=[notes]), batching_max_messages=2) as writer:
+        writer.send(columns(numbered(3)))
+        writer.flush()
+    topic = broker.topics[str(TOPIC)]
+    assert topic.values == [b"<0>", b"<1>", b"<2>"]
+    first, second = (entry.id for entry in topic.entries)
+    assert notes.told == [(str(TOPIC), 0, 2, first, None), (str(TOPIC), 2, 1, second, None)]
+    assert isinstance(first, MessageId)
+
+
+def test_interceptors_learn_what_failed_or_was_given_up(broker, client):
+    for end, kind in (("close", ClosedError), ("fail", SendError)):
+        notes = Notes()
+        answer = silence if end == "close" else refuses(pb.TopicTerminatedError)
+        broker.script(Type.SEND, [answer])
+        with open_writer(client, code=UserCode(interceptors=[notes]), batching=False) as writer:
+            writer.send(columns(numbered(1)))
+            if end == "fail":
+                with pytest.raises(SendError):
+                    writer.flush()
+            assert notes.told == []
+        ((topic, sequence_id, messages, place, error),) = notes.told
+        assert (topic, sequence_id, messages, place) == (str(TOPIC), 0, 1, None)
+        assert isinstance(error, kind)
+
+
+def test_without_interceptors_nothing_is_kept_for_them(broker, client):
+    with open_writer(client, code=NO_USER_CODE) as writer:
+        writer.send(columns(numbered(3)))
+        writer.flush()
+    assert broker.topics[str(TOPIC)].values == numbered(3)
+
+
+# ---- transactions
+
+
+def test_rows_of_a_transaction_show_when_it_is_committed():
+    with FakeBroker(has_transactions=True) as broker, client_of(broker) as client:
+        topic = parted(broker)
+        transactions = Transactions(client)
+        transaction = Transaction(transactions.begin(60.0), transactions)
+        with open_writer(client, topic, place=0, transaction=transaction, batching=False) as writer:
+            writer.send(columns(numbered(6)))
+            writer.flush()
+        assert stored(broker, topic) == [[], [], []]
+        transactions.commit(transaction.id)
+        assert stored(broker, topic) == [[b"0", b"3"], [b"1", b"4"], [b"2", b"5"]]
+        kinds = [each.command.type for each in broker.commands]
+        assert kinds.index(Type.ADD_PARTITION_TO_TXN) < kinds.index(Type.SEND)
+
+
+def test_ids_of_the_rows_own_do_not_go_with_transactions_of_a_named_producer():
+    with FakeBroker(has_transactions=True) as broker, client_of(broker) as client:
+        transactions = Transactions(client)
+        transaction = Transaction(transactions.begin(60.0), transactions)
+        with open_writer(client, transaction=transaction, name="me") as writer:
+            with pytest.raises(OptionError, match="sequence ids of their own"):
+                writer.send(columns(numbered(1), sequence_id=longs(1)))
+            writer.send(columns(numbered(1)))  # the rows are refused, not the writer
+            writer.flush()
+        assert len(broker.seen(Type.SEND)) == 1
+
+
+def test_a_topic_that_is_partitioned_meanwhile_is_an_error(broker, client):
+    def partition(connection, frame):
+        broker.create(TOPIC, 2)
+        connection.handle(frame)
+
+    broker.script(Type.PRODUCER, [partition])
+    with pytest.raises(NotAllowedError):
+        open_writer(client)
