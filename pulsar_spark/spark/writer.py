@@ -30,7 +30,7 @@ from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.parse import SinkOptions
 from pulsar_spark.spark.options.user_code import load
 from pulsar_spark.spark.plan.topics import check_reachable
-from pulsar_spark.spark.rows.schema import SEQUENCE_ID
+from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
 from pulsar_spark.spark.sink.commit_log import log_topic
 from pulsar_spark.spark.sink.delivery import (

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pulsar_spark.client import COMPRESSION_TYPES, parse_service_url, path_of
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.rows.schema import METADATA_COLUMNS
+from pulsar_spark.spark.rows.metadata_columns import METADATA_COLUMNS
 
 E = TypeVar("E", bound=Enum)
 

@@ -9,7 +9,7 @@ from pulsar_spark.ids import TopicPattern
 from pulsar_spark.spark.options import parsers as values
 from pulsar_spark.spark.options.option import READER, Mode, Option, Scope, names_of, option
 from pulsar_spark.spark.options.positions import parse_offsets, parse_times
-from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
+from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 
 _source = partial(option, scope=Scope.SOURCE)
 

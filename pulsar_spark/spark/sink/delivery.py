@@ -18,7 +18,7 @@ from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.parse import SinkOptions
 from pulsar_spark.spark.options.parsers import Delivery
-from pulsar_spark.spark.rows.schema import SEQUENCE_ID
+from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 
 # Numbers of tasks in a row that wrote nothing, at which no more are looked for.
 _GAP = 4

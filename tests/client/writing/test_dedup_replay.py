@@ -15,7 +15,7 @@ from pulsar_spark.client.writing.dedup_replay import DedupReplay, Verdict
 from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import decode_batch, encode_batch_messages
+from pulsar_spark.wire.batches import decode_batches, encode_batch_messages
 from pulsar_spark.wire.dedup_mark import read_mark
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import EncodedSingle, encode_singles
@@ -45,7 +45,7 @@ def rows_of(item):
     if isinstance(item, Batch):
         body = b"".join(item.parts)
         assert item.size == len(body)
-        return [int(value) for value in decode_batch(body, item.messages).columns.value.to_pylist()]
+        return [int(value) for value in decode_batches([body], [item.messages]).columns.value.to_pylist()]
     return [int(bytes(item.payload))]
 
 

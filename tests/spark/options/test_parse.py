@@ -13,7 +13,7 @@ from pulsar_spark.spark.options.option import Mode, Scope
 from pulsar_spark.spark.options.parse import SinkOptions, SourceOptions, docs_page, parse_sink, parse_source
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
 from pulsar_spark.spark.options.table import TABLE
-from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS
+from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 URL = {"service.url": "pulsar://localhost:6650"}
