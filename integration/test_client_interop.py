@@ -27,8 +27,8 @@ from integration.chaos.messages import (
 from integration.peer import CompressionType, Peer, Record
 from pulsar_spark.client import Client, ProducerOptions, TopicWriter, read_range
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.rows.metadata_columns import MESSAGE_ID
 from pulsar_spark.spark.rows.read import record_batches
-from pulsar_spark.spark.rows.schema import MESSAGE_ID
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.message_columns import MessageColumns

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -235,7 +236,7 @@ def section_of(
     return encode_section_head(metadata.SerializeToString(), payload) + payload
 
 
-def batch_section(values: Iterable[bytes], **metadata: int) -> bytes:
+def batch_section(values: Iterable[bytes], **metadata: Any) -> bytes:
     """The payload section of a batch."""
     values = list(values)
     body = b""

@@ -23,16 +23,15 @@ from pyspark.sql.types import StructType
 
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
-from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS
-from pulsar_spark.spark.rows.read import MAX_BYTES
-from pulsar_spark.spark.rows.schema import (
+from pulsar_spark.spark.rows.metadata_columns import (
     DEFAULT_METADATA_COLUMNS,
     EVENT_TIME,
+    MAX_ROWS,
     PROPERTIES,
     PUBLISH_TIME,
-    SOURCE_SCHEMA,
-    arrow_schema,
 )
+from pulsar_spark.spark.rows.read import MAX_BYTES
+from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, arrow_schema
 
 _ARROW_SCHEMA = arrow_schema(DEFAULT_METADATA_COLUMNS)
 _TOPIC = "persistent://public/default/bench"

@@ -11,7 +11,7 @@ from integration.broker.waiting import HANG
 from integration.peer import Record
 from pulsar_spark.client import Client, Consumer, SubscriptionOptions, read_range
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.batches import decode_batch
+from pulsar_spark.wire.batches import decode_batches
 from pulsar_spark.wire.codecs import decompress
 from pulsar_spark.wire.entries import Entries, Entry
 from pulsar_spark.wire.message_columns import MessageColumns
@@ -40,7 +40,7 @@ def decoded(entry: Entry) -> MessageColumns:
     metadata = entry.metadata
     payload = decompress(metadata.compression, entry.payload, metadata.uncompressed_size, _LIMIT)
     if metadata.HasField("num_messages_in_batch"):
-        return decode_batch(payload, metadata.num_messages_in_batch).columns
+        return decode_batches([payload], [metadata.num_messages_in_batch]).columns
     return decode_singles(Entries.of([entry]), [payload])
 
 

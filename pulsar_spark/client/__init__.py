@@ -22,6 +22,8 @@ from pulsar_spark.client.net.transport import TlsOptions
 from pulsar_spark.client.parallel import prefetch, run_all
 from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
 from pulsar_spark.client.reading.consumer import Consumer, LastMessageId, SubscriptionOptions
+from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import position_before
 from pulsar_spark.client.reading.message_range import read_range
 from pulsar_spark.client.reading.planning_client import PlanningClient
@@ -49,6 +51,8 @@ from pulsar_spark.protocol.range_progress import LostRange
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import parse_message_id
 
@@ -67,10 +71,13 @@ __all__ = [
     "Credentials",
     "CryptoKeyReader",
     "Deadline",
+    "DecodedMessages",
     "Decryptor",
     "DedupTask",
     "EncryptionKeyInfo",
     "Encryptor",
+    "Entries",
+    "EntryField",
     "EntryInfo",
     "EntryProbe",
     "HashingScheme",
@@ -102,6 +109,7 @@ __all__ = [
     "check_identity",
     "check_reachable",
     "checked_admin_url",
+    "decode_entries",
     "epoch_ms",
     "first_at",
     "last_sequence_id",

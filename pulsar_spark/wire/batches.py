@@ -1,16 +1,15 @@
 """A batch entry's payload <-> MessageColumns: the hot path of reading and of writing.
 
-Where the fields of a message lie comes from :mod:`batch_walk` (the layout is drawn in :mod:`fields`), how
-they become columns from :mod:`arrays`, how columns become fields from :mod:`pieces`. Which messages form a
-batch, its metadata and its compression are the business of others. No Python object is made for a message,
-either way.
+Where the fields of a message lie comes from :mod:`batch_walk` (the layout is drawn in :mod:`field_spans`),
+how they become columns from :mod:`decode_columns`, how columns become fields from :mod:`encode_columns`.
+Which messages form a batch, its metadata and its compression are the business of others. No Python object is
+made for a message, either way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +18,8 @@ from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import encode_columns, keys_and_texts
 from pulsar_spark.wire import field_spans as fs
 from pulsar_spark.wire.batch_walk import find_fields
-from pulsar_spark.wire.decode_columns import Numbers, flag, joined_buffer, to_columns
+from pulsar_spark.wire.decode_columns import Numbers, Readable, flag, joined_buffer, to_columns
 from pulsar_spark.wire.message_columns import MessageColumns
-
-Readable: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 
 _NUMBERS = Numbers(
     key=fs.KEY,
@@ -33,20 +30,6 @@ _NUMBERS = Numbers(
     null_value=fs.NULL_VALUE,
     null_key=fs.NULL_KEY,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedBatch:
-    """The messages of one batch.
-
-    Attributes:
-        columns: the messages held, m rows.
-        batch_index: int64[m], each row's index in the batch, where compaction took messages out of it;
-            None where all are held: row i is batch index i.
-    """
-
-    columns: MessageColumns
-    batch_index: fs.Ints | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +47,8 @@ class DecodedBatches:
     batch_index: fs.Ints
 
 
-def decode_batch(payload: Readable, count: int) -> DecodedBatch:
-    """Decode the ``count`` (``num_messages_in_batch``) messages of a decompressed batch payload.
+def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints) -> DecodedBatches:
+    """Decode batch payloads, decompressed, at once; ``counts`` has ``num_messages_in_batch`` of each.
 
     A message with ``compacted_out`` is left out. ``null_value`` gives a null value; no ``partition_key``, or
     ``null_partition_key``, a null key (the empty key is a key). Keys are bytes and need not be UTF-8;
@@ -73,29 +56,27 @@ def decode_batch(payload: Readable, count: int) -> DecodedBatch:
     occurs twice in a message is in its map twice, in the order of the wire. Unsigned 64 bit numbers beyond
     2**63 - 1 come out negative, as in Java.
 
-    Raises:
-        CorruptError: the payload is anything but exactly ``count`` well-formed messages, or a key flagged
-            as base64 is not.
-    """
-    fields = find_fields(payload, count)
-    held = _held(fields)
-    return DecodedBatch(to_columns(pa.py_buffer(payload), fields, _NUMBERS, held), held)
-
-
-def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints) -> DecodedBatches:
-    """Decode at least one batch payload, as :func:`decode_batch` does, in one go.
-
-    The fixed cost of a call is that of decoding hundreds of messages, so small batches are much cheaper
-    together. Together they must be below 2 GiB; a few MiB at once are fastest.
+    The fixed cost of a call is that of decoding hundreds of messages, so one call for several small batches
+    is much cheaper. There is at least one batch, and all are below 2 GiB in sum; a few MiB are fastest.
 
     Raises:
-        CorruptError: one of the batches is corrupt; decode them one by one to learn which.
+        CorruptError: a payload is anything but exactly as many well-formed messages as its count says, or a
+            key flagged as base64 is not; decode them one by one to learn which.
     """
     return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
 
 
 def decode_joined(body: pa.Buffer, sizes: fs.Ints, counts: Sequence[int] | fs.Ints) -> DecodedBatches:
-    """The same for payloads that lie one behind the other in ``body``, of ``sizes`` bytes each."""
+    """Decode batch payloads that follow one another in ``body``, by the rules of :func:`decode_batches`.
+
+    Args:
+        body: the payloads, decompressed.
+        sizes: bytes of each.
+        counts: ``num_messages_in_batch`` of each.
+
+    Raises:
+        CorruptError: as :func:`decode_batches`.
+    """
     expected = np.array(counts)
     if expected.min() <= 0:
         raise CorruptError(f"a batch of {expected.min()} messages")

@@ -12,7 +12,7 @@ from pulsar_spark.wire import keys_and_texts
 from pulsar_spark.wire.field_spans import Fields, Flags, Ints
 from pulsar_spark.wire.message_columns import MessageColumns
 
-Readable: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
+Readable: TypeAlias = "bytes | bytearray | memoryview"
 
 
 class Numbers(NamedTuple):
@@ -30,7 +30,7 @@ class Numbers(NamedTuple):
 def to_columns(
     body: pa.Buffer, fields: Fields, numbers: Numbers, held: Ints | None, value: pa.BinaryArray | None = None
 ) -> MessageColumns:
-    """Make the columns of the rows ``held`` (None: all), by the rules of :func:`batches.decode_batch`.
+    """Make the columns of the rows ``held`` (None: all), by the rules of :func:`batches.decode_batches`.
 
     Args:
         body: what the spans of the fields lie in.

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire import entry_fields as mf
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.decode_columns import gather
+from pulsar_spark.wire.entry_fields import EntryField, fields_of
 from pulsar_spark.wire.field_spans import Fields, Flags, Ints
 from pulsar_spark.wire.field_walk import NotPlainError
 from pulsar_spark.wire.frames import Buffer, decode_payload_section
@@ -127,40 +127,40 @@ class Entries:
     @property
     def messages(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         """``num_messages_in_batch``, int32[n]; 0 where the entry is no batch."""
-        return self._number(mf.MESSAGES).astype(np.int32)
+        return self._number(EntryField.MESSAGES).astype(np.int32)
 
     @property
     def publish_time(self) -> Ints:
         """In ms since the epoch, int64[n]; what is beyond 2**63 - 1 is negative."""
-        return self._number(mf.PUBLISH_TIME)
+        return self._number(EntryField.PUBLISH_TIME)
 
     @property
     def sequence_id(self) -> Ints:
         """As :attr:`publish_time`, int64[n]; of a batch's first message."""
-        return self._number(mf.SEQUENCE_ID)
+        return self._number(EntryField.SEQUENCE_ID)
 
     @property
     def chunked(self) -> Flags:
         """Which are part of a chunked message of several chunks, or the whole of one, bool[n]."""
-        return self._number(mf.CHUNKS).astype(np.int32) > 1
+        return self._number(EntryField.CHUNKS).astype(np.int32) > 1
 
     @property
     def compression(self) -> Ints:
         """CompressionType of the payloads, known or not, int64[n]."""
-        return self._number(mf.COMPRESSION)
+        return self._number(EntryField.COMPRESSION)
 
     @property
     def uncompressed_size(self) -> Ints:
         """As declared, bytes, int64[n]."""
-        return self._number(mf.UNCOMPRESSED_SIZE) & 0xFFFFFFFF
+        return self._number(EntryField.UNCOMPRESSED_SIZE) & 0xFFFFFFFF
 
     @property
     def encrypted(self) -> Flags:
         """Which have encryption keys, bool[n]."""
         spans = self._block.fields.spans
-        if mf.ENCRYPTION_KEYS not in spans:
+        if EntryField.ENCRYPTION_KEYS not in spans:
             return np.zeros(len(self), np.bool_)
-        return spans[mf.ENCRYPTION_KEYS][2][self._first : self._stop]
+        return spans[EntryField.ENCRYPTION_KEYS][2][self._first : self._stop]
 
     @property
     def payload_sizes(self) -> Ints:
@@ -182,7 +182,7 @@ class Entries:
 
     @property
     def fields(self) -> tuple[bytes, Fields]:
-        """Fields of the metadata by the numbers of :mod:`message_fields`, and what holds their spans."""
+        """What holds the spans of the metadata's fields, and the fields by the numbers of ``EntryField``."""
         return self._block.heads, self._block.fields.rows(self._first, self._stop)
 
     @property
@@ -190,12 +190,20 @@ class Entries:
         """What ``value`` of the fields, the payloads, lies in; None where they are apart."""
         return self._block.data
 
-    def texts(self, number: int) -> pa.BinaryArray:
-        """A span of the metadata, by its number in :mod:`message_fields`; null where it is not set."""
+    def numbers(self, field: EntryField) -> tuple[Ints, Flags]:
+        """A number of the metadata, int64[n], 0 where it is not set; and which have it, bool[n]."""
+        numbers = self._block.fields.numbers
+        if field not in numbers:
+            return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)
+        values, has = numbers[field]
+        return values[self._first : self._stop], has[self._first : self._stop]
+
+    def texts(self, field: EntryField) -> pa.BinaryArray:
+        """Bytes of the metadata; null where the field is not set."""
         heads, fields = self.fields
-        if number not in fields.spans:
+        if field not in fields.spans:
             return pa.nulls(len(self), pa.binary())
-        return gather(pa.py_buffer(heads), *fields.spans[number], None)
+        return gather(pa.py_buffer(heads), *fields.spans[field], None)
 
     def first_chunk(self, row: int) -> MessageId | None:
         """The id of the first chunk, for a chunked message that is whole."""
@@ -220,12 +228,8 @@ class Entries:
             block.first_chunks.get(place),
         )
 
-    def _number(self, number: int) -> Ints:
-        """A number of the metadata, 0 where it is not set."""
-        numbers = self._block.fields.numbers
-        if number not in numbers:
-            return np.zeros(len(self), np.int64)
-        return numbers[number][0][self._first : self._stop]
+    def _number(self, field: EntryField) -> Ints:
+        return self.numbers(field)[0]
 
 
 class Decoded(NamedTuple):
@@ -275,7 +279,7 @@ def _decode_each(parts: Sequence[Messages]) -> Decoded:
 
 
 def _of(entries: Sequence[Entry], sizes: Sequence[int]) -> Entries:
-    heads, fields = mf.fields_of([one.metadata for one in entries])
+    heads, fields = fields_of([one.metadata for one in entries])
     indexes = [-1 if one.broker_index is None else one.broker_index for one in entries]
     block = _Block(
         ledger=np.array([one.ledger for one in entries], np.int64),

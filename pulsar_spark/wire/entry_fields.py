@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 import numpy as np
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -12,15 +13,60 @@ from pulsar_spark.wire.decode_columns import Numbers
 from pulsar_spark.wire.field_spans import BYTES, VARINT, Fields
 from pulsar_spark.wire.field_walk import FieldKind, Layout
 
-PRODUCER_NAME, SEQUENCE_ID, PUBLISH_TIME, PROPERTIES, REPLICATED_FROM, KEY = 1, 2, 3, 4, 5, 6
-COMPRESSION, UNCOMPRESSED_SIZE, MESSAGES, EVENT_TIME, ENCRYPTION_KEYS = 8, 9, 11, 12, 13
-SCHEMA_VERSION, KEY_IS_BASE64, ORDERING_KEY, NULL_VALUE, CHUNKS, NULL_KEY = 16, 17, 18, 25, 27, 30
 
-_SPANS = frozenset({PRODUCER_NAME, REPLICATED_FROM, KEY, ENCRYPTION_KEYS, SCHEMA_VERSION, ORDERING_KEY})
+class EntryField(IntEnum):
+    """The fields of MessageMetadata that are read, by their numbers on the wire."""
+
+    PRODUCER_NAME = 1
+    SEQUENCE_ID = 2
+    PUBLISH_TIME = 3
+    PROPERTIES = 4
+    REPLICATED_FROM = 5
+    KEY = 6
+    COMPRESSION = 8
+    UNCOMPRESSED_SIZE = 9
+    MESSAGES = 11
+    EVENT_TIME = 12
+    ENCRYPTION_KEYS = 13
+    SCHEMA_VERSION = 16
+    KEY_IS_BASE64 = 17
+    ORDERING_KEY = 18
+    NULL_VALUE = 25
+    CHUNKS = 27
+    NULL_KEY = 30
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its values are varints."""
+        return self in _NUMBERS
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its values are bytes that stand for text: UTF-8, if the producer keeps to the protocol."""
+        return self in _TEXTS
+
+
 _NUMBERS = frozenset(
-    {SEQUENCE_ID, PUBLISH_TIME, COMPRESSION, UNCOMPRESSED_SIZE, MESSAGES, EVENT_TIME, KEY_IS_BASE64}
-    | {NULL_VALUE, CHUNKS, NULL_KEY}
+    {
+        EntryField.SEQUENCE_ID,
+        EntryField.PUBLISH_TIME,
+        EntryField.COMPRESSION,
+        EntryField.UNCOMPRESSED_SIZE,
+        EntryField.MESSAGES,
+        EntryField.EVENT_TIME,
+        EntryField.KEY_IS_BASE64,
+        EntryField.NULL_VALUE,
+        EntryField.CHUNKS,
+        EntryField.NULL_KEY,
+    }
 )
+_TEXTS = frozenset({EntryField.PRODUCER_NAME, EntryField.REPLICATED_FROM})
+_SPANS = _TEXTS | {
+    EntryField.KEY,
+    EntryField.ENCRYPTION_KEYS,
+    EntryField.SCHEMA_VERSION,
+    EntryField.ORDERING_KEY,
+}
 _IGNORED_BYTES = (7, 14, 15, 26, 32)
 _IGNORED_VARINTS = (19, 20, 22, 23, 24, 28, 29, 31, 33, 34)
 
@@ -30,20 +76,26 @@ LAYOUT = Layout(
         **{number << 3 | BYTES: FieldKind.SPAN for number in _SPANS},
         **{number << 3 | VARINT: FieldKind.IGNORED for number in _IGNORED_VARINTS},
         **{number << 3 | BYTES: FieldKind.IGNORED for number in _IGNORED_BYTES},
-        PROPERTIES << 3 | BYTES: FieldKind.PROPERTY,
+        EntryField.PROPERTIES << 3 | BYTES: FieldKind.PROPERTY,
     },
     highest=34,
 )
 NUMBERS = Numbers(
-    key=KEY,
-    event_time=EVENT_TIME,
-    key_is_base64=KEY_IS_BASE64,
-    ordering_key=ORDERING_KEY,
-    sequence_id=SEQUENCE_ID,
-    null_value=NULL_VALUE,
-    null_key=NULL_KEY,
+    key=EntryField.KEY,
+    event_time=EntryField.EVENT_TIME,
+    key_is_base64=EntryField.KEY_IS_BASE64,
+    ordering_key=EntryField.ORDERING_KEY,
+    sequence_id=EntryField.SEQUENCE_ID,
+    null_value=EntryField.NULL_VALUE,
+    null_key=EntryField.NULL_KEY,
 )
 _U64 = (1 << 64) - 1
+# Looked at for each field of each entry: attributes of an enum take longer than globals.
+_PROPERTIES, _ENCRYPTION_KEYS, _COMPRESSION = (
+    EntryField.PROPERTIES,
+    EntryField.ENCRYPTION_KEYS,
+    EntryField.COMPRESSION,
+)
 
 
 def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
@@ -58,8 +110,8 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
             found.add(row, field.number, value)
         if not one.compression:  # the runtime knows no type but those in the enum
             for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
-                if unknown.field_number == COMPRESSION and isinstance(unknown.data, int):
-                    found.numbers.setdefault(COMPRESSION, {})[row] = unknown.data & _U64
+                if unknown.field_number == _COMPRESSION and isinstance(unknown.data, int):
+                    found.numbers.setdefault(_COMPRESSION, {})[row] = unknown.data & _U64
     return bytes(found.body), found.finish()
 
 
@@ -74,11 +126,11 @@ class _Laid:
         self.properties: list[tuple[int, int, int, int, int]] = []
 
     def add(self, row: int, number: int, value: object) -> None:
-        if number == PROPERTIES:
+        if number == _PROPERTIES:
             assert isinstance(value, Sequence)
             for one in value:
                 self.properties.append((row, *self._put(one.key), *self._put(one.value)))
-        elif number == ENCRYPTION_KEYS:
+        elif number == _ENCRYPTION_KEYS:
             self.spans.setdefault(number, {})[row] = self._put(b"")
         elif number in _SPANS:
             assert isinstance(value, str | bytes)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pulsar_spark.wire import entry_fields as mf
 from pulsar_spark.wire.crc32c import crc32c
+from pulsar_spark.wire.entry_fields import LAYOUT, EntryField
 from pulsar_spark.wire.field_spans import VARINT, Fields, Flags, Ints
 from pulsar_spark.wire.field_walk import Bytes, FieldKind, Layout, big_endian, every, require, walk
 from pulsar_spark.wire.messages import Messages
@@ -55,13 +55,13 @@ def read_sections(messages: Messages) -> Sections:
     start = at + 10
     payload = start + big_endian(body, at + 6, 4)
     require(every(payload <= end))
-    fields = walk(body, start, start, payload, mf.LAYOUT)
+    fields = walk(body, start, start, payload, LAYOUT)
     fields.value = payload, end
-    require(mf.PRODUCER_NAME in fields.spans and every(fields.spans[mf.PRODUCER_NAME][2]))
-    for number in (mf.SEQUENCE_ID, mf.PUBLISH_TIME):
+    require(EntryField.PRODUCER_NAME in fields.spans and every(fields.spans[EntryField.PRODUCER_NAME][2]))
+    for number in (EntryField.SEQUENCE_ID, EntryField.PUBLISH_TIME):
         require(number in fields.numbers and every(fields.numbers[number][1]))
-    if mf.MESSAGES in fields.numbers:
-        counts, has = fields.numbers[mf.MESSAGES]
+    if EntryField.MESSAGES in fields.numbers:
+        counts, has = fields.numbers[EntryField.MESSAGES]
         require(every((counts.astype(np.int32) > 0) | ~has))
     return Sections(fields, index)
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.wire import encode_columns, keys_and_texts
-from pulsar_spark.wire import entry_fields as mf
 from pulsar_spark.wire.decode_columns import flag, gather, joined_buffer, to_columns
 from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entry_fields import NUMBERS, EntryField
 from pulsar_spark.wire.field_spans import Flags
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.message_columns import MessageColumns
@@ -40,7 +40,7 @@ class EncodedSingle(NamedTuple):
 
 
 def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -> MessageColumns:
-    """Decode entries that hold one message each; the rules are those of ``decode_batch``.
+    """Decode entries that hold one message each; the rules are those of :func:`batches.decode_batches`.
 
     Args:
         entries: none of them a batch.
@@ -51,12 +51,12 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
         CorruptError: a key flagged as base64 is not.
     """
     heads, fields = entries.fields
-    null = flag(fields, mf.NULL_VALUE)
+    null = flag(fields, EntryField.NULL_VALUE)
     if payloads is None and entries.body is not None:
         value = gather(pa.py_buffer(entries.body), *fields.value, None if null is None else ~null)
     else:
         value = _values(entries.payloads if payloads is None else payloads, null)
-    return to_columns(pa.py_buffer(heads), fields, mf.NUMBERS, None, value)
+    return to_columns(pa.py_buffer(heads), fields, NUMBERS, None, value)
 
 
 def encode_singles(columns: MessageColumns) -> list[EncodedSingle]:

@@ -23,7 +23,7 @@ from pulsar_spark.protocol.dedup_replay import (
     judge_stored_run,
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import decode_batch, encode_batch_messages
+from pulsar_spark.wire.batches import decode_batches, encode_batch_messages
 from pulsar_spark.wire.dedup_mark import read_dedup_mark
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import EncodedSingle, encode_singles
@@ -53,7 +53,7 @@ def rows_of(item):
     if isinstance(item, Batch):
         body = b"".join(item.parts)
         assert item.size == len(body)
-        return [int(value) for value in decode_batch(body, item.messages).columns.value.to_pylist()]
+        return [int(value) for value in decode_batches([body], [item.messages]).columns.value.to_pylist()]
     return [int(bytes(item.payload))]
 
 

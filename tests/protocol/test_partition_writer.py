@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -80,7 +82,7 @@ INPUTS = {
 }
 
 # What it gives, or raises, and the next state; None: the same state. In the order of ``WriterState``.
-TABLE = {
+TABLE: dict[str, list[tuple[Any, Any]]] = {
     "add one": [
         ([], None),
         ([1], None),

@@ -63,7 +63,7 @@ def test_it_is_found_among_entries_without_gaps(number, first_ledger):
     """In the last ledger, whose end is known, and in the one before it, where the steps grow."""
     places = [(ledger, entry) for ledger in range(first_ledger, 5) for entry in range(10)]
     topic = Topic([Entry(MessageId(*place), time) for time, place in enumerate(places)])
-    found = first_at(topic.peek, number, MessageId(-1, -1), topic.entries[-1].id)
+    found = first_at(topic.probe, number, MessageId(-1, -1), topic.entries[-1].id)
     assert found == topic.entries[number].id
 
 

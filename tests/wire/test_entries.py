@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire import entry_fields as mf
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entries, Entry, decode
+from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.frames import decode_payload_section
 from pulsar_spark.wire.messages import Messages, group_for_decoding, varint
 from pulsar_spark.wire.sections import read_sections
@@ -118,10 +118,10 @@ def assert_as_parsed(entries, stored):
     assert entries.uncompressed_size.tolist() == [one.uncompressed_size for one in parsed]
     assert entries.encrypted.tolist() == [len(one.encryption_keys) > 0 for one in parsed]
     for number, name in (
-        (mf.PRODUCER_NAME, "producer_name"),
-        (mf.REPLICATED_FROM, "replicated_from"),
-        (mf.SCHEMA_VERSION, "schema_version"),
-        (mf.ORDERING_KEY, "ordering_key"),
+        (EntryField.PRODUCER_NAME, "producer_name"),
+        (EntryField.REPLICATED_FROM, "replicated_from"),
+        (EntryField.SCHEMA_VERSION, "schema_version"),
+        (EntryField.ORDERING_KEY, "ordering_key"),
     ):
         assert entries.texts(number).to_pylist() == [optional(one, name) for one in parsed]
 
@@ -225,7 +225,7 @@ def test_usual_entries_are_read_by_column():
     kinds = [b"".join(REQUIRED), b"".join([*REQUIRED, *more]), b"".join([*REQUIRED, bytes_field(18, b"o")])]
     sections = [section(kinds[row % 3], broker=b"\x08\x05\x10\x06") for row in range(ENOUGH)]
     fields, indexes = read_sections(messages(sections))
-    assert mf.KEY in fields.spans
+    assert EntryField.KEY in fields.spans
     assert indexes.tolist() == [6] * ENOUGH
 
 

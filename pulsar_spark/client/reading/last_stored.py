@@ -14,8 +14,8 @@ from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire import entry_fields as mf
 from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry_fields import EntryField
 
 # Entries of the first step back.
 _FIRST_STEP = 64
@@ -97,7 +97,8 @@ class _Search:
         return found
 
     def _match(self, entries: Entries) -> Entry | None:
-        ours = pc.equal(entries.texts(mf.PRODUCER_NAME), self._name.encode()).to_numpy(zero_copy_only=False)
+        names = entries.texts(EntryField.PRODUCER_NAME)
+        ours = pc.equal(names, self._name.encode()).to_numpy(zero_copy_only=False)
         last = entries.sequence_id + np.maximum(entries.messages, 1) - 1
         self._passed_older = self._passed_older or bool((ours & (last < self._sequence_id)).any())
         rows = np.flatnonzero(ours & (last == self._sequence_id))

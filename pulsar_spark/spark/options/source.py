@@ -21,7 +21,7 @@ from pulsar_spark.spark.options.positions import (
     parse_offsets,
     parse_times,
 )
-from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
+from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 
 SOURCE = Table()
 

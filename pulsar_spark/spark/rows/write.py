@@ -25,18 +25,20 @@ from pyspark.sql.types import (
 from pulsar_spark.client import MessageColumns, epoch_ms
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.rows.schema import (
-    DELIVER_AFTER,
-    DELIVER_AT,
+from pulsar_spark.spark.rows.metadata_columns import (
     EVENT_TIME,
     KEY,
+    METADATA_COLUMNS,
     ORDERING_KEY,
     PARTITION,
     PROPERTIES,
-    READ_ONLY,
     SEQUENCE_ID,
     TOPIC,
 )
+
+# Columns of rows to be written only.
+DELIVER_AT = "__deliverAt"
+DELIVER_AFTER = "__deliverAfter"
 
 _MAP = pa.map_(pa.string(), pa.string())
 _NO_PROPERTIES = pa.array([[]], _MAP)
@@ -108,6 +110,8 @@ class MessageShape:
         )
 
 
+# The types of the columns that a sink takes. All other metadata columns are made by the source only: a sink
+# leaves them out, so that rows can be written as they were read.
 _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
     TOPIC: (StringType,),
     KEY: (StringType, BinaryType, NullType),
@@ -145,12 +149,13 @@ def message_shape(schema: StructType, topic: TopicName | None, *, upsert: bool =
         raise OptionError(f"option upsert is true, and rows have no column {KEY}", advice="Give them one")
     for name in _ALLOWED.keys() & fields.keys():
         _check_reserved(fields[name])
-    values = [field for name, field in fields.items() if name not in _ALLOWED and name not in READ_ONLY]
+    ignored = tuple(name for name in fields if name in METADATA_COLUMNS and name not in _ALLOWED)
+    values = [field for name, field in fields.items() if name not in _ALLOWED and name not in ignored]
     return MessageShape(
         value=_value_name(values),
         topic=topic,
         reserved=frozenset(_ALLOWED.keys() & fields.keys()),
-        ignored=tuple(name for name in fields if name in READ_ONLY),
+        ignored=ignored,
         upsert=upsert,
     )
 

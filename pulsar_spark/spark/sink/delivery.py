@@ -8,7 +8,7 @@ from enum import Enum, auto
 from pulsar_spark.client import Client, DedupTask
 from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
-from pulsar_spark.spark.rows.schema import SEQUENCE_ID
+from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
 
 _log = logging.getLogger(__name__)

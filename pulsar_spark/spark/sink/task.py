@@ -15,7 +15,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
-from pulsar_spark.spark.rows.schema import SEQUENCE_ID
+from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import MessageShape
 from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix
 from pulsar_spark.spark.sink.micro_batch import micro_batch

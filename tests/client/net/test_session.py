@@ -342,7 +342,7 @@ def test_the_end_is_told_to_all_who_wait(broker, how):
     session.attach_producer(1, handlers[1])
     session.attach_watcher(1, handlers[2])
     broker.wait_for_command(Type.PARTITIONED_METADATA)
-    expected = ConnectError
+    expected: type[Exception] = ConnectError
     if how == "cut":
         broker.cut()
     elif how == "garbage":

@@ -61,7 +61,8 @@ def test_what_does_not_concern_an_exclusive_consumer_changes_nothing(kind):
 
 @pytest.mark.parametrize("ends_with", ["messages", "error"])
 def test_who_waits_is_woken(ends_with):
-    inbox, part, found = Inbox(), messages(0), []
+    inbox, part = Inbox(), messages(0)
+    found: list[object] = []
 
     def wait():
         try:

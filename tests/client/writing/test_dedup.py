@@ -31,7 +31,7 @@ def task_of(client, batch=0, *, required=True, name="query-0"):
 
 def open_writer(client, task, topic=TOPIC, **options):
     options = {"batching_max_publish_delay": 1000.0, "batching_max_messages": 4, **options}
-    return TopicWriter(client, topic, producing(**options), once=task)
+    return TopicWriter(client, topic, producing(**options), dedup=task)
 
 
 def run(client, values, batch=0, *, required=True, finish=True, topic=TOPIC, **options):

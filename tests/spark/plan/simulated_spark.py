@@ -46,7 +46,7 @@ class SimulatedSpark:
     def start(self, *, available_now: bool = False, **options: str) -> None:
         """Begin a run; ``options`` are the user's, changed."""
         self.options |= options
-        self.planner = QueryPlanner(options_of(**self.options), self.cluster)
+        self.planner = QueryPlanner(options_of(Mode.STREAM, **self.options), self.cluster)
         if available_now:
             self.planner.freeze()
 

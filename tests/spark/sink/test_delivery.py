@@ -56,7 +56,7 @@ def options(given: Mapping[str, str]) -> SinkOptions:
 
 def task(given: Mapping[str, str], batch: MicroBatch | None = BATCH, *, has_sequence_ids: bool = False):
     # A DedupTask asks its client for nothing before a producer is opened.
-    return dedup_task(None, options(given), batch, has_sequence_ids=has_sequence_ids)  # type: ignore[arg-type]
+    return dedup_task(None, options(given), batch, has_sequence_ids=has_sequence_ids)
 
 
 def test_an_encrypted_stream_has_no_digest_of_its_content():

@@ -79,7 +79,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
 def writers(max_open: int, **more: Any) -> Any:
     """Writers that send numbers of rows to fakes."""
-    return TopicWriters(None, ProducerOptions(), max_open, **more)  # type: ignore[arg-type]
+    return TopicWriters(None, ProducerOptions(), max_open, **more)
 
 
 def calls(fakes: Fakes, *kinds: str) -> list[tuple[str, str]]:

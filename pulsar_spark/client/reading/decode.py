@@ -1,0 +1,254 @@
+"""Entries -> decoded messages: the hot path of reading, bounded in what it takes.
+
+Owns decompression, decoding, the bounds on both, and the error that names the entry that is corrupt. No
+Python object is made for a message, and small entries are decoded together. Must not know what becomes of
+the columns, nor where the entries come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
+from pulsar_spark.errors import CorruptError, PulsarError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import DecodedBatches, decode_batches, decode_joined
+from pulsar_spark.wire.codecs import decompress, decompress_together
+from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.field_spans import Flags, Ints
+from pulsar_spark.wire.frames import Buffer
+from pulsar_spark.wire.singles import decode_singles
+
+# Maximum bytes that one entry may decompress to and maximum messages it may hold, far above what producers
+# send: 2 KB can be made to decompress to gigabytes, and to say that they are millions of rows.
+MAX_UNCOMPRESSED = 128 * 1024 * 1024
+MAX_MESSAGES = 1_000_000
+# The same for chunked messages, of which so much has come that they may be as large as Arrow can hold.
+MAX_CHUNKED = 2**31 - 1
+
+
+def decode_entries(
+    topic: TopicName,
+    entries: Iterable[Entries],
+    start: MessageId | None = None,
+    end: MessageId | None = None,
+    *,
+    max_rows: int,
+    max_bytes: int,
+) -> Iterator[DecodedMessages]:
+    """Decode whole entries in order, as many at once as make a record batch.
+
+    Messages are given together when their entries reach ``max_rows`` or ``max_bytes``. The entry that does so
+    is among them, so that they are more than that, but fewer than twice as many unless a single entry is
+    larger. They may be none, where all rows lie before the start or after the end.
+
+    Args:
+        topic: the topic partition they are from.
+        entries: as :func:`pulsar_spark.client.read_range` gives them; chunked messages whole, and
+            nothing encrypted.
+        start: where this has a batch index, rows of its entry up to that index are left out.
+        end: where this has a batch index, rows of its entry after that index are left out.
+        max_rows: of the messages given together.
+        max_bytes: of the payloads given together, uncompressed.
+
+    Raises:
+        CorruptError: an entry cannot be decoded; topic and message id are in it.
+    """
+    decoder = _Decoder(topic, start, end)
+    collected = _Collected()
+    for group in entries:
+        counts = np.maximum(group.messages, 1).astype(np.int64)
+        sizes = np.where(group.compression == 0, group.payload_sizes, group.uncompressed_size)
+        decoder.check(group, sizes)
+        for first, last, is_full in _cuts(counts, sizes, collected.rows, collected.size, max_rows, max_bytes):
+            rows, size = int(counts[first:last].sum()), int(sizes[first:last].sum())
+            if collected.rows and collected.size + size >= 2 * max_bytes:
+                yield decoder.messages(*collected.take())  # a huge entry is joined with nothing
+            collected.add(group[first:last], rows, size)
+            if is_full:
+                yield decoder.messages(*collected.take())
+    if collected.rows:
+        yield decoder.messages(*collected.take())
+
+
+def _cuts(
+    counts: Ints, sizes: Ints, rows: int, size: int, max_rows: int, max_bytes: int
+) -> Iterator[tuple[int, int, bool]]:
+    """Cut entries where the rows or the bytes since the last cut reach their limit.
+
+    Args:
+        counts: rows of each entry.
+        sizes: bytes of each entry.
+        rows: how many rows were collected before these entries.
+        size: how many bytes were collected before these entries.
+        max_rows: rows at which a cut is full.
+        max_bytes: bytes at which a cut is full.
+
+    Yields:
+        The first entry of a cut, the one after its last, and whether it is full.
+    """
+    row_ends, ends = np.cumsum(counts), np.cumsum(sizes)
+    first = 0
+    while first < len(counts):
+        full = min(
+            int(np.searchsorted(row_ends, max_rows - rows)), int(np.searchsorted(ends, max_bytes - size))
+        )
+        is_full = full < len(counts)
+        last = full + 1 if is_full else full
+        # A large entry after small ones is a cut of its own.
+        if is_full and full > first and sizes[full] >= max_bytes:
+            last = full
+        yield first, last, is_full
+        rows, size, first = -int(row_ends[last - 1]), -int(ends[last - 1]), last
+
+
+class _Collected:
+    """Entries that were checked and wait for more, so that they are decoded together."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.size = 0
+        self._entries: list[Entries] = []
+
+    def add(self, entries: Entries, rows: int, size: int) -> None:
+        """Take entries in, which have so many rows and uncompressed bytes."""
+        self.rows += rows
+        self.size += size
+        is_batch = entries.messages > 0
+        first = 0
+        for last in [*(np.flatnonzero(is_batch[1:] != is_batch[:-1]) + 1).tolist(), len(entries)]:
+            self._entries.append(entries[first:last])
+            first = last
+
+    def take(self) -> tuple[list[Entries], int]:
+        """Give out what was collected, each part either batches or none, and its bytes; nothing is left."""
+        entries, size = self._entries, self.size
+        self._entries, self.rows, self.size = [], 0, 0
+        return entries, size
+
+
+class _Decoder:
+    """Decodes entries of a topic partition, without the rows up to ``start`` and those after ``end``."""
+
+    def __init__(self, topic: TopicName, start: MessageId | None, end: MessageId | None) -> None:
+        self._topic = topic
+        self._start = start
+        self._end = end
+
+    def check(self, entries: Entries, sizes: Ints) -> None:
+        """Refuse what is too large to be decoded.
+
+        Args:
+            entries: any.
+            sizes: bytes of their payloads as declared or, where they are not compressed, as they are.
+        """
+        messages, limits = entries.messages, np.where(entries.chunked, MAX_CHUNKED, MAX_UNCOMPRESSED)
+        bad = np.flatnonzero((messages > MAX_MESSAGES) | (sizes > limits))
+        if not len(bad):
+            return
+        row = int(bad[0])
+        if messages[row] > MAX_MESSAGES:
+            refused = CorruptError(f"a batch of {messages[row]} messages, where {MAX_MESSAGES} are accepted")
+        else:
+            refused = CorruptError(
+                f"a payload of {sizes[row]} bytes uncompressed, where {limits[row]} are accepted"
+            )
+        raise self._located(refused, entries, row)
+
+    def messages(self, entries: Sequence[Entries], size: int) -> DecodedMessages:
+        """Decode entries that :class:`_Collected` gave out."""
+        runs: list[DecodedRun] = []
+        for is_batch, parts in groupby(entries, _is_batch):
+            if is_batch:
+                runs.append(self._batches(list(parts)))
+            else:
+                runs += map(self._singles, parts)
+        return DecodedMessages(self._topic, runs, size)
+
+    def _batches(self, parts: list[Entries]) -> DecodedRun:
+        try:
+            decoded = self._decoded(parts)
+        except CorruptError:
+            self._find_corrupt(parts, lambda one: self._decoded([one]))
+            raise
+        inside = self._inside(parts, decoded)
+        if inside is None:
+            return DecodedRun(parts, decoded.columns, decoded.held, decoded.batch_index)
+        entry_of_row = np.repeat(np.arange(len(decoded.held)), decoded.held)[inside]
+        return DecodedRun(
+            parts,
+            decoded.columns.take(pa.array(np.flatnonzero(inside))),
+            np.bincount(entry_of_row, minlength=len(decoded.held)),
+            decoded.batch_index[inside],
+        )
+
+    def _singles(self, entries: Entries) -> DecodedRun:
+        payloads = self._plain(entries) if entries.compression.any() else None
+        try:
+            columns = decode_singles(entries, payloads)
+        except CorruptError:
+            self._find_corrupt([entries], decode_singles)
+            raise
+        return DecodedRun([entries], columns, np.ones(len(entries), np.int64), None)
+
+    def _decoded(self, parts: list[Entries]) -> DecodedBatches:
+        counts = np.concatenate([part.messages for part in parts])
+        if all((part.compression == pb.LZ4).all() for part in parts):
+            sizes = np.concatenate([part.uncompressed_size for part in parts])
+            blocks = [payload for part in parts for payload in part.payloads]
+            body = decompress_together(blocks, sizes.tolist())
+            if body is not None:
+                return decode_joined(body, sizes, counts)
+        return decode_batches([payload for part in parts for payload in self._plain(part)], counts)
+
+    def _inside(self, parts: list[Entries], decoded: DecodedBatches) -> Flags | None:
+        """Which rows of batches lie after the start and not after the end; None where all do."""
+        inside = None
+        for position in (self._start, self._end):
+            if position is None or position.batch_index < 0:
+                continue
+            ledger, entry = (
+                np.concatenate(columns)
+                for columns in zip(*((part.ledger, part.entry) for part in parts), strict=True)
+            )
+            for number in np.flatnonzero((ledger == position.ledger) & (entry == position.entry)):
+                first = int(decoded.held[:number].sum())
+                rows = slice(first, first + int(decoded.held[number]))
+                is_after = decoded.batch_index[rows] > position.batch_index
+                if inside is None:
+                    inside = np.ones(len(decoded.batch_index), np.bool_)
+                inside[rows] &= is_after if position is self._start else ~is_after
+        return inside
+
+    def _plain(self, entries: Entries) -> list[Buffer]:
+        """The payloads, decompressed."""
+        payloads, kinds = entries.payloads, entries.compression
+        sizes, chunked = entries.uncompressed_size, entries.chunked
+        for row in np.flatnonzero(kinds):
+            limit = MAX_CHUNKED if chunked[row] else MAX_UNCOMPRESSED
+            try:
+                payloads[row] = decompress(int(kinds[row]), payloads[row], int(sizes[row]), limit)
+            except CorruptError as error:
+                raise self._located(error, entries, int(row)) from error
+        return payloads
+
+    def _find_corrupt(self, parts: Sequence[Entries], decode: Callable[[Entries], object]) -> None:
+        """Decode entries one by one, to name the first that cannot be decoded."""
+        for part in parts:
+            for row in range(len(part)):
+                try:
+                    decode(part[row : row + 1])
+                except CorruptError as error:
+                    raise self._located(error, part, row) from error
+
+    def _located(self, error: PulsarError, entries: Entries, row: int) -> PulsarError:
+        return error.located(str(self._topic), f"{entries.ledger[row]}:{entries.entry[row]}")
+
+
+def _is_batch(entries: Entries) -> bool:
+    return bool(entries.messages[0])

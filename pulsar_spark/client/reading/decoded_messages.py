@@ -1,0 +1,243 @@
+"""Decoded messages by column: a column is made when it is asked for, and all others cost nothing.
+
+Owns the columns of messages and of the entries that held them. Must not know how entries are decoded, nor
+what a reader makes of the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire import keys_and_texts
+from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entry_fields import EntryField
+from pulsar_spark.wire.field_spans import Flags, Ints
+from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.message_ids import serialize_chunked_id, serialize_ids
+
+_Array = TypeVar("_Array", Ints, Flags)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRun:
+    """Messages of entries in a row that are all batches, or all hold one message each.
+
+    Attributes:
+        entries: n entries, in parts.
+        columns: their messages, m rows.
+        counts: int64[n], rows of each entry.
+        batch_index: int64[m], each row's index in its batch; None where the entries are no batches.
+    """
+
+    entries: Sequence[Entries]
+    columns: MessageColumns
+    counts: Ints
+    batch_index: Ints | None
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def of_entries(self, column: Callable[[Entries], _Array]) -> _Array:
+        """A column of the entries, [n]."""
+        parts = [column(part) for part in self.entries]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def of_rows(self, column: Callable[[Entries], Ints]) -> Ints:
+        """A column of the entries for each row, int64[m]."""
+        return np.repeat(self.of_entries(column), self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedMessages:
+    """m decoded messages of a topic partition, a row each, in the order of the topic.
+
+    Each column is made anew whenever it is asked for, with a few kernel calls for all rows. Columns whose
+    type has None are None where no message has the field.
+
+    Attributes:
+        topic: the topic partition.
+        runs: the messages, in their order.
+        size: bytes of the payloads of their entries, uncompressed.
+    """
+
+    topic: TopicName
+    runs: Sequence[DecodedRun]
+    size: int
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs))
+
+    @property
+    def value(self) -> pa.BinaryArray:
+        """``binary``; null is a tombstone."""
+        return self._column(lambda run: run.columns.value)
+
+    @property
+    def is_null(self) -> pa.BooleanArray:
+        """Which messages are tombstones; null-free."""
+        return self._column(lambda run: run.columns.value.is_null())
+
+    @property
+    def key(self) -> pa.BinaryArray:
+        """``binary``; null is no key."""
+        return self._column(lambda run: run.columns.key)
+
+    @property
+    def ordering_key(self) -> pa.BinaryArray | None:
+        """``binary``, null where unset."""
+        return self._optional(lambda columns: columns.ordering_key, _no_bytes)
+
+    @property
+    def event_time(self) -> pa.Int64Array | None:
+        """``int64`` in ms since the epoch, null where unset."""
+        return self._optional(lambda columns: columns.event_time, _no_numbers)
+
+    @property
+    def properties(self) -> pa.MapArray | None:
+        """``map<string, string>``, null-free."""
+        return self._optional(lambda columns: columns.properties, _no_properties)
+
+    @property
+    def sequence_id(self) -> pa.Int64Array:
+        """``int64``, the message's own, or else its entry's; null-free."""
+        return self._column(_sequence_ids)
+
+    @property
+    def ledger(self) -> pa.Int64Array:
+        """``int64``, the ledger id of each message's entry, of a chunked message's last one."""
+        return self._column(lambda run: pa.array(run.of_rows(_ledger)))
+
+    @property
+    def entry(self) -> pa.Int64Array:
+        """``int64``, the entry id of each message's entry, of a chunked message's last one."""
+        return self._column(lambda run: pa.array(run.of_rows(_entry)))
+
+    @property
+    def batch_index(self) -> pa.Int64Array | None:
+        """``int64``, each message's index in its batch, null where its entry is no batch."""
+        if all(run.batch_index is None for run in self.runs):
+            return None
+        return self._column(
+            lambda run: _no_numbers(len(run)) if run.batch_index is None else pa.array(run.batch_index)
+        )
+
+    @property
+    def broker_index(self) -> pa.Int64Array:
+        """``int64``, the broker's count of messages; null where it sends none."""
+        return self._column(_broker_indexes)
+
+    @property
+    def message_id(self) -> pa.BinaryArray:
+        """``binary``, serialized MessageIdData."""
+        return self._column(lambda run: _message_ids(run, self.topic.partition))
+
+    def entry_field(self, field: EntryField) -> pa.Array:
+        """A field of the metadata of each message's entry: ``int64``, ``string`` or ``binary``.
+
+        Null where it is not set. Malformed parts of text become U+FFFD. Unsigned numbers beyond 2**63 - 1 are
+        negative, as in Java.
+        """
+        if field.is_number:
+            return self._column(lambda run: _numbers_of_entries(run, field))
+        return self._column(lambda run: _texts_of_entries(run, field))
+
+    def _column(self, column: Callable[[DecodedRun], pa.Array]) -> pa.Array:
+        return _joined([column(run) for run in self.runs])
+
+    def _optional(
+        self, column: Callable[[MessageColumns], pa.Array | None], unset: Callable[[int], pa.Array]
+    ) -> pa.Array | None:
+        arrays = [column(run.columns) for run in self.runs]
+        if all(array is None for array in arrays):
+            return None
+        return _joined(
+            [
+                unset(len(run)) if array is None else array
+                for run, array in zip(self.runs, arrays, strict=True)
+            ]
+        )
+
+
+def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _no_bytes(count: int) -> pa.BinaryArray:
+    return pa.nulls(count, pa.binary())
+
+
+def _no_numbers(count: int) -> pa.Int64Array:
+    return pa.nulls(count, pa.int64())
+
+
+def _no_properties(count: int) -> pa.MapArray:
+    none = pa.array([], pa.string())
+    return pa.MapArray.from_arrays(pa.array(np.zeros(count + 1, np.int32)), none, none)
+
+
+def _ledger(entries: Entries) -> Ints:
+    return entries.ledger
+
+
+def _entry(entries: Entries) -> Ints:
+    return entries.entry
+
+
+def _batch_sizes(entries: Entries) -> Ints:
+    return entries.messages.astype(np.int64)
+
+
+def _sequence_ids(run: DecodedRun) -> pa.Int64Array:
+    of_entry = pa.array(run.of_rows(lambda part: part.sequence_id))
+    own = run.columns.sequence_id
+    return of_entry if own is None else pc.coalesce(own, of_entry)
+
+
+def _broker_indexes(run: DecodedRun) -> pa.Int64Array:
+    """The broker's index counts messages; an entry has that of its last one."""
+    index = run.of_rows(lambda part: part.index)
+    is_known = index >= 0
+    if run.batch_index is not None:
+        index = index - run.of_rows(_batch_sizes) + 1 + run.batch_index
+    return pa.array(index, mask=None if is_known.all() else ~is_known)
+
+
+def _numbers_of_entries(run: DecodedRun, field: EntryField) -> pa.Int64Array:
+    values = run.of_rows(lambda part: part.numbers(field)[0])
+    has = run.of_entries(lambda part: part.numbers(field)[1])
+    return pa.array(values, mask=None if has.all() else ~np.repeat(has, run.counts))
+
+
+def _texts_of_entries(run: DecodedRun, field: EntryField) -> pa.Array:
+    values = _joined([part.texts(field) for part in run.entries])
+    if field.is_text:
+        values = keys_and_texts.to_strings(values)
+    return values.take(pa.array(np.repeat(np.arange(len(values)), run.counts)))
+
+
+def _message_ids(run: DecodedRun, partition: int) -> pa.BinaryArray:
+    if run.batch_index is None and any(part.chunked.any() for part in run.entries):
+        singles = [part[row : row + 1] for part in run.entries for row in range(len(part))]
+        return pa.concat_arrays([_single_id(single, partition) for single in singles])
+    sizes = run.of_entries(_batch_sizes)
+    ids = serialize_ids(run.of_entries(_ledger), run.of_entries(_entry), sizes, partition)
+    if len(ids) == len(run):
+        return ids
+    assert run.batch_index is not None  # a single has one id and one row
+    first = np.repeat(np.cumsum(sizes) - sizes, run.counts)
+    return ids.take(pa.array(first + run.batch_index))
+
+
+def _single_id(entry: Entries, partition: int) -> pa.BinaryArray:
+    first = entry.first_chunk(0)
+    if first is None:
+        return serialize_ids(entry.ledger, entry.entry, np.zeros(1, np.int64), partition)
+    last = MessageId(int(entry.ledger[0]), int(entry.entry[0]))
+    return pa.array([serialize_chunked_id(last, first, partition)], pa.binary())

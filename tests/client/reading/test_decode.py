@@ -1,0 +1,354 @@
+"""What is decoded of entries, in which portions, and which entries are refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.client.reading import decode
+from pulsar_spark.client.reading.decode import MAX_MESSAGES, MAX_UNCOMPRESSED, decode_entries
+from pulsar_spark.errors import CorruptError
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.codecs import compress
+from pulsar_spark.wire.entries import Entries, Entry
+from tests.client.reading.stored_entries import (
+    TOPIC,
+    batch_entry,
+    bomb,
+    columns,
+    compacted_entry,
+    entry_of,
+    metadata,
+    single_entry,
+)
+
+CODECS = [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
+
+
+def decoded(groups, *positions, max_rows=10_000, max_bytes=2**20):
+    """What is decoded of entries that come in groups, in portions."""
+    entries = [Entries.of(group) for group in groups]
+    return list(decode_entries(TOPIC, entries, *positions, max_rows=max_rows, max_bytes=max_bytes))
+
+
+def values(groups, *positions, **limits):
+    return [value for part in decoded(groups, *positions, **limits) for value in part.value.to_pylist()]
+
+
+def ids(groups, *positions):
+    """(entry, batch index) of each row; None for a message that is no part of a batch."""
+    found = []
+    for part in decoded(groups, *positions):
+        index = [None] * len(part) if part.batch_index is None else part.batch_index.to_pylist()
+        found += zip(part.entry.to_pylist(), index, strict=True)
+    return found
+
+
+# ---- values
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_batches_and_singles_of_every_codec(kind):
+    group = [
+        batch_entry(1, 0, columns([b"a" * 99, b"b"]), compression=kind),
+        batch_entry(1, 1, columns([None]), compression=kind),
+        entry_of(1, 2, b"single" * 9, compression=kind),
+        entry_of(1, 3, b"", compression=kind),
+        batch_entry(1, 4, columns([b"c"]), compression=kind),
+    ]
+    assert values([group]) == [b"a" * 99, b"b", None, b"single" * 9, b"", b"c"]
+
+
+def test_codecs_may_change_from_entry_to_entry():
+    group = [
+        batch_entry(1, number, columns([b"%d" % number] * 9), compression=kind)
+        for number, kind in enumerate(CODECS + CODECS[::-1])
+    ]
+    assert values([group]) == [b"%d" % number for number in range(10) for _ in range(9)]
+
+
+def test_entries_keep_their_order():
+    groups = [
+        [single_entry(1, 0, b"0")],
+        [single_entry(1, 1, b"1"), batch_entry(1, 2, columns([b"2", b"3"]))],
+        [batch_entry(1, 3, columns([b"4"])), single_entry(1, 4, b"5"), batch_entry(1, 5, columns([b"6"]))],
+    ]
+    assert values(groups) == [b"%d" % number for number in range(7)]
+    assert ids(groups) == [(0, None), (1, None), (2, 0), (2, 1), (3, 0), (4, None), (5, 0)]
+    (part,) = decoded(groups)
+    assert part.topic == TOPIC
+    assert part.size == sum(len(one.payload) for group in groups for one in group)
+
+
+def test_random_batches_survive_the_way():
+    chance = np.random.default_rng(4)
+    made = [chance.bytes(int(size)) for size in chance.integers(0, 300, 5000)]
+    cuts = [0, *sorted(chance.integers(0, 5000, 60).tolist()), 5000]
+    group = [
+        batch_entry(1, number, columns(made[first:last], made[first:last]), compression=CODECS[number % 5])
+        for number, (first, last) in enumerate(itertools.pairwise(cuts))
+        if last > first
+    ]
+    found = decoded([group[:20], group[20:]], max_rows=700, max_bytes=20_000)
+    assert [value for part in found for value in part.value.to_pylist()] == made
+    assert [key for part in found for key in part.key.to_pylist()] == made
+
+
+@pytest.mark.parametrize(("kind", "call"), [(pb.LZ4, "decode_joined"), (pb.ZSTD, "decode_batches")])
+def test_small_entries_are_decoded_in_one_call(kind, call, monkeypatch):
+    calls = []
+    decode_them = getattr(decode, call)
+    monkeypatch.setattr(decode, call, lambda *given: [calls.append(given), decode_them(*given)][1])
+    groups = [
+        [batch_entry(1, number, columns([b"v"] * 10), compression=kind) for number in range(first, first + 9)]
+        for first in range(0, 27, 9)
+    ]
+    assert values(groups) == [b"v"] * 270
+    assert len(calls) == 1
+
+
+# ---- rows outside of (start, end]
+
+
+POSITIONS = {
+    "none": ((), range(9)),
+    "whole entries": ((MessageId(1, 0), MessageId(1, 2)), range(9)),
+    "a start": ((MessageId(1, 0, 1),), range(2, 9)),
+    "a start at the last message": ((MessageId(1, 0, 2),), range(3, 9)),
+    "an end": ((None, MessageId(1, 2, 0)), range(7)),
+    "an end at the last message": ((None, MessageId(1, 2, 2)), range(9)),
+    "both": ((MessageId(1, 0, 0), MessageId(1, 2, 1)), range(1, 8)),
+    "both in one entry": ((MessageId(1, 1, 0), MessageId(1, 1, 1)), [0, 1, 2, 4, 6, 7, 8]),
+    "entries that are not there": ((MessageId(0, 1, 0), MessageId(2, 1, 1)), range(9)),
+}
+
+
+@pytest.mark.parametrize("case", POSITIONS.values(), ids=POSITIONS.keys())
+@pytest.mark.parametrize("kind", [pb.NONE, pb.LZ4])
+def test_positions_with_a_batch_index_cut_their_entry_only(case, kind):
+    positions, expected = case
+    group = [
+        batch_entry(1, number, columns([b"%d" % (3 * number + row) for row in range(3)]), compression=kind)
+        for number in range(3)
+    ]
+    rows = [b"%d" % number for number in expected]
+    assert values([group], *positions) == rows
+    assert values([group[:1], group[1:]], *positions) == rows
+    assert ids([group], *positions) == [divmod(number, 3) for number in expected]
+
+
+def test_a_position_may_leave_nothing():
+    (part,) = decoded([[batch_entry(1, 0, columns([b"a", b"b"]))]], MessageId(1, 0, 1), MessageId(1, 9))
+    assert len(part) == 0
+    assert part.value.to_pylist() == []
+
+
+def test_compacted_batches_keep_their_indexes_and_are_cut_by_them():
+    group = [compacted_entry(1, 0, b"abcd", gone={0, 2}), compacted_entry(1, 1, b"xy", gone={0, 1})]
+    assert (values([group]), ids([group])) == ([b"b", b"d"], [(0, 1), (0, 3)])
+    assert values([group], MessageId(1, 0, 1)) == [b"d"]
+    assert values([group], MessageId(1, 0, 0)) == [b"b", b"d"]
+    assert values([group], MessageId(0, 0), MessageId(1, 0, 2)) == [b"b"]
+
+
+def test_the_index_of_a_position_says_nothing_about_a_single():
+    assert values([[single_entry(1, 0, b"v")]], MessageId(1, 0, 0), MessageId(1, 0, 0)) == [b"v"]
+
+
+# ---- portions
+
+
+# Rows and bytes of entries, rows and bytes before them, and the cuts at 10 rows or 100 bytes.
+CUTS = {
+    "no entries": ([], [], 0, 0, []),
+    "few": ([3, 3], [10, 10], 0, 0, [(0, 2, False)]),
+    "one row missing": ([9], [10], 0, 0, [(0, 1, False)]),
+    "just enough rows": ([5, 5, 1], [1, 1, 1], 0, 0, [(0, 2, True), (2, 3, False)]),
+    "more than enough": ([5, 9, 1], [1, 1, 1], 0, 0, [(0, 2, True), (2, 3, False)]),
+    "rows from before": ([2, 8, 2], [1, 1, 1], 8, 0, [(0, 1, True), (1, 3, True)]),
+    "just enough bytes": ([1, 1, 1], [50, 50, 9], 0, 0, [(0, 2, True), (2, 3, False)]),
+    "bytes from before": ([1, 1], [10, 90], 0, 90, [(0, 1, True), (1, 2, False)]),
+    "a large one first": ([1, 1], [500, 5], 0, 0, [(0, 1, True), (1, 2, False)]),
+    "a large one after small ones": (
+        [1, 1, 1],
+        [5, 100, 5],
+        0,
+        0,
+        [(0, 1, True), (1, 2, True), (2, 3, False)],
+    ),
+    "a large one after those from before": ([1, 1], [100, 5], 1, 5, [(0, 1, True), (1, 2, False)]),
+    "many rows after few": ([1, 50, 1], [1, 1, 1], 0, 0, [(0, 2, True), (2, 3, False)]),
+}
+
+
+@pytest.mark.parametrize("case", CUTS.values(), ids=CUTS.keys())
+def test_cuts(case):
+    counts, sizes, rows, size, expected = case
+    made = decode._cuts(np.array(counts, np.int64), np.array(sizes, np.int64), rows, size, 10, 100)
+    assert list(made) == expected
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 300)), max_size=30), st.data())
+def test_portions_hold_all_and_end_with_the_entry_that_reaches_a_limit(shapes, data):
+    made = [
+        batch_entry(1, number, columns([b"x" * size] * count)) for number, (count, size) in enumerate(shapes)
+    ]
+    cut = data.draw(st.integers(0, len(made)))
+    portions = decoded([group for group in (made[:cut], made[cut:]) if group], max_rows=20, max_bytes=1000)
+    held = [sorted(set(portion.entry.to_pylist())) for portion in portions]
+    assert [number for numbers in held for number in numbers] == list(range(len(made)))
+    for portion, numbers in zip(portions, held, strict=True):
+        assert len(portion) == sum(shapes[number][0] for number in numbers)
+        assert portion.size == sum(len(made[number].payload) for number in numbers)
+        assert sum(shapes[number][0] for number in numbers[:-1]) < 20
+        assert len(numbers) == 1 or portion.size < 2000
+    for portion, numbers in zip(portions[:-1], held, strict=False):
+        following = len(made[numbers[-1] + 1].payload)
+        assert len(portion) >= 20 or portion.size >= 1000 or following >= 1000
+
+
+def test_a_portion_goes_on_over_groups():
+    groups = [[batch_entry(1, number, columns([b"v"] * 10))] for number in range(10)]
+    assert [len(part) for part in decoded(groups, max_rows=40)] == [40, 40, 20]
+
+
+def test_a_huge_entry_is_joined_with_nothing():
+    groups = [[single_entry(1, 0, b"s")], [single_entry(1, 1, b"x" * 4000)], [single_entry(1, 2, b"s")]]
+    assert [part.size for part in decoded(groups, max_bytes=1000)] == [1, 4000, 1]
+
+
+def test_the_size_of_compressed_payloads_is_the_declared_one():
+    group = [batch_entry(1, number, columns([b"x" * 600]), compression=pb.ZSTD) for number in range(4)]
+    assert [len(part) for part in decoded([group], max_bytes=1000)] == [2, 2]
+
+
+def test_no_entries_no_messages():
+    assert decoded([]) == []
+    assert decoded([[]]) == []
+
+
+# ---- what is corrupt, or too large
+
+
+def lz4_entry(number, plain, declared):
+    fields = {"num_messages_in_batch": 1, "compression": pb.LZ4, "uncompressed_size": declared}
+    return Entry(5, number, metadata(**fields), memoryview(compress(pb.LZ4, plain)), None)
+
+
+BAD_KEY = {"partition_key": "not base64!", "partition_key_b64_encoded": True}
+CORRUPT = {
+    "framing": Entry(5, 6, metadata(num_messages_in_batch=2), memoryview(b"\0\0\0\x02\x18\0"), None),
+    "lz4": Entry(5, 6, metadata(compression=pb.LZ4, uncompressed_size=100), memoryview(b"no"), None),
+    "zstd": Entry(5, 6, metadata(compression=pb.ZSTD, uncompressed_size=2**31), memoryview(b"no"), None),
+    "unknown codec": Entry(
+        5,
+        6,
+        pb.MessageMetadata.FromString(metadata(uncompressed_size=2).SerializeToString() + b"\x40\x63"),
+        memoryview(b"no"),
+        None,
+    ),
+    "too many messages": Entry(
+        5, 6, metadata(num_messages_in_batch=2**31 - 1), memoryview(b"\0\0\0\x02\x18\0"), None
+    ),
+    "a bomb of messages": bomb(MAX_MESSAGES + 1),
+    "fewer bytes than messages": Entry(
+        5, 6, metadata(num_messages_in_batch=MAX_MESSAGES), memoryview(b"\0\0\0\x02\x18\0"), None
+    ),
+    "a single's key": single_entry(5, 6, b"v", **BAD_KEY),
+    "a single's key, compressed": entry_of(5, 6, b"v", compression=pb.ZSTD, **BAD_KEY),
+    "a batch's key": entry_of(
+        5,
+        6,
+        b"\0\0\0\x09\x12\x03no!\x18\0\x30\x01",
+        num_messages_in_batch=1,
+    ),
+    "a batch that does not decompress": Entry(
+        5,
+        6,
+        metadata(num_messages_in_batch=1, compression=pb.ZLIB, uncompressed_size=9),
+        memoryview(b"no"),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("entry", CORRUPT.values(), ids=CORRUPT.keys())
+def test_a_corrupt_entry_names_topic_and_message(entry):
+    single, batch = single_entry(5, 5, b"good"), batch_entry(5, 5, columns([b"good"]))
+    for group in ([entry], [single, entry, single], [batch, entry, batch]):
+        with pytest.raises(CorruptError) as found:
+            decoded([group[:1], group[1:]])
+        assert (found.value.topic, found.value.message_id) == (str(TOPIC), "5:6")
+
+
+def test_the_first_of_several_corrupt_entries_is_named():
+    bad = CORRUPT["framing"]
+    for group in ([bad, bad._replace(entry=7)], [CORRUPT["a single's key"], bad._replace(entry=7)]):
+        with pytest.raises(CorruptError, match="message 5:6"):
+            decoded([group])
+
+
+@pytest.mark.parametrize("payload", [b"no", b""])
+def test_a_corrupt_entry_among_lz4_ones_is_found(payload):
+    good = [batch_entry(5, number, columns([b"good"]), compression=pb.LZ4) for number in (4, 5)]
+    bad = lz4_entry(6, b"", 10)._replace(payload=memoryview(payload))
+    with pytest.raises(CorruptError, match="message 5:6"):
+        decoded([[*good, bad, *good]])
+
+
+def test_lz4_entries_whose_sizes_are_wrong_but_for_their_sum_are_found():
+    """Joined they decompress, and a message does not end where an entry is said to."""
+    plain = [encode_batch_messages(columns([value])).buffer.tobytes() for value in (b"a" * 50, b"b" * 70)]
+    entries = [
+        lz4_entry(6 + number, body, len(body) + more)
+        for number, (body, more) in enumerate(zip(plain, (10, -10), strict=True))
+    ]
+    with pytest.raises(CorruptError, match="message 5:6"):
+        decoded([entries])
+
+
+def test_the_largest_decompressed_size():
+    size = MAX_UNCOMPRESSED + 1
+    with pytest.raises(CorruptError, match=f"{size} bytes uncompressed, where {MAX_UNCOMPRESSED}"):
+        decoded([[entry_of(5, 6, bytes(size), compression=pb.ZSTD)]])
+
+
+LIMITS = [
+    ("MAX_MESSAGES", batch_entry(5, 6, columns([b""] * 9)), 9, "a batch of 9 messages, where 8 are accepted"),
+    ("MAX_UNCOMPRESSED", single_entry(5, 6, bytes(9)), 9, "a payload of 9 bytes uncompressed, where 8 are"),
+    (
+        "MAX_UNCOMPRESSED",
+        entry_of(5, 6, bytes(999), compression=pb.ZSTD),
+        999,
+        "a payload of 999 bytes uncompressed, where 998 are",
+    ),
+    (
+        "MAX_CHUNKED",
+        entry_of(5, 6, bytes(999), compression=pb.ZSTD, num_chunks_from_msg=2),
+        999,
+        "a payload of 999 bytes uncompressed, where 998 are",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "entry", "limit", "text"), LIMITS)
+def test_limits_are_the_largest_that_is_accepted(name, entry, limit, text, monkeypatch):
+    monkeypatch.setattr(decode, name, limit)
+    assert len(decoded([[entry]])) == 1
+    monkeypatch.setattr(decode, name, limit - 1)
+    with pytest.raises(CorruptError, match=text):
+        decoded([[entry]])
+
+
+def test_a_chunked_message_may_be_larger_than_what_else_is_accepted(monkeypatch):
+    monkeypatch.setattr(decode, "MAX_UNCOMPRESSED", 100)
+    for kind in (pb.NONE, pb.ZSTD):
+        assert values([[entry_of(5, 6, bytes(1000), compression=kind, num_chunks_from_msg=2)]]) == [
+            bytes(1000)
+        ]
+        with pytest.raises(CorruptError, match="1000 bytes uncompressed, where 100"):
+            decoded([[entry_of(5, 6, bytes(1000), compression=kind)]])

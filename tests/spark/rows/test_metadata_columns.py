@@ -1,0 +1,145 @@
+"""Each metadata column as Spark wants it: its type, and what becomes of values that Spark does not know."""
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.client import decode_entries
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.rows import metadata_columns
+from pulsar_spark.spark.rows.metadata_columns import (
+    DEFAULT_METADATA_COLUMNS,
+    EVENT_TIME,
+    INDEX,
+    IS_NULL,
+    KEPT_ROWS,
+    KEY,
+    MAX_ROWS,
+    MESSAGE_ID,
+    METADATA_COLUMNS,
+    OFFSET,
+    ORDERING_KEY,
+    PARTITION,
+    PRODUCER_NAME,
+    PROPERTIES,
+    PUBLISH_TIME,
+    REPLICATED_FROM,
+    SCHEMA_VERSION,
+    SEQUENCE_ID,
+    TOPIC,
+    Repeated,
+)
+from pulsar_spark.spark.rows.schema import arrow_schema
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entries import Entries
+from tests.client.reading.stored_entries import TOPIC as PARTITION_3
+from tests.client.reading.stored_entries import batch_entry, columns, single_entry
+
+UTC = datetime.timezone.utc
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def decoded(*entries, topic=PARTITION_3):
+    (messages,) = decode_entries(topic, [Entries.of(entries)], max_rows=10_000, max_bytes=2**20)
+    return messages
+
+
+def made(name, *entries, topic=PARTITION_3):
+    array = METADATA_COLUMNS[name].maker(topic)(decoded(*entries, topic=topic))
+    array.validate(full=True)
+    assert array.type == arrow_schema((name,)).field(name).type
+    return array
+
+
+def full_single():
+    fields = {"producer_name": "maker", "schema_version": b"\0\1", "replicated_from": "west"}
+    return single_entry(
+        7,
+        4,
+        b"s",
+        partition_key="k",
+        publish_time=1_700_000_000_123,
+        event_time=77,
+        properties=[pb.KeyValue(key="x", value="y")],
+        ordering_key=b"o",
+        sequence_id=50,
+        **fields,
+    )._replace(broker_index=13)
+
+
+# Of a batch of two bare messages, then of a single message with all fields.
+EXPECTED: dict[str, list[Any]] = {
+    KEY: [None, None, b"k"],
+    TOPIC: ["persistent://public/default/t-partition-3"] * 3,
+    MESSAGE_ID: [
+        pb.MessageIdData(
+            ledgerId=7, entryId=3, partition=3, batch_index=row, batch_size=2
+        ).SerializeToString()
+        for row in range(2)
+    ]
+    + [pb.MessageIdData(ledgerId=7, entryId=4, partition=3).SerializeToString()],
+    PUBLISH_TIME: [EPOCH + datetime.timedelta(seconds=1)] * 2
+    + [datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)],
+    EVENT_TIME: [None, None, EPOCH + datetime.timedelta(milliseconds=77)],
+    PROPERTIES: [[], [], [("x", "y")]],
+    PARTITION: [3] * 3,
+    OFFSET: ["7:3:0", "7:3:1", "7:4"],
+    ORDERING_KEY: [None, None, b"o"],
+    SEQUENCE_ID: [40, 40, 50],
+    PRODUCER_NAME: ["p", "p", "maker"],
+    SCHEMA_VERSION: [None, None, b"\0\1"],
+    REPLICATED_FROM: [None, None, "west"],
+    IS_NULL: [False, True, False],
+    INDEX: [None, None, 13],
+}
+
+
+def test_all_columns_are_looked_at_here():
+    assert list(EXPECTED) == list(METADATA_COLUMNS)
+    assert tuple(METADATA_COLUMNS)[: len(DEFAULT_METADATA_COLUMNS)] == DEFAULT_METADATA_COLUMNS
+
+
+@pytest.mark.parametrize("name", METADATA_COLUMNS)
+def test_columns_of_messages_with_and_without_their_fields(name):
+    bare = batch_entry(7, 3, columns([b"a", None]), sequence_id=40)
+    assert made(name, bare, full_single()).to_pylist() == EXPECTED[name]
+    assert made(name, bare).to_pylist() == EXPECTED[name][:2]
+    assert made(name, full_single()).to_pylist() == EXPECTED[name][2:]
+
+
+def test_a_topic_without_partitions_has_null_for_its_number():
+    assert made(PARTITION, single_entry(1, 0, b""), topic=TopicName.parse("t")).to_pylist() == [None]
+
+
+def test_times_that_do_not_fit_are_the_nearest_that_do_and_an_event_time_of_0_is_unset():
+    times = pa.array([0, 2**62, -(2**62), 1, None], pa.int64())
+    entry = batch_entry(1, 0, columns([b"a"] * 5, event_time=times), publish_time=2**64 - 1)
+    largest = ((2**63) // 1000 - 1) * 1000
+    assert made(EVENT_TIME, entry).cast(pa.int64()).to_pylist() == [None, largest, -largest, 1000, None]
+    assert set(made(PUBLISH_TIME, entry).cast(pa.int64()).to_pylist()) == {largest}
+    signed = single_entry(1, 0, b"", publish_time=2**62)
+    assert made(PUBLISH_TIME, signed).cast(pa.int64()).to_pylist() == [largest]
+
+
+def test_offsets_of_singles_alone_have_no_batch_index():
+    assert made(OFFSET, single_entry(2**40, 2**33, b"")).to_pylist() == [f"{2**40}:{2**33}"]
+
+
+def test_what_is_the_same_in_all_rows_is_made_once():
+    lengths = []
+    column = Repeated(lambda length: [lengths.append(length), pa.nulls(length, pa.int64())][1])
+    for length in (5, 7, MAX_ROWS, MAX_ROWS + 1, 3, KEPT_ROWS):
+        assert len(column.of(length)) == length
+    assert lengths == [0, MAX_ROWS, MAX_ROWS + 1, KEPT_ROWS]
+
+
+def test_what_is_huge_is_not_kept():
+    column = Repeated(lambda length: pa.nulls(length, pa.int64()))
+    assert len(column.of(KEPT_ROWS + 1)) == KEPT_ROWS + 1
+    assert len(column._array) == 0
+    kept = (metadata_columns.NO_BYTES, metadata_columns.NO_TIME, metadata_columns.NO_PROPERTIES)
+    for one in kept:
+        assert len(one.of(KEPT_ROWS + 1)) == KEPT_ROWS + 1
+        assert len(one._array) <= KEPT_ROWS
