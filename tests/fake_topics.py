@@ -243,7 +243,7 @@ def batch_section(values: Iterable[bytes], **metadata: Any) -> bytes:
     for value in values:
         single = pb.SingleMessageMetadata(payload_size=len(value)).SerializeToString()
         body += struct.pack(">I", len(single)) + single + value
-    return section_of(body, num_messages_in_batch=len(values), **metadata)  # type: ignore[arg-type]
+    return section_of(body, num_messages_in_batch=len(values), **metadata)
 
 
 def chunk_sections(value: bytes, parts: int, uuid: str, **metadata: int) -> list[bytes]:
