@@ -66,13 +66,6 @@ BACK_DOORS = {
     },
 }
 
-# TO BE DELETED at the merge of the branch `decode`, which mends these modules: they still import
-# wire and protocol. A test fails as soon as one of them does not.
-STILL_IMPORT_WIRE = {
-    "pulsar_spark.spark.rows.metadata_columns",
-    "pulsar_spark.spark.rows.read",
-}
-
 
 def layer_of(module):
     """The layer that a module of this project belongs to."""
@@ -256,15 +249,6 @@ def project_sources():
     return sources
 
 
-def of_modules_to_mend(found):
-    """The violations that are allowed until two branches are merged, by module."""
-    wire = ("imports pulsar_spark.wire", "imports pulsar_spark.protocol")
-    return {
-        module: [line for line in found if line.startswith(f"{module}:") and any(w in line for w in wire)]
-        for module in STILL_IMPORT_WIRE
-    }
-
-
 def test_the_project_keeps_to_its_layers():
     sources = project_sources()
     assert {layer_of(module) for module in sources} >= {
@@ -276,14 +260,7 @@ def test_the_project_keeps_to_its_layers():
         "cli",
         "spark",
     }
-    found = violations(sources)
-    allowed = [line for lines in of_modules_to_mend(found).values() for line in lines]
-    assert [line for line in found if line not in allowed] == []
-
-
-@pytest.mark.parametrize("module", sorted(STILL_IMPORT_WIRE))
-def test_what_is_allowed_for_now_is_needed(module):
-    assert of_modules_to_mend(violations(project_sources()))[module], "delete it from STILL_IMPORT_WIRE"
+    assert violations(sources) == []
 
 
 def test_every_file_belongs_to_a_layer():

@@ -7,12 +7,13 @@ session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.client import Entries, decode_entries
+from pulsar_spark.client import DecodedMessages, Entries, decode_entries
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, MAX_ROWS, METADATA_COLUMNS
 from pulsar_spark.spark.rows.schema import arrow_schema
@@ -46,17 +47,35 @@ def record_batches(
     Raises:
         CorruptError: an entry cannot be decoded; topic and message id are in it.
     """
-    schema = arrow_schema(columns)
-    makers = [METADATA_COLUMNS[name].maker(topic) for name in columns]
-    for messages in decode_entries(topic, entries, start, end, max_rows=max_rows, max_bytes=max_bytes):
+    assembler = _Assembler(topic, columns, max_rows, max_bytes)
+    decoded = decode_entries(topic, entries, start, end, max_rows=max_rows, max_bytes=max_bytes)
+    return chain.from_iterable(map(assembler.record_batches, decoded))
+
+
+class _Assembler:
+    """Makes record batches of the rows of one topic partition."""
+
+    def __init__(self, topic: TopicName, columns: Sequence[str], max_rows: int, max_bytes: int) -> None:
+        self._schema = arrow_schema(columns)
+        self._makers = [METADATA_COLUMNS[name].maker(topic) for name in columns]
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+
+    def record_batches(self, messages: DecodedMessages) -> Iterator[pa.RecordBatch]:
+        """Give the rows as one record batch, or as several that share memory where they are too many.
+
+        Nothing is kept while rows are used, and none of them when the next are decoded: memory that is free
+        again is in the processor's cache.
+        """
         if not len(messages):
-            continue
-        # The one place where payloads become a column of Spark's.
+            return
         payloads = messages.value
-        batch = pa.RecordBatch.from_arrays([payloads, *(make(messages) for make in makers)], schema=schema)
-        is_whole = len(messages) < 2 * max_rows and messages.size < 2 * max_bytes
-        parts = [(0, len(messages))] if is_whole else _parts(payloads, max_rows, max_bytes)
-        del messages, payloads  # entries need not stay in memory while their rows are used
+        # The one place where payloads become a column of Spark's.
+        columns = [payloads, *(make(messages) for make in self._makers)]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        is_whole = len(messages) < 2 * self._max_rows and messages.size < 2 * self._max_bytes
+        parts = [(0, len(messages))] if is_whole else list(_parts(payloads, self._max_rows, self._max_bytes))
+        del messages, payloads, columns
         for first, count in parts:
             yield batch.slice(first, count)
 

@@ -102,7 +102,12 @@ def test_random_batches_survive_the_way():
 def test_small_entries_are_decoded_in_one_call(kind, call, monkeypatch):
     calls = []
     decode_them = getattr(decode, call)
-    monkeypatch.setattr(decode, call, lambda *given: [calls.append(given), decode_them(*given)][1])
+
+    def counted(*given):
+        calls.append(given)
+        return decode_them(*given)
+
+    monkeypatch.setattr(decode, call, counted)
     groups = [
         [batch_entry(1, number, columns([b"v"] * 10), compression=kind) for number in range(first, first + 9)]
         for first in range(0, 27, 9)

@@ -196,17 +196,21 @@ def test_text_of_the_entry_that_is_not_utf8_becomes_replacement_characters():
 def test_a_column_is_made_when_it_is_asked_for(monkeypatch):
     """The columns that take time."""
     made = []
-    for name in (
-        "serialize_ids",
-        "_texts_of_entries",
-        "_numbers_of_entries",
-        "_broker_indexes",
-        "_sequence_ids",
-    ):
+
+    def count_calls(name):
         make = getattr(decoded_messages, name)
-        monkeypatch.setattr(
-            decoded_messages, name, lambda *given, name=name, make=make: [made.append(name), make(*given)][1]
-        )
+
+        def counted(*given):
+            made.append(name)
+            return make(*given)
+
+        monkeypatch.setattr(decoded_messages, name, counted)
+
+    count_calls("serialize_ids")
+    count_calls("_texts_of_entries")
+    count_calls("_numbers_of_entries")
+    count_calls("_broker_indexes")
+    count_calls("_sequence_ids")
     entries = [Entries.of([full_batch(1), plain_single(2)])]
     (messages,) = decode_entries(TOPIC, entries, max_rows=100, max_bytes=1000)
     assert len(messages.value) == len(messages.key) == len(messages) == 4

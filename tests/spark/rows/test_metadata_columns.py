@@ -129,7 +129,12 @@ def test_offsets_of_singles_alone_have_no_batch_index():
 
 def test_what_is_the_same_in_all_rows_is_made_once():
     lengths = []
-    column = Repeated(lambda length: [lengths.append(length), pa.nulls(length, pa.int64())][1])
+
+    def make(length):
+        lengths.append(length)
+        return pa.nulls(length, pa.int64())
+
+    column = Repeated(make)
     for length in (5, 7, MAX_ROWS, MAX_ROWS + 1, 3, KEPT_ROWS):
         assert len(column.of(length)) == length
     assert lengths == [0, MAX_ROWS, MAX_ROWS + 1, KEPT_ROWS]
