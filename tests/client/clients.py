@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -35,6 +36,12 @@ def client_of(broker: FakeBroker, **options: object) -> Client:
 def reader(start: MessageId | None = START) -> SubscriptionOptions:
     """A subscription that leaves nothing behind, from `start` on."""
     return SubscriptionOptions(name="reader", durable=False, start=start)
+
+
+def hurry(client: Client, seconds: float) -> None:
+    """Let the next operations of a client fail after so many seconds; what it has opened stays open."""
+    client.check()
+    client.options = replace(client.options, operation_timeout=seconds)
 
 
 DURABLE = SubscriptionOptions(name="held", durable=True, initial=InitialPosition.EARLIEST)

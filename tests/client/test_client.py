@@ -24,7 +24,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import TOPIC, client_of, reader
+from tests.client.clients import TOPIC, client_of, hurry, reader
 from tests.fake_broker import FakeBroker, cut, redirects, refuses, silence
 from tests.fake_clients import Type
 
@@ -98,14 +98,15 @@ def test_what_does_not_pass_is_not_tried_again(broker, client):
 def test_a_connection_that_gives_no_answer_is_given_up(broker):
     broker.create(TOPIC)
     broker.script(Type.PARTITIONED_METADATA, [silence])
-    with client_of(broker, connection_timeout=0.5) as client:
+    with client_of(broker, connection_timeout=0.8) as client:
         assert client.partitions(TOPIC) == [TOPIC]
     assert [seen.connection for seen in broker.commands if seen.command.type == 21] == [0, 1]
 
 
-def test_the_last_error_is_raised_when_the_time_is_over(broker):
+def test_the_last_error_is_raised_when_the_time_is_over(broker, client):
     broker.script(Type.PARTITIONED_METADATA, [refuses(pb.ServiceNotReady, "loading")] * 99)
-    with client_of(broker, operation_timeout=0.2) as client, pytest.raises(NotReadyError, match="loading"):
+    hurry(client, 0.4)
+    with pytest.raises(NotReadyError, match="loading"):
         client.partitions(TOPIC)
     assert len(broker.seen(Type.PARTITIONED_METADATA)) > 1
 

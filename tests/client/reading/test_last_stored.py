@@ -8,7 +8,7 @@ from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import from_wire_id
 from pulsar_spark.wire.entries import Entries, Entry
-from tests.client.clients import TOPIC, client_of
+from tests.client.clients import TOPIC, hurry
 from tests.fake_broker import silence
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section, section_of
@@ -64,14 +64,14 @@ def test_the_batch_that_ends_with_the_id(broker, client):
     assert position_of(find_last_stored(client, TOPIC, "me", 19)) == ids[1]
 
 
-def test_an_older_entry_of_the_producer_ends_the_search(broker):
+def test_an_older_entry_of_the_producer_ends_the_search(broker, client):
     """What is looked for would lie after that: a topic's whole past is not read."""
     topic = broker.create(TOPIC)
     broker.publish(TOPIC, *(stored("other", number) for number in range(5)))
     topic.roll()
     old = broker.publish(TOPIC, stored("me", 3), *(stored("other", number) for number in range(100)))
-    with client_of(broker, operation_timeout=0.4) as client:
-        assert find_last_stored(client, TOPIC, "me", 7) is None
+    hurry(client, 1.0)
+    assert find_last_stored(client, TOPIC, "me", 7) is None
     starts = [from_wire_id(one.start_message_id) for one in broker.seen(Type.SUBSCRIBE)]
     assert min(starts).ledger == old[0].ledger
 
@@ -94,17 +94,17 @@ def test_an_entry_that_becomes_visible_later_is_waited_for(broker, client):
     assert position_of(find_last_stored(client, TOPIC, "me", 7)) == entry.id
 
 
-def test_what_was_removed_is_not_found(broker):
+def test_what_was_removed_is_not_found(broker, client):
     topic = broker.create(TOPIC)
     ids = broker.publish(TOPIC, stored("me", 7))
     topic.roll()
     topic.trim(ids[0].ledger)
-    with client_of(broker, operation_timeout=0.3) as client:
-        assert find_last_stored(client, TOPIC, "me", 7) is None
+    hurry(client, 0.4)
+    assert find_last_stored(client, TOPIC, "me", 7) is None
 
 
-def test_a_broker_that_gives_no_answer_has_nothing_to_show(broker):
+def test_a_broker_that_gives_no_answer_has_nothing_to_show(broker, client):
     broker.publish(TOPIC, stored("me", 7))
     broker.script(Type.FLOW, [silence] * 99)
-    with client_of(broker, operation_timeout=0.3) as client:
-        assert find_last_stored(client, TOPIC, "me", 7) is None
+    hurry(client, 0.4)
+    assert find_last_stored(client, TOPIC, "me", 7) is None

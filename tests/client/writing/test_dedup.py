@@ -7,7 +7,7 @@ from pulsar_spark.client import DedupTask, TopicWriter, last_sequence_id
 from pulsar_spark.errors import AuthError, OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import TOPIC, client_of, columns, numbered, producing
+from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
@@ -153,8 +153,8 @@ def test_where_what_is_stored_was_removed_all_is_sent(broker, client, topic, cap
     run(client, numbered(4))
     topic.roll()
     topic.trim(next(iter(topic.ledgers)))
-    with client_of(broker, operation_timeout=1.0) as impatient:
-        run(impatient, numbered(4))
+    hurry(client, 1.0)
+    run(client, numbered(4))
     assert topic.values == numbered(4)
     assert len(names_of(topic)) == 1
     assert "has the broker removed it?" in caplog.text

@@ -8,7 +8,7 @@ from pulsar_spark.client import AccessMode, Producer
 from pulsar_spark.errors import BusyError, DeadlineError, SendError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.singles import encode_singles
-from tests.client.clients import TOPIC, client_of, columns, numbered, producing
+from tests.client.clients import TOPIC, columns, hurry, numbered, producing
 from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 
@@ -30,13 +30,14 @@ def test_one_that_must_be_alone_fails_where_there_is_another(broker, client, fir
     other.close()
 
 
-def test_nobody_writes_beside_one_that_must_be_alone(broker):
-    with client_of(broker, operation_timeout=0.2) as client:
-        first = open_producer(client, access_mode=AccessMode.EXCLUSIVE)
-        with pytest.raises(BusyError):
-            open_producer(client)
-        first.close()
-        open_producer(client).close()
+def test_nobody_writes_beside_one_that_must_be_alone(client):
+    first = open_producer(client, access_mode=AccessMode.EXCLUSIVE)
+    hurry(client, 0.4)
+    with pytest.raises(BusyError):
+        open_producer(client)
+    first.close()
+    hurry(client, HANG)
+    open_producer(client).close()
 
 
 def test_one_that_waits_has_its_turn_when_the_other_leaves(broker, client):
@@ -58,19 +59,21 @@ def test_one_that_waits_has_its_turn_when_the_other_leaves(broker, client):
     assert len(broker.seen(Type.PRODUCER)) == 2
 
 
-def test_one_whose_turn_does_not_come(broker):
-    with client_of(broker, operation_timeout=0.2) as client:
-        first = open_producer(client, access_mode=AccessMode.EXCLUSIVE)
-        with pytest.raises(BusyError, match="other producers did not leave the topic") as caught:
-            open_producer(client, access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
-        assert caught.value.topic == str(TOPIC)
-        broker.wait_for(lambda: len(broker.open_producers) == 1)
-        first.close()
+def test_one_whose_turn_does_not_come(broker, client):
+    first = open_producer(client, access_mode=AccessMode.EXCLUSIVE)
+    hurry(client, 0.4)
+    with pytest.raises(BusyError, match="other producers did not leave the topic") as caught:
+        open_producer(client, access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+    assert caught.value.topic == str(TOPIC)
+    broker.wait_for(lambda: len(broker.open_producers) == 1)
+    first.close()
 
 
-def test_where_the_broker_does_not_answer_it_is_no_turn_that_is_waited_for(broker):
+def test_where_the_broker_does_not_answer_it_is_no_turn_that_is_waited_for(broker, client):
+    open_producer(client).close()
     broker.script(Type.PRODUCER, [silence] * 9)
-    with client_of(broker, operation_timeout=0.2) as client, pytest.raises(DeadlineError):
+    hurry(client, 0.4)
+    with pytest.raises(DeadlineError):
         open_producer(client)
 
 

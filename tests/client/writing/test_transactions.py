@@ -6,7 +6,7 @@ from pulsar_spark.client import Transaction, Transactions
 from pulsar_spark.errors import NotAllowedError, NotReadyError, TransactionError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import TOPIC, client_of
+from tests.client.clients import TOPIC, client_of, hurry
 from tests.fake_broker import FakeBroker, cut, lose_answer, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
@@ -105,10 +105,11 @@ def test_a_coordinator_that_is_being_loaded(broker, transactions):
     assert len(broker.seen(Type.TC_CLIENT_CONNECT_REQUEST)) == 2
 
 
-def test_a_coordinator_that_is_never_loaded(broker):
+def test_a_coordinator_that_is_never_loaded(broker, client, transactions):
     broker.script(Type.TC_CLIENT_CONNECT_REQUEST, [refuses(pb.TransactionCoordinatorNotFound)] * 99)
-    with client_of(broker, operation_timeout=0.2) as client, pytest.raises(NotReadyError):
-        Transactions(client).begin(1.0)
+    hurry(client, 0.4)
+    with pytest.raises(NotReadyError):
+        transactions.begin(1.0)
 
 
 def test_a_coordinator_that_there_is_not(broker, transactions):
