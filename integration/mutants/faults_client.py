@@ -124,4 +124,32 @@ FAULTS = (
         new="            pass\n",
         test="tests/client/net/test_session.py::test_the_end_is_told_to_all_who_wait[cut]",
     ),
+    Fault(
+        name="message-at-the-start-position-read-again",
+        file="pulsar_spark/client/reading/decode.py",
+        old="is_after = decoded.batch_index[rows] > position.batch_index",
+        new="is_after = decoded.batch_index[rows] >= position.batch_index",
+        test="tests/client/reading/test_decode.py::test_positions_with_a_batch_index_cut_their_entry_only",
+    ),
+    Fault(
+        name="declared-size-of-an-entry-not-checked",
+        file="pulsar_spark/client/reading/decode.py",
+        old="        decoder.check(group, sizes)\n",
+        new="",
+        test="tests/client/reading/test_decode.py::test_limits_are_the_largest_that_is_accepted",
+    ),
+    Fault(
+        name="last-messages-collected-never-given",
+        file="pulsar_spark/client/reading/decode.py",
+        old="    if collected.rows:\n        yield decoder.messages(*collected.take())\n",
+        new="",
+        test="tests/client/reading/test_decode.py::test_entries_keep_their_order",
+    ),
+    Fault(
+        name="tombstone-read-as-an-empty-value",
+        file="pulsar_spark/client/reading/decoded_messages.py",
+        old="return self._column(lambda run: run.columns.value.is_null())",
+        new="return self._column(lambda run: run.columns.value.is_valid())",
+        test="tests/spark/rows/test_metadata_columns.py::test_columns_of_messages_with_and_without_their_fields",
+    ),
 )

@@ -169,4 +169,33 @@ FAULTS = (
         new="if delivery is not None or has_sequence_ids or not is_micro_batch:",
         test="tests/spark/sink/test_delivery.py::test_the_decision",
     ),
+    Fault(
+        name="event-time-of-zero-read-as-1970",
+        file="pulsar_spark/spark/rows/metadata_columns.py",
+        old="    times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)\n",
+        new="",
+        test="tests/spark/rows/test_metadata_columns.py::"
+        "test_times_that_do_not_fit_are_the_nearest_that_do_and_an_event_time_of_0_is_unset",
+    ),
+    Fault(
+        name="rows-of-a-topic-reordered",
+        file="pulsar_spark/spark/rows/write.py",
+        old='in_order = np.argsort(number_of_row, kind="stable")',
+        new="in_order = np.lexsort((-np.arange(len(number_of_row)), number_of_row))",
+        test="tests/spark/rows/test_write.py::test_rows_go_to_the_topics_they_name_in_their_order",
+    ),
+    Fault(
+        name="upsert-of-a-row-without-a-key-accepted",
+        file="pulsar_spark/spark/rows/write.py",
+        old="if self.upsert and key is not None and key.null_count:",
+        new="if self.upsert and key is None:",
+        test="tests/spark/rows/test_write.py::test_upserts_need_keys",
+    ),
+    Fault(
+        name="large-record-batch-cut-with-a-gap",
+        file="pulsar_spark/spark/rows/read.py",
+        old="        first += count\n",
+        new="        first += count + 1\n",
+        test="tests/spark/rows/test_read.py::test_large_entries_are_split_by_rows",
+    ),
 )

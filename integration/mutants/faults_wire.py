@@ -107,7 +107,7 @@ FAULTS = (
         file="pulsar_spark/wire/batches.py",
         old="index = np.arange(expected.sum()) - np.repeat(first, expected)",
         new="index = np.arange(expected.sum()) - np.repeat(first, expected) + 1",
-        test="tests/wire/test_batches.py::test_batches_are_decoded_together_as_they_are_alone",
+        test="tests/wire/test_batches.py::test_what_is_encoded_is_decoded_to_the_same",
     ),
     Fault(
         name="properties-of-a-compacted-batch-shifted",
