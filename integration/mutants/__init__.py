@@ -10,6 +10,7 @@ from integration.mutants import (
     faults_spark,
     faults_values,
     faults_wire,
+    faults_writing,
 )
 from integration.mutants.fault import Fault
 
@@ -17,6 +18,7 @@ FAULTS: tuple[Fault, ...] = (
     *faults_values.FAULTS,
     *faults_wire.FAULTS,
     *faults_protocol.FAULTS,
+    *faults_writing.FAULTS,
     *faults_client.FAULTS,
     *faults_spark.FAULTS,
 )

@@ -1,4 +1,4 @@
-"""Faults of the client: waiting, retrying, logging in, reading and writing."""
+"""Faults of the client: waiting, retrying, logging in, reading."""
 
 from integration.mutants.fault import Fault
 
@@ -52,5 +52,104 @@ FAULTS = (
         old="if ledgers and ledgers[-1].entries == 0:",
         new="if ledgers and ledgers[-1].entries < 0:",
         test="tests/client/net/test_admin.py::test_the_open_ledger_is_counted_elsewhere",
+    ),
+    Fault(
+        name="entry-read-twice-after-a-reconnect",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="        entries = _new_after(entries, last)\n",
+        new="",
+        test="tests/client/reading/test_consumer.py::test_what_is_delivered_twice_is_given_out_once",
+    ),
+    Fault(
+        name="entry-skipped-after-a-reconnect",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="start = MessageId(self._last.ledger, self._last.entry + 1)",
+        new="start = MessageId(self._last.ledger, self._last.entry + 2)",
+        test="tests/client/reading/test_consumer.py::test_after_a_loss_it_goes_on_after_the_last_entry[5-cut]",
+    ),
+    Fault(
+        name="refused-acks-forgotten",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="            self._acks.put_back(group, time.monotonic())\n",
+        new="",
+        test="tests/client/reading/test_consumer.py::test_an_ack_that_is_refused_waits_for_the_next",
+    ),
+    Fault(
+        name="seek-one-entry-too-far",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="self._options = replace(self._options, start=target)",
+        new="self._options = replace(self._options, start=target.next_entry)",
+        test="tests/client/reading/test_consumer.py::test_a_seek_goes_on_from_its_target[2-options0]",
+    ),
+    Fault(
+        name="permits-not-used-up-by-what-comes",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="            self._permits.used(held, int(entries.sizes.sum()), count)\n",
+        new="            pass\n",
+        test="tests/client/reading/test_consumer.py::test_permits_are_refilled_by_the_messages_of_batches",
+    ),
+    Fault(
+        name="entries-after-the-end-of-a-range-given",
+        file="pulsar_spark/client/reading/entry_range.py",
+        old="yield entries[:count]",
+        new="yield entries",
+        test="tests/client/reading/test_entry_range.py::test_all_after_the_start_up_to_and_with_the_end",
+    ),
+    Fault(
+        name="messages-before-the-loss-dropped",
+        file="pulsar_spark/client/reading/inbox.py",
+        old="if not messages and self._error is not None:",
+        new="if self._error is not None:",
+        test="tests/client/reading/test_inbox.py::"
+        "test_what_came_before_the_end_is_taken_before_the_error_is_raised",
+    ),
+    Fault(
+        name="ended-session-used-again",
+        file="pulsar_spark/client/net/pool.py",
+        old="if slot.session is None or slot.session.error is not None:",
+        new="if slot.session is None:",
+        test="tests/client/net/test_pool.py::test_a_session_that_has_ended_is_opened_again",
+    ),
+    Fault(
+        name="bytes-sent-twice-where-a-socket-takes-a-part",
+        file="pulsar_spark/client/net/session.py",
+        old="self._out[0] = memoryview(buffer)[sent:]",
+        new="self._out[0] = memoryview(buffer)",
+        test="tests/client/net/test_session.py::test_more_than_a_socket_takes_at_once_arrives_whole",
+    ),
+    Fault(
+        name="pending-requests-left-without-an-answer",
+        file="pulsar_spark/client/net/session.py",
+        old="            answer.set_exception(copy(error))\n",
+        new="            pass\n",
+        test="tests/client/net/test_session.py::test_the_end_is_told_to_all_who_wait[cut]",
+    ),
+    Fault(
+        name="message-at-the-start-position-read-again",
+        file="pulsar_spark/client/reading/decode.py",
+        old="is_after = decoded.batch_index[rows] > position.batch_index",
+        new="is_after = decoded.batch_index[rows] >= position.batch_index",
+        test="tests/client/reading/test_decode.py::test_positions_with_a_batch_index_cut_their_entry_only",
+    ),
+    Fault(
+        name="declared-size-of-an-entry-not-checked",
+        file="pulsar_spark/client/reading/decode.py",
+        old="        decoder.check(group, sizes)\n",
+        new="",
+        test="tests/client/reading/test_decode.py::test_limits_are_the_largest_that_is_accepted",
+    ),
+    Fault(
+        name="last-messages-collected-never-given",
+        file="pulsar_spark/client/reading/decode.py",
+        old="    if collected.rows:\n        yield decoder.messages(*collected.take())\n",
+        new="",
+        test="tests/client/reading/test_decode.py::test_entries_keep_their_order",
+    ),
+    Fault(
+        name="tombstone-read-as-an-empty-value",
+        file="pulsar_spark/client/reading/decoded_messages.py",
+        old="return self._column(lambda run: run.columns.value.is_null())",
+        new="return self._column(lambda run: run.columns.value.is_valid())",
+        test="tests/spark/rows/test_metadata_columns.py::test_columns_of_messages_with_and_without_their_fields",
     ),
 )

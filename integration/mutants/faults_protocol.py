@@ -1,4 +1,4 @@
-"""Faults of the protocol layer: rules that are broken."""
+"""Faults of the protocol layer, but for those of writing: rules that are broken."""
 
 from integration.mutants.fault import Fault
 
@@ -104,22 +104,22 @@ FAULTS = (
     Fault(
         name="chunk-out-of-order-accepted",
         file="pulsar_spark/protocol/chunk_assembler.py",
-        old="if not number == context.last + 1 < context.chunks",
-        new="if not context.last < number < context.chunks",
+        old="if not number == message.last + 1 < message.chunks",
+        new="if not message.last < number < message.chunks",
         test="tests/protocol/test_chunk_assembler.py::test_a_chunk_out_of_order_ends_its_message",
     ),
     Fault(
         name="chunk-that-is-sent-again-ends-its-message",
         file="pulsar_spark/protocol/chunk_assembler.py",
-        old="if 0 <= number <= context.last:",
-        new="if 0 <= number < context.last:",
+        old="if 0 <= number <= message.last:",
+        new="if 0 <= number < message.last:",
         test="tests/protocol/test_chunk_assembler.py::test_what_is_sent_again_is_taken_once",
     ),
     Fault(
         name="message-shorter-than-its-chunks-declare",
         file="pulsar_spark/protocol/chunk_assembler.py",
-        old="if len(context.data) != context.total:",
-        new="if len(context.data) > context.total:",
+        old="if len(message.data) != message.total:",
+        new="if len(message.data) > message.total:",
         test="tests/protocol/test_chunk_assembler.py::test_sizes_must_be_as_declared",
     ),
     Fault(
@@ -149,5 +149,26 @@ FAULTS = (
         old="chosen[without_key] = self._in_turn(len(without_key), partitions, now)",
         new="chosen[without_key] = self._in_turn(len(chosen), partitions, now)[without_key]",
         test="tests/protocol/test_router.py::test_keys_go_by_their_hash_and_take_no_turn",
+    ),
+    Fault(
+        name="loss-at-the-begin-of-a-range-not-reported",
+        file="pulsar_spark/protocol/range_progress.py",
+        old="if self._visible and mark_delete >= self.end.whole_entry:",
+        new="if self._visible and mark_delete > self.end.whole_entry:",
+        test="tests/protocol/test_range_progress.py::test_where_the_reader_begins",
+    ),
+    Fault(
+        name="missing-end-of-a-range-not-reported",
+        file="pulsar_spark/protocol/range_progress.py",
+        old="        if not self._visible:\n            return self._move(",
+        new="        if found is not None or not self._visible:\n            return self._move(",
+        test="tests/protocol/test_range_progress.py::test_the_end_does_not_come",
+    ),
+    Fault(
+        name="ledger-removed-under-a-reader-not-noticed",
+        file="pulsar_spark/protocol/range_progress.py",
+        old="        if before.ledger == held:\n            return None\n",
+        new="        if before.ledger >= 0:\n            return None\n",
+        test="tests/protocol/test_range_progress.py::test_a_ledger_that_is_removed_under_the_reader_is_lost",
     ),
 )

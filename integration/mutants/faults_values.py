@@ -13,7 +13,7 @@ FAULTS = (
     Fault(
         name="part-of-an-entry-acknowledged-as-a-whole",
         file="pulsar_spark/ids.py",
-        old="return self if self.batch_index < 0 else MessageId(self.ledger, self.entry - 1)",
+        old="return self if self.batch_index < 0 else self.whole_entry.back(1)",
         new="return self.whole_entry",
         test="tests/test_ids.py::test_the_places_around_a_message",
     ),

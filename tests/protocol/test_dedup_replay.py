@@ -176,6 +176,15 @@ def test_equal_runs_store_each_row_once_whatever_their_cuts(rows, attempts, last
     assert broker.rows == rows
 
 
+@pytest.mark.parametrize("cut", [[12], [3, 6], [5], [1], [4, 1, 7]])
+def test_what_is_stored_ends_anywhere_within_a_batch(cut):
+    rows, broker = list(range(12)), Broker()
+    broker.run(batches(rows, [5]), 1)
+    assert broker.rows == rows[:5]
+    assert broker.run(batches(rows, cut)) is Verdict.SAME
+    assert broker.rows == rows
+
+
 @st.composite
 def other_runs(draw):
     """Runs over the same rows: in another order, cut short, longer, or as they are."""

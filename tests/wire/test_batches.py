@@ -229,9 +229,8 @@ def test_all_fields_of_a_message(decode, times):
 @pytest.mark.parametrize("times", [1, 50])
 def test_compacted_messages_are_left_out_and_the_rest_keep_their_index(decode, times):
     body = message(b"a", partition_key="k", properties=[pb.KeyValue(key="p", value="1")])
-    body += message(
-        b"", partition_key="gone", compacted_out=True, properties=[pb.KeyValue(key="p", value="2")]
-    )
+    gone_too = [pb.KeyValue(key="p", value="2"), pb.KeyValue(key="q", value="2")]
+    body += message(b"", partition_key="gone", compacted_out=True, properties=gone_too)
     body += message(b"c", sequence_id=7, properties=[pb.KeyValue(key="p", value="3")])
     gone = message(b"", compacted_out=True)
     found = decode([body * times, gone * times, message(b"z")], [3 * times, times, 1])
