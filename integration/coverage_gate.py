@@ -22,16 +22,11 @@ LIMITS = {
     "pulsar_spark/wire": 90,
     "pulsar_spark/protocol": 90,
     "pulsar_spark/client/encryption.py": 90,
-    "pulsar_spark/client/writing/dedup_replay.py": 90,
     "pulsar_spark/client/writing/interceptors.py": 90,
     "pulsar_spark/spark/options": 90,
-    "pulsar_spark/spark/plan/admission.py": 90,
-    "pulsar_spark/spark/plan/known_entries.py": 90,
-    "pulsar_spark/spark/plan/offsets.py": 90,
-    "pulsar_spark/spark/plan/ranges.py": 90,
-    "pulsar_spark/spark/plan/splits.py": 90,
+    "pulsar_spark/spark/plan": 90,
     "pulsar_spark/spark/rows": 90,
-    "pulsar_spark/spark/sink/report.py": 90,
+    "pulsar_spark/spark/sink": 90,
 }
 
 
