@@ -27,7 +27,7 @@ from pulsar_spark.wire.field_spans import (
 )
 from pulsar_spark.wire.field_walk import FieldKind, Layout, NotPlainError, big_endian, every, require, walk
 
-_LEAST_MESSAGE = 6  # 4 bytes of size, then payload_size, which is required
+_MIN_MESSAGE_SIZE = 6  # 4 bytes of size, then payload_size, which is required
 _FEW = 24  # messages; below it the fixed cost of numpy calls is more than a scan takes
 _LONG = 2048  # bytes a message; above it a search through the values takes longer than steps over them
 _MAX_ZEROS = 8  # words a message; where values are full of zeros, to look at each takes longer than steps
@@ -49,7 +49,7 @@ def find_fields(body: bytes | bytearray | memoryview | pa.Buffer, count: int) ->
         CorruptError: ``body`` is anything but exactly ``count`` well-formed messages.
     """
     array = np.frombuffer(body, np.uint8)
-    if not 0 < count <= len(array) // _LEAST_MESSAGE or len(array) > LARGEST_BATCH:
+    if not 0 < count <= len(array) // _MIN_MESSAGE_SIZE or len(array) > LARGEST_BATCH:
         raise CorruptError(f"a batch of {len(array)} bytes cannot hold {count} messages")
     fields = None
     if count >= _FEW and len(array) < _LONG * count:

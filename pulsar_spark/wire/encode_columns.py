@@ -21,7 +21,7 @@ from pulsar_spark.errors import OptionError
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
-_LARGEST = 2**31 - 1  # bytes; Arrow's binary offsets are int32
+_MAX_SIZE = 2**31 - 1  # bytes; Arrow's binary offsets are int32
 
 
 class EncodedField(NamedTuple):
@@ -143,7 +143,7 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
     Raises:
         OptionError: more than 2 GiB in all.
     """
-    if int(total_sizes(pieces, count).sum()) > _LARGEST:
+    if int(total_sizes(pieces, count).sum()) > _MAX_SIZE:
         raise OptionError(
             "messages of more than 2 GiB were to be encoded at once",
             advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",

@@ -12,7 +12,7 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.errors import DeadlineError, PulsarError
 
 _FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 2.0
+_MAX_PAUSE = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -40,4 +40,4 @@ def retry(action: Callable[[], T], deadline: Deadline) -> T:
                 raise
             _log.debug("trying again in %.2f s: %s", wait, error)
         time.sleep(wait)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_PAUSE)

@@ -22,6 +22,6 @@ class Limits:
     max_delay: float = 900.0
 
     @property
-    def capped(self) -> bool:
+    def is_capped(self) -> bool:
         """Whether a batch has a maximum size."""
         return self.max_messages is not None or self.max_bytes is not None

@@ -129,7 +129,7 @@ class Admission:
         )
         if not due and not self._enough(starts, ends, open_):
             return dict(starts)
-        planned = self._capped(starts, ends, open_) if self._limits.capped else dict(ends)
+        planned = self._capped(starts, ends, open_) if self._limits.is_capped else dict(ends)
         if planned != starts:
             self._since = now
         elif available_now and self._failure is not None:

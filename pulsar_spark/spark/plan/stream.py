@@ -284,7 +284,7 @@ class QueryPlanner:
         starts = {topic: state.position for topic, state in states.items() if state.position is not None}
         ends = {topic: max(position, states[topic].end) for topic, position in starts.items()}
         limits = self._options.limits
-        if ends == starts or not limited or not (limits.capped or limits.min_messages):
+        if ends == starts or not limited or not (limits.is_capped or limits.min_messages):
             return ends
         now = self._client.now()
         if now < self._held_back_until:

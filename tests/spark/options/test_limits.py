@@ -13,4 +13,4 @@ from pulsar_spark.spark.options.limits import Limits
     ],
 )
 def test_only_maximums_cap_a_batch(limits, capped):
-    assert limits.capped is capped
+    assert limits.is_capped is capped

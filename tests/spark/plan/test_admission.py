@@ -109,7 +109,7 @@ def test_estimated_ends_are_visible_and_all_is_read_once(broker, limits, entries
 
 @given(brokers(indexed=False), limits)
 def test_no_limit_or_a_large_one_takes_all_at_once(broker, limits):
-    assume(not limits.capped)
+    assume(not limits.is_capped)
     assert len(run(broker, limits)) <= 1
     assert len(run(broker, Limits(max_messages=10**9, max_bytes=1 << 40))) <= 1
 
