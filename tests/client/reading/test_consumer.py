@@ -190,6 +190,7 @@ def test_a_durable_subscription_continues_where_entries_are_not_acknowledged(bro
         taken += take(consumer, 1)
     assert values_in(taken) == [*numbered(20), b"new"]
     assert broker.consumers[1].sent[0] == ids[10]
+    assert not any(one.HasField("start_message_id") for one in broker.seen(Type.SUBSCRIBE))
 
 
 def test_a_topic_that_is_deleted_ends_it(broker, client, ids):

@@ -1,15 +1,13 @@
-"""Producer: all that is sent is stored, in order, over lost connections; or its failure is raised."""
+"""Producer: all that is sent is stored, in order, over lost connections."""
 
 import threading
 
 import pytest
 
-from pulsar_spark.client import Producer, read_range
-from pulsar_spark.errors import AuthError, QueueFullError, SendError, TopicNotFoundError
-from pulsar_spark.ids import MessageId, TxnId
-from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.client import read_range
+from pulsar_spark.errors import QueueFullError, SendError
+from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.singles import encode_singles
 from tests.client.clients import (
     START,
@@ -19,10 +17,10 @@ from tests.client.clients import (
     flat,
     hurry,
     numbered,
-    producing,
     values_in,
     wait_until,
 )
+from tests.client.writing.producers import open_producer, send, send_batch, sent_ids
 from tests.fake_broker import (
     HANG,
     FakeBroker,
@@ -41,38 +39,6 @@ from tests.fake_clients import Type
 @pytest.fixture
 def topic(broker):
     return broker.create(TOPIC)
-
-
-def open_producer(
-    client, partitions=1, *, first_sequence_id=None, transaction=None, on_receipt=None, **options
-):
-    return Producer(
-        client,
-        TOPIC,
-        producing(**options),
-        partitions,
-        first_sequence_id=first_sequence_id,
-        transaction=transaction,
-        on_receipt=on_receipt,
-    )
-
-
-def send(producer, values):
-    producer.send_singles(encode_singles(columns(values)))
-
-
-def send_batch(producer, values):
-    encoded = encode_batch_messages(columns(values))
-    producer.send_batches([Batch((encoded.buffer,), len(values), len(encoded.buffer))])
-
-
-def sent_ids(broker):
-    """The sequence ids that came over each connection."""
-    found = {}
-    for each in broker.commands:
-        if each.command.type == Type.SEND:
-            found.setdefault(each.connection, []).append(each.command.send.sequence_id)
-    return list(found.values())
 
 
 # ---- sending
@@ -277,101 +243,6 @@ def test_duplicates_count_as_sent_but_have_no_place():
         assert producer.sent.first_id == topic.entries[0].id
 
 
-# ---- what fails
-
-
-def test_without_receipts_all_that_is_pending_fails_together(broker, client, topic):
-    broker.script(Type.SEND, [silence] * 9)
-    producer = open_producer(client, send_timeout=0.2)
-    send(producer, numbered(3))
-    with pytest.raises(SendError, match=r"3 messages were not acknowledged within 0\.2 s") as caught:
-        producer.flush()
-    assert caught.value.topic == str(TOPIC)
-    for call in (producer.flush, producer.check, lambda: send(producer, numbered(1))):
-        with pytest.raises(SendError):
-            call()
-    assert len(producer.pending) == 3
-    producer.close()
-
-
-def test_a_broker_that_stays_away_is_the_reason_for_the_timeout(broker, client, topic):
-    producer = open_producer(client, send_timeout=0.5)
-    broker.script(Type.SEND, [cut])
-    broker.script(Type.CONNECT, [cut] * 999)
-    send(producer, numbered(2))
-    with pytest.raises(SendError, match=r"2 messages were .* within 0\.5 s: .* closed the connection"):
-        producer.flush()
-    producer.close()
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (pb.TopicTerminatedError, SendError),
-        (pb.AuthorizationError, AuthError),
-        (pb.TopicNotFound, TopicNotFoundError),
-    ],
-)
-def test_what_the_broker_refuses_for_good_fails(broker, client, topic, error, kind):
-    broker.script(Type.SEND, [pass_on, refuses(error, "no")])
-    producer = open_producer(client)
-    send(producer, numbered(3))
-    with pytest.raises(kind, match="the broker answered: no") as caught:
-        producer.flush()
-    assert caught.value.topic == str(TOPIC)
-    with pytest.raises(kind):
-        send(producer, numbered(1))
-    producer.close()
-
-
-@pytest.mark.parametrize("error", [pb.PersistenceError, pb.ChecksumError])
-def test_what_passes_is_sent_again(broker, client, topic, error):
-    """A checksum that was right when the entry was made: it was damaged on the way."""
-    broker.script(Type.SEND, [pass_on, refuses(error), silence, silence])
-    producer = open_producer(client)
-    send(producer, numbered(4))
-    producer.flush()
-    producer.close()
-    assert topic.values == numbered(4)
-
-
-def test_bytes_that_change_in_memory_are_an_error(broker, client, topic):
-    value = bytearray(b"value")
-    message = encode_singles(columns([bytes(value)]))[0]._replace(payload=memoryview(value))
-    producer = open_producer(client)
-
-    def damage(connection, frame):
-        value[0] ^= 1
-        refuses(pb.ChecksumError)(connection, frame)
-
-    broker.script(Type.SEND, [damage])
-    producer.send_singles([message])
-    with pytest.raises(SendError, match="changed in memory"):
-        producer.flush()
-    producer.close()
-
-
-def test_one_that_is_opened_again_and_refused_fails(broker, client, topic):
-    producer = open_producer(client)
-    broker.script(Type.SEND, [cut])
-    broker.script(Type.PRODUCER, [refuses(pb.AuthorizationError, "no right")])
-    send(producer, numbered(2))
-    with pytest.raises(AuthError, match="no right"):
-        producer.flush()
-    producer.close()
-
-
-def test_a_message_that_is_too_large_is_refused_before_it_is_sent():
-    with FakeBroker(max_message_size=10_000) as broker, client_of(broker) as client:
-        producer = open_producer(client)
-        with pytest.raises(SendError, match="does not fit into the broker's limit of 10000 bytes"):
-            producer.check_singles(encode_singles(columns([b"x" * 10_000])))
-        with pytest.raises(SendError, match="does not fit"):
-            send(producer, [b"x" * 10_000])
-        assert broker.seen(Type.SEND) == []
-        producer.close()
-
-
 # ---- room
 
 
@@ -418,112 +289,6 @@ def test_a_send_waits_for_room(broker, client, topic, options, partitions, room)
     producer.flush()
     assert topic.values == values
     producer.close()
-
-
-# ---- sequence ids
-
-
-@pytest.mark.parametrize(
-    ("stored", "initial", "first", "expected"),
-    [
-        (None, None, None, 0),
-        (None, 7, None, 8),
-        (None, None, 20, 20),
-        (None, 30, 20, 31),
-        (4, None, None, 5),
-        (4, 2, None, 5),
-        (4, 9, None, 10),
-        (4, None, 3, 5),
-    ],
-)
-def test_ids_begin_after_all_that_is_known(stored, initial, first, expected):
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        topic = broker.create(TOPIC)
-        if stored is not None:
-            topic.stored_ids["me"] = stored
-        producer = open_producer(client, name="me", initial_sequence_id=initial, first_sequence_id=first)
-        assert producer.last_sequence_id == (-1 if stored is None else stored)
-        send(producer, numbered(2))
-        producer.flush()
-        producer.close()
-        assert sent_ids(broker) == [[expected, expected + 1]]
-        assert topic.values == numbered(2)
-
-
-def lose_connection_with_pending(broker, client, change, *, batch=False):
-    """Send 4 messages, of which the broker stores none, and let it have changed when it is there again."""
-    broker.script(Type.SEND, [pass_on, *[silence] * 9])
-    producer = open_producer(client, name="me")
-    send(producer, [b"first"])
-    producer.flush()
-    (send_batch if batch else send)(producer, numbered(4))
-    broker.wait_for_command(Type.SEND, 2)
-    broker.script(Type.SEND, [])
-    with broker.changed:
-        change(broker.topics[str(TOPIC)])
-        broker.cut()
-    try:
-        producer.flush()
-    finally:
-        producer.close()
-
-
-def test_what_somebody_else_wrote_under_the_name_is_an_error():
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        with pytest.raises(SendError, match="has written under the producer name me"):
-            lose_connection_with_pending(broker, client, lambda topic: topic.stored_ids.update(me=99))
-        assert broker.topics[str(TOPIC)].values == [b"first"]
-        assert broker.open_producers == []
-
-
-def test_a_batch_of_which_a_part_is_stored_is_an_error():
-    """The broker would take the batch for a duplicate by its first id, and drop the rest."""
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        with pytest.raises(SendError, match="has written under the producer name me"):
-            lose_connection_with_pending(
-                broker, client, lambda topic: topic.stored_ids.update(me=2), batch=True
-            )
-        assert broker.topics[str(TOPIC)].values == [b"first"]
-
-
-def test_a_batch_that_is_not_stored_is_sent_again():
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        lose_connection_with_pending(broker, client, lambda topic: None, batch=True)
-        assert broker.topics[str(TOPIC)].values == [b"first", *numbered(4)]
-
-
-# ---- transactions
-
-
-def test_what_belongs_to_a_transaction_says_so_twice(broker, client, topic):
-    producer = open_producer(client, transaction=TxnId(0, 5))
-    send(producer, numbered(2))
-    producer.transaction = None
-    send(producer, numbered(1, 2))
-    producer.flush()
-    producer.close()
-    assert [entry.transaction for entry in topic.entries] == [TxnId(0, 5), TxnId(0, 5), None]
-    metadata = topic.entries[0].metadata
-    assert (metadata.txnid_most_bits, metadata.txnid_least_bits) == (0, 5)
-
-
-@pytest.mark.parametrize("deduplicates", [False, True])
-def test_what_is_pending_in_a_transaction_is_not_sent_twice(deduplicates):
-    """It would be stored twice, where nothing shows that the broker drops duplicates."""
-    with FakeBroker(deduplicates=deduplicates) as broker, client_of(broker) as client:
-        topic = broker.create(TOPIC)
-        producer = open_producer(client, transaction=TxnId(0, 5))
-        broker.script(Type.SEND, [pass_on, lose_answer])
-        send(producer, numbered(3))
-        if deduplicates:
-            producer.flush()
-            topic.end(TxnId(0, 5), commit=True)
-            assert topic.values == numbered(3)
-        else:
-            with pytest.raises(SendError, match="messages of a transaction unacknowledged"):
-                producer.flush()
-        producer.close()
-        assert broker.open_producers == []
 
 
 # ---- chunks
