@@ -23,6 +23,12 @@ from pulsar_spark.wire.sections import read_sections
 _FEW = 24  # entries; below it the fixed cost of numpy calls is more than protobuf takes
 _SMALL = 4096  # bytes an entry; larger ones are not copied together, and protobuf's part in them is small
 
+# Asked for in each group of entries: attributes of an enum take longer than globals.
+_MESSAGES, _CHUNKS = EntryField.MESSAGES, EntryField.CHUNKS
+_PUBLISH_TIME, _SEQUENCE_ID = EntryField.PUBLISH_TIME, EntryField.SEQUENCE_ID
+_COMPRESSION, _UNCOMPRESSED_SIZE = EntryField.COMPRESSION, EntryField.UNCOMPRESSED_SIZE
+_ENCRYPTION_KEYS = EntryField.ENCRYPTION_KEYS
+
 
 class Entry(NamedTuple):
     """One MESSAGE command with its metadata and payload, or the whole of a chunked message.
@@ -127,40 +133,40 @@ class Entries:
     @property
     def messages(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         """``num_messages_in_batch``, int32[n]; 0 where the entry is no batch."""
-        return self._number(EntryField.MESSAGES).astype(np.int32)
+        return self._number(_MESSAGES).astype(np.int32)
 
     @property
     def publish_time(self) -> Ints:
         """In ms since the epoch, int64[n]; what is beyond 2**63 - 1 is negative."""
-        return self._number(EntryField.PUBLISH_TIME)
+        return self._number(_PUBLISH_TIME)
 
     @property
     def sequence_id(self) -> Ints:
         """As :attr:`publish_time`, int64[n]; of a batch's first message."""
-        return self._number(EntryField.SEQUENCE_ID)
+        return self._number(_SEQUENCE_ID)
 
     @property
     def chunked(self) -> Flags:
         """Which are part of a chunked message of several chunks, or the whole of one, bool[n]."""
-        return self._number(EntryField.CHUNKS).astype(np.int32) > 1
+        return self._number(_CHUNKS).astype(np.int32) > 1
 
     @property
     def compression(self) -> Ints:
         """CompressionType of the payloads, known or not, int64[n]."""
-        return self._number(EntryField.COMPRESSION)
+        return self._number(_COMPRESSION)
 
     @property
     def uncompressed_size(self) -> Ints:
         """As declared, bytes, int64[n]."""
-        return self._number(EntryField.UNCOMPRESSED_SIZE) & 0xFFFFFFFF
+        return self._number(_UNCOMPRESSED_SIZE) & 0xFFFFFFFF
 
     @property
     def encrypted(self) -> Flags:
         """Which have encryption keys, bool[n]."""
         spans = self._block.fields.spans
-        if EntryField.ENCRYPTION_KEYS not in spans:
+        if _ENCRYPTION_KEYS not in spans:
             return np.zeros(len(self), np.bool_)
-        return spans[EntryField.ENCRYPTION_KEYS][2][self._first : self._stop]
+        return spans[_ENCRYPTION_KEYS][2][self._first : self._stop]
 
     @property
     def payload_sizes(self) -> Ints:
@@ -229,7 +235,10 @@ class Entries:
         )
 
     def _number(self, field: EntryField) -> Ints:
-        return self.numbers(field)[0]
+        numbers = self._block.fields.numbers
+        if field not in numbers:
+            return np.zeros(len(self), np.int64)
+        return numbers[field][0][self._first : self._stop]
 
 
 class Decoded(NamedTuple):

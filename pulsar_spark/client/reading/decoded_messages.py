@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +17,9 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import keys_and_texts
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
-from pulsar_spark.wire.field_spans import Flags, Ints
+from pulsar_spark.wire.field_spans import Ints
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import serialize_chunked_id, serialize_ids
-
-_Array = TypeVar("_Array", Ints, Flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +41,8 @@ class DecodedRun:
     def __len__(self) -> int:
         return len(self.columns)
 
-    def of_entries(self, column: Callable[[Entries], _Array]) -> _Array:
-        """A column of the entries, [n]."""
+    def of_entries(self, column: Callable[[Entries], Ints]) -> Ints:
+        """A column of the entries, int64[n]."""
         parts = [column(part) for part in self.entries]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -210,9 +207,10 @@ def _broker_indexes(run: DecodedRun) -> pa.Int64Array:
 
 
 def _numbers_of_entries(run: DecodedRun, field: EntryField) -> pa.Int64Array:
-    values = run.of_rows(lambda part: part.numbers(field)[0])
-    has = run.of_entries(lambda part: part.numbers(field)[1])
-    return pa.array(values, mask=None if has.all() else ~np.repeat(has, run.counts))
+    parts = [part.numbers(field) for part in run.entries]
+    values, has = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+    mask = None if has.all() else ~np.repeat(has, run.counts)
+    return pa.array(np.repeat(values, run.counts), mask=mask)
 
 
 def _texts_of_entries(run: DecodedRun, field: EntryField) -> pa.Array:

@@ -285,9 +285,10 @@ CORRUPT = {
 def test_a_corrupt_entry_names_topic_and_message(entry):
     single, batch = single_entry(5, 5, b"good"), batch_entry(5, 5, columns([b"good"]))
     for group in ([entry], [single, entry, single], [batch, entry, batch]):
-        with pytest.raises(CorruptError) as found:
-            decoded([group[:1], group[1:]])
-        assert (found.value.topic, found.value.message_id) == (str(TOPIC), "5:6")
+        for groups in ([group], [group[:1], group[1:]]):
+            with pytest.raises(CorruptError) as found:
+                decoded(groups)
+            assert (found.value.topic, found.value.message_id) == (str(TOPIC), "5:6")
 
 
 def test_the_first_of_several_corrupt_entries_is_named():
