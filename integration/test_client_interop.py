@@ -29,6 +29,7 @@ from pulsar_spark.client import Client, ProducerOptions, TopicWriter, read_range
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import MESSAGE_ID
 from pulsar_spark.spark.rows.read import record_batches
+from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.message_columns import MessageColumns
@@ -248,7 +249,9 @@ def test_message_ids_are_the_peer_s(
     ours = [
         (row[MESSAGE_ID], len(row["value"]))
         for partition in client.partitions(TopicName.parse(topic))
-        for batch in record_batches(partition, read_groups(client, partition), columns=(MESSAGE_ID,))
+        for batch in record_batches(
+            partition, read_groups(client, partition), columns=RowColumns((MESSAGE_ID,))
+        )
         for row in batch.to_pylist()
     ]
     assert sorted(ours) == expected

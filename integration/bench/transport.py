@@ -24,16 +24,15 @@ from pyspark.sql.types import StructType
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
 from pulsar_spark.spark.rows.metadata_columns import (
-    DEFAULT_METADATA_COLUMNS,
     EVENT_TIME,
     MAX_ROWS,
     PROPERTIES,
     PUBLISH_TIME,
 )
 from pulsar_spark.spark.rows.read import MAX_BYTES
-from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, arrow_schema
+from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
 
-_ARROW_SCHEMA = arrow_schema(DEFAULT_METADATA_COLUMNS)
+_ARROW_SCHEMA = RowColumns().arrow_schema
 _TOPIC = "persistent://public/default/bench"
 _PUBLISHED = 1_700_000_000_000_000  # microseconds
 

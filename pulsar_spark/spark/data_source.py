@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
-from pulsar_spark.spark.rows.schema import source_schema
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
 _INSTALL = "Install the package with pip for the driver's Python, see docs/deploying.md"
@@ -37,7 +36,7 @@ class PulsarDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a source. Called by ``load()``, so bad options raise OptionError there."""
-        return source_schema(parse_source(self.options, None).metadata_columns)
+        return parse_source(self.options, None).columns.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""

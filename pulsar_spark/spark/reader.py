@@ -33,7 +33,6 @@ from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.rows.read import record_batches
-from pulsar_spark.spark.rows.schema import source_schema
 
 # Spark wants a number in its marker; it is not used.
 _LIMITED = 1
@@ -140,12 +139,12 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         chunks=options.chunks,
         decryptor=decryptor_of(options.decryption),
     )
-    batches = record_batches(asked.topic, entries, asked.start, asked.end, columns=options.metadata_columns)
+    batches = record_batches(asked.topic, entries, asked.start, asked.end, columns=options.columns)
     return prefetch(batches)
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:
-    ours = source_schema(options.metadata_columns)
+    ours = options.columns.schema
     if schema != ours:
         raise OptionError(
             f"the source has the columns {ours.simpleString()}, not {schema.simpleString()}",

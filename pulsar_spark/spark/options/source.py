@@ -22,6 +22,7 @@ from pulsar_spark.spark.options.positions import (
     parse_times,
 )
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
+from pulsar_spark.spark.rows.schema import RowColumns
 
 SOURCE = Table()
 
@@ -250,7 +251,7 @@ class SourceOptions:
         read_compacted: whether compacted topics are read in their compacted form.
         chunks: bounds of the reassembly of chunked messages.
         decryption: where keys are found, and what happens to messages that cannot be decrypted.
-        metadata_columns: names of the columns after the value, in their order.
+        columns: of the rows.
         admin_url: where the admin service is, or None.
     """
 
@@ -271,7 +272,7 @@ class SourceOptions:
     read_compacted: bool
     chunks: ChunkLimits
     decryption: DecryptionOptions
-    metadata_columns: tuple[str, ...]
+    columns: RowColumns
     admin_url: str | None
 
 
@@ -316,7 +317,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
             auto_ack_oldest=values[_AUTO_ACK_OLDEST_CHUNKED],
         ),
         decryption=DecryptionOptions(values[_CRYPTO_KEY_READER], values[_CRYPTO_FAILURE_ACTION]),
-        metadata_columns=values[_METADATA_COLUMNS],
+        columns=RowColumns(values[_METADATA_COLUMNS]),
         admin_url=values[ADMIN_URL],
     )
 

@@ -1,4 +1,4 @@
-"""Entries -> Arrow record batches of :func:`schema.arrow_schema`: the rows that Spark gets.
+"""Entries -> Arrow record batches of :class:`schema.RowColumns`: the rows that Spark gets.
 
 All columns but key and value must cost next to nothing. Must not know how entries are decoded, nor a Spark
 session.
@@ -6,7 +6,7 @@ session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -15,11 +15,14 @@ import pyarrow.compute as pc
 
 from pulsar_spark.client import DecodedMessages, Entries, decode_entries
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, MAX_ROWS, METADATA_COLUMNS
-from pulsar_spark.spark.rows.schema import arrow_schema
+from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS
+from pulsar_spark.spark.rows.schema import RowColumns
 
 # A batch is closed at this or at MAX_ROWS. With half of it messages of 1 KiB are read a tenth slower.
 MAX_BYTES = 6 * 1024 * 1024
+
+
+_DEFAULT_COLUMNS = RowColumns()
 
 
 def record_batches(
@@ -28,7 +31,7 @@ def record_batches(
     start: MessageId | None = None,
     end: MessageId | None = None,
     *,
-    columns: Sequence[str] = DEFAULT_METADATA_COLUMNS,
+    columns: RowColumns = _DEFAULT_COLUMNS,
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[pa.RecordBatch]:
@@ -40,7 +43,7 @@ def record_batches(
             nothing encrypted.
         start: where this has a batch index, rows of its entry up to that index are left out.
         end: where this has a batch index, rows of its entry after that index are left out.
-        columns: which of ``METADATA_COLUMNS`` follow the value.
+        columns: of the rows.
         max_rows: a batch is closed when it has so many; with its last entry it never reaches twice as many.
         max_bytes: the same for the bytes of payloads; only a single row that is larger makes a larger batch.
 
@@ -55,9 +58,9 @@ def record_batches(
 class _Assembler:
     """Makes record batches of the rows of one topic partition."""
 
-    def __init__(self, topic: TopicName, columns: Sequence[str], max_rows: int, max_bytes: int) -> None:
-        self._schema = arrow_schema(columns)
-        self._makers = [METADATA_COLUMNS[name].maker(topic) for name in columns]
+    def __init__(self, topic: TopicName, columns: RowColumns, max_rows: int, max_bytes: int) -> None:
+        self._schema = columns.arrow_schema
+        self._makers = columns.makers(topic)
         self._max_rows = max_rows
         self._max_bytes = max_bytes
 
@@ -69,13 +72,11 @@ class _Assembler:
         """
         if not len(messages):
             return
-        payloads = messages.value
-        # The one place where payloads become a column of Spark's.
-        columns = [payloads, *(make(messages) for make in self._makers)]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        is_whole = len(messages) < 2 * self._max_rows and messages.size < 2 * self._max_bytes
-        parts = [(0, len(messages))] if is_whole else list(_parts(payloads, self._max_rows, self._max_bytes))
-        del messages, payloads, columns
+        batch = pa.RecordBatch.from_arrays([make(messages) for make in self._makers], schema=self._schema)
+        parts = [(0, len(messages))]
+        if len(messages) >= 2 * self._max_rows or messages.size >= 2 * self._max_bytes:
+            parts = list(_parts(messages.value, self._max_rows, self._max_bytes))
+        del messages
         for first, count in parts:
             yield batch.slice(first, count)
 

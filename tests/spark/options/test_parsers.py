@@ -42,7 +42,7 @@ def test_names_of_keys_are_not_empty(text):
 
 
 def test_metadata_columns_may_be_none_at_all():
-    assert source(metadataColumns=" ").metadata_columns == ()
+    assert source(metadataColumns=" ").columns.metadata == ()
 
 
 class Colour(enum.Enum):

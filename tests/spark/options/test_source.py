@@ -57,7 +57,7 @@ def test_all_that_a_source_takes():
     assert (options.min_partitions, options.max_messages_per_partition) == (4, 1000)
     assert options.subscription == "s"
     assert options.chunks == ChunkLimits(max_pending=5, expire=120.0, auto_ack_oldest=True)
-    assert options.metadata_columns == ("__index", "__key")
+    assert options.columns.metadata == ("__index", "__key")
     assert not options.fail_on_data_loss
     assert not options.retain_subscription
     assert options.wait_for_topics
@@ -69,7 +69,7 @@ def test_defaults_of_limits_chunks_and_columns():
     options = source()
     assert options.limits == Limits()
     assert options.chunks == ChunkLimits()
-    assert options.metadata_columns == DEFAULT_METADATA_COLUMNS
+    assert options.columns.metadata == DEFAULT_METADATA_COLUMNS
     assert options.fail_on_data_loss
     assert options.retain_subscription
     assert options.subscription is None

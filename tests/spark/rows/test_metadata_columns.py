@@ -31,7 +31,7 @@ from pulsar_spark.spark.rows.metadata_columns import (
     TOPIC,
     Repeated,
 )
-from pulsar_spark.spark.rows.schema import arrow_schema
+from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entries
 from tests.client.reading.stored_entries import TOPIC as PARTITION_3
@@ -49,7 +49,7 @@ def decoded(*entries, topic=PARTITION_3):
 def made(name, *entries, topic=PARTITION_3):
     array = METADATA_COLUMNS[name].maker(topic)(decoded(*entries, topic=topic))
     array.validate(full=True)
-    assert array.type == arrow_schema((name,)).field(name).type
+    assert array.type == RowColumns((name,)).arrow_schema.field(name).type
     return array
 
 

@@ -10,7 +10,7 @@ from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 from pulsar_spark.spark.rows.read import record_batches
-from pulsar_spark.spark.rows.schema import arrow_schema
+from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import message_ids
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entries, Entry
@@ -29,9 +29,9 @@ ALL = tuple(METADATA_COLUMNS)
 
 def batches_of(groups, *positions, columns=DEFAULT_METADATA_COLUMNS, **limits) -> list[pa.RecordBatch]:
     entries = [Entries.of(group) for group in groups]
-    batches = list(record_batches(TOPIC, entries, *positions, columns=columns, **limits))
+    batches = list(record_batches(TOPIC, entries, *positions, columns=RowColumns(columns), **limits))
     for batch in batches:
-        assert batch.schema.equals(arrow_schema(columns), check_metadata=True)
+        assert batch.schema.equals(RowColumns(columns).arrow_schema, check_metadata=True)
         batch.validate(full=True)
     return batches
 
