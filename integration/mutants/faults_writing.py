@@ -44,7 +44,7 @@ FAULTS = (
         file="pulsar_spark/protocol/dedup_replay.py",
         old="if self._digest.digest() == self._stored_digest:",
         new="if self._stored_digest is not None:",
-        test="tests/protocol/test_dedup_replay.py::test_no_row_is_ever_missing",
+        test="tests/protocol/test_dedup_replay.py::test_single_messages_are_compared_too",
     ),
     Fault(
         name="rows-held-back-dropped-at-the-end",
@@ -102,7 +102,7 @@ FAULTS = (
         file="pulsar_spark/protocol/send_order.py",
         old="begins = is_new != np.append(self._last_is_new, is_new[:-1])",
         new="begins = np.zeros(len(ids), np.bool_)",
-        test="tests/protocol/test_send_order.py::test_what_a_broker_stores_is_what_is_new",
+        test="tests/protocol/test_send_order.py::test_duplicates_and_new_ones_are_apart",
     ),
     Fault(
         name="chunks-out-of-order",
