@@ -1,4 +1,4 @@
-"""Faults of the rules of writing, in the protocol layer: rows that are lost, doubled or reordered."""
+"""Faults of writing, in the protocol layer and the client: rows that are lost, doubled or reordered."""
 
 from integration.mutants.fault import Fault
 
@@ -110,5 +110,40 @@ FAULTS = (
         old='fields = chunk_fields(f"{self._name}-{attempt}", number,',
         new='fields = chunk_fields(f"{self._name}-{attempt}", len(self.entries) - 1 - number,',
         test="tests/protocol/test_chunk_splitter.py::test_the_parts_are_the_whole",
+    ),
+    Fault(
+        name="flush-leaves-the-open-batch",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="                producer.send_open_batch()\n            for producer in self._producers:\n",
+        new="                producer.check()\n            for producer in self._producers:\n",
+        test="tests/client/writing/test_topic_writer.py::test_batches_close_by_count_and_by_flush",
+    ),
+    Fault(
+        name="flush-without-receipts",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="                producer.flush()\n",
+        new="                producer.check()\n",
+        test="tests/client/writing/test_topic_writer.py::test_flush_waits_for_all_receipts",
+    ),
+    Fault(
+        name="rows-of-a-partition-reordered",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old='order = np.argsort(partitions, kind="stable")',
+        new="order = np.lexsort((-np.arange(len(partitions)), partitions))",
+        test="tests/client/writing/test_topic_writer.py::test_a_row_may_name_its_partition",
+    ),
+    Fault(
+        name="micro-batches-share-sequence-ids",
+        file="pulsar_spark/client/writing/dedup.py",
+        old="self.first_sequence_id = (batch + 1) * IDS_PER_BATCH",
+        new="self.first_sequence_id = IDS_PER_BATCH",
+        test="tests/spark/sink/test_delivery.py::test_micro_batches_have_their_own_sequence_ids",
+    ),
+    Fault(
+        name="other-rows-sent-under-the-name-of-those-stored",
+        file="pulsar_spark/client/writing/dedup.py",
+        old='self.reopen(f"{self._dedup.name}-{uuid.uuid4().hex[:8]}", 0)',
+        new="self.reopen(self._dedup.name, 0)",
+        test="tests/client/writing/test_dedup.py::test_other_rows_are_all_sent_under_another_name",
     ),
 )
