@@ -1,15 +1,20 @@
 """What holds for every test: reproducible hypothesis runs, and no thread left behind."""
 
+import os
 import threading
 import time
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Machines that build several things at once are slow at random, so time is not judged example by example;
 # a failing example is printed so that it can be repeated, and nothing is written into the checkout.
 settings.register_profile("pulsar", deadline=None, database=None, print_blob=True)
-settings.load_profile("pulsar")
+# For those who only want to know whether a test fails: to find its smallest example may take minutes.
+settings.register_profile(
+    "unshrunk", settings.get_profile("pulsar"), phases=(Phase.explicit, Phase.generate), print_blob=False
+)
+settings.load_profile(os.environ.get("PULSAR_SPARK_HYPOTHESIS_PROFILE", "pulsar"))
 
 _GRACE = 60.0
 

@@ -47,6 +47,20 @@ FAULTS = (
         test="tests/client/net/test_auth.py::test_a_token_file_is_read_at_each_use",
     ),
     Fault(
+        name="secret-in-the-error-of-an-http-header",
+        file="pulsar_spark/client/net/auth.py",
+        old="if not (token.isascii() and token.isprintable()):",
+        new="if not token:",
+        test="tests/client/net/test_auth.py::test_a_login_that_is_no_line_of_ascii_is_refused_and_not_repeated",
+    ),
+    Fault(
+        name="certificate-of-another-host-accepted",
+        file="pulsar_spark/client/net/transport.py",
+        old="context.check_hostname = tls.verify_hostname and not tls.allow_insecure",
+        new="context.check_hostname = False",
+        test="tests/client/net/test_transport.py::test_a_certificate_of_another_host_is_refused",
+    ),
+    Fault(
         name="open-ledger-counted-as-empty",
         file="pulsar_spark/client/net/admin.py",
         old="if ledgers and ledgers[-1].entries == 0:",

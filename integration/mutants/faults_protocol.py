@@ -127,7 +127,7 @@ FAULTS = (
         file="pulsar_spark/protocol/chunk_assembler.py",
         old="if 0 < self._limits.max_pending <= len(self._open):",
         new="if 0 < self._limits.max_pending < len(self._open):",
-        test="tests/protocol/test_chunk_assembler.py::test_whatever_comes_memory_is_bounded",
+        test="tests/protocol/test_chunk_assembler.py::test_over_the_limit_the_oldest_is_to_be_read_again",
     ),
     Fault(
         name="first-entry-of-a-time-left-out",

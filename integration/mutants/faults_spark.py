@@ -79,7 +79,7 @@ FAULTS = (
         file="pulsar_spark/spark/plan/partition.py",
         old="while self._delayed and now >= self._delayed[0][0]:",
         new="while self._delayed:",
-        test="tests/spark/plan/test_partition.py::test_nothing_is_settled_before_its_time",
+        test="tests/spark/plan/test_partition.py::test_with_chunks_each_position_is_settled_when_it_has_expired",
     ),
     Fault(
         name="split-ranges-leave-an-entry-out",

@@ -107,7 +107,7 @@ FAULTS = (
         file="pulsar_spark/wire/batches.py",
         old="index = np.arange(expected.sum()) - np.repeat(first, expected)",
         new="index = np.arange(expected.sum()) - np.repeat(first, expected) + 1",
-        test="tests/wire/test_batches.py::test_what_is_encoded_is_decoded_to_the_same",
+        test="tests/wire/test_batches.py::test_compacted_messages_are_left_out_and_the_rest_keep_their_index",
     ),
     Fault(
         name="properties-of-a-compacted-batch-shifted",
@@ -121,7 +121,7 @@ FAULTS = (
         file="pulsar_spark/wire/decode_columns.py",
         old="value = gather(body, *fields.value, None if no_value is None else ~no_value, held)",
         new="value = gather(body, *fields.value, None, held)",
-        test="tests/wire/test_batches.py::test_what_is_encoded_is_decoded_to_the_same",
+        test="tests/wire/test_batches.py::test_all_fields_of_a_message",
     ),
     Fault(
         name="null-key-flag-ignored",
@@ -142,7 +142,7 @@ FAULTS = (
         file="pulsar_spark/wire/field_walk.py",
         old='order = np.argsort(columns[0], kind="stable")',
         new="order = np.lexsort((-np.arange(len(columns[0])), columns[0]))",
-        test="tests/wire/test_batch_walk.py::test_walk_and_scan_agree",
+        test="tests/wire/test_batches.py::test_all_fields_of_a_message",
     ),
     Fault(
         name="null-key-written-as-an-empty-one",
@@ -184,14 +184,14 @@ FAULTS = (
         file="pulsar_spark/wire/encode_metadata.py",
         old="highest_sequence_id=highest,",
         new="highest_sequence_id=first,",
-        test="tests/wire/test_encode_metadata.py::test_batch",
+        test="tests/wire/test_encode_metadata.py::test_golden_batch",
     ),
     Fault(
         name="ids-count-messages-of-a-batch-from-one",
         file="pulsar_spark/wire/message_ids.py",
         old="np.arange(first, last))",
         new="np.arange(first + 1, last + 1))",
-        test="tests/wire/test_message_ids.py::test_they_are_what_protobuf_writes",
+        test="tests/wire/test_message_ids.py::test_a_batch_of_any_size_counts_from_0_to_its_last_message",
     ),
     Fault(
         name="checksum-of-two-parts-begins-anew",

@@ -1,4 +1,4 @@
-"""Faults of the rules of writing, in the protocol layer: rows that are lost, doubled or reordered."""
+"""Faults of writing, in the protocol layer and the client: rows that are lost, doubled or reordered."""
 
 from integration.mutants.fault import Fault
 
@@ -44,7 +44,7 @@ FAULTS = (
         file="pulsar_spark/protocol/dedup_replay.py",
         old="if self._digest.digest() == self._stored_digest:",
         new="if self._stored_digest is not None:",
-        test="tests/protocol/test_dedup_replay.py::test_no_row_is_ever_missing",
+        test="tests/protocol/test_dedup_replay.py::test_single_messages_are_compared_too",
     ),
     Fault(
         name="rows-held-back-dropped-at-the-end",
@@ -102,7 +102,7 @@ FAULTS = (
         file="pulsar_spark/protocol/send_order.py",
         old="begins = is_new != np.append(self._last_is_new, is_new[:-1])",
         new="begins = np.zeros(len(ids), np.bool_)",
-        test="tests/protocol/test_send_order.py::test_what_a_broker_stores_is_what_is_new",
+        test="tests/protocol/test_send_order.py::test_duplicates_and_new_ones_are_apart",
     ),
     Fault(
         name="chunks-out-of-order",
@@ -110,5 +110,40 @@ FAULTS = (
         old='fields = chunk_fields(f"{self._name}-{attempt}", number,',
         new='fields = chunk_fields(f"{self._name}-{attempt}", len(self.entries) - 1 - number,',
         test="tests/protocol/test_chunk_splitter.py::test_the_parts_are_the_whole",
+    ),
+    Fault(
+        name="flush-leaves-the-open-batch",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="                producer.send_open_batch()\n            for producer in self._producers:\n",
+        new="                producer.check()\n            for producer in self._producers:\n",
+        test="tests/client/writing/test_topic_writer.py::test_batches_close_by_count_and_by_flush",
+    ),
+    Fault(
+        name="flush-without-receipts",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="                producer.flush()\n",
+        new="                producer.check()\n",
+        test="tests/client/writing/test_topic_writer.py::test_flush_waits_for_all_receipts",
+    ),
+    Fault(
+        name="rows-of-a-partition-reordered",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old='order = np.argsort(partitions, kind="stable")',
+        new="order = np.lexsort((-np.arange(len(partitions)), partitions))",
+        test="tests/client/writing/test_topic_writer.py::test_a_row_may_name_its_partition",
+    ),
+    Fault(
+        name="micro-batches-share-sequence-ids",
+        file="pulsar_spark/client/writing/dedup.py",
+        old="self.first_sequence_id = (batch + 1) * IDS_PER_BATCH",
+        new="self.first_sequence_id = IDS_PER_BATCH",
+        test="tests/spark/sink/test_delivery.py::test_micro_batches_have_their_own_sequence_ids",
+    ),
+    Fault(
+        name="other-rows-sent-under-the-name-of-those-stored",
+        file="pulsar_spark/client/writing/dedup.py",
+        old='self.reopen(f"{self._dedup.name}-{uuid.uuid4().hex[:8]}", 0)',
+        new="self.reopen(self._dedup.name, 0)",
+        test="tests/client/writing/test_dedup.py::test_other_rows_are_all_sent_under_another_name",
     ),
 )

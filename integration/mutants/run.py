@@ -195,7 +195,12 @@ def _check_imported(copy: Path) -> None:
 def _run(command: Sequence[str], copy: Path, time_limit: float) -> tuple[int | None, str]:
     """Run a command in a copy; its exit code, None where it took too long, and what it printed."""
     # Files of compiled code go by seconds and sizes, which a fault and its opposite may share.
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PULSAR_SPARK_HYPOTHESIS_PROFILE": "unshrunk",
+    }
     with subprocess.Popen(
         command,
         cwd=copy,

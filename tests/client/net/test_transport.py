@@ -101,6 +101,29 @@ def test_bytes_come_through_both_ways_at_once(pem, version, seed):
     assert hashlib.sha256(came).digest() == digest.digest() == hashlib.sha256(b"".join(sent)).digest()
 
 
+def open_at_localhost(pem, options):
+    """Open a connection to a server by a name that its certificate, for 127.0.0.1, does not have."""
+
+    def talk(connection):
+        with suppress(OSError):  # the client may break the handshake off
+            over_tls(pem, lambda wrapped: wrapped.recv(1), ssl.TLSVersion.TLSv1_3)(connection)
+
+    with server(talk) as address:
+        open_transport(Address("localhost", address.port, tls=True), options, HANG).close()
+
+
+def test_a_certificate_of_another_host_is_refused(pem):
+    with pytest.raises(TlsError, match="is not made out for that host"):
+        open_at_localhost(pem, TlsOptions(trust_certs=pem))
+    open_at_localhost(pem, TlsOptions(trust_certs=pem, verify_hostname=False))
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(pem):
+    with pytest.raises(TlsError, match="from an authority that is not trusted"):
+        open_at_localhost(pem, TlsOptions(verify_hostname=False))
+    open_at_localhost(pem, TlsOptions(allow_insecure=True))
+
+
 def test_a_peer_that_says_nothing_is_given_up_in_time():
     silent = server(lambda connection: connection.recv(1 << 16) and connection.recv(1))
     error = pytest.raises(ConnectError, match=r"the TLS handshake with .* did not end within 0.2 s")

@@ -334,6 +334,7 @@ def test_flush_waits_for_all_receipts(broker, client):
         thread = threading.Thread(target=writer.flush)
         thread.start()
         broker.wait_for(lambda: held.count == 3)
+        thread.join(0.1)  # what does not wait has ended by then
         assert thread.is_alive()
         held.release()
         thread.join()
