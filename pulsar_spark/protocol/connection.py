@@ -164,8 +164,9 @@ class Connection:
         """Take bytes from the peer.
 
         Raises:
-            ProtocolError: what the peer sent is not the protocol. The connection must be given up.
-            BrokerError: the broker refused CONNECT, for whatever reason. Likewise.
+            ProtocolError: what the peer sent is not the protocol.
+            BrokerError: the broker refused CONNECT, for whatever reason.
+            After either the connection must be given up.
         """
         self._heard_at = now
         events: list[Event] = []

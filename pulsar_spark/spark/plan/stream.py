@@ -306,11 +306,11 @@ class QueryPlanner:
         ends: Mapping[TopicName, MessageId],
     ) -> dict[TopicName, int]:
         """Entries between starts and ends: within a ledger by their numbers, else the broker counts them."""
-        behind = {
+        entries = {
             topic: end.entries_since(starts[topic]) for topic, end in ends.items() if starts[topic] < end
         }
-        counts = {topic: count for topic, count in behind.items() if count is not None}
-        across = [topic for topic, count in behind.items() if count is None]
+        counts = {topic: count for topic, count in entries.items() if count is not None}
+        across = [topic for topic, count in entries.items() if count is None]
         return counts | (subscription.backlogs(across) if across else {})
 
     # ---- ranges
