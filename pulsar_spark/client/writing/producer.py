@@ -302,9 +302,10 @@ class Producer:
         """Open the producer again and send what is pending; called and left with the lock held."""
         due = self._writer.send_due_at
         assert due is not None  # nothing is waited for without an entry that is pending
-        _log.info("%s: opening the producer again: %s", self.topic, self._writer.loss)
+        loss = self._writer.loss
         self._changed.release()
         try:
+            _log.info("%s: opening the producer again: %s", self.topic, loss)
             deadline = Deadline(max(0.0, due - time.monotonic()))
             retry(lambda: self._open(deadline), deadline)
         except PulsarError as error:
@@ -331,7 +332,9 @@ class Producer:
             self._writer.registering()
         try:
             self._register(link, session.max_message_size, deadline)
-        except PulsarError:
+        except PulsarError as error:
+            with self._changed:
+                self._writer.lost(error)
             self._drop_link()
             raise
 

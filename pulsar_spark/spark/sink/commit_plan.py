@@ -162,7 +162,7 @@ class CommitPlan:
         """
         row = _TABLE[self.stage]
         plan = replace(self, log=log)
-        if row.action is not CommitAction.TRY_ABORT:
+        if row.action not in (CommitAction.TRY_ABORT, CommitAction.ADD_LOG):
             for error in failures.values():
                 if not isinstance(error, TransactionError):
                     return plan._failed(error)
@@ -250,7 +250,10 @@ def _open_aborted(plan: CommitPlan, _: Failures) -> CommitPlan:
 
 
 def _added(plan: CommitPlan, failures: Failures) -> CommitPlan:
+    # The first one decides: if a transaction has ended, the others are aborted at once.
     for transaction, error in failures.items():
+        if not isinstance(error, TransactionError):
+            return plan._failed(error)
         lost = plan._ran_out([transaction], "nothing of it is in the topic", error)
         return replace(plan, stage=CommitStage.GIVE_UP, error=lost)
     return plan._at(CommitStage.MARK)

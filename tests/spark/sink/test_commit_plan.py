@@ -155,12 +155,26 @@ def test_the_intent_is_of_what_the_tasks_wrote():
     assert plan.after(plan.log, {}).intent == Intent(7, (TWO, ONE))
 
 
-@pytest.mark.parametrize("stage", [stage for stage in S if STEPS[stage][0] in (A.ABORT, A.COMMIT, A.ADD_LOG)])
+@pytest.mark.parametrize("stage", [stage for stage in S if STEPS[stage][0] in (A.ABORT, A.COMMIT)])
 @pytest.mark.parametrize("others", [{}, {ONE: ENDED}])
 def test_any_other_error_is_raised_as_it_is(stage, others):
     plan = plan_at(stage).after(LogState(), {**others, TWO: UNREACHABLE})
     assert plan.stage is S.FAIL
     assert plan.error is UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("failures", "after"),
+    [
+        ({ONE: ENDED, TWO: UNREACHABLE}, S.GIVE_UP),
+        ({ONE: UNREACHABLE, TWO: ENDED}, S.FAIL),
+        ({TWO: UNREACHABLE}, S.FAIL),
+    ],
+)
+def test_a_transaction_that_ended_before_its_marker_has_all_of_them_aborted_at_once(failures, after):
+    plan = plan_at(S.ADD_LOG).after(LogState(), failures)
+    assert plan.stage is after
+    assert (plan.error is UNREACHABLE) == (after is S.FAIL)
 
 
 @pytest.mark.parametrize("stage", [S.ABORT_OPEN, S.GIVE_UP])
