@@ -152,7 +152,7 @@ class _RangeReader:
         """Go on after an entry that cannot be decoded, where lost data is no error."""
         assert error.message_id is not None  # the consumer names it
         found = MessageId.parse(error.message_id)
-        if found > self._progress.end:
+        if found > self._progress.end.whole_entry:
             self._settle(self._progress.passed(found))
             return
         if self._options.fail_on_data_loss:

@@ -167,11 +167,16 @@ class EndTracker:
             self._tracked[topic].schedule.answered(found.last, now)
         for topic in due:
             self._tracked[topic].schedule.asked(now)
-        self._renew_watches(list(answers))
         return EndAnswers(answers, gone)
 
-    def _renew_watches(self, topics: Sequence[TopicName]) -> None:
-        """Close the watches of partitions that were asked, and open new ones for those that are idle."""
+    def renew_watches(self, topics: Sequence[TopicName]) -> None:
+        """Close the watches of partitions that have answered, and open new ones for those that are idle.
+
+        To be called when the answers are judged: what goes wrong here must not hide what they say.
+
+        Raises:
+            PulsarError: what arrived at a watch cannot be had.
+        """
         for topic in topics:
             watch = self._tracked[topic].watch
             if watch is not None and watch.is_chunk:

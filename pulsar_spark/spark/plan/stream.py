@@ -105,6 +105,7 @@ class QueryPlanner:
         answers, gone = self._ends.refresh()
         for topic, answer in answers.items():
             subscription.check_answer(topic, answer)
+        self._ends.renew_watches(list(answers))
         for topic in gone:
             self._drop(subscription, topic)
         self._acknowledge(subscription)

@@ -207,7 +207,11 @@ class Subscription:
         """Report what is lost, and put it back where it was moved; ``judge`` is given the topic's begin."""
         found = judge(None)
         if found.verdict is LossVerdict.ASK_BEGIN:
-            found = judge(self._client.bounds(topic).begin)
+            try:
+                begin = self._client.bounds(topic).begin
+            except PulsarError as error:
+                raise error.located(str(topic)) from error
+            found = judge(begin)
         if found.lost is not None:
             try:
                 report_loss(topic, found.lost, fail_on_data_loss=self._fail_on_data_loss)

@@ -209,6 +209,22 @@ def test_a_ledger_that_is_removed_while_it_is_read_is_lost(broker, client, topic
 
 
 @pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("index", [-1, 0, 3])
+def test_a_corrupt_entry_at_the_end(broker, client, topic, index, fails, caplog):
+    """Also where the range ends within it, at a message of its batch."""
+    bad = bytearray(section_of(b"bad"))
+    bad[-1] ^= 1
+    ids = broker.publish(TOPIC, *singles(numbered(5)), bytes(bad))
+    end = MessageId(ids[5].ledger, ids[5].entry, index)
+    if fails:
+        with pytest.raises(CorruptError):
+            read(client, START, end)
+    else:
+        assert values_in(read(client, START, end, fail_on_data_loss=False)) == numbered(5)
+        assert "an entry is left out" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [True, False])
 def test_a_corrupt_entry(broker, client, topic, fails, caplog):
     bad = bytearray(section_of(b"bad"))
     bad[-1] ^= 1

@@ -73,6 +73,7 @@ class Tracked:
         self.cluster.clock += seconds
         self.asked = []
         answers, gone = self.tracker.refresh()
+        self.tracker.renew_watches(list(answers))
         return self.asked, {topic: each.last for topic, each in answers.items()}, list(gone)
 
 

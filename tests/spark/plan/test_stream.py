@@ -9,6 +9,7 @@ from pulsar_spark.client import PlanningClient
 from pulsar_spark.errors import BusyError, DataLossError, DeadlineError, SchemaError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.ranges import Range
+from tests.spark.plan import simulated_cluster
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import SimulatedSpark
 
@@ -472,6 +473,29 @@ def test_a_subscription_that_was_moved_over_what_is_gone_is_loss(cluster, topic,
     spark.restart(failOnDataLoss="false")
     assert spark.trigger() == rows_of(T, ids)
     assert "(10:1, 20:-1]" in caplog.text
+
+
+def test_what_the_broker_says_counts_also_where_a_watch_fails(cluster, topic, monkeypatch):
+    """A watch of a topic that was made again may wait for its broker until it gives up."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    for _ in range(3):
+        cluster.clock += 0.3
+        spark.trigger()
+    assert cluster.count("watch", T)
+    topic.produce(3)
+    topic.roll_over()
+    topic.produce(2)
+    del topic.cursors[spark.subscription]
+    topic.trim()
+
+    def is_chunk(watch):
+        raise DeadlineError("no message came")
+
+    monkeypatch.setattr(simulated_cluster._Arrivals, "is_chunk", property(is_chunk))
+    with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
+        spark.trigger()
 
 
 def test_a_consumed_ledger_that_goes_away_is_no_loss(cluster, topic, caplog):
