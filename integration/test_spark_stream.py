@@ -161,6 +161,8 @@ def test_partitions_and_several_topics(pulsar_in_spark: PulsarInSpark, peer, adm
     assert list(last_offset(checkpoint)["topics"][topic]) == ["0", "1", "2"]
     for number in range(3):
         partition = f"{topic}-partition-{number}"
+        # The planner's process may still be ending, with readers that wait for news.
+        wait_until(lambda partition=partition: len(admin.subscriptions(partition)) == 1)
         (subscription,) = admin.subscriptions(partition)
         assert admin.backlog(partition, subscription) == 0
 
