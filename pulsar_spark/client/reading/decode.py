@@ -168,7 +168,7 @@ class _Decoder:
                 runs.append(self._batches(list(parts)))
             else:
                 runs += map(self._singles, parts)
-        return DecodedMessages(self._topic, runs, size)
+        return DecodedMessages(self._topic, runs, sum(map(len, runs)), size)
 
     def _batches(self, parts: list[Entries]) -> DecodedRun:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,11 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import keys_and_texts
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
-from pulsar_spark.wire.field_spans import Ints
+from pulsar_spark.wire.field_spans import Flags, Ints
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import serialize_chunked_id, serialize_ids
+
+_Array = TypeVar("_Array", Ints, Flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class DecodedRun:
         entries: n entries, in parts.
         columns: their messages, m rows.
         counts: int64[n], rows of each entry.
-        batch_index: int64[m], each row's index in its batch; None where the entries are no batches.
+        batch_index: int64[m], each row's index in its batch; None where the entries are no batches, so that
+            each has one row.
     """
 
     entries: Sequence[Entries]
@@ -48,7 +52,11 @@ class DecodedRun:
 
     def of_rows(self, column: Callable[[Entries], Ints]) -> Ints:
         """A column of the entries for each row, int64[m]."""
-        return np.repeat(self.of_entries(column), self.counts)
+        return self.repeated(self.of_entries(column))
+
+    def repeated(self, values: _Array) -> _Array:
+        """What each row has of its entry's value: [n] -> [m]."""
+        return values if self.batch_index is None else np.repeat(values, self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +69,17 @@ class DecodedMessages:
     Attributes:
         topic: the topic partition.
         runs: the messages, in their order.
+        count: m.
         size: bytes of the payloads of their entries, uncompressed.
     """
 
     topic: TopicName
     runs: Sequence[DecodedRun]
+    count: int
     size: int
 
     def __len__(self) -> int:
-        return sum(map(len, self.runs))
+        return self.count
 
     @property
     def value(self) -> pa.BinaryArray:
@@ -146,7 +156,8 @@ class DecodedMessages:
         return self._column(lambda run: _texts_of_entries(run, field))
 
     def _column(self, column: Callable[[DecodedRun], pa.Array]) -> pa.Array:
-        return _joined([column(run) for run in self.runs])
+        runs = self.runs
+        return column(runs[0]) if len(runs) == 1 else pa.concat_arrays([column(run) for run in runs])
 
     def _optional(
         self, column: Callable[[MessageColumns], pa.Array | None], unset: Callable[[int], pa.Array]
@@ -209,15 +220,14 @@ def _broker_indexes(run: DecodedRun) -> pa.Int64Array:
 def _numbers_of_entries(run: DecodedRun, field: EntryField) -> pa.Int64Array:
     parts = [part.numbers(field) for part in run.entries]
     values, has = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-    mask = None if has.all() else ~np.repeat(has, run.counts)
-    return pa.array(np.repeat(values, run.counts), mask=mask)
+    return pa.array(run.repeated(values), mask=None if has.all() else run.repeated(~has))
 
 
 def _texts_of_entries(run: DecodedRun, field: EntryField) -> pa.Array:
     values = _joined([part.texts(field) for part in run.entries])
     if field.is_text:
         values = keys_and_texts.to_strings(values)
-    return values.take(pa.array(np.repeat(np.arange(len(values)), run.counts)))
+    return values if run.batch_index is None else values.take(pa.array(run.repeated(np.arange(len(values)))))
 
 
 def _message_ids(run: DecodedRun, partition: int) -> pa.BinaryArray:
