@@ -122,8 +122,9 @@ def _partition(topic: TopicName) -> pa.Scalar:
 
 def _publish_time(messages: DecodedMessages) -> pa.TimestampArray:
     times = messages.entry_field(EntryField.PUBLISH_TIME).to_numpy()
-    times = np.where(times < 0, _MAX_MS, np.minimum(times, _MAX_MS)) * 1000  # negative is beyond 2**63
-    return pa.array(times).view(_ARROW_TIMESTAMP)
+    if times.min() < 0 or times.max() > _MAX_MS:
+        times = np.where(times < 0, _MAX_MS, np.minimum(times, _MAX_MS))  # negative is beyond 2**63
+    return pa.array(times * 1000).view(_ARROW_TIMESTAMP)
 
 
 def _event_time(messages: DecodedMessages) -> pa.TimestampArray:
