@@ -198,4 +198,18 @@ FAULTS = (
         new="        first += count + 1\n",
         test="tests/spark/rows/test_read.py::test_large_entries_are_split_by_rows",
     ),
+    Fault(
+        name="rows-of-a-huge-batch-given-twice",
+        file="pulsar_spark/spark/rows/read.py",
+        old="        first += count\n",
+        new="        first += max(1, count - 1)\n",
+        test="tests/spark/rows/test_read.py::test_large_entries_are_split_by_rows",
+    ),
+    Fault(
+        name="unset-event-time-becomes-1970",
+        file="pulsar_spark/spark/rows/metadata_columns.py",
+        old="    times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)\n",
+        new="",
+        test="tests/spark/rows/test_metadata_columns.py::test_times_that_do_not_fit_are_the_nearest_that_do_and_an_event_time_of_0_is_unset",
+    ),
 )
