@@ -85,14 +85,13 @@ def decompress_together(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.
 
     Args:
         blocks: one or more.
-        sizes: what each is declared to decompress to. Only their sum is verified: what the declared borders
-            cut is for the caller to look at.
+        sizes: bytes that each is declared to decompress to, and must: no block can move the next one's bytes.
 
     Returns:
-        The buffer, or None where there is a block that is too large, too small or malformed: ``decompress``
-        tells which.
+        The buffer, or None where a block is empty, larger than an LZ4 frame takes, malformed, or of another
+        size: ``decompress`` finds which, and what is wrong with it.
     """
-    if min(map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_BLOCK_SIZES[-1]:
+    if min(*sizes, *map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_BLOCK_SIZES[-1]:
         return None
     try:
         return _decompress_lz4(blocks, sizes)
@@ -134,18 +133,25 @@ def _snappy_size(data: Readable) -> int:
 
 
 def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buffer:
-    """Put raw blocks into an LZ4 frame that declares their size, for the frame's decoder verifies that."""
-    largest, size = max(*sizes, *map(len, blocks)), sum(sizes)
-    enough = next(code for code, size in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= size)
-    pieces: list[Readable] = [_lz4_frame_head(size, enough)]
-    for block in blocks:
-        pieces += (_U32.pack(len(block)), block)
-    pieces.append(_LZ4_END)
-    return pa.Codec("lz4").decompress(b"".join(pieces), size)
+    """Put each raw block into an LZ4 frame that declares its size: the frame's decoder verifies it.
+
+    Arrow's stream decodes frame after frame in one call. A frame may not declare 0 bytes: it means unknown.
+    """
+    pieces: list[Readable] = []
+    for block, size in zip(blocks, sizes, strict=True):
+        pieces += (_lz4_frame_head(size, max(size, len(block))), _U32.pack(len(block)), block, _LZ4_END)
+    total = sum(sizes)
+    stream = pa.CompressedInputStream(pa.BufferReader(b"".join(pieces)), "lz4")
+    plain = stream.read_buffer(total)
+    if len(plain) != total or stream.read(1):
+        raise OSError("the frames do not hold what they declare")
+    return plain
 
 
-@lru_cache(maxsize=64)
-def _lz4_frame_head(size: int, block_size: int) -> bytes:
+@lru_cache(maxsize=4096)
+def _lz4_frame_head(size: int, largest: int) -> bytes:
+    """The head of a frame of ``size`` bytes, of which a block takes ``largest`` at most, compressed or not."""
+    block_size = next(code for code, limit in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= limit)
     # Version 1, independent blocks, no checksums, with the size of the content.
     descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")
     return _LZ4_MAGIC + descriptor + bytes((_xxh32(descriptor) >> 8 & 0xFF,))

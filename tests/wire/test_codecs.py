@@ -131,13 +131,28 @@ def lz4(parts):
 @given(st.lists(payloads(), min_size=1, max_size=5))
 def test_blocks_together_give_what_they_give_one_by_one(parts):
     whole = decompress_together(lz4(parts), [len(part) for part in parts])
-    assert whole.to_pybytes() == b"".join(parts)
+    if all(parts):
+        assert whole.to_pybytes() == b"".join(parts)
+    else:
+        assert whole is None  # an empty one is left to the other way
 
 
 @given(st.lists(payloads(), min_size=1, max_size=5), st.data())
 def test_blocks_together_of_another_size_are_refused(parts, draw):
     sizes = [len(part) for part in parts]
     sizes[draw.draw(st.integers(0, len(sizes) - 1))] += draw.draw(st.integers(1, 300))
+    assert decompress_together(lz4(parts), sizes) is None
+
+
+@given(st.integers(2, 6), st.integers(1, 300), st.data())
+def test_a_block_cannot_take_bytes_of_another_by_being_too_long(count, shift, draw):
+    """One block is ``shift`` bytes longer than declared and a later one as much shorter: the sum is right."""
+    parts = [random.Random(number).randbytes(400 + number) for number in range(count)]
+    sizes = [len(part) for part in parts]
+    long, short = draw.draw(st.permutations(range(count)))[:2]
+    sizes[long] -= shift
+    sizes[short] += shift
+    assert sum(sizes) == sum(map(len, parts))
     assert decompress_together(lz4(parts), sizes) is None
 
 
