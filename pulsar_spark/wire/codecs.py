@@ -150,7 +150,7 @@ def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buff
 
 @lru_cache(maxsize=4096)
 def _lz4_frame_head(size: int, largest: int) -> bytes:
-    """The head of a frame of ``size`` bytes, of which a block takes ``largest`` at most, compressed or not."""
+    """The head of a frame of ``size`` bytes; ``largest`` bytes is its block, compressed or not."""
     block_size = next(code for code, limit in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= limit)
     # Version 1, independent blocks, no checksums, with the size of the content.
     descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")
