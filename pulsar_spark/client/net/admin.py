@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import ssl
-import urllib.error
 import urllib.request
 from http import HTTPStatus
-from http.client import HTTPException, HTTPMessage
+from http.client import HTTPMessage, responses
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from pulsar_spark.client.net.auth import Identity
+from pulsar_spark.client.net.http import HttpError, fetch, parse_json
 from pulsar_spark.client.net.transport import TlsOptions, tls_context
 from pulsar_spark.errors import (
     AuthError,
@@ -75,7 +74,7 @@ class Admin:
 
     Args:
         url: ``http://host:port`` or ``https://host:port``.
-        timeout: seconds without a byte until a request has failed.
+        timeout: seconds for one request, from connecting to its last byte.
         identity: who asks, and how TLS is spoken; asked at each request. None: nobody, and TLS as usual.
 
     Raises:
@@ -131,7 +130,7 @@ class Admin:
     def _get(self, path: str, kind: type, topic: TopicName | None = None) -> Any:
         answer = self._request("GET", path, topic)
         try:
-            found = json.loads(answer)
+            found = parse_json(answer)
         except ValueError as error:
             raise _strange("what is no JSON", topic) from error
         if not isinstance(found, kind):
@@ -143,25 +142,22 @@ class Admin:
         headers = self._identity.http_headers()
         request = urllib.request.Request(f"{self.url}/admin/v2/{path}", headers=headers, method=method)
         context = tls_context(self._identity.tls) if self.url.startswith("https:") else None
-        tls = urllib.request.HTTPSHandler(context=context)
         # The cluster is where the user says, whatever proxy the environment has for the outside world.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Redirects, tls)
+        no_proxy = urllib.request.ProxyHandler({})
         try:
-            with opener.open(request, timeout=self._timeout) as response:
-                answer: bytes = response.read()
-                return answer
-        except urllib.error.HTTPError as error:
-            kind = _KINDS.get(error.code, BrokerError)
-            what = f"the admin service refused {method} {path}: {error.code} {_reason(error)}"
-            raise kind(what, topic=place) from None
-        except (OSError, HTTPException) as error:
-            why = error.reason if isinstance(error, urllib.error.URLError) else error
-            if isinstance(why, ssl.SSLCertVerificationError):
-                what = f"the certificate of {self.url} is not accepted: {why.verify_message}"
+            status, body = fetch(request, no_proxy, _Redirects(), timeout=self._timeout, context=context)
+        except HttpError as error:
+            if isinstance(error.cause, ssl.SSLCertVerificationError):
+                what = f"the certificate of {self.url} is not accepted: {error.cause.verify_message}"
                 raise TlsError(what, topic=place) from None
             raise ConnectError(
-                f"the admin service at {self.url} does not answer: {why}", topic=place, advice=_ADVICE
+                f"the admin service at {self.url} does not answer: {error}", topic=place, advice=_ADVICE
             ) from error
+        if status >= 300:
+            kind = _KINDS.get(status, BrokerError)
+            what = f"the admin service refused {method} {path}: {status} {_reason(status, body)}"
+            raise kind(what, topic=place)
+        return body
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -194,13 +190,11 @@ def _strange(what: str, topic: TopicName | None) -> ProtocolError:
     )
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def _reason(status: int, body: bytes) -> str:
     """The broker's text in one line; HTTP's own where it said nothing that can be read."""
     try:
-        with error:
-            text = error.read().decode(errors="replace")
-        found = json.loads(text)
-    except (OSError, HTTPException, ValueError):
-        return str(error.reason)
+        found = parse_json(body)
+    except ValueError:
+        return responses.get(status, "")
     reason = str(found.get("reason", found) if isinstance(found, dict) else found)
     return " ".join(reason.split())[:300]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPException, HTTPMessage
+from http.client import HTTPMessage
 from typing import IO, Any
 from urllib.parse import urlencode
 
+from pulsar_spark.client.net.http import HttpError, fetch, parse_json
 from pulsar_spark.errors import AuthError, ConnectError
 
 _DISCOVERY = "/.well-known/openid-configuration"
 # The part of a token's life in which it is used; the rest is for what is on its way, and for clocks.
 _USED = 0.9
-_LARGEST_ANSWER = 1 << 20
+_MAX_ANSWER = 1 << 20  # bytes
 _ERROR_CODE = re.compile(r"[a-z_]{1,50}")
 _ADVICE = "Check issuerUrl, audience, scope and the key file in authParams"
 
@@ -82,7 +81,7 @@ class ClientCredentials:
 
     def _client(self) -> Mapping[str, str]:
         try:
-            found = json.loads(self._key())
+            found = parse_json(self._key().encode())
             return {name: str(found[name]) for name in ("client_id", "client_secret")}
         except (ValueError, KeyError, TypeError):
             raise AuthError(
@@ -92,16 +91,16 @@ class ClientCredentials:
     def _request(self, url: str, form: bytes | None = None) -> dict[str, Any]:
         request = urllib.request.Request(url, form, {"Accept": "application/json"})
         try:
-            opener = urllib.request.build_opener(_Redirects)
-            with opener.open(request, timeout=self._timeout) as response:
-                found = json.loads(response.read(_LARGEST_ANSWER))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refusal(error) from None
-        except (OSError, HTTPException) as error:
-            why = error.reason if isinstance(error, urllib.error.URLError) else error
-            reason = getattr(why, "strerror", None) or type(why).__name__
+            status, body = fetch(request, _Redirects(), timeout=self._timeout, max_size=_MAX_ANSWER)
+        except HttpError as error:
+            cause = error.cause
+            # Other texts of causes may repeat what was sent.
+            reason = str(error) if cause is None else getattr(cause, "strerror", None) or type(cause).__name__
             raise ConnectError(f"the OAuth2 issuer does not answer: {reason}", advice=_ADVICE) from None
+        if status >= 300:
+            raise _refusal(status, body)
+        try:
+            found = parse_json(body)
         except ValueError:
             found = None
         if not isinstance(found, dict):
@@ -135,14 +134,14 @@ def _lifetime(given: object) -> float:
     return lifetime if math.isfinite(lifetime) else 0.0
 
 
-def _refusal(error: urllib.error.HTTPError) -> AuthError | ConnectError:
+def _refusal(status: int, body: bytes) -> AuthError | ConnectError:
     """Only the standard's error code of the answer is shown: the rest may repeat what was sent."""
     try:
-        code = str(json.loads(error.read(_LARGEST_ANSWER))["error"])
-    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        code = str(parse_json(body)["error"])
+    except (ValueError, KeyError, TypeError):
         code = ""
     said = f" ({code})" if _ERROR_CODE.fullmatch(code) else ""
-    what = f"the OAuth2 issuer answered {error.code}{said}"
-    if error.code >= 500 or error.code == 429:
+    what = f"the OAuth2 issuer answered {status}{said}"
+    if status >= 500 or status == 429:
         return ConnectError(what, advice=_ADVICE)
     return AuthError(what, advice=_ADVICE)

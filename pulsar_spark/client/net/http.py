@@ -1,0 +1,162 @@
+"""HTTP requests that end: one time limit for all of a request, and one size limit for its answer.
+
+The timeout of ``urllib`` starts again with each byte, so a server that sends a byte now and then would hold a
+request for ever. Here a timer shuts the request's connections down when its time is over.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from types import TracebackType
+from typing import Any
+
+# Bytes of an answer; a namespace of 60,000 topics takes some 6 MB.
+MAX_ANSWER = 1 << 26
+
+
+class HttpError(Exception):
+    """A request has no answer that can be used; the text says why.
+
+    Attributes:
+        cause: what the socket, TLS or HTTP layer raised, where it was one of them.
+    """
+
+    def __init__(self, what: str, cause: BaseException | None = None) -> None:
+        super().__init__(what)
+        self.cause = cause
+
+
+def fetch(
+    request: urllib.request.Request,
+    *handlers: urllib.request.BaseHandler,
+    timeout: float,
+    context: ssl.SSLContext | None = None,
+    max_size: int = MAX_ANSWER,
+) -> tuple[int, bytes]:
+    """Send a request and return the status and the body of its answer, whatever the status.
+
+    Args:
+        request: to send.
+        handlers: of ``urllib``, for redirects and proxies.
+        timeout: seconds for the whole: connecting, redirects, headers and body.
+        context: for TLS; None for the system's authorities.
+        max_size: maximum bytes of the body.
+
+    Raises:
+        HttpError: no whole answer in time, none that is HTTP, or one that is too large.
+    """
+    guard = _Guard(timeout)
+    opener = urllib.request.build_opener(_Http(guard), _Https(guard, context), *handlers)
+    try:
+        with guard:
+            answer = _open(opener, request, timeout)
+            with answer:
+                status, body = answer.status or 0, answer.read(max_size + 1)
+    except (OSError, HTTPException, ValueError) as error:
+        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        if not guard.is_over:
+            raise HttpError(str(why), why if isinstance(why, BaseException) else error) from error
+    if guard.is_over:
+        raise HttpError(f"no whole answer within {timeout:g} s")
+    if len(body) > max_size:
+        raise HttpError(f"an answer of more than {max_size} bytes")
+    return status, body
+
+
+def parse_json(data: bytes) -> Any:
+    """What ``data`` holds as JSON; raises ValueError where it is none, or nested too deep."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deep") from None
+
+
+def _open(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, timeout: float
+) -> HTTPResponse | urllib.error.HTTPError:
+    try:
+        response: HTTPResponse = opener.open(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        return error
+    return response
+
+
+class _Guard:
+    """Ends a request's connections when its time is over; a context manager.
+
+    It keeps a second descriptor of each: TLS takes the first one over.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timer = threading.Timer(timeout, self._end)
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self.is_over = False
+
+    def __enter__(self) -> None:
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        for each in self._sockets:
+            each.close()
+
+    def connect(self, *args: Any, **more: Any) -> socket.socket:
+        """``socket.create_connection``, watched."""
+        opened = socket.create_connection(*args, **more)
+        with self._lock:
+            self._sockets.append(opened.dup())
+            if self.is_over:
+                self._shut_down()
+        return opened
+
+    def _end(self) -> None:
+        with self._lock:
+            self.is_over = True
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        for each in self._sockets:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # the peer was faster
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, guard: _Guard) -> None:
+        super().__init__()
+        self._guard = guard
+
+    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+        def connection(host: str, **more: Any) -> HTTPConnection:
+            made = HTTPConnection(host, **more)
+            made._create_connection = self._guard.connect  # type: ignore[attr-defined]  # its own seam
+            return made
+
+        return self.do_open(connection, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, guard: _Guard, context: ssl.SSLContext | None) -> None:
+        self._tls = context or ssl.create_default_context()
+        super().__init__(context=self._tls)
+        self._guard = guard
+
+    def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+        def connection(host: str, **more: Any) -> HTTPSConnection:
+            made = HTTPSConnection(host, context=self._tls, **more)
+            made._create_connection = self._guard.connect  # type: ignore[attr-defined]  # its own seam
+            return made
+
+        return self.do_open(connection, req)

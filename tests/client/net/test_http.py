@@ -1,0 +1,138 @@
+"""HTTP requests end in time and within a size, whatever the server sends."""
+
+import socket
+import threading
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from pulsar_spark.client.net.http import HttpError, fetch, parse_json
+
+LIMIT = 0.5
+
+
+@contextmanager
+def server(talk):
+    """Let ``talk(socket, stop)`` have each connection; gives the URL."""
+    stop = threading.Event()
+    threads = []
+
+    def serve():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threads.append(threading.Thread(target=run, args=(connection,)))
+            threads[-1].start()
+
+    def run(connection):
+        with connection:
+            connection.recv(1 << 16)
+            try:
+                talk(connection, stop)
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=serve)
+        accepting.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/x"
+        finally:
+            stop.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            for thread in [accepting, *threads]:
+                thread.join()
+
+
+def sends(*parts):
+    def talk(connection, stop):
+        for part in parts:
+            connection.sendall(part)
+
+    return talk
+
+
+def drips(head, byte):
+    """Send ``head``, then a byte each 50 ms: the timeout of a socket never passes."""
+
+    def talk(connection, stop):
+        connection.sendall(head)
+        while not stop.wait(0.05):
+            connection.sendall(byte)
+
+    return talk
+
+
+def get(url, *handlers, timeout=LIMIT, **more):
+    no_proxy = urllib.request.ProxyHandler({})
+    return fetch(urllib.request.Request(url), no_proxy, *handlers, timeout=timeout, **more)
+
+
+def test_an_answer_comes_with_its_status():
+    with server(sends(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")) as url:
+        assert get(url, timeout=30) == (200, b"abc")
+    with server(sends(b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nno")) as url:
+        assert get(url, timeout=30) == (404, b"no")
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        drips(b"", b"H"),
+        drips(b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+        drips(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"a"),
+        drips(b"HTTP/1.1 500 Bad\r\nContent-Length: 1000000\r\n\r\n", b"a"),
+        drips(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"),
+        lambda connection, stop: stop.wait(60),
+    ],
+    ids=["status", "header", "body", "refusal", "chunks", "silence"],
+)
+def test_the_time_limit_is_that_of_the_whole_request(talk):
+    with server(talk) as url, pytest.raises(HttpError, match=r"within 0\.5 s|timed out"):
+        get(url)
+
+
+def test_redirects_have_no_time_of_their_own():
+    def talk(connection, stop):
+        stop.wait(0.1)
+        connection.sendall(b"HTTP/1.1 302 Go\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n")
+
+    with server(talk) as url:
+        status, _ = get(url, timeout=30)  # urllib gives up after ten
+        assert status == 302
+        with pytest.raises(HttpError, match=r"within 0\.3 s|timed out"):
+            get(url, timeout=0.3)
+
+
+def test_an_answer_without_end_is_refused():
+    def talk(connection, stop):
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            connection.sendall(bytes(1 << 16))
+
+    with server(talk) as url, pytest.raises(HttpError, match="more than 100000 bytes"):
+        get(url, timeout=30, max_size=100_000)
+
+
+@pytest.mark.parametrize("said", [b"", b"\xff\xff\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n"])
+def test_what_is_no_http_is_refused(said):
+    with server(sends(said)) as url, pytest.raises(HttpError):
+        get(url, timeout=30)
+
+
+def test_nobody_answers():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+    with pytest.raises(HttpError) as caught:
+        get(url)
+    assert isinstance(caught.value.cause, ConnectionRefusedError)
+
+
+def test_json_that_is_nested_too_deep_is_no_json():
+    assert parse_json(b'{"a": [1]}') == {"a": [1]}
+    for bad in (b"[" * 1_000_000, b"{", b"\xff"):
+        with pytest.raises(ValueError):  # noqa: PT011 - json's own text
+            parse_json(bad)
