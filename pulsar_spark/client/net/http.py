@@ -14,7 +14,9 @@ import urllib.error
 import urllib.request
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
+
+C = TypeVar("C", bound=HTTPConnection)
 
 # Bytes of an answer; a namespace of 60,000 topics takes some 6 MB.
 MAX_ANSWER = 1 << 26
@@ -111,8 +113,13 @@ class _Guard:
         for each in self._sockets:
             each.close()
 
-    def connect(self, *args: Any, **more: Any) -> socket.socket:
-        """``socket.create_connection``, watched."""
+    def watched(self, connection: C) -> C:
+        """Let a connection open its socket through this guard."""
+        connection._create_connection = self._connect  # type: ignore[attr-defined]  # its own seam
+        return connection
+
+    def _connect(self, *args: Any, **more: Any) -> socket.socket:
+        """``socket.create_connection``, noted."""
         opened = socket.create_connection(*args, **more)
         with self._lock:
             self._sockets.append(opened.dup())
@@ -139,24 +146,17 @@ class _Http(urllib.request.HTTPHandler):
         self._guard = guard
 
     def http_open(self, req: urllib.request.Request) -> HTTPResponse:
-        def connection(host: str, **more: Any) -> HTTPConnection:
-            made = HTTPConnection(host, **more)
-            made._create_connection = self._guard.connect  # type: ignore[attr-defined]  # its own seam
-            return made
-
-        return self.do_open(connection, req)
+        return self.do_open(lambda host, **more: self._guard.watched(HTTPConnection(host, **more)), req)
 
 
 class _Https(urllib.request.HTTPSHandler):
     def __init__(self, guard: _Guard, context: ssl.SSLContext | None) -> None:
-        self._tls = context or ssl.create_default_context()
-        super().__init__(context=self._tls)
+        super().__init__(context=context)
         self._guard = guard
+        # Where there is none, the connection makes one: what goes without TLS does not load authorities.
+        self._tls = context
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-        def connection(host: str, **more: Any) -> HTTPSConnection:
-            made = HTTPSConnection(host, context=self._tls, **more)
-            made._create_connection = self._guard.connect  # type: ignore[attr-defined]  # its own seam
-            return made
-
-        return self.do_open(connection, req)
+        return self.do_open(
+            lambda host, **more: self._guard.watched(HTTPSConnection(host, context=self._tls, **more)), req
+        )
