@@ -174,12 +174,13 @@ class Client:
         return self._ask(self.service(deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
-        """Ask what a broker answers at once; a connection that gives no answer in time is given up."""
+        """Ask what a broker answers at once; a connection that is silent for its timeout is given up."""
         within = deadline.at_most(self.options.connection_timeout)
         try:
             return session.request(build, within)
         except DeadlineError as error:
-            session.close()
+            if not deadline.passed:  # Otherwise it had less: others who use it may have their answers.
+                session.close()
             raise ConnectError(
                 f"the broker at {session.address} did not answer within {within.seconds:.1f} s"
             ) from error

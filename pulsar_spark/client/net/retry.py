@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.errors import DeadlineError, PulsarError
+from pulsar_spark.errors import PulsarError
 
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
@@ -32,7 +32,7 @@ def retry(action: Callable[[], T], deadline: Deadline) -> T:
         try:
             return action()
         except PulsarError as error:
-            if last is not None and deadline.passed and isinstance(error, DeadlineError):
+            if last is not None and deadline.passed and error.is_passing:
                 raise last from error
             last = error
             wait = pause * random.uniform(0.5, 1.0)
