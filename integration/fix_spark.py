@@ -51,33 +51,33 @@ class PulsarInSpark:
 
     def read(self, topic: str, **options: str) -> DataFrame:
         """A batch read."""
-        return self._source(self.spark.read, topic, options).load()
+        return self._with_options(self.spark.read, topic, options).load()
 
-    def stream(self, topic: str, **options: str) -> DataFrame:
+    def stream(self, topic: str | None = None, **options: str) -> DataFrame:
         """A streaming read; of everything, if nothing else is asked for."""
-        return self._source(self.spark.readStream, topic, {"startingOffsets": "earliest", **options}).load()
+        return self._with_options(
+            self.spark.readStream, topic, {"startingOffsets": "earliest", **options}
+        ).load()
 
     def write(self, rows: DataFrame, topic: str | None = None, **options: str) -> None:
         """A batch write."""
-        self._sink(rows.write, topic, options).mode("append").save()
+        self._with_options(rows.write, topic, options).mode("append").save()
 
     def write_stream(
         self, rows: DataFrame, checkpoint: Path, topic: str | None = None, **options: str
     ) -> Any:
         """A writer of a stream, to be started."""
-        sink = self._sink(rows.writeStream, topic, options)
+        sink = self._with_options(rows.writeStream, topic, options)
         return sink.option("checkpointLocation", str(checkpoint))
 
     def rows(self, rows: list[tuple[Any, ...]], schema: str | StructType) -> DataFrame:
         """Rows in one Spark partition, so that they are written in order."""
         return self.spark.createDataFrame(rows, schema).coalesce(1)
 
-    def _source(self, reader: Any, topic: str, options: dict[str, str]) -> Any:
-        return reader.format("pulsar").options(**{"service.url": self.service_url, "topic": topic, **options})
-
-    def _sink(self, writer: Any, topic: str | None, options: dict[str, str]) -> Any:
+    def _with_options(self, given: Any, topic: str | None, options: dict[str, str]) -> Any:
+        """A reader or a writer of Spark's, with our format and options; rows or a pattern may name topics."""
         named = {} if topic is None else {"topic": topic}
-        return writer.format("pulsar").options(**{"service.url": self.service_url, **named, **options})
+        return given.format("pulsar").options(**{"service.url": self.service_url, **named, **options})
 
 
 @pytest.fixture

@@ -167,6 +167,10 @@ class Admin:
         """Return ledgers and cursors of a topic without partitions, or of one partition."""
         return dict(self.request("GET", f"{topic_path(topic)}/internalStats"))
 
+    def expire(self, topic: str, *, seconds: int) -> None:
+        """Acknowledge what is older, for all subscriptions and readers of a partition, as message TTL does."""
+        self.request("POST", f"{topic_path(topic)}/all_subscription/expireMessages/{seconds}")
+
     def compact(self, topic: str) -> None:
         """Begin to compact a topic; `compaction_status` tells when it has ended."""
         self.request("PUT", f"{topic_path(topic)}/compaction")

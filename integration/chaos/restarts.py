@@ -1,7 +1,7 @@
 """The driver is killed with -9 at random while a producer writes: every message is read once, in order.
 
 This file is also the driver of other runs:
-``python -m integration.chaos.restarts SERVICE_URL TOPIC FOLDER {for-ever|until-idle} [OPTION=VALUE...]``.
+``python -m integration.chaos.restarts SERVICE_URL FOLDER {for-ever|until-idle} OPTION=VALUE...``.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def kill_drivers(service_url: str, topic: str, folder: Path, chance: random.Rand
         for turn in range(times):
             written, began = len(batches(folder)), folder / "began"
             began.unlink(missing_ok=True)
-            with driver(service_url, topic, folder) as process:
+            with driver(service_url, folder, topic=topic) as process:
                 wait_until(began.exists, timeout=120)
                 if turn % 2:
                     wait_until(lambda before=written: len(batches(folder)) > before, timeout=120)
                 process.wait_for(chance.uniform(0.0, 4.0))
-    with driver(service_url, topic, folder, "until-idle") as process:
+    with driver(service_url, folder, "until-idle", topic=topic) as process:
         assert process.wait_for(180) == 0, process.log_tail()
     read = [number for numbers in rows_by_topic(folder).values() for number in numbers]
     assert read == list(range(producer.written))
@@ -159,21 +159,17 @@ class Driver:
 
 
 @contextmanager
-def driver(
-    service_url: str, topic: str, folder: Path, ends: str = "for-ever", **options: str
-) -> Iterator[Driver]:
+def driver(service_url: str, folder: Path, ends: str = "for-ever", **options: str) -> Iterator[Driver]:
     """A driver of its own; ``options`` are of the source."""
     given = [f"{name}={value}" for name, value in options.items()]
-    process = Driver(folder / "driver.log", service_url, topic, str(folder), ends, *given)
+    process = Driver(folder / "driver.log", service_url, str(folder), ends, *given)
     try:
         yield process
     finally:
         process.kill()
 
 
-def run_driver(
-    service_url: str, topic: str, folder: Path, options: dict[str, str], *, until_idle: bool
-) -> None:
+def run_driver(service_url: str, folder: Path, options: dict[str, str], *, until_idle: bool) -> None:
     """Read into one file a micro-batch, written again if the batch is: an idempotent sink."""
     spark = local_spark(folder, "chaos", {"spark.log.level": "OFF"})
     out = folder / "out"
@@ -184,7 +180,7 @@ def run_driver(
         (out / f"{number}.tmp").write_text(json.dumps(rows))
         (out / f"{number}.tmp").replace(out / f"{number}.json")
 
-    rows = PulsarInSpark(spark, service_url).stream(topic, **options)
+    rows = PulsarInSpark(spark, service_url).stream(**options)
     (folder / "began").touch()
     if until_idle:
         drain(rows, write, folder / "checkpoint")
@@ -196,8 +192,7 @@ def run_driver(
 if __name__ == "__main__":
     run_driver(
         sys.argv[1],
-        sys.argv[2],
-        Path(sys.argv[3]),
-        dict(option.split("=", 1) for option in sys.argv[5:]),
-        until_idle=sys.argv[4] == "until-idle",
+        Path(sys.argv[2]),
+        dict(option.split("=", 1) for option in sys.argv[4:]),
+        until_idle=sys.argv[3] == "until-idle",
     )
