@@ -123,6 +123,29 @@ def test_a_fresh_subscription_stays_once_an_offset_may_be_written(impatient, adm
     assert kept.startswith("spark-pulsar-")
 
 
+def test_a_named_subscription_is_moved_forward_only_by_a_start_that_was_given(
+    client, impatient, peer, topic, caplog
+):
+    name = TopicName.parse(topic)
+    with Consumer(
+        client, name, SubscriptionOptions(name="mine", durable=True, initial=EARLIEST, create=True)
+    ) as mine:
+        peer.produce(topic, [Record(b"v") for _ in range(10)])
+        mine.ack_cumulative(mine.last_message_id().last.back(5).whole_entry)
+    for start_given in ({}, {"startingOffsets": "latest"}):
+        given = {"service.url": impatient.service_url, "topic": topic, "predefinedSubscription": "mine"}
+        options = replace(parse_source(given | start_given, Mode.STREAM), client=impatient)
+        planner = QueryPlanner(options)
+        fresh = planner.initial()
+        assert planner.latest(fresh) == fresh
+        (ranges,) = [[*planner.ranges(fresh, planner.latest(fresh))]]
+        assert sum(each.end.entry - each.start.entry for each in ranges) == (0 if start_given else 5)
+        planner.close()
+        assert ("a backlog of 5 entries" in caplog.text) is bool(start_given)
+    with held(client, name, "mine") as mine:
+        assert mine.backlog() == 0, "the start that was given is acknowledged when Spark has checkpointed it"
+
+
 def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):
     subscription = Subscription(PlanningClient(client), "query")
     subscription.open(dict.fromkeys(partitions, EARLIEST))

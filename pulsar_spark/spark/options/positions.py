@@ -54,11 +54,13 @@ class Positions:
         option: name of the option it came from, for errors.
         everywhere: the position of all partitions; None where ``named`` has one for each.
         named: positions by partition; times by topic or partition.
+        is_default: whether the user gave nothing.
     """
 
     option: str
     everywhere: PositionWord | AtTime | None
     named: Mapping[TopicName, Position] = field(default_factory=dict)
+    is_default: bool = False
 
     def of(self, partitions: Iterable[TopicName]) -> dict[TopicName, Position]:
         """The position of each partition that is read.

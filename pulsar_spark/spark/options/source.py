@@ -53,8 +53,8 @@ _STARTING_OFFSETS = SOURCE.add(
     "`predefinedSubscription` stands), or JSON "
     '`{"topic": {"0": "ledger:entry[:batch]", "1": "earliest", "2": "latest"}}` with the key `"-1"` for '
     "a topic without partitions; the message named is the first one read. The JVM connector's "
-    '`{"persistent://...": [8, 12, 16, ...]}` is read too. Default: `latest` in a stream, `earliest` in '
-    "a batch.",
+    '`{"persistent://...": [8, 12, 16, ...]}` is read too. Default: `earliest` in a batch; in a stream where '
+    "`predefinedSubscription` stands, and `latest` if there is none yet.",
 )
 _ENDING_OFFSETS = SOURCE.add(
     "endingOffsets",
@@ -140,7 +140,8 @@ _PREDEFINED_SUBSCRIPTION = SOURCE.add(
     "text",
     parsers.non_empty,
     None,
-    "Streams: name of the durable subscription, in place of one made from `subscriptionPrefix`. "
+    "Streams: name of the durable subscription, in place of one made from `subscriptionPrefix`. One that "
+    "exists is moved forward only by what the query has processed, or by a start that you give. "
     "Batches: the one whose position the word `subscription` means; it is not moved.",
 )
 _SUBSCRIPTION_PREFIX = SOURCE.add(
@@ -324,11 +325,12 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
 
 def _start(values: Values, mode: Mode | None) -> Positions:
     default = PositionWord.LATEST if mode is Mode.STREAM else PositionWord.EARLIEST
-    return values[_STARTING_OFFSETS] or values[_STARTING_TIME] or Positions(_STARTING_OFFSETS.name, default)
+    given = values[_STARTING_OFFSETS] or values[_STARTING_TIME]
+    return given or Positions(_STARTING_OFFSETS.name, default, is_default=True)
 
 
 def _end(values: Values) -> Positions:
-    latest = Positions(_ENDING_OFFSETS.name, PositionWord.LATEST)
+    latest = Positions(_ENDING_OFFSETS.name, PositionWord.LATEST, is_default=True)
     return values[_ENDING_OFFSETS] or values[_ENDING_TIME] or latest
 
 

@@ -1,4 +1,16 @@
-"""The start of a query that has no checkpoint: its subscription, and the start position on each partition."""
+"""The start of a query that has no checkpoint: its subscription, and the start position on each partition.
+
+    the user named        and gave a start    the query begins               the subscription is moved
+    no subscription       or not              at the start, else at latest   to the start, at once
+    one, and it exists    no                  where it stands                not at all
+    one, and it exists    yes                 at the start                   back at once; forward only when
+                                                                             Spark has checkpointed the start
+    one, and it is new    or not              at the start, else at latest   forward only then
+
+So nothing but a start that the user gave moves a position forward that exists, and it is warned of where
+there is a backlog. It waits for the checkpoint because a batch 0 that did not finish is planned again from
+what Spark has written down, though "latest" is later then.
+"""
 
 from __future__ import annotations
 
@@ -50,20 +62,22 @@ def start_query(
     subscription = Subscription(client, name, fail_on_data_loss=options.fail_on_data_loss)
     _log.info("a new query has the subscription %s", name)
     try:
+        is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))
         answers = subscription.open(
             {
                 topic: InitialPosition.LATEST if start is PositionWord.LATEST else InitialPosition.EARLIEST
                 for topic, start in starts.items()
             }
         )
-        is_at_start = goes_on or (
-            given is None and all(isinstance(each, PositionWord) for each in starts.values())
-        )
-        if is_at_start:
+        is_by_words = all(isinstance(each, PositionWord) for each in starts.values())
+        if goes_on or options.start.is_default or (given is None and is_by_words):
             positions = {topic: state.start for topic, state in subscription.partitions.items()}
         else:
             positions = resolve(client, starts, probe_bounds(client, starts))
-            _place(subscription, positions)
+            _warn_of_backlog(subscription, {topic: positions[topic] for topic in is_old})
+            _put_back(subscription, positions)
+            if given is None:
+                _acknowledge(subscription, positions)
     except BaseException:  # SystemExit, too: that is how Spark ends the planner
         if given is None:
             subscription.unsubscribe()
@@ -73,13 +87,34 @@ def start_query(
     return QueryStart(subscription, answers, positions)
 
 
-def _place(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Hold what comes after the positions, and no more; what does not exist yet cannot be acknowledged."""
-    reached = {}
+def _put_back(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
+    """Hold what comes after the positions."""
     for topic, position in positions.items():
-        state = subscription.partitions[topic]
-        if state.start > position.last_whole_entry:
+        if subscription.partitions[topic].start > position.last_whole_entry:
             subscription.put_back(topic, position.last_whole_entry)
-        if state.last.is_message:
-            reached[topic] = min(position, state.last)
-    subscription.acknowledge(reached)
+
+
+def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
+    """Hold no more than what comes after the positions; what does not exist yet cannot be acknowledged."""
+    states = subscription.partitions
+    subscription.acknowledge(
+        {
+            topic: min(position, states[topic].last)
+            for topic, position in positions.items()
+            if states[topic].last.is_message
+        }
+    )
+
+
+def _warn_of_backlog(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
+    """Say where the start leaves out unread messages of a subscription that exists."""
+    states = subscription.partitions
+    behind = [topic for topic, each in positions.items() if states[topic].start < each.last_whole_entry]
+    for topic, backlog in subscription.backlogs(behind).items():
+        if backlog > 0:
+            _log.warning(
+                "%s: subscription %s stands at %s with a backlog of %d entries, and this query begins at %s, "
+                "as its options say: what lies between is acknowledged and not read. Leave startingOffsets "
+                "and startingTime out to begin where the subscription stands",
+                *(topic, subscription.name, states[topic].start, backlog, positions[topic]),
+            )

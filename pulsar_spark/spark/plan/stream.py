@@ -130,6 +130,10 @@ class QueryPlanner:
         subscription = self._follow(
             end, {topic: position for topic, position in processed.items() if topic in end.positions}
         )
+        if start == self._fresh and start.subscription == end.subscription:
+            # Perhaps again, for a subscription that the user named: "latest" is later than it was then.
+            self._start_is_durable = True
+            start = start.no_later_than(end)
         starts = {topic: state.start for topic, state in subscription.partitions.items()}
         ranges = self._after_start_times(subscription, plan_ranges(start, end, starts))
         tasks = split_ranges(

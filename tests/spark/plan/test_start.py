@@ -53,10 +53,13 @@ def test_the_subscription_holds_what_comes_after_the_start(cluster, options, pos
     ("stands", "options", "position", "mark"),
     [
         # one that the user named goes on where it stands, or is put where the query begins
+        ("10:1", {}, "10:1", "10:1"),
         ("10:1", {"startingOffsets": "subscription"}, "10:1", "10:1"),
         ("10:1", {"startingOffsets": "earliest"}, "10:-1", "10:-1"),
-        ("10:1", {"startingOffsets": "latest"}, "20:2", "20:2"),
-        ("20:2", {"startingOffsets": '{"t": {"-1": "20:1"}}'}, "20:0", "10:-1"),
+        ("20:2", {"startingOffsets": '{"t": {"-1": "20:1"}}'}, "20:0", "20:-1"),
+        # it is not moved forward before the start is in Spark's checkpoint
+        ("10:1", {"startingOffsets": "latest"}, "20:2", "10:1"),
+        ("10:1", {"startingTime": "400"}, "20:0", "10:1"),
     ],
 )
 def test_a_subscription_that_the_user_named(cluster, stands, options, position, mark):
@@ -64,8 +67,41 @@ def test_a_subscription_that_the_user_named(cluster, stands, options, position, 
     found = start(cluster, predefinedSubscription="mine", **options)
     assert found.subscription.name == "mine"
     assert found.positions == {T: MessageId.parse(position)}
-    assert cluster.topics[T].cursors["mine"] <= found.positions[T]
-    assert cluster.topics[T].cursors["mine"] >= MessageId.parse(mark)
+    assert cluster.topics[T].cursors["mine"] == MessageId.parse(mark)
+
+
+def test_a_subscription_that_the_user_named_is_made_at_the_end_where_it_does_not_exist(cluster):
+    other = TopicName.parse("u")
+    cluster.create("u")[0].produce(2)
+    cluster.topics[T].cursors["mine"] = MessageId(10, 1)
+    options = options_of(topics="t,u", predefinedSubscription="mine")
+    found = start_query(cluster, options, [T, other])
+    assert found.positions == {T: MessageId(10, 1), other: MessageId(10, 1)}
+    assert cluster.topics[other].cursors == {"mine": MessageId(10, 1)}
+
+
+@pytest.mark.parametrize(
+    ("stands", "given", "warned"),
+    [
+        ("10:1", "latest", "a backlog of 4 entries"),
+        ("10:1", "10:3", "a backlog of 4 entries"),
+        ("20:2", "latest", None),
+        ("20:1", "10:2", None),
+        (None, "20:1", None),
+    ],
+)
+def test_a_start_that_leaves_out_the_backlog_of_a_named_subscription_is_warned_of(
+    cluster, caplog, stands, given, warned
+):
+    if stands is not None:
+        cluster.topics[T].cursors["mine"] = MessageId.parse(stands)
+    given = f'{{"t": {{"-1": "{given}"}}}}' if ":" in given else given
+    start(cluster, predefinedSubscription="mine", startingOffsets=given)
+    if warned is None:
+        assert "backlog" not in caplog.text
+    else:
+        assert warned in caplog.text
+        assert "persistent://public/default/t" in caplog.text
 
 
 def test_a_subscription_to_go_on_with_must_exist(cluster):

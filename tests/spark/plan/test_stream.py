@@ -158,6 +158,23 @@ def test_a_batch_0_that_did_not_finish_keeps_its_subscription(cluster, topic):
     assert spark.rows == rows_of(T, topic.ids)
 
 
+@pytest.mark.parametrize("start", [{}, {"startingOffsets": "latest"}])
+def test_a_named_subscription_of_a_batch_0_that_did_not_finish_goes_on_from_the_checkpoint(
+    cluster, topic, start
+):
+    before = topic.produce(2)
+    topic.cursors["mine"] = before[0]
+    spark = SimulatedSpark(cluster, predefinedSubscription="mine", **start)
+    spark.trigger(fails=True)
+    more = topic.produce(3)
+    spark.restart()
+    spark.trigger()
+    assert topic.cursors["mine"] == before[0], "what Spark has not checkpointed is not acknowledged"
+    spark.drain()
+    assert spark.rows == rows_of(T, before[1:] + more if not start else more)
+    assert topic.cursors["mine"] == more[-1]
+
+
 def test_a_restart_that_fails_leaves_the_subscription_as_it_was(cluster):
     first, second = cluster.create("t", 2)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
