@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from integration.broker import Admin
 from integration.cluster import Cluster
 from integration.fix_spark import Collector, PulsarInSpark, drain
 from integration.peer import Peer, Record
+from integration.raw import RawConnection, RawProducer
 from pulsar_spark.client import (
     Client,
     ClientOptions,
@@ -144,6 +147,41 @@ def test_a_named_subscription_is_moved_forward_only_by_a_start_that_was_given(
         assert ("a backlog of 5 entries" in caplog.text) is bool(start_given)
     with held(client, name, "mine") as mine:
         assert mine.backlog() == 0, "the start that was given is acknowledged when Spark has checkpointed it"
+
+
+@pytest.mark.parametrize("expire", ["1s", "0"])
+def test_first_chunks_are_held_however_long_a_batch_takes(cluster, impatient, admin, topic, expire):
+    """The time of expiry passes while a batch runs that was planned between two chunks."""
+    given = {"service.url": impatient.service_url, "topic": topic, "startingOffsets": "earliest"}
+    given["expireTimeOfIncompleteChunkedMessage"] = expire
+    admin.create_topic(topic)
+    planner = QueryPlanner(replace(parse_source(given, Mode.STREAM), client=impatient))
+    end = planner.initial()
+
+    def process(value: bytes, **metadata: Any) -> MessageId:
+        """Write an entry, plan a batch with it, and run that longer than 1 s."""
+        nonlocal end
+        sent, before = producer.send(value, **metadata), end
+        while end == before:
+            end = planner.latest(before)
+        time.sleep(1.1)  # that this time does not count is what is tested
+        return sent
+
+    def acknowledged() -> MessageId:
+        cursors = admin.internal_stats(topic)["cursors"]
+        return MessageId.parse(cursors[end.subscription]["markDeletePosition"])
+
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, topic)
+        chunk = {"uuid": "u", "num_chunks_from_msg": 2, "total_chunk_msg_size": 2}
+        first = process(b"a", publish_time=5_000, chunk_id=0, **chunk)
+        for published in (5_001, 5_500, 6_000):
+            process(b"plain", publish_time=published)
+        assert acknowledged() < first
+        process(b"plain", publish_time=6_001)
+        process(b"plain", publish_time=6_002)
+        assert (acknowledged() >= first) is (expire == "1s")
+    planner.close()
 
 
 def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):

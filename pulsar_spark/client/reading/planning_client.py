@@ -6,6 +6,7 @@ topics in memory.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -47,6 +48,10 @@ class PlanningClient:
     def now(self) -> float:
         """Seconds of a clock that never goes back."""
         return now()
+
+    def time_ms(self) -> int:
+        """This machine's time, in ms since 1970."""
+        return time.time_ns() // 1_000_000
 
     def operation(self) -> Deadline:
         """A new deadline of the operation timeout."""

@@ -193,7 +193,8 @@ _CHUNKS_EXPIRE = SOURCE.add(
     "time (ms)",
     parsers.seconds("ms", 0.0),
     "1m",
-    "A chunked message whose chunks were published over a longer time is given up. 0: any time.",
+    "A chunked message whose chunks were published over a longer time is given up; a partition with chunks "
+    "is acknowledged so much later. 0: any time; it is then not acknowledged while the query runs.",
 )
 _AUTO_ACK_OLDEST_CHUNKED = SOURCE.add(
     "autoAckOldestChunkedMessageOnQueueFull",

@@ -2,16 +2,32 @@
 
 What is processed is acknowledged at once, unless chunked messages are near: a batch may end inside one, and
 its first chunks must stay until the batch that holds the last one has read them. So before an acknowledgement
-the last few entries up to it are probed for chunks, and where some were ever met, everything is acknowledged
-as late as an incomplete message may complete. :meth:`PartitionState.ack_step`; the first row that fits holds:
+the last few entries up to it are probed for chunks. Where some were ever met each processed position is dated
+by the publish time of its entry, and acknowledged when no message that begins before it may still complete.
+:meth:`PartitionState.ack_step`; the first row that fits holds:
 
     known                                                         step
     nothing is processed by this run, as far as it knows          NOTHING
-    chunks were met                                               ACKNOWLEDGE, what :meth:`settle` gives
     nothing is processed that is not acknowledged                 NOTHING
+    a probe failed less than a second ago                         WAIT
+    chunks were met, and what is processed is dated               ACKNOWLEDGE, what :meth:`settle` gives
     all is read up to the end                                     PROBE: there may be no later occasion
     it was never probed, or in another ledger, or a second ago    PROBE
+    chunks were met                                               ACKNOWLEDGE, what :meth:`settle` gives
     else                                                          WAIT
+
+:meth:`PartitionState.settle`, where chunks were met; ``expire`` is the longest time between the publishing of
+the first chunk of a message and that of its last, over which readers give it up:
+
+    known of a processed position                                 it is
+    ``expire`` is 0: messages complete at any time                held
+    a later one is processed, dated more than ``expire`` after    settled
+    it is the end, and nothing came after it for ``expire``       settled
+    else                                                          held
+
+A later position is processed by a batch that was planned later. How long batches take, or wait, makes no
+difference: our own clock counts only for the silence of a partition, from when its end was processed to when
+it was asked last.
 """
 
 from __future__ import annotations
@@ -46,6 +62,14 @@ class _Probed(NamedTuple):
     until: float
 
 
+class _Dated(NamedTuple):
+    """A processed position, the latest publish time up to it in ms since 1970, and when it was found out."""
+
+    position: MessageId
+    time_ms: int
+    since: float
+
+
 @dataclass(slots=True)
 class PartitionState:
     """One partition; positions mean "taken up to here".
@@ -60,6 +84,7 @@ class PartitionState:
         frozen_end: the end of a run that takes what there was when it began; None in other runs.
         is_recreated: whether another topic has the name, so that the next trigger begins at ``start``.
         is_start_time_found: whether the user's start time was found: later batches are not searched for it.
+        asked_at: when ``last`` was asked for; the answer may be newer.
     """
 
     start: MessageId
@@ -71,9 +96,11 @@ class PartitionState:
     frozen_end: MessageId | None = None
     is_recreated: bool = False
     is_start_time_found: bool = False
+    asked_at: float = 0.0
     _probed: _Probed | None = None
-    # Processed positions with the time from which each may be acknowledged; None while no chunk was met.
-    _delayed: deque[tuple[float, MessageId]] | None = None
+    _probe_again_at: float = 0.0
+    # Processed positions that may not be acknowledged yet, in order; None while no chunk was met.
+    _held: deque[_Dated] | None = None
 
     @classmethod
     def opened(cls, answer: LastMessageId) -> PartitionState:
@@ -107,46 +134,66 @@ class PartitionState:
     @property
     def has_chunks(self) -> bool:
         """Whether parts of chunked messages were met."""
-        return self._delayed is not None
+        return self._held is not None
 
     def meet_chunks(self) -> None:
         """Take in that a part of a chunked message was met: acknowledge late from now on."""
-        if self._delayed is None:
-            self._delayed = deque()
+        if self._held is None:
+            self._held = deque()
 
     def ack_step(self, now: float) -> AckStep:
         """What comes next in acknowledging what is processed; see the table at the top."""
         done = self.processed
-        if done is None:
+        if done is None or not self.is_unacknowledged(done):
             return AckStep.NOTHING
-        if self.has_chunks:
+        if now < self._probe_again_at:
+            return AckStep.WAIT
+        if self._held and self._held[-1].position >= done:
             return AckStep.ACKNOWLEDGE
-        if not self.is_unacknowledged(done):
-            return AckStep.NOTHING
         probed = self._probed
-        is_old = probed is None or probed.ledger != done.ledger or now >= probed.until
-        return AckStep.PROBE if done >= self.end or is_old else AckStep.WAIT
+        if done >= self.end or probed is None or probed.ledger != done.ledger or now >= probed.until:
+            return AckStep.PROBE
+        return AckStep.ACKNOWLEDGE if self.has_chunks else AckStep.WAIT
 
     def probed(self, entry: MessageId, now: float) -> None:
         """Take in that the entries up to one were probed for chunks."""
         self._probed = _Probed(entry.ledger, now + _PROBED_FOR)
 
-    def settle(self, now: float, expire: float) -> MessageId:
-        """Up to where it may be acknowledged: no chunked message that may still complete begins before.
+    def probe_failed(self, now: float) -> None:
+        """Take in that the entries could not be probed now."""
+        self._probe_again_at = now + _PROBED_FOR
+
+    def dated(self, entry: MessageId, time_ms: int, now: float) -> None:
+        """Take in when a processed entry was published, where chunks were met.
 
         Args:
+            entry: the last that is processed.
+            time_ms: its publish time in ms since 1970. Clocks of producers differ: a position counts as no
+                older than those before it.
             now: seconds of a clock that never goes back.
-            expire: seconds for which an incomplete message is waited for.
         """
-        done = self.processed
+        assert self._held is not None
+        latest = self._held[-1].time_ms if self._held else 0
+        self._held.append(_Dated(entry, max(latest, time_ms), now))
+
+    def settle(self, expire: float) -> MessageId:
+        """Up to where it may be acknowledged; ``MessageId.EARLIEST`` for nothing. See the tables at the top.
+
+        Args:
+            expire: seconds for which an incomplete message is waited for, by publish times. 0: for ever.
+        """
+        done, held = self.processed, self._held
         assert done is not None
-        if self._delayed is None:
+        if held is None:
             return done
-        if not self._delayed or self._delayed[-1][1] < done:
-            self._delayed.append((now + expire, done))
         settled = MessageId.EARLIEST
-        while self._delayed and now >= self._delayed[0][0]:
-            settled = self._delayed.popleft()[1]
+        if not held or expire == 0:
+            return settled
+        newest = held[-1]
+        while newest.time_ms - held[0].time_ms > expire * 1000:
+            settled = held.popleft().position
+        if newest.position == done == self.last and self.asked_at - newest.since >= expire:
+            settled = done
         return settled
 
 

@@ -46,6 +46,7 @@ class Subscription:
         self.partitions: dict[TopicName, PartitionState] = {}
         self._client = client
         self._consumers: dict[TopicName, Consumer] = {}
+        self._held_for_chunks: set[TopicName] = set()
 
     # ---- opening and closing
 
@@ -125,9 +126,13 @@ class Subscription:
 
     def ask(self, topics: Sequence[TopicName]) -> dict[TopicName, LastMessageId | PulsarError]:
         """Ask for the last messages, all at the same time and within one operation timeout."""
-        deadline = self._client.operation()
+        deadline, now = self._client.operation(), self._client.now()
         calls = [partial(self._consumers[topic].last_message_id, deadline) for topic in topics]
-        return dict(zip(topics, run_all(calls), strict=True))
+        answers = dict(zip(topics, run_all(calls), strict=True))
+        for topic, answer in answers.items():
+            if not isinstance(answer, PulsarError):
+                self.partitions[topic].asked_at = now
+        return answers
 
     def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
         """Entries that are not acknowledged, of partitions whose broker answers."""
@@ -251,15 +256,17 @@ class Subscription:
         """Acknowledge what is processed, as far as chunked messages allow.
 
         Args:
-            expire: seconds for which an incomplete chunked message is waited for.
+            expire: seconds for which an incomplete chunked message is waited for, by publish times. 0: for
+                ever.
         """
         now = self._client.now()
         steps = {topic: state.ack_step(now) for topic, state in self.partitions.items()}
         probed = self._probe_chunks([topic for topic, step in steps.items() if step is AckStep.PROBE])
-        now = self._client.now()
+        if expire == 0:
+            self._warn_of_chunks()
         self.acknowledge(
             {
-                topic: self.partitions[topic].settle(now, expire)
+                topic: self.partitions[topic].settle(expire)
                 for topic, step in steps.items()
                 if step is AckStep.ACKNOWLEDGE or topic in probed
             }
@@ -283,12 +290,28 @@ class Subscription:
             else:
                 self.partitions[topic].acknowledged = entry
 
+    def _warn_of_chunks(self) -> None:
+        """Say once of each partition with chunks that it is not acknowledged any more."""
+        for topic, state in self.partitions.items():
+            if state.has_chunks and topic not in self._held_for_chunks:
+                self._held_for_chunks.add(topic)
+                _log.warning(
+                    "%s has chunked messages: nothing more of it is acknowledged in this run of the query, "
+                    "since expireTimeOfIncompleteChunkedMessage=0 lets them complete at any time",
+                    topic,
+                )
+
     def _probe_chunks(self, topics: Sequence[TopicName]) -> set[TopicName]:
         """Probe partitions for chunks up to what is processed; returns those for which that is done."""
 
         def probe(topic: TopicName, entry: MessageId) -> None:
-            if self._client.has_chunks_before(topic, entry, PROBED_ENTRIES):
-                self.meet_chunks(topic)
+            state = self.partitions[topic]
+            if not state.has_chunks and self._client.has_chunks_before(topic, entry, PROBED_ENTRIES):
+                state.meet_chunks()
+            if state.has_chunks:
+                # By a clock that is fast the chunks of others would expire too early.
+                published = min(self._client.probe_entry(topic, entry).publish_time, self._client.time_ms())
+                state.dated(entry, published, self._client.now())
 
         entries = {
             topic: entry for topic in topics if (entry := self.partitions[topic].processed) is not None
@@ -296,10 +319,12 @@ class Subscription:
         calls = [partial(probe, topic, entry) for topic, entry in entries.items()]
         done = set()
         for (topic, entry), failure in zip(entries.items(), run_all(calls) if calls else (), strict=True):
-            if isinstance(failure, PulsarError) and failure.is_passing:
+            state = self.partitions[topic]
+            if isinstance(failure, PulsarError) and (failure.is_passing or state.has_chunks):
                 _log.info("the last messages of %s are looked at later: %s", topic, failure)
+                state.probe_failed(self._client.now())
             else:
-                self.partitions[topic].probed(entry, self._client.now())
+                state.probed(entry, self._client.now())
                 done.add(topic)
         return done
 

@@ -139,6 +139,9 @@ class SimulatedCluster(PlanningClient):
     def now(self) -> float:
         return self.clock
 
+    def time_ms(self) -> int:
+        return int(self.clock * 1000)
+
     def operation(self) -> Deadline:
         return Deadline(30.0)
 

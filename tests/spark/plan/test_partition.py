@@ -90,45 +90,74 @@ def test_the_next_step_of_an_acknowledgement(position, acknowledged, probed, fro
         state.probed(at(place), 100.0 - ago)
     assert state.ack_step(100.0) is step
     state.meet_chunks()
-    assert state.ack_step(100.0) is (NOTHING if position is None else ACKNOWLEDGE)
+    assert state.ack_step(100.0) is (ACKNOWLEDGE if step is WAIT else step)
+    if state.processed is not None:
+        state.dated(state.processed, 0, 100.0)
+        assert state.ack_step(100.0) is (NOTHING if step is NOTHING else ACKNOWLEDGE)
+    state.probe_failed(100.0)
+    assert state.ack_step(100.9) is (NOTHING if step is NOTHING else WAIT)
+    assert state.ack_step(101.0) is not WAIT
 
 
 def test_without_chunks_all_that_is_processed_is_settled():
-    assert state_of("5:4").settle(0.0, EXPIRE) == at("5:4")
+    assert state_of("5:4").settle(EXPIRE) == at("5:4")
 
 
-def test_with_chunks_each_position_is_settled_when_it_has_expired():
-    state = state_of("5:1")
+@pytest.mark.parametrize(
+    ("processed", "last", "asked_at", "settled"),
+    [
+        # (entry, seconds of its publish time, seconds when it was processed), ..., the end, when it was asked
+        ([], "5:9", 999.0, "-1:-1"),
+        ([("5:1", 0, 0)], "5:9", 999.0, "-1:-1"),
+        # published within the time, however long the batches took
+        ([("5:1", 0, 0), ("5:4", 1, 500)], "5:9", 999.0, "-1:-1"),
+        ([("5:1", 0, 0), ("5:4", 60, 500)], "5:9", 999.0, "-1:-1"),
+        # published after the time, however short the batches were
+        ([("5:1", 0, 0), ("5:4", 60.001, 1)], "5:9", 0.0, "5:1"),
+        ([("5:1", 0, 0), ("5:2", 1, 1), ("5:4", 70, 2)], "5:9", 0.0, "5:2"),
+        ([("5:1", 0, 0), ("5:2", 20, 1), ("5:4", 70, 2)], "5:9", 0.0, "5:1"),
+        # a clock that is slow does not make what lies before it older
+        ([("5:1", 100, 0), ("5:2", 0, 1), ("5:4", 110, 2)], "5:9", 0.0, "-1:-1"),
+        # the end, after silence
+        ([("5:4", 0, 10)], "5:4", 69.9, "-1:-1"),
+        ([("5:4", 0, 10)], "5:4", 70.0, "5:4"),
+        ([("5:1", 0, 0), ("5:4", 1, 10)], "5:4", 70.0, "5:4"),
+        ([("5:4", 0, 10)], "5:5", 70.0, "-1:-1"),
+    ],
+)
+def test_what_is_settled_where_chunks_were_met(processed, last, asked_at, settled):
+    state = state_of(processed[-1][0] if processed else "5:1", last=last)
     state.meet_chunks()
-    settled = []
-    for now, position in [(0, "5:1"), (10, "5:1"), (20, "5:4:1"), (59, "5:4"), (60, "5:4"), (80, "5:4")]:
-        state.position = at(position)
-        settled.append(str(state.settle(float(now), EXPIRE)))
-    assert settled == ["-1:-1"] * 4 + ["5:1", "5:3"]
+    for entry, published, now in processed:
+        state.dated(at(entry), int(published * 1000), float(now))
+    state.asked_at = asked_at
+    state.meet_chunks()  # once more forgets nothing
+    assert state.settle(EXPIRE) == at(settled)
+    assert state.settle(0.0) == at("-1:-1"), "messages that never expire are waited for"
+
+
+def test_the_end_is_settled_only_while_it_is_what_is_processed():
+    state = state_of("5:4", last="5:4")
     state.meet_chunks()
-    assert state.settle(119.0, EXPIRE) == at("5:4"), "meeting chunks again forgets nothing"
+    state.dated(at("5:4"), 0, 0.0)
+    state.asked_at, state.last, state.position = 100.0, at("5:6"), at("5:6")
+    assert state.settle(EXPIRE) == at("-1:-1"), "5:6 was published after it, and just now"
 
 
-def test_chunks_that_never_expire_are_not_waited_for():
-    state = state_of("5:1")
+@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 500)), min_size=1, max_size=20))
+def test_no_message_that_may_complete_loses_its_beginning(steps):
+    """However long batches take: what comes next is too late for all that begins in what is settled."""
+    state = state_of("5:-1", last="5:99")
     state.meet_chunks()
-    assert state.settle(5.0, 0.0) == at("5:1")
-
-
-@given(st.lists(st.tuples(st.floats(0, 50), st.integers(0, 9)), min_size=1, max_size=20))
-def test_nothing_is_settled_before_its_time(steps):
-    """However a query goes on: what is settled was processed, as long ago as a message may take."""
-    state = state_of("5:-1")
-    state.meet_chunks()
-    now, processed_at, reached = 0.0, {}, -1
-    for seconds, entry in steps:
-        now += seconds
-        reached = max(reached, entry)
-        processed_at.setdefault(reached, now)
-        state.position = MessageId(5, reached)
-        settled = state.settle(now, EXPIRE)
+    published, now, times = 0, 0.0, {}
+    for entry, (seconds, duration) in enumerate(steps):
+        published, now = published + seconds, now + duration
+        times[entry] = published
+        state.position, state.asked_at = MessageId(5, entry), now
+        state.dated(state.position, published * 1000, now)
+        settled = state.settle(EXPIRE)
         if settled.is_message:
-            assert now - processed_at[settled.entry] >= EXPIRE - 1e-6
+            assert published - times[settled.entry] > EXPIRE
 
 
 def test_a_subscription_that_was_moved_begins_there():

@@ -425,15 +425,32 @@ def test_where_chunks_are_met_acknowledgements_wait_for_them(cluster, topic):
     assert acked(cluster) == ids
     chunks = topic.produce(3, chunks=True)
     spark.drain()
-    more = topic.produce(1)
+    more = topic.produce(1, time=60_000)
     spark.drain()
     assert acked(cluster) == ids
-    cluster.clock += 40.0
-    assert spark.trigger() is None
+    late = topic.produce(1, time=60_001)
+    spark.drain()
     assert acked(cluster) == [*ids, chunks[-1]]
-    cluster.clock += 60.0
-    assert spark.trigger() is None
-    assert acked(cluster) == [*ids, chunks[-1], more[-1]]
+    for _ in range(8):
+        assert spark.trigger() is None
+    assert acked(cluster) == [*ids, chunks[-1], late[-1]], "nothing came for so long"
+    assert more[-1] < late[-1]
+
+
+@pytest.mark.parametrize("expire", ["60s", "0"])
+def test_the_first_chunk_is_there_when_the_last_comes_after_a_long_batch(cluster, topic, expire):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", expireTimeOfIncompleteChunkedMessage=expire)
+    first, *_ = topic.produce(2, chunks=True)
+    topic.entries.pop()  # its last chunk comes later
+    spark.trigger()
+    topic.roll_over()
+    topic.produce(1, time=1000)
+    assert spark.trigger()
+    cluster.clock += 100.0  # so long the tasks of that batch take
+    topic.roll_over()
+    last = topic.produce(1, time=1300)
+    assert spark.trigger() == rows_of(T, last)
+    assert mark(spark) < first
 
 
 # ---- subscriptions that somebody moves or removes

@@ -106,8 +106,69 @@ def test_partitions_are_probed_for_chunks_before_they_are_acknowledged(cluster):
     assert mark(cluster, P0).entry == 4
     cluster.clock += 60.0
     subscription.acknowledge_processed(60.0)
+    assert mark(cluster, P1).entry == 2, "what came meanwhile is not known"
+    subscription.ask([P1])
+    subscription.acknowledge_processed(60.0)
     assert mark(cluster, P1).entry == 4
     assert cluster.count("chunks", P1) == 2, "it is known"
+    assert cluster.count("probe", P1) == 1, "it is dated once"
+
+
+@pytest.mark.parametrize(("published", "acknowledged"), [(60, -1), (61, 2), (10_000, 2), (-5, -1)])
+def test_where_chunks_were_met_publish_times_decide(cluster, published, acknowledged):
+    subscription = opened(cluster)
+    subscription.meet_chunks(P0)
+    cluster.topics[P0].produce(1, time=1000 * published)
+    processed(subscription, 2)
+    subscription.acknowledge_processed(60.0)
+    cluster.clock += 500.0
+    subscription.partitions[P0].last = MessageId(10, 3)
+    processed(subscription, 3)
+    subscription.acknowledge_processed(60.0)
+    assert mark(cluster).entry == acknowledged
+
+
+def test_a_fast_clock_does_not_expire_the_chunks_of_others(cluster):
+    subscription = opened(cluster)
+    cluster.topics[P0].produce(1, time=1_000_000)
+    cluster.topics[P0].produce(1, time=9_000_000)
+    subscription.partitions[P0].last = MessageId(10, 4)
+    subscription.meet_chunks(P0)
+    for entry in (3, 4):
+        processed(subscription, entry)
+        subscription.acknowledge_processed(60.0)
+    assert mark(cluster).entry == -1
+
+
+def test_chunks_that_never_expire_are_held_with_a_warning(cluster, caplog):
+    subscription = opened(cluster)
+    subscription.meet_chunks(P0)
+    for _ in range(3):
+        cluster.clock += 1000.0
+        subscription.ask([P0, P1])
+        processed(subscription, 2)
+        subscription.acknowledge_processed(0.0)
+    assert [mark(cluster, each).entry for each in (P0, P1)] == [-1, 2]
+    assert caplog.text.count("nothing more of it is acknowledged") == 1
+    assert "partition-0" in caplog.text
+
+
+def test_what_cannot_be_dated_is_tried_again(cluster, monkeypatch):
+    def fail(*_):
+        raise AuthError("no")
+
+    subscription = opened(cluster)
+    subscription.meet_chunks(P0)
+    processed(subscription, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "probe_entry", fail)
+        subscription.acknowledge_processed(60.0)
+    subscription.acknowledge_processed(60.0)
+    assert cluster.count("probe", P0) == 0, "not at once"
+    cluster.clock += 1.0
+    subscription.acknowledge_processed(60.0)
+    assert cluster.count("probe", P0) == 1
+    assert mark(cluster).entry == -1
 
 
 @pytest.mark.parametrize(
@@ -123,6 +184,7 @@ def test_what_cannot_be_probed_now_is_acknowledged_later(cluster, monkeypatch, e
         patch.setattr(cluster, "has_chunks_before", fail)
         subscription.acknowledge_processed(60.0)
     assert (mark(cluster).entry == 2) is is_acknowledged
+    cluster.clock += 1.0
     subscription.acknowledge_processed(60.0)
     assert mark(cluster).entry == 2
 
