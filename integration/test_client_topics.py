@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from uuid import uuid4
 
 import pytest
 
@@ -35,6 +36,7 @@ def test_a_pattern_means_topics_and_not_their_partitions(
     for name in ("orders", "orders-eu", "old-orders"):
         admin.create_topic(f"persistent://{namespace}/{name}")
     admin.create_partitioned_topic(f"persistent://{namespace}/orders-us", 3)
+    admin.create_topic(f"persistent://{namespace}/spark-transactions-{uuid4()}")
     assert names(client, namespace, "orders.*") == ["orders", "orders-eu", "orders-us"]
     assert names(client, namespace, "orders-.s") == ["orders-us"]
     assert names(client, namespace, "orders") == ["orders"]

@@ -26,7 +26,7 @@ from pulsar_spark.client import (
     ProducerOptions,
     SubscriptionOptions,
 )
-from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
@@ -181,6 +181,36 @@ def test_first_chunks_are_held_however_long_a_batch_takes(cluster, impatient, ad
         process(b"plain", publish_time=6_001)
         process(b"plain", publish_time=6_002)
         assert (acknowledged() >= first) is (expire == "1s")
+    planner.close()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_checkpoint_ahead_of_all_there_is(client, impatient, peer, topic, caplog, fails):
+    """As after the broker was restored from an older state: nothing is read twice without a word."""
+    name = TopicName.parse(topic)
+    options = SubscriptionOptions(name="query", durable=True, initial=EARLIEST, create=True)
+    Consumer(client, name, options).close()
+    peer.produce(topic, [Record(b"old") for _ in range(5)])
+    ahead = Offsets("query", {name: MessageId(10**6, 7)})
+    planner = QueryPlanner(replace(source(impatient, topic), fail_on_data_loss=fails))
+    if fails:
+        with pytest.raises(DataLossError, match="before what this query has processed") as caught:
+            planner.latest(ahead)
+        assert topic in str(caught.value)
+        assert "failOnDataLoss=false" in str(caught.value)
+        planner.close()
+        with held(client, name, "query") as consumer:
+            assert consumer.backlog() == 5, "the broker is left as it was"
+        return
+    end = planner.latest(ahead)
+    assert planner.ranges(ahead, end) == []
+    assert "before what this query has processed" in caplog.text
+    peer.produce(topic, [Record(b"new")])
+    more = end
+    while more == end:
+        more = planner.latest(end)
+    ((_, first, last, *_),) = planner.ranges(end, more)
+    assert last.entries_since(first) == 1
     planner.close()
 
 

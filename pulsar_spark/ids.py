@@ -104,6 +104,10 @@ MessageId.EARLIEST = MessageId(-1, -1)
 MessageId.LATEST = MessageId(_MAX_ID, _MAX_ID)
 
 
+# How the name of a streaming query's commit log begins (delivery=transactional); the query's id follows.
+COMMIT_LOG_PREFIX = "spark-transactions-"
+_COMMIT_LOG = re.compile(COMMIT_LOG_PREFIX + r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
 _PART = re.compile(r"[-=:.\w]+")
 
@@ -215,10 +219,12 @@ class TopicPattern:
     def matches(self, topic: TopicName) -> bool:
         """Whether ``topic``, or the partitioned topic that it is a partition of, is meant.
 
-        Pulsar's own topics (``__change_events``, pending acknowledgements, ...) never are.
+        Topics without data of users never are: Pulsar's own (``__change_events``, pending acknowledgements) and
+        the commit logs of this package's sink.
         """
         local = topic.base.local
-        if local.startswith("__") or local.endswith("__transaction_pending_ack"):
+        is_pulsars = local.startswith("__") or local.endswith("__transaction_pending_ack")
+        if is_pulsars or _COMMIT_LOG.fullmatch(local):
             return False
         same_place = (topic.tenant, topic.namespace) == (self.tenant, self.namespace)
         return same_place and self.regex.fullmatch(local) is not None

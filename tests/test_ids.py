@@ -270,6 +270,9 @@ def test_a_number_that_the_broker_would_not_write_names_no_partition(number):
     assert topic.base == topic
 
 
+COMMIT_LOG = "spark-transactions-7c9e6679-7425-40de-944b-e07fc1f90ae7"
+
+
 @pytest.mark.parametrize(
     ("text", "matching", "others"),
     [
@@ -277,6 +280,11 @@ def test_a_number_that_the_broker_would_not_write_names_no_partition(number):
         ("a/b/t", ["a/b/t", "a/b/t-partition-0"], ["t", "a/c/t", "a/b/t2"]),
         ("persistent://a/b/(x|y)", ["a/b/x", "a/b/y"], ["a/b/xy"]),
         (".*", ["t"], ["__change_events", "__change_events-partition-0", "t-s__transaction_pending_ack"]),
+        (
+            ".*",
+            ["spark-transactions-of-mine", "spark-transactions-"],
+            [COMMIT_LOG, f"{COMMIT_LOG}-partition-0"],
+        ),
     ],
 )
 def test_topic_patterns(text, matching, others):

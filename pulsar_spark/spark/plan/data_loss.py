@@ -9,8 +9,8 @@ processed message may have lost some, or none where that was the last of its led
 :func:`judge_restart`, when a query with a checkpoint starts; the first row that fits holds:
 
     found                                                     judged as
-    the topic ends in an older ledger than a message that     OTHER_TOPIC: it has the name of the old one, and
-    the query has processed                                   is read from its beginning
+    the topic ends in an older ledger than a message that     SET_BACK: it was made again, or its broker was
+    the query has processed                                   restored from an older state
     the subscription is missing                               MOVED or LOST
     it stands at an entry after what is processed             MOVED or LOST
     it stands elsewhere                                       FINE
@@ -18,6 +18,8 @@ processed message may have lost some, or none where that was the last of its led
 :func:`judge_answer`, under the running query:
 
     the subscription stands                                   judged as
+    anywhere, and the topic ends in an older ledger than      SET_BACK
+    a message that the query has processed
     at or before what was acknowledged                        FINE: a broker that crashed forgot the last ack
     at or before what is processed                            FINE
     before a ledger, with nothing seen and skipped before     FINE: the broker removed a consumed ledger
@@ -28,6 +30,9 @@ MOVED or LOST, for which the caller asks where the topic begins (ASK_BEGIN, unti
     the topic begins                                          judged as
     at or before what is processed                            MOVED: put back, nothing is lost
     after what is processed                                   LOST: from there to where the topic begins
+
+SET_BACK is an error or a warning, as loss is. Nobody knows which of the topic's messages the query has had:
+after the error the user decides, and with the warning the query goes on from the topic's end.
 
 A topic that is gone, under the running query (:func:`lost_by_deletion`): LOST if messages after what is
 processed were seen. While the query was stopped (:func:`lost_while_stopped`): LOST if it is still to be read,
@@ -58,7 +63,7 @@ class LossVerdict(Enum):
     ASK_BEGIN = "where the topic begins decides"
     MOVED = "the subscription was moved or removed; nothing is lost"
     LOST = "messages that were not processed are gone"
-    OTHER_TOPIC = "another topic has the name"
+    SET_BACK = "the topic ends before what was processed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ def judge_restart(
         begin: the position before the topic's first entry; None where that was not asked yet.
     """
     if is_message and last.is_message and last.ledger < position.ledger:
-        return Judgement(LossVerdict.OTHER_TOPIC)
+        return Judgement(LossVerdict.SET_BACK, was_removed=was_missing)
     if was_missing:
         return _judge_moved(position, begin, _MISSING, was_removed=True)
     if mark_delete.is_message and mark_delete > position.last_whole_entry:
@@ -116,7 +121,9 @@ def judge_answer(
     *,
     acknowledged: MessageId,
     last_seen: MessageId,
+    last: MessageId,
     mark_delete: MessageId,
+    is_message: bool,
     begin: MessageId | None = None,
 ) -> Judgement:
     """Judge whether somebody moved or removed the subscription under the running query.
@@ -127,9 +134,13 @@ def judge_answer(
         position: up to where the query has processed the partition.
         acknowledged: up to where it has acknowledged it.
         last_seen: the last visible message of the answer before.
+        last: the last visible message now.
         mark_delete: where the subscription stands now.
+        is_message: as in :func:`judge_restart`.
         begin: the position before the topic's first entry; None where that was not asked yet.
     """
+    if is_message and last.is_message and last.ledger < position.ledger:
+        return Judgement(LossVerdict.SET_BACK)
     if mark_delete <= acknowledged or mark_delete <= position.last_whole_entry:
         return _FINE
     has_skipped = position < last_seen < mark_delete
@@ -166,6 +177,32 @@ def report_loss(topic: TopicName, lost: LostRange, *, fail_on_data_loss: bool) -
         f"messages that this query had not processed are gone: {lost.why}",
         topic=str(topic),
         message_id=str(lost),
+    )
+    if fail_on_data_loss:
+        raise error
+    _log.warning("%s", error)
+
+
+def report_set_back(
+    topic: TopicName, position: MessageId, last: MessageId, *, fail_on_data_loss: bool
+) -> None:
+    """Raise the error of a topic that ends before what was processed, or log it as a WARNING.
+
+    Args:
+        topic: one partition.
+        position: up to where the query has processed it.
+        last: where it ends.
+        fail_on_data_loss: whether it is an error; else the query goes on from ``last``.
+
+    Raises:
+        DataLossError: with ``fail_on_data_loss``.
+    """
+    error = DataLossError(
+        f"the topic ends at {last}, before what this query has processed: it was deleted and made again, or "
+        "its broker was restored from an older state",
+        topic=str(topic),
+        message_id=str(position),
+        advice="A query with a new checkpoint reads what there is; failOnDataLoss=false goes on from its end",
     )
     if fail_on_data_loss:
         raise error

@@ -32,11 +32,6 @@ class Offsets:
     subscription: str
     positions: Mapping[TopicName, MessageId]
 
-    def no_later_than(self, end: Offsets) -> Offsets:
-        """The same without positions after those of ``end``, which take their place."""
-        earlier = {topic: min(each, end.positions.get(topic, each)) for topic, each in self.positions.items()}
-        return Offsets(self.subscription, earlier)
-
     def to_json(self) -> Json:
         """The dict for Spark. Keys are in one fixed order: Spark compares offsets as JSON text."""
         return {"subscription": self.subscription, "topics": positions_to_json(self.positions)}

@@ -82,7 +82,7 @@ class PartitionState:
         planned: where the last planned batch ends; None before the first.
         backlog: entries after ``position``, as of the last plan that asked; None where it is not known.
         frozen_end: the end of a run that takes what there was when it began; None in other runs.
-        is_recreated: whether another topic has the name, so that the next trigger begins at ``start``.
+        is_set_back: whether the topic ends before the checkpoint: the next trigger begins at ``start``.
         is_start_time_found: whether the user's start time was found: later batches are not searched for it.
         asked_at: when ``last`` was asked for; the answer may be newer.
     """
@@ -94,7 +94,7 @@ class PartitionState:
     planned: MessageId | None = None
     backlog: int | None = None
     frozen_end: MessageId | None = None
-    is_recreated: bool = False
+    is_set_back: bool = False
     is_start_time_found: bool = False
     asked_at: float = 0.0
     _probed: _Probed | None = None
@@ -111,11 +111,18 @@ class PartitionState:
         """Take in that the subscription was put to another position."""
         self.start = self.acknowledged = mark_delete
 
+    def set_back(self, last: MessageId) -> None:
+        """Take in that the topic ends before what was processed, and go on from its end."""
+        self.start = self.last = last
+        self.is_set_back = self.position is None
+        if self.position is not None:
+            self.position = last
+
     def take_up(self, checkpointed: MessageId | None) -> None:
         """Begin a trigger with what Spark has checkpointed; None for a partition that is new."""
-        is_new = checkpointed is None or self.is_recreated
+        is_new = checkpointed is None or self.is_set_back
         self.position = self.start if is_new else checkpointed
-        self.is_recreated = False
+        self.is_set_back = False
 
     @property
     def end(self) -> MessageId:

@@ -53,9 +53,9 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
     for topic, last in end.positions.items():
         opened = starts.get(topic, last)
         first = start.positions.get(topic, opened)
-        if anew or last < first:
-            # An end before the start is that of another topic of the same name, read from its beginning.
+        if anew:
             first = min(first, opened)
+        # An end before the start is that of a topic that was set back: nothing of it was read.
         if first < last:
             ranges.append(Range(topic, first, last))
     return ranges

@@ -104,12 +104,13 @@ class QueryPlanner:
             state.take_up(start.positions.get(topic))
         answers, gone = self._ends.refresh()
         for topic, answer in answers.items():
-            subscription.check_answer(topic, answer)
+            position = subscription.partitions[topic].position
+            subscription.check_answer(topic, answer, is_message=self._is_processed(topic, position))
         self._ends.renew_watches(list(answers))
         for topic in gone:
             self._drop(subscription, topic)
         self._acknowledge(subscription)
-        planned = self._plan(subscription, limited)
+        planned = self._plan(subscription, start, limited)
         for topic, end in planned.items():
             subscription.partitions[topic].planned = end
         return Offsets(start.subscription, planned)
@@ -126,16 +127,25 @@ class QueryPlanner:
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What the tasks of the batch ``(start, end]`` read."""
         processed = start.positions if start.subscription == end.subscription else end.positions
-        # A partition that the end leaves out was gone when that was planned, which was reported then.
+        # A partition that the end leaves out was gone when that was planned, and one whose end lies before
+        # its start was set back: that was reported then.
         subscription = self._follow(
-            end, {topic: position for topic, position in processed.items() if topic in end.positions}
+            end,
+            {
+                topic: position
+                for topic, position in processed.items()
+                if topic in end.positions and position <= end.positions[topic]
+            },
         )
-        if start == self._fresh and start.subscription == end.subscription:
-            # Perhaps again, for a subscription that the user named: "latest" is later than it was then.
-            self._start_is_durable = True
-            start = start.no_later_than(end)
+        self._start_is_durable = self._start_is_durable or start == self._fresh
         starts = {topic: state.start for topic, state in subscription.partitions.items()}
-        ranges = self._after_start_times(subscription, plan_ranges(start, end, starts))
+        planned = [
+            each
+            for each in plan_ranges(start, end, starts)
+            if each.topic not in subscription.partitions
+            or not subscription.partitions[each.topic].is_set_back
+        ]
+        ranges = self._after_start_times(subscription, planned)
         tasks = split_ranges(
             ranges,
             self._broker_probe,
@@ -199,8 +209,7 @@ class QueryPlanner:
                         position,
                         answer,
                         was_missing=topic in missing,
-                        # Else it is where the user let it begin, or before the first message of a ledger.
-                        is_message=position.is_message and position != self._options.start.named.get(topic),
+                        is_message=self._is_processed(topic, position),
                     )
         except BaseException:  # SystemExit, too: that is how Spark ends the planner
             found.close()
@@ -212,6 +221,15 @@ class QueryPlanner:
         self._subscription = found
         self._track(answers)
         return found
+
+    def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
+        """Whether a position is a message that was processed.
+
+        Else it is where the user let it begin, or before the first message of a ledger.
+        """
+        return (
+            position is not None and position.is_message and position != self._options.start.named.get(topic)
+        )
 
     def _track(self, answers: Mapping[TopicName, LastMessageId]) -> None:
         """Take in partitions on which the subscription was opened."""
@@ -284,10 +302,18 @@ class QueryPlanner:
 
     # ---- ends
 
-    def _plan(self, subscription: Subscription, limited: bool) -> dict[TopicName, MessageId]:
+    def _plan(
+        self, subscription: Subscription, checkpoint: Offsets, limited: bool
+    ) -> dict[TopicName, MessageId]:
         states = subscription.partitions
         starts = {topic: state.position for topic, state in states.items() if state.position is not None}
-        ends = {topic: max(position, states[topic].end) for topic, position in starts.items()}
+        ends = {
+            # One that was set back must be in the checkpoint before anything of it is read.
+            topic: max(position, states[topic].end)
+            if checkpoint.positions.get(topic, position) <= position
+            else position
+            for topic, position in starts.items()
+        }
         limits = self._options.limits
         if ends == starts or not limited or not (limits.is_capped or limits.min_messages):
             return ends

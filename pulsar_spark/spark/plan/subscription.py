@@ -21,7 +21,14 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.data_loss import Judgement, LossVerdict, judge_answer, judge_restart, report_loss
+from pulsar_spark.spark.plan.data_loss import (
+    Judgement,
+    LossVerdict,
+    judge_answer,
+    judge_restart,
+    report_loss,
+    report_set_back,
+)
 from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, visible_end
 
 _log = logging.getLogger(__name__)
@@ -175,17 +182,15 @@ class Subscription:
                 begin=begin,
             )
 
-        if self._reconcile(topic, position, judge) is LossVerdict.OTHER_TOPIC:
-            _log.warning(
-                "topic %s ends at %s, before the checkpoint's %s: it is another topic of that name, and is "
-                "read from its beginning",
-                *(topic, answer.last, position),
-            )
-            self.put_back(topic, MessageId.EARLIEST)
-            self.partitions[topic].is_recreated = True
+        self._reconcile(topic, position, answer, judge)
 
-    def check_answer(self, topic: TopicName, answer: LastMessageId) -> None:
+    def check_answer(self, topic: TopicName, answer: LastMessageId, *, is_message: bool) -> None:
         """Judge whether somebody moved it under the running query, and take in what the broker answered.
+
+        Args:
+            topic: the partition.
+            answer: what the broker has just answered.
+            is_message: whether the partition's position is a message that was processed.
 
         Raises:
             DataLossError: as :meth:`check_restart`.
@@ -198,16 +203,22 @@ class Subscription:
                 position,
                 acknowledged=state.acknowledged,
                 last_seen=state.last,
+                last=answer.last,
                 mark_delete=answer.mark_delete,
+                is_message=is_message,
                 begin=begin,
             )
 
-        if self._reconcile(topic, position, judge) is LossVerdict.FINE:
+        if self._reconcile(topic, position, answer, judge) is LossVerdict.FINE:
             state.acknowledged = answer.mark_delete
         state.last = visible_end(answer.last)
 
     def _reconcile(
-        self, topic: TopicName, position: MessageId, judge: Callable[[MessageId | None], Judgement]
+        self,
+        topic: TopicName,
+        position: MessageId,
+        answer: LastMessageId,
+        judge: Callable[[MessageId | None], Judgement],
     ) -> LossVerdict:
         """Report what is lost, and put it back where it was moved; ``judge`` is given the topic's begin."""
         found = judge(None)
@@ -217,13 +228,16 @@ class Subscription:
             except PulsarError as error:
                 raise error.located(str(topic)) from error
             found = judge(begin)
-        if found.lost is not None:
-            try:
+        try:
+            if found.lost is not None:
                 report_loss(topic, found.lost, fail_on_data_loss=self._fail_on_data_loss)
-            except DataLossError:
-                if found.was_removed:
-                    self._remove(topic)
-                raise
+            elif found.verdict is LossVerdict.SET_BACK:
+                report_set_back(topic, position, answer.last, fail_on_data_loss=self._fail_on_data_loss)
+                self._go_on_from_end(topic, answer)
+        except DataLossError:
+            if found.was_removed:
+                self._remove(topic)
+            raise
         if found.verdict is LossVerdict.MOVED:
             _log.warning("%s: %s; nothing is lost", topic, found.why)
         if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST):
@@ -235,6 +249,13 @@ class Subscription:
         consumer = self._consumers[topic]
         consumer.seek(position if position.is_message else MessageId.EARLIEST)
         self.partitions[topic].moved(consumer.last_message_id().mark_delete)
+
+    def _go_on_from_end(self, topic: TopicName, answer: LastMessageId) -> None:
+        """Leave out all that the partition holds now."""
+        last = answer.last.whole_entry
+        self.partitions[topic].moved(answer.mark_delete)
+        self.acknowledge({topic: last})
+        self.partitions[topic].set_back(last)
 
     def _remove(self, topic: TopicName) -> None:
         """Remove it from one partition; a broker that does not answer is logged."""

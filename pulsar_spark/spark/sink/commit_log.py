@@ -15,7 +15,7 @@ from types import TracebackType
 
 from pulsar_spark.client import Client, RecordTopic, StoredRecord, append_record
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.ids import MessageId, TopicName, TxnId
+from pulsar_spark.ids import COMMIT_LOG_PREFIX, MessageId, TopicName, TxnId
 from pulsar_spark.spark.sink.commit_records import (
     CommitRecord,
     CommittedRecord,
@@ -36,7 +36,7 @@ _NAME = "spark-transactions"
 def log_topic(topic: TopicName | None, query: str) -> TopicName:
     """A query's log: in the namespace of the topic it writes to, or public/default where rows name theirs."""
     near = topic or TopicName.parse("persistent://public/default/any")
-    return TopicName.parse(f"persistent://{near.tenant}/{near.namespace}/spark-transactions-{query}")
+    return TopicName.parse(f"persistent://{near.tenant}/{near.namespace}/{COMMIT_LOG_PREFIX}{query}")
 
 
 def announce(client: Client, topic: TopicName, transaction: TxnId) -> None:

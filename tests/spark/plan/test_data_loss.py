@@ -14,15 +14,16 @@ from pulsar_spark.spark.plan.data_loss import (
     lost_by_deletion,
     lost_while_stopped,
     report_loss,
+    report_set_back,
 )
 
 T = TopicName.parse("t-partition-3")
-FINE, ASK, MOVED, LOST, OTHER = (
+FINE, ASK, MOVED, LOST, SET_BACK = (
     LossVerdict.FINE,
     LossVerdict.ASK_BEGIN,
     LossVerdict.MOVED,
     LossVerdict.LOST,
-    LossVerdict.OTHER_TOPIC,
+    LossVerdict.SET_BACK,
 )
 
 
@@ -57,9 +58,10 @@ RESTART = [
     ("5:9", "7:3", "7:3", True, "4:-1", MOVED, None),
     ("5:9", "7:3", "7:3", True, "7:-1", LOST, "(5:9, 7:-1]"),
     ("5:-1", "5:3", "5:3", True, "5:-1", MOVED, None),
-    # another topic has the name
-    ("5:9", "4:3", "4:3", True, None, OTHER, None),
-    ("5:9", "4:3", "4:-1", False, None, OTHER, None),
+    # the topic ends before what is processed
+    ("5:9", "4:3", "4:3", True, None, SET_BACK, None),
+    ("5:9", "4:3", "4:-1", False, None, SET_BACK, None),
+    ("5:9", "5:3", "5:3", False, None, FINE, None),
     ("5:9", "4:-1", "4:-1", True, "4:-1", MOVED, None),
 ]
 
@@ -76,7 +78,7 @@ def test_a_partition_at_restart(position, last, mark, missing, begin, verdict, l
     )
     assert found.verdict is verdict
     assert (found.lost and str(found.lost)) == lost
-    assert found.was_removed is (missing and verdict in (MOVED, LOST))
+    assert found.was_removed is (missing and verdict in (MOVED, LOST, SET_BACK))
     assert bool(found.why) is (verdict in (MOVED, LOST))
 
 
@@ -120,11 +122,43 @@ ANSWERS = [
 @pytest.mark.parametrize(("position", "acked", "seen", "mark", "begin", "verdict", "lost"), ANSWERS)
 def test_a_partition_under_the_running_query(position, acked, seen, mark, begin, verdict, lost):
     found = judge_answer(
-        at(position), acknowledged=at(acked), last_seen=at(seen), mark_delete=at(mark), begin=asked(begin)
+        at(position),
+        acknowledged=at(acked),
+        last_seen=at(seen),
+        last=at("9:9"),
+        mark_delete=at(mark),
+        is_message=at(position).is_message,
+        begin=asked(begin),
     )
     assert found.verdict is verdict
     assert (found.lost and str(found.lost)) == lost
     assert found.was_removed is (verdict in (MOVED, LOST) and mark.endswith(":-1"))
+
+
+@pytest.mark.parametrize(
+    ("last", "is_message", "verdict"),
+    [("4:9", True, SET_BACK), ("4:9", False, FINE), ("5:3", True, FINE), ("-1:-1", True, FINE)],
+)
+def test_a_topic_that_is_set_back_under_the_running_query(last, is_message, verdict):
+    found = judge_answer(
+        at("5:9"),
+        acknowledged=at("5:9"),
+        last_seen=at("5:9"),
+        last=at(last),
+        mark_delete=at("4:2"),
+        is_message=is_message,
+    )
+    assert found.verdict is verdict
+    assert found.lost is None
+
+
+def test_a_topic_that_is_set_back_is_an_error_or_a_warning(caplog):
+    with pytest.raises(DataLossError) as caught:
+        report_set_back(T, at("5:9"), at("4:3"), fail_on_data_loss=True)
+    assert caplog.text == ""
+    report_set_back(T, at("5:9"), at("4:3"), fail_on_data_loss=False)
+    for text in (str(caught.value), caplog.text):
+        assert all(part in text for part in (str(T), "5:9", "ends at 4:3", "failOnDataLoss=false"))
 
 
 @pytest.mark.parametrize(

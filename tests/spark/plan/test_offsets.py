@@ -30,14 +30,6 @@ def test_keys_are_in_one_fixed_order_whatever_the_order_of_the_positions():
     assert text.index('"2"') < text.index('"10"')
 
 
-def test_positions_after_an_end_are_those_of_the_end():
-    start = Offsets("s", {A: MessageId(1, 5), B2: MessageId(1, 5), B10: MessageId(1, 5)})
-    end = Offsets("t", {A: MessageId(1, 2), B2: MessageId(1, 9)})
-    assert start.no_later_than(end) == Offsets(
-        "s", {A: MessageId(1, 2), B2: MessageId(1, 5), B10: MessageId(1, 5)}
-    )
-
-
 @pytest.mark.parametrize(
     "position", [MessageId(1, 2), MessageId(1, 2, 3), MessageId(5, -1), MessageId(2**60, 2**40)], ids=str
 )

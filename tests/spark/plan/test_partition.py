@@ -34,14 +34,24 @@ def test_the_end_that_is_visible(last, end):
 
 
 @pytest.mark.parametrize(
-    ("checkpointed", "is_recreated", "position"),
+    ("checkpointed", "is_set_back", "position"),
     [("5:3", False, "5:3"), (None, False, "5:-1"), ("9:3", True, "5:-1"), (None, True, "5:-1")],
 )
-def test_a_trigger_takes_up_what_is_checkpointed(checkpointed, is_recreated, position):
-    state = state_of(None, is_recreated=is_recreated)
+def test_a_trigger_takes_up_what_is_checkpointed(checkpointed, is_set_back, position):
+    state = state_of(None, is_set_back=is_set_back)
     state.take_up(at(checkpointed))
     assert state.position == at(position)
-    assert not state.is_recreated
+    assert not state.is_set_back
+
+
+@pytest.mark.parametrize("position", [None, "9:3"])
+def test_a_partition_that_is_set_back_goes_on_from_its_end(position):
+    state = state_of(position, last="9:3")
+    state.set_back(at("5:4"))
+    assert state.start == state.last == at("5:4")
+    assert state.is_set_back is (position is None), "a trigger takes it up"
+    state.take_up(at("5:4") if position else at("9:3"))
+    assert state.position == at("5:4")
 
 
 @pytest.mark.parametrize(("frozen", "end"), [(None, "5:9"), ("5:4", "5:4"), ("5:9", "5:9"), ("6:4", "5:9")])

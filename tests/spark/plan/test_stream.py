@@ -548,20 +548,96 @@ def test_a_consumed_ledger_that_goes_away_is_no_loss(cluster, topic, caplog):
     assert caplog.text == ""
 
 
-def test_another_topic_of_the_same_name_is_read_from_its_beginning(cluster, caplog):
-    (old,) = cluster.create("t", ledger=500)
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    old.produce(5)
+@pytest.fixture
+def set_back(cluster):
+    """A query on a topic that ends in an older ledger than what it has processed; it is stopped or runs."""
+
+    def make(*, stopped, fail=True, restored=False):
+        (old,) = cluster.create("t", ledger=500)
+        spark = SimulatedSpark(cluster, startingOffsets="earliest", failOnDataLoss=str(fail).lower())
+        old.produce(5)
+        spark.drain()
+        if stopped:
+            spark.planner.close()
+        cluster.delete("t")
+        (new,) = cluster.create("t", ledger=30)
+        new.produce(2)
+        if restored:
+            new.cursors[spark.subscription] = new.begin
+        cluster.clock += 5.0
+        if stopped:
+            spark.start()
+        return spark, new
+
+    return make
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_topic_that_ends_before_what_was_processed_is_an_error(set_back, stopped, restored):
+    spark, new = set_back(stopped=stopped, restored=restored)
+    before = dict(new.cursors)
+    for _ in range(2):
+        with pytest.raises(DataLossError, match="ends at 30:1, before what this query has processed"):
+            spark.trigger()
+        if stopped:
+            assert new.cursors == before, "the broker is left as it was"
+        spark.planner.close()
+        spark.start()
+    assert len(spark.rows) == 5
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("restored", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_such_a_topic_is_read_from_its_end_where_loss_is_no_error(set_back, caplog, stopped, restored, fails):
+    spark, new = set_back(stopped=stopped, fail=False, restored=restored)
+    spark.trigger(fails=fails)
+    assert caplog.text.count("before what this query has processed") == 1
+    if fails:
+        new.produce(1)
+        ids = new.ids[2:]
+        spark.restart()
+        spark.trigger()
+        assert spark.ranges == [], "nothing is read twice"
+    else:
+        ids = new.produce(1)
     spark.drain()
-    spark.planner.close()
-    cluster.delete("t")
-    (new,) = cluster.create("t", ledger=30)
-    ids = new.produce(2)
-    spark.start()
-    assert spark.drain() == rows_of(T, ids)
-    assert "is another topic of that name" in caplog.text
+    assert spark.rows[5:] == rows_of(T, ids)
+    assert mark(spark) == ids[-1]
+    spark.restart()
     more = new.produce(1)
-    assert spark.drain() == rows_of(T, more)
+    spark.drain()
+    assert spark.rows[5:] == rows_of(T, ids + more)
+    assert caplog.text.count("before what this query has processed") == 1
+
+
+def test_an_unfinished_batch_of_a_topic_that_is_set_back_reads_nothing(cluster, topic, caplog):
+    topic.roll_over(500)
+    topic.produce(2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", failOnDataLoss="false")
+    spark.drain()
+    topic.produce(1)
+    spark.trigger(fails=True)
+    spark.planner.close()
+    (new,) = cluster.create("t", ledger=30)
+    new.produce(2)
+    spark.start()
+    assert spark.trigger() == []
+    ids = new.produce(1)
+    assert spark.drain() == rows_of(T, ids)
+
+
+def test_a_start_after_all_there_is_is_waited_for(cluster, topic):
+    topic.produce(2)
+    spark = SimulatedSpark(cluster, startingOffsets='{"t": {"-1": "30:0"}}')
+    spark.trigger()
+    topic.produce(1)
+    assert spark.drain() == []
+    spark.restart()
+    topic.roll_over(30)
+    ids = topic.produce(2)
+    assert spark.drain() == rows_of(T, ids)
 
 
 def test_a_topic_that_is_made_again_under_the_running_query_is_read_from_its_beginning(cluster):

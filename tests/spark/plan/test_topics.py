@@ -1,6 +1,7 @@
 """Which partitions are read, at the start and as topics come and go."""
 
 import logging
+from uuid import UUID
 
 import pytest
 
@@ -39,6 +40,13 @@ def names(topics):
 )
 def test_the_partitions_of_all_topics(cluster, options, found):
     assert names(first_contact(cluster, options_of(**options))) == found
+
+
+def test_commit_logs_are_read_only_where_they_are_named(cluster):
+    log = f"spark-transactions-{UUID(int=5)}"
+    cluster.create(log)
+    assert log not in names(find_partitions(cluster, options_of(topicsPattern=".*")))
+    assert names(find_partitions(cluster, options_of(topic=log))) == [log]
 
 
 def test_a_topic_that_is_missing_is_an_error(cluster):
