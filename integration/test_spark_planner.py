@@ -214,6 +214,38 @@ def test_a_checkpoint_ahead_of_all_there_is(client, impatient, peer, topic, capl
     planner.close()
 
 
+def test_a_partitioned_topic_is_deleted_and_made_again_at_once(impatient, admin, peer, topic, caplog):
+    def write(value: str) -> None:
+        peer.produce(topic, [Record(b"%s %d" % (value.encode(), key), key=str(key)) for key in range(20)])
+
+    def process(end: Offsets, entries: int) -> Offsets:
+        """Plan batches until they have so many entries."""
+        while entries > 0:
+            planned = planner.latest(end)
+            ranges = planner.ranges(end, planned)
+            taken = [each.end.entries_since(each.start) for each in ranges]
+            entries -= sum(
+                each.end.entry + 1 if n is None else n for each, n in zip(ranges, taken, strict=True)
+            )
+            end = planned
+        assert entries == 0
+        return end
+
+    admin.create_partitioned_topic(topic, 2)
+    write("old")
+    planner = QueryPlanner(source(impatient, topic))
+    end = process(planner.initial(), 20)
+    assert planner.latest(end) == end
+    admin.delete_partitioned_topic(topic)
+    admin.create_partitioned_topic(topic, 2)
+    write("new")
+    end = process(end, 20)
+    assert caplog.text.count("was deleted and made again; all that was seen of the old one is processed") == 2
+    write("more")
+    process(end, 20)
+    planner.close()
+
+
 def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):
     subscription = Subscription(PlanningClient(client), "query")
     subscription.open(dict.fromkeys(partitions, EARLIEST))

@@ -219,8 +219,8 @@ class TopicPattern:
     def matches(self, topic: TopicName) -> bool:
         """Whether ``topic``, or the partitioned topic that it is a partition of, is meant.
 
-        Topics without data of users never are: Pulsar's own (``__change_events``, pending acknowledgements) and
-        the commit logs of this package's sink.
+        Topics without data of users never are: Pulsar's own (``__change_events``, pending acknowledgements)
+        and the commit logs of this package's sink.
         """
         local = topic.base.local
         is_pulsars = local.startswith("__") or local.endswith("__transaction_pending_ack")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from types import TracebackType
 
 from pulsar_spark.client.client import Client
@@ -22,15 +23,39 @@ _LIST_INTERVAL = 60.0
 # Seconds between two attempts to watch again.
 _REOPEN_INTERVAL = 1.0
 _CLOSE_TIMEOUT = 5.0
+# Deleted topics that are remembered: nobody may ever ask about one.
+_MAX_DELETED = 10_000
 
 _log = logging.getLogger(__name__)
+
+
+class _Deleted:
+    """The topics that were reported as deleted of late, until somebody asks."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        self._changed = threading.Condition()
+
+    def add(self, names: Iterable[str]) -> None:
+        with self._changed:
+            self._names.update(dict.fromkeys(names))
+            while len(self._names) > _MAX_DELETED:
+                del self._names[next(iter(self._names))]
+            self._changed.notify_all()
+
+    def take(self, name: str, within: float) -> bool:
+        with self._changed:
+            found = self._changed.wait_for(lambda: name in self._names, within)
+            self._names.pop(name, None)
+            return found
 
 
 class _Updates:
     """Counts the updates of one watch; the session's thread calls it."""
 
-    def __init__(self, pattern: TopicPattern) -> None:
+    def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
         self._pattern = pattern
+        self._deleted = deleted
         # Only the session's thread writes here. Not 0: what came before the watch was open is not reported.
         self.count = 1
         self.lost_by: PulsarError | None = None
@@ -38,7 +63,9 @@ class _Updates:
     def deliver(self, frames: list[Frame]) -> None:
         for frame in frames:
             update = frame.command.watchTopicUpdate
-            if any(map(self._is_meant, [*update.new_topics, *update.deleted_topics])):
+            gone = list(filter(self._is_meant, update.deleted_topics))
+            self._deleted.add(gone)
+            if gone or any(map(self._is_meant, update.new_topics)):
                 self.count += 1
 
     def lost(self, error: PulsarError) -> None:
@@ -67,7 +94,8 @@ class TopicWatch:
         self._client = client
         self._pattern = pattern
         self._lock = threading.Lock()
-        self._updates = _Updates(pattern)
+        self._deleted = _Deleted()
+        self._updates = _Updates(pattern, self._deleted)
         self._seen = 0
         self._session: Session | None = None
         self._id = 0
@@ -106,6 +134,17 @@ class TopicWatch:
             self._list_at = now + _LIST_INTERVAL
             return True
 
+    def take_deleted(self, topic: TopicName, within: float = 0.0) -> bool:
+        """Whether a topic partition was deleted since this was asked before; it may exist again. No request.
+
+        What was deleted while the watch was lost is not known.
+
+        Args:
+            topic: one partition, or a topic without partitions.
+            within: seconds to wait for the broker's report: the deletion may show elsewhere before.
+        """
+        return self._deleted.take(str(topic), within)
+
     def close(self) -> None:
         """Stop watching; never raises what a broker answers."""
         with self._lock:
@@ -125,7 +164,7 @@ class TopicWatch:
     def _open(self, deadline: Deadline) -> None:
         """One attempt."""
         session = self._client.service(deadline)
-        updates, watcher_id = _Updates(self._pattern), self._client.new_id()
+        updates, watcher_id = _Updates(self._pattern, self._deleted), self._client.new_id()
         namespace = f"{self._pattern.tenant}/{self._pattern.namespace}"
         watched: Session | None = None
         if session.topic_watchers:

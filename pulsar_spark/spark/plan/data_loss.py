@@ -34,6 +34,9 @@ MOVED or LOST, for which the caller asks where the topic begins (ASK_BEGIN, unti
 SET_BACK is an error or a warning, as loss is. Nobody knows which of the topic's messages the query has had:
 after the error the user decides, and with the warning the query goes on from the topic's end.
 
+LOST under the running query is RECREATED, and no loss, where the broker has reported that the topic was
+deleted, and all that was seen of it is processed: it is as if the topic had been gone for a while.
+
 A topic that is gone, under the running query (:func:`lost_by_deletion`): LOST if messages after what is
 processed were seen. While the query was stopped (:func:`lost_while_stopped`): LOST if it is still to be read,
 since nobody knows what came meanwhile.
@@ -42,7 +45,8 @@ since nobody knows what came meanwhile.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from pulsar_spark.client import LostRange
@@ -63,6 +67,7 @@ class LossVerdict(Enum):
     ASK_BEGIN = "where the topic begins decides"
     MOVED = "the subscription was moved or removed; nothing is lost"
     LOST = "messages that were not processed are gone"
+    RECREATED = "the topic was deleted and made again; nothing that was seen is lost"
     SET_BACK = "the topic ends before what was processed"
 
 
@@ -76,12 +81,20 @@ class Judgement:
         lost: the messages that are gone; None unless the verdict is LOST.
         was_removed: whether the subscription was removed, so that an error must remove it again: the next
             start then finds the same.
+        is_all_seen_processed: whether only messages are gone that were never seen.
     """
 
     verdict: LossVerdict
     why: str = ""
     lost: LostRange | None = None
     was_removed: bool = False
+    is_all_seen_processed: bool = False
+
+    def of_deleted(self, was_deleted: Callable[[], bool]) -> Judgement:
+        """The judgement where the topic may have been deleted and made again, which ``was_deleted`` tells."""
+        if self.verdict is LossVerdict.LOST and self.is_all_seen_processed and was_deleted():
+            return Judgement(LossVerdict.RECREATED, "the topic was deleted and made again")
+        return self
 
 
 _FINE = Judgement(LossVerdict.FINE)
@@ -146,7 +159,8 @@ def judge_answer(
     has_skipped = position < last_seen < mark_delete
     if not mark_delete.is_message and not has_skipped:
         return _FINE
-    return _judge_moved(position, begin, _WHILE_RUNNING, was_removed=not mark_delete.is_message)
+    found = _judge_moved(position, begin, _WHILE_RUNNING, was_removed=not mark_delete.is_message)
+    return replace(found, is_all_seen_processed=lost_by_deletion(position, last_seen) is None)
 
 
 def _judge_moved(position: MessageId, begin: MessageId | None, why: str, *, was_removed: bool) -> Judgement:

@@ -105,7 +105,14 @@ class QueryPlanner:
         answers, gone = self._ends.refresh()
         for topic, answer in answers.items():
             position = subscription.partitions[topic].position
-            subscription.check_answer(topic, answer, is_message=self._is_processed(topic, position))
+            subscription.check_answer(
+                topic,
+                answer,
+                is_message=self._is_processed(topic, position),
+                was_deleted=self._topics.take_deleted,
+            )
+        # Later reports are of what these answers do not show yet.
+        self._topics.forget_deleted(answers)
         self._ends.renew_watches(list(answers))
         for topic in gone:
             self._drop(subscription, topic)

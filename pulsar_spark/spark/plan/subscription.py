@@ -184,13 +184,22 @@ class Subscription:
 
         self._reconcile(topic, position, answer, judge)
 
-    def check_answer(self, topic: TopicName, answer: LastMessageId, *, is_message: bool) -> None:
+    def check_answer(
+        self,
+        topic: TopicName,
+        answer: LastMessageId,
+        *,
+        is_message: bool,
+        was_deleted: Callable[[TopicName], bool],
+    ) -> None:
         """Judge whether somebody moved it under the running query, and take in what the broker answered.
 
         Args:
             topic: the partition.
             answer: what the broker has just answered.
             is_message: whether the partition's position is a message that was processed.
+            was_deleted: whether the partition was deleted of late and made again; asked where messages seem
+                lost, and may take seconds.
 
         Raises:
             DataLossError: as :meth:`check_restart`.
@@ -209,7 +218,7 @@ class Subscription:
                 begin=begin,
             )
 
-        if self._reconcile(topic, position, answer, judge) is LossVerdict.FINE:
+        if self._reconcile(topic, position, answer, judge, was_deleted) is LossVerdict.FINE:
             state.acknowledged = answer.mark_delete
         state.last = visible_end(answer.last)
 
@@ -219,6 +228,7 @@ class Subscription:
         position: MessageId,
         answer: LastMessageId,
         judge: Callable[[MessageId | None], Judgement],
+        was_deleted: Callable[[TopicName], bool] = lambda topic: False,
     ) -> LossVerdict:
         """Report what is lost, and put it back where it was moved; ``judge`` is given the topic's begin."""
         found = judge(None)
@@ -228,6 +238,7 @@ class Subscription:
             except PulsarError as error:
                 raise error.located(str(topic)) from error
             found = judge(begin)
+        found = found.of_deleted(lambda: was_deleted(topic))
         try:
             if found.lost is not None:
                 report_loss(topic, found.lost, fail_on_data_loss=self._fail_on_data_loss)
@@ -240,7 +251,9 @@ class Subscription:
             raise
         if found.verdict is LossVerdict.MOVED:
             _log.warning("%s: %s; nothing is lost", topic, found.why)
-        if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST):
+        if found.verdict is LossVerdict.RECREATED:
+            _log.warning("%s: %s; all that was seen of the old one is processed", topic, found.why)
+        if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST, LossVerdict.RECREATED):
             self.put_back(topic, position.last_whole_entry)
         return found.verdict
 

@@ -15,6 +15,9 @@ from pulsar_spark.spark.options.source import SourceOptions
 
 _log = logging.getLogger(__name__)
 
+# Seconds for which a report that a topic was deleted is waited for, where messages seem lost.
+_REPORT_TIMEOUT = 2.0
+
 
 def find_partitions(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
     """All partitions of all topics that are to be read now, each once.
@@ -90,6 +93,19 @@ class Topics:
             if not error.is_passing:
                 raise
             _log.warning("the topics are not known now, they are listed again: %s", error)
+
+    def take_deleted(self, topic: TopicName) -> bool:
+        """Whether a partition was deleted since this was asked before; it may exist again.
+
+        Waits a moment for the broker's report, so it is to be asked only where much depends on it.
+        """
+        return any(watch.take_deleted(topic, _REPORT_TIMEOUT) for watch in self._watches)
+
+    def forget_deleted(self, topics: Iterable[TopicName]) -> None:
+        """Leave out of :meth:`take_deleted` what was reported up to now."""
+        for topic in topics:
+            for watch in self._watches:
+                watch.take_deleted(topic)
 
     def drop(self, topic: TopicName) -> None:
         """Read ``topic`` no more, unless it is found again."""

@@ -1,11 +1,13 @@
 """TopicWatch: what comes and goes shows without a question, and lost watches are opened again."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from pulsar_spark.client import TopicWatch
 from pulsar_spark.client.reading import topic_watch
 from pulsar_spark.errors import BrokerError, DeadlineError
-from pulsar_spark.ids import TopicPattern
+from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import client_of, hurry, wait_until
 from tests.fake_broker import FakeBroker, refuses, silence
@@ -58,6 +60,43 @@ def test_it_changes_when_it_is_opened_and_when_a_wanted_topic_comes_or_goes(brok
     (asked,) = broker.seen(Type.WATCH_TOPIC_LIST)
     assert asked.namespace == "public/default"
     assert len(broker.seen(Type.WATCH_TOPIC_LIST_CLOSE)) == 1
+
+
+def test_what_was_deleted_is_told_once(broker, client):
+    with TopicWatch(client, PATTERN) as watch:
+        broker.create("wanted", 2)
+        broker.delete("wanted-partition-1")
+        broker.create("wanted-partition-1")
+        broker.create("unwanted")
+        broker.delete("unwanted")
+        settle(client)
+        first, second, other = (
+            TopicName.parse(name) for name in ("wanted-partition-0", "wanted-partition-1", "unwanted")
+        )
+        assert not watch.take_deleted(first)
+        assert watch.take_deleted(second)
+        assert not watch.take_deleted(second)
+        assert not watch.take_deleted(other)
+
+
+def test_only_the_last_deletions_are_remembered(broker, client, monkeypatch):
+    monkeypatch.setattr(topic_watch, "_MAX_DELETED", 2)
+    with TopicWatch(client, PATTERN) as watch:
+        topics = [TopicName.parse(f"wanted-{number}") for number in range(3)]
+        for topic in topics:
+            broker.create(str(topic))
+            broker.delete(str(topic))
+        settle(client)
+        assert [watch.take_deleted(topic) for topic in topics] == [False, True, True]
+
+
+def test_a_deletion_may_be_waited_for(broker, client):
+    topic = TopicName.parse("wanted")
+    with TopicWatch(client, PATTERN) as watch, ThreadPoolExecutor(1) as pool:
+        broker.create("wanted")
+        asked = pool.submit(watch.take_deleted, topic, 60.0)
+        broker.delete("wanted")
+        assert asked.result(60.0)
 
 
 def test_topics_of_no_kind_that_can_be_read_do_not_count(broker, client):

@@ -88,6 +88,7 @@ class SimulatedCluster(PlanningClient):
         failing: what a request about a topic raises.
         requests: what was asked or done, such as ("last", topic) or ("ack", topic, position).
         open_readers: readers and watches that are not closed.
+        deleted: what watches have yet to report as deleted.
     """
 
     def __init__(self) -> None:
@@ -96,6 +97,7 @@ class SimulatedCluster(PlanningClient):
         self.failing: dict[TopicName, Exception] = {}
         self.requests: list[tuple[Any, ...]] = []
         self.open_readers = 0
+        self.deleted: set[TopicName] = set()
         self._partitioned: dict[TopicName, int] = {}
         self._changes = 0
         self._lock = threading.Lock()
@@ -120,6 +122,7 @@ class SimulatedCluster(PlanningClient):
         self._partitioned.pop(topic, None)
         for each in [each for each in self.topics if topic in (each, each.base)]:
             del self.topics[each]
+            self.deleted.add(each)
         self._changes += 1
 
     def count(self, *request: Any) -> int:
@@ -329,6 +332,11 @@ class _TopicChanges:
     def changed(self) -> bool:
         before, self._seen = self._seen, self._cluster.changes
         return before != self._seen
+
+    def take_deleted(self, topic: TopicName, within: float = 0.0) -> bool:
+        found = topic in self._cluster.deleted
+        self._cluster.deleted.discard(topic)
+        return found
 
     def close(self) -> None:
         self._cluster.open_readers -= 1

@@ -8,6 +8,7 @@ from pulsar_spark.client import LostRange
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.data_loss import (
+    Judgement,
     LossVerdict,
     judge_answer,
     judge_restart,
@@ -133,6 +134,38 @@ def test_a_partition_under_the_running_query(position, acked, seen, mark, begin,
     assert found.verdict is verdict
     assert (found.lost and str(found.lost)) == lost
     assert found.was_removed is (verdict in (MOVED, LOST) and mark.endswith(":-1"))
+
+
+@pytest.mark.parametrize(
+    ("seen", "deleted", "verdict"),
+    [
+        ("5:9", True, LossVerdict.RECREATED),
+        ("5:9", False, LOST),
+        ("6:3", True, LOST),
+        ("6:3", False, LOST),
+    ],
+)
+def test_loss_where_the_topic_was_deleted_and_made_again(seen, deleted, verdict):
+    found = judge_answer(
+        at("5:9"),
+        acknowledged=at("5:9"),
+        last_seen=at(seen),
+        last=at("9:9"),
+        mark_delete=at("9:5"),
+        is_message=True,
+        begin=at("9:-1"),
+    )
+    judged = found.of_deleted(lambda: deleted)
+    assert judged.verdict is verdict
+    assert (judged.lost is None) is (verdict is not LOST)
+
+
+def test_nobody_waits_for_a_report_where_nothing_is_lost():
+    def fail():
+        raise AssertionError
+
+    for verdict in set(LossVerdict) - {LOST}:
+        assert Judgement(verdict, is_all_seen_processed=True).of_deleted(fail).verdict is verdict
 
 
 @pytest.mark.parametrize(

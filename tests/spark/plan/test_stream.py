@@ -653,6 +653,45 @@ def test_a_topic_that_is_made_again_under_the_running_query_is_read_from_its_beg
     assert spark.drain() == rows_of(P0, ids)
 
 
+@pytest.mark.parametrize("is_reported", [True, False])
+@pytest.mark.parametrize("seen", [0, 2])
+def test_a_topic_that_is_deleted_and_made_again_at_once(cluster, caplog, is_reported, seen):
+    (old,) = cluster.create("t", 1, ledger=500)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="5")
+    old.produce(5 + seen)
+    spark.trigger()
+    cluster.delete("t")
+    if not is_reported:
+        cluster.deleted.clear()
+    (new,) = cluster.create("t", 1, ledger=900)
+    ids = new.produce(2)
+    if seen or not is_reported:
+        with pytest.raises(DataLossError, match="the topic was made again"):
+            spark.trigger()
+    else:
+        assert spark.trigger() == rows_of(P0, ids)
+        assert "deleted and made again" in caplog.text
+        more = new.produce(2)
+        assert spark.drain() == rows_of(P0, more)
+        assert mark(spark, P0) == more[-1]
+
+
+def test_an_old_report_of_a_deletion_does_not_hide_loss(cluster, topic):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    cluster.deleted.add(T)
+    topic.produce(1)
+    spark.drain()
+    topic.produce(1)
+    topic.roll_over()
+    topic.produce(1)
+    del topic.cursors[spark.subscription]
+    topic.trim()
+    with pytest.raises(DataLossError, match="its subscription was removed"):
+        spark.trigger()
+
+
 # ---- ranges
 
 
