@@ -110,7 +110,10 @@ class CorruptError(PulsarError):
     """A stored entry that cannot be decoded: checksum, compression, batch framing."""
 
     code = "PULSAR_CORRUPT"
-    usual_advice = "Look at the entry with pulsar-admin topics; a new query can begin behind it"
+    usual_advice = (
+        "Look at the entry with pulsar-admin topics; failOnDataLoss=false leaves it out with a warning, and "
+        "a new query can begin after it"
+    )
 
 
 class DataLossError(PulsarError):

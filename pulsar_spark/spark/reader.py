@@ -139,7 +139,14 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         chunks=options.chunks,
         decryptor=decryptor_of(options.decryption),
     )
-    batches = record_batches(asked.topic, entries, asked.start, asked.end, columns=options.columns)
+    batches = record_batches(
+        asked.topic,
+        entries,
+        asked.start,
+        asked.end,
+        columns=options.columns,
+        leave_out_corrupt=not options.fail_on_data_loss,
+    )
     return prefetch(batches)
 
 

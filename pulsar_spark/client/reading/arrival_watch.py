@@ -6,7 +6,7 @@ from types import TracebackType
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.reading.consumer import Consumer
-from pulsar_spark.client.reading.probe import EntryInfo, entry_infos, reader_options
+from pulsar_spark.client.reading.probe import EntryInfo, reader_options, receive_infos
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import Permits
@@ -52,13 +52,9 @@ class ArrivalWatch:
 
     @property
     def is_chunk(self) -> bool:
-        """Whether the entry that came is a part of a chunked message; no request is made.
-
-        Raises:
-            CorruptError: it cannot be decoded.
-        """
+        """Whether the entry that came is a part of a chunked message; no request is made."""
         if self._entry is None and self._consumer.holds_entries:
-            self._entry = entry_infos(self._consumer.receive(self._client.operation(), 1))[0]
+            self._entry = receive_infos(self._consumer, self._client.operation(), 1)[0]
         return self._entry is not None and self._entry.chunked
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ the columns, nor where the entries come from.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
-from pulsar_spark.errors import CorruptError, PulsarError
+from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import DecodedBatches, decode_batches, decode_joined
@@ -31,6 +32,8 @@ MAX_MESSAGES = 1_000_000
 # The same for chunked messages, of which so much has come that they may be as large as Arrow can hold.
 MAX_CHUNKED = 2**31 - 1
 
+_log = logging.getLogger(__name__)
+
 
 def decode_entries(
     topic: TopicName,
@@ -40,6 +43,7 @@ def decode_entries(
     *,
     max_rows: int,
     max_bytes: int,
+    leave_out_corrupt: bool = False,
 ) -> Iterator[DecodedMessages]:
     """Decode whole entries in order, as many at once as make a record batch.
 
@@ -55,25 +59,24 @@ def decode_entries(
         end: where this has a batch index, rows of its entry after that index are left out.
         max_rows: of the messages given together.
         max_bytes: of the payloads given together, uncompressed.
+        leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
 
     Raises:
-        CorruptError: an entry cannot be decoded; topic and message id are in it.
+        CorruptError: an entry cannot be decoded, where that is an error; topic and message id are in it.
     """
-    decoder = _Decoder(topic, start, end)
+    decoder = _Decoder(topic, start, end, leave_out_corrupt=leave_out_corrupt)
     collected = _Collected()
-    for group in entries:
+    for group, sizes in decoder.accepted(entries):
         counts = np.maximum(group.messages, 1).astype(np.int64)
-        sizes = np.where(group.compression == 0, group.payload_sizes, group.uncompressed_size)
-        decoder.check(group, sizes)
         for first, last, is_full in _cuts(counts, sizes, collected.rows, collected.size, max_rows, max_bytes):
             rows, size = int(counts[first:last].sum()), int(sizes[first:last].sum())
             if collected.rows and collected.size + size >= 2 * max_bytes:
-                yield decoder.messages(*collected.take())  # a huge entry is joined with nothing
+                yield from decoder.messages(*collected.take())  # a huge entry is joined with nothing
             collected.add(group[first:last], rows, size)
             if is_full:
-                yield decoder.messages(*collected.take())
+                yield from decoder.messages(*collected.take())
     if collected.rows:
-        yield decoder.messages(*collected.take())
+        yield from decoder.messages(*collected.take())
 
 
 def _cuts(
@@ -135,47 +138,88 @@ class _Collected:
 class _Decoder:
     """Decodes entries of a topic partition, without the rows up to ``start`` and those after ``end``."""
 
-    def __init__(self, topic: TopicName, start: MessageId | None, end: MessageId | None) -> None:
+    def __init__(
+        self, topic: TopicName, start: MessageId | None, end: MessageId | None, *, leave_out_corrupt: bool
+    ) -> None:
         self._topic = topic
         self._start = start
         self._end = end
+        self._leave_out_corrupt = leave_out_corrupt
 
-    def check(self, entries: Entries, sizes: Ints) -> None:
-        """Refuse what is too large to be decoded.
+    def accepted(self, groups: Iterable[Entries]) -> Iterator[tuple[Entries, Ints]]:
+        """Give what is not too large to be decoded.
 
-        Args:
-            entries: any.
-            sizes: bytes of their payloads as declared or, where they are not compressed, as they are.
+        Yields:
+            Entries, and the bytes of their payloads as declared or, where they are not compressed, as they
+            are.
         """
-        messages, limits = entries.messages, np.where(entries.chunked, MAX_CHUNKED, MAX_UNCOMPRESSED)
-        bad = np.flatnonzero((messages > MAX_MESSAGES) | (sizes > limits))
-        if not len(bad):
-            return
-        row = int(bad[0])
+        for entries in groups:
+            sizes = np.where(entries.compression == 0, entries.payload_sizes, entries.uncompressed_size)
+            limits = np.where(entries.chunked, MAX_CHUNKED, MAX_UNCOMPRESSED)
+            refused = np.flatnonzero((entries.messages > MAX_MESSAGES) | (sizes > limits))
+            first = 0
+            for row in refused.tolist():
+                self._refuse(entries, row, int(sizes[row]), int(limits[row]))
+                if row > first:
+                    yield entries[first:row], sizes[first:row]
+                first = row + 1
+            if first < len(entries):
+                yield entries[first:], sizes[first:]
+
+    def _refuse(self, entries: Entries, row: int, size: int, limit: int) -> None:
+        """Raise the error of an entry that is too large, or leave it out."""
+        messages = entries.messages
         if messages[row] > MAX_MESSAGES:
             refused = CorruptError(f"a batch of {messages[row]} messages, where {MAX_MESSAGES} are accepted")
         else:
-            refused = CorruptError(
-                f"a payload of {sizes[row]} bytes uncompressed, where {limits[row]} are accepted"
-            )
-        raise self._located(refused, entries, row)
+            refused = CorruptError(f"a payload of {size} bytes uncompressed, where {limit} are accepted")
+        self._leave_out(refused, entries, row)
 
-    def messages(self, entries: Sequence[Entries], size: int) -> DecodedMessages:
-        """Decode entries that :class:`_Collected` gave out."""
+    def messages(self, entries: Sequence[Entries], size: int) -> Iterator[DecodedMessages]:
+        """Decode entries that :class:`_Collected` gave out; nothing where all of them are left out."""
         runs: list[DecodedRun] = []
         for is_batch, parts in groupby(entries, _is_batch):
             if is_batch:
-                runs.append(self._batches(list(parts)))
+                runs += self._run(self._batches, list(parts))
             else:
-                runs += map(self._singles, parts)
-        return DecodedMessages(self._topic, runs, sum(map(len, runs)), size)
+                for part in parts:
+                    runs += self._run(self._singles, [part])
+        if runs:
+            yield DecodedMessages(self._topic, runs, sum(map(len, runs)), size)
+
+    def _run(self, decode: Callable[[list[Entries]], DecodedRun], parts: list[Entries]) -> list[DecodedRun]:
+        """One run, or none where nothing can be decoded that may be left out."""
+        try:
+            return [decode(parts)]
+        except CorruptError:
+            good = self._good(decode, parts)
+            if len(good) == sum(map(len, parts)):
+                raise
+        return [decode(good)] if good else []
+
+    def _good(self, decode: Callable[[list[Entries]], object], parts: Iterable[Entries]) -> list[Entries]:
+        """Decode entries one by one: those that can be decoded; the first other one is named, or all are."""
+        good = []
+        for part in parts:
+            for row in range(len(part)):
+                one = part[row : row + 1]
+                try:
+                    decode([one])
+                except CorruptError as error:
+                    self._leave_out(error, part, row)
+                else:
+                    good.append(one)
+        return good
+
+    def _leave_out(self, error: CorruptError, entries: Entries, row: int) -> None:
+        """Log that an entry is left out, or raise its error."""
+        located = error.located(str(self._topic), f"{entries.ledger[row]}:{entries.entry[row]}")
+        if not self._leave_out_corrupt:
+            raise located from error
+        _log.warning("an entry is left out: %s", located)
 
     def _batches(self, parts: list[Entries]) -> DecodedRun:
-        try:
-            decoded = self._decoded(parts)
-        except CorruptError:
-            self._find_corrupt(parts, lambda one: self._decoded([one]))
-            raise
+        decoded = self._decoded(parts)
         inside = self._inside(parts, decoded)
         if inside is None:
             return DecodedRun(parts, decoded.columns, decoded.held, decoded.batch_index)
@@ -187,13 +231,10 @@ class _Decoder:
             decoded.batch_index[inside],
         )
 
-    def _singles(self, entries: Entries) -> DecodedRun:
+    def _singles(self, parts: list[Entries]) -> DecodedRun:
+        entries = parts[0] if len(parts) == 1 else Entries.of([one for part in parts for one in part])
         payloads = self._plain(entries) if entries.compression.any() else None
-        try:
-            columns = decode_singles(entries, payloads)
-        except CorruptError:
-            self._find_corrupt([entries], decode_singles)
-            raise
+        columns = decode_singles(entries, payloads)
         return DecodedRun([entries], columns, np.ones(len(entries), np.int64), None)
 
     def _decoded(self, parts: list[Entries]) -> DecodedBatches:
@@ -231,23 +272,8 @@ class _Decoder:
         sizes, chunked = entries.uncompressed_size, entries.chunked
         for row in np.flatnonzero(kinds):
             limit = MAX_CHUNKED if chunked[row] else MAX_UNCOMPRESSED
-            try:
-                payloads[row] = decompress(int(kinds[row]), payloads[row], int(sizes[row]), limit)
-            except CorruptError as error:
-                raise self._located(error, entries, int(row)) from error
+            payloads[row] = decompress(int(kinds[row]), payloads[row], int(sizes[row]), limit)
         return payloads
-
-    def _find_corrupt(self, parts: Sequence[Entries], decode: Callable[[Entries], object]) -> None:
-        """Decode entries one by one, to name the first that cannot be decoded."""
-        for part in parts:
-            for row in range(len(part)):
-                try:
-                    decode(part[row : row + 1])
-                except CorruptError as error:
-                    raise self._located(error, part, row) from error
-
-    def _located(self, error: PulsarError, entries: Entries, row: int) -> PulsarError:
-        return error.located(str(self._topic), f"{entries.ledger[row]}:{entries.entry[row]}")
 
 
 def _is_batch(entries: Entries) -> bool:

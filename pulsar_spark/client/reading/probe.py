@@ -5,16 +5,17 @@ All of it goes through readers that leave nothing at the broker, and keep no pay
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
-from pulsar_spark.errors import NotAllowedError
+from pulsar_spark.errors import CorruptError, NotAllowedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol import time_search
 from pulsar_spark.protocol.permits import Permits
@@ -26,6 +27,11 @@ _WINDOW_BYTES = 1 << 20
 
 # No ledger has an entry of this number; a reader that begins here begins after the ledger's last.
 _NO_ENTRY = 1 << 62
+
+# Entries in a row that cannot be decoded, after which a search for a time takes them for young enough.
+_MAX_CORRUPT = 100
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,8 @@ class EntryInfo:
         index: the broker's index of its last message, where the broker tells it.
         chunk: whether it is a part of a chunked message that it does not complete.
         chunked: whether it is any part of a chunked message.
+        corrupt: whether it cannot be decoded. Nothing but its id is known then: it counts as one message of
+            one byte, published in 1970. What becomes of it is for the task to decide that reads it.
     """
 
     id: MessageId
@@ -49,6 +57,7 @@ class EntryInfo:
     index: int | None
     chunk: bool
     chunked: bool
+    corrupt: bool = False
 
 
 class PartitionBounds(NamedTuple):
@@ -110,7 +119,7 @@ def probe_entry(client: Client, topic: TopicName, position: MessageId) -> EntryI
         DeadlineError: there is none, or the broker did not send it within the operation timeout.
     """
     with Consumer(client, topic, reader_options("probe", position), Permits(1)) as consumer:
-        return entry_infos(consumer.receive(client.operation(), 1))[0]
+        return receive_infos(consumer, client.operation(), 1)[0]
 
 
 def first_at(
@@ -119,6 +128,8 @@ def first_at(
     """The first visible entry that was published at ``time_ms`` or later; None if there is none.
 
     It probes few entries, about 2 log2 of their number. Publish times are taken to grow with the positions.
+    In the place of an entry that cannot be decoded the next one counts; where there is none before ``last``,
+    or many in a row cannot be decoded, it counts as published in time.
 
     Args:
         client: where to connect.
@@ -127,7 +138,18 @@ def first_at(
         first: where to begin, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
         last: the last visible message, or one before it.
     """
-    return time_search.first_at(lambda position: probe_entry(client, topic, position), time_ms, first, last)
+
+    def probe(position: MessageId) -> EntryInfo:
+        for _ in range(_MAX_CORRUPT):
+            found = probe_entry(client, topic, position)
+            if not found.corrupt:
+                return found
+            if found.id >= last.whole_entry:
+                break
+            position = found.id.next_entry
+        return replace(found, publish_time=time_ms)
+
+    return time_search.first_at(probe, time_ms, first, last)
 
 
 def ledger_end(
@@ -152,7 +174,7 @@ def ledger_end(
     with Consumer(client, topic, after_end, Permits(1)) as consumer:
         # The broker begins with the next entry there is; its mark is the entry before that.
         before = consumer.last_message_id().mark_delete
-        following = entry_infos(consumer.receive(client.operation(), 1))[0].id
+        following = receive_infos(consumer, client.operation(), 1)[0].id
     end = before.entry if before.ledger == position.ledger else -1
     return end, following.ledger_start
 
@@ -199,7 +221,6 @@ class EntryProbe:
 
         Raises:
             DeadlineError: an entry did not come within the operation timeout.
-            CorruptError: an entry that cannot be taken apart.
         """
         taken: list[EntryInfo] = []
         end = end.whole_entry
@@ -223,7 +244,7 @@ class EntryProbe:
         entries = self._totals.entries_for(messages, size)
         left = end.entries_since(self.position)
         entries = entries if left is None else min(entries, left)
-        found = entry_infos(self._consumer.receive(self._client.operation(), entries))
+        found = receive_infos(self._consumer, self._client.operation(), entries)
         self._totals.add(found)
         self._found.extend(found)
 
@@ -256,9 +277,18 @@ def _unique_name(role: str) -> str:
     return f"spark-pulsar-{role}-{uuid.uuid4()}"
 
 
-def entry_infos(entries: Iterable[Entry]) -> list[EntryInfo]:
-    """What is known of entries without decoding their payloads."""
-    return [_entry_info(entry) for entry in entries]
+def receive_infos(consumer: Consumer, deadline: Deadline, remaining_entries: int) -> list[EntryInfo]:
+    """What is known of the next entries without decoding their payloads; ``Consumer.receive`` otherwise.
+
+    One that cannot be decoded comes alone, and the consumer goes on after it.
+    """
+    try:
+        return [_entry_info(entry) for entry in consumer.receive(deadline, remaining_entries)]
+    except CorruptError as error:
+        found = MessageId.parse(str(error.message_id))  # the consumer names it
+        _log.info("planning goes on after an entry that cannot be decoded: %s", error)
+        consumer.seek(found.next_entry)
+        return [EntryInfo(found.whole_entry, 1, 1, 0, None, False, False, corrupt=True)]
 
 
 def _entry_info(entry: Entry) -> EntryInfo:

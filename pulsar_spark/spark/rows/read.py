@@ -34,6 +34,7 @@ def record_batches(
     columns: RowColumns = _DEFAULT_COLUMNS,
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
+    leave_out_corrupt: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Turn whole entries into record batches of rows, in order.
 
@@ -46,12 +47,21 @@ def record_batches(
         columns: of the rows.
         max_rows: a batch is closed when it has so many; with its last entry it never reaches twice as many.
         max_bytes: the same for the bytes of payloads; only a single row that is larger makes a larger batch.
+        leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
 
     Raises:
-        CorruptError: an entry cannot be decoded; topic and message id are in it.
+        CorruptError: an entry cannot be decoded, where that is an error; topic and message id are in it.
     """
     assembler = _Assembler(topic, columns, max_rows, max_bytes)
-    decoded = decode_entries(topic, entries, start, end, max_rows=max_rows, max_bytes=max_bytes)
+    decoded = decode_entries(
+        topic,
+        entries,
+        start,
+        end,
+        max_rows=max_rows,
+        max_bytes=max_bytes,
+        leave_out_corrupt=leave_out_corrupt,
+    )
     return chain.from_iterable(map(assembler.record_batches, decoded))
 
 

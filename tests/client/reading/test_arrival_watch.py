@@ -3,7 +3,7 @@
 import pytest
 
 from pulsar_spark.client import ArrivalWatch
-from pulsar_spark.errors import CorruptError, TopicNotFoundError
+from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TxnId
 from tests.client.clients import START, TOPIC, numbered, singles, wait_until
 from tests.fake_broker import cut
@@ -77,8 +77,8 @@ def test_what_cannot_be_taken_apart(broker, client, last):
     with ArrivalWatch(client, TOPIC, last) as watch:
         broker.publish(TOPIC, bytes(bad))
         wait_until(lambda: watch.moved)
-        with pytest.raises(CorruptError):
-            _ = watch.is_chunk
+        assert not watch.is_chunk, "whoever reads it decides"
+        assert watch.moved
 
 
 def test_one_that_cannot_be_opened_leaves_nothing(broker, client, last):

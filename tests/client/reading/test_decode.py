@@ -29,10 +29,10 @@ from tests.client.reading.stored_entries import (
 CODECS = [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
 
 
-def decoded(groups, *positions, max_rows=10_000, max_bytes=2**20):
+def decoded(groups, *positions, max_rows=10_000, max_bytes=2**20, **more):
     """What is decoded of entries that come in groups, in portions."""
     entries = [Entries.of(group) for group in groups]
-    return list(decode_entries(TOPIC, entries, *positions, max_rows=max_rows, max_bytes=max_bytes))
+    return list(decode_entries(TOPIC, entries, *positions, max_rows=max_rows, max_bytes=max_bytes, **more))
 
 
 def values(groups, *positions, **limits):
@@ -289,6 +289,31 @@ def test_a_corrupt_entry_names_topic_and_message(entry):
             with pytest.raises(CorruptError) as found:
                 decoded(groups)
             assert (found.value.topic, found.value.message_id) == (str(TOPIC), "5:6")
+
+
+@pytest.mark.parametrize("entry", CORRUPT.values(), ids=CORRUPT.keys())
+def test_a_corrupt_entry_may_be_left_out_with_a_warning(entry, caplog):
+    """Alone, and among others of its kind and of others, once and twice."""
+    good = [single_entry(5, 5, b"good"), entry_of(5, 7, b"good", compression=pb.ZSTD)]
+    good += [
+        batch_entry(5, number, columns([b"good", b"too"]), compression=kind)
+        for number, kind in enumerate(CODECS, 8)
+    ]
+    for group in ([entry], [good[0], entry, *good[1:]], [*good[1:], entry, good[0], entry, *good[::-1]]):
+        for groups in ([group], [group[:1], group[1:]], [[one] for one in group]):
+            caplog.clear()
+            kept = [[one for one in each if one is not entry] for each in groups]
+            assert values(groups, leave_out_corrupt=True) == values(kept)
+            assert caplog.text.count("an entry is left out: [PULSAR_CORRUPT]") == sum(
+                one is entry for one in group
+            )
+            assert f"topic {TOPIC}; message 5:6" in caplog.text
+
+
+def test_all_corrupt_entries_may_be_left_out(caplog):
+    bad = [entry._replace(entry=number) for number, entry in enumerate(CORRUPT.values())]
+    assert values([bad], leave_out_corrupt=True) == []
+    assert all(f"message 5:{number}." in caplog.text for number in range(len(bad)))
 
 
 def test_the_first_of_several_corrupt_entries_is_named():

@@ -3,10 +3,12 @@
 import pytest
 
 from pulsar_spark.client import EntryInfo, EntryProbe, first_at, ledger_end, probe_entry
-from pulsar_spark.errors import CorruptError, DeadlineError, TopicNotFoundError
+from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TxnId
 from tests.client.clients import START, TOPIC, batches, hurry, numbered, singles
 from tests.fake_topics import chunk_sections, section_of, split_section
+
+BAD = section_of(b"bad")[:-1] + b"!"  # its checksum is wrong
 
 
 @pytest.fixture
@@ -156,13 +158,35 @@ def test_a_run_goes_on_over_a_lost_connection_and_ledgers(broker, client, topic)
 
 
 def test_a_run_meets_an_entry_that_cannot_be_taken_apart(broker, client):
-    bad = bytearray(section_of(b"bad"))
-    bad[-1] ^= 1
-    ids = broker.publish(TOPIC, section_of(b"good"), bytes(bad), section_of(b"good"))
+    ids = broker.publish(TOPIC, section_of(b"good"), BAD, BAD, section_of(b"good"), BAD)
     with EntryProbe(client, TOPIC, START) as probe:
         assert [one.id for one in probe.read(1, 1 << 20, ids[-1])] == ids[:1]
-        with pytest.raises(CorruptError):
-            probe.read(9, 1 << 20, ids[-1])
+        found = probe.read(9, 1 << 20, ids[-1])
+        assert [one.id for one in found] == ids[1:]
+        assert [one.corrupt for one in found] == [True, True, False, True]
+        assert found[0] == EntryInfo(ids[1], 1, 1, 0, None, False, False, True)
+
+
+def test_one_that_cannot_be_taken_apart_is_still_an_entry(broker, client, topic):
+    ids = broker.publish(TOPIC, BAD, section_of(b"good"))
+    topic.roll()
+    more = broker.publish(TOPIC, BAD)
+    assert probe_entry(client, TOPIC, ids[0]).corrupt
+    assert not probe_entry(client, TOPIC, ids[1]).corrupt
+    assert ledger_end(client, TOPIC, ids[0], more[0]) == (1, more[0].ledger_start)
+
+
+@pytest.mark.parametrize("bad", [{0}, {3}, {4}, {5}, {9}, {3, 4, 5}, {4, 5, 6, 7, 8, 9}, set(range(10))])
+@pytest.mark.parametrize("time", [0, 4, 5, 9, 10])
+def test_a_time_is_found_among_entries_that_cannot_be_taken_apart(broker, client, bad, time):
+    """Nothing that is in time lies before what is found, and no more of what is not than cannot be helped."""
+    sections = [BAD if number in bad else section_of(b"", publish_time=number) for number in range(10)]
+    ids = broker.publish(TOPIC, *sections)
+    good = sorted(set(range(10)) - bad)
+    found = first_at(client, TOPIC, time, START, ids[-1])
+    place = 10 if found is None else ids.index(found)
+    assert all(number < time for number in good if number < place)
+    assert all(number >= time for number in good if number >= place)
 
 
 def test_a_topic_that_does_not_exist(client):
