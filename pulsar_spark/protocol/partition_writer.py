@@ -25,8 +25,9 @@ What an input does in each state. "-" is nothing; the arrow names the next state
     add, resume  into the window,   into the window and out, as     into the window,   raises      raises
                  as there is room   there is room; -> FULL if some  as there is room
                                     wait, else -> OPEN
-    receipt      -                  acknowledges the oldest entry   -                  as before   -
-                                                                                       the failure
+    receipt      -                  acknowledges the oldest entry;  -                  as before   -
+                                    -> FAILED if that was dropped                      the failure
+                                    for what somebody else wrote
     refused,     -> LOST            -> LOST                         -                  no more     -
     lost                                                                               receipts
     registering  -                  -> REGISTERING                  -> REGISTERING     -           -
@@ -65,12 +66,11 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits
 from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.pending import Outgoing, PendingWindow
+from pulsar_spark.protocol.pending import EntryKind, Outgoing, PendingWindow
 from pulsar_spark.protocol.receipts import ReceiptTally, SentTotals
 from pulsar_spark.protocol.send_order import SequenceIds
-from pulsar_spark.protocol.stored_check import StoredCheck, check_stored, foreign_writes
+from pulsar_spark.protocol.stored_check import StoredCheck, StoredProof, check_stored, foreign_writes
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.singles import EncodedSingle
 
 _CHECKSUM_ERROR = 9
@@ -109,6 +109,7 @@ class PartitionWriter:
         name: of the producer; None lets the broker choose one.
         first_sequence_id: of the first message; the id after the last one that is stored, if that is higher.
         blocks_if_full: whether entries wait for room; else ``check_room`` raises QueueFullError.
+        is_shared_name: whether others may use the producer's name; see ``check_stored``.
 
     Attributes:
         name: of the producer; as the broker answered, once it is registered.
@@ -128,6 +129,7 @@ class PartitionWriter:
         name: str | None = None,
         first_sequence_id: int = 0,
         blocks_if_full: bool = True,
+        is_shared_name: bool = True,
     ) -> None:
         self._topic = topic
         self._packer = packer
@@ -135,13 +137,15 @@ class PartitionWriter:
         self._batch_limits = batch_limits
         self._batcher: Batcher | None = None
         self._blocks_if_full = blocks_if_full
+        self._is_shared_name = is_shared_name
         self._waiting: deque[Outgoing] = deque()
         self._tally = ReceiptTally()
         self._is_connected = False
         self._is_closed = False
         self._loss: PulsarError | None = None
         self._failure: PulsarError | None = None
-        self._in_doubt = False
+        self._proof: StoredProof | None = None
+        self._refused: int | None = None
         self.restart(name, first_sequence_id)
 
     def restart(self, name: str | None, first_sequence_id: int) -> None:
@@ -152,7 +156,8 @@ class PartitionWriter:
         self.topic_epoch: int | None = None
         self.last_sequence_id = -1
         self._first_sequence_id = first_sequence_id
-        self._acknowledged_to = -1
+        self._stored_to = -1
+        self._dropped_to = -1
         self._is_connected = False
         self._own_ids = SequenceIds(-1)
 
@@ -262,20 +267,36 @@ class PartitionWriter:
     def receipt(self, sequence_id: int, message_id: pb.MessageIdData) -> Outgoing | None:
         """Take a SEND_RECEIPT; return the entry that it acknowledges, None if it is a late one.
 
+        A negative id says that the broker has dropped the entry by its sequence id. It may, up to the last id
+        that it named at the registration and up to ids that were acknowledged since. Else it has dropped rows
+        for what somebody else wrote, and the producer has failed.
+
         Raises:
             ProtocolError: it is for a newer entry than the oldest pending one: the connection lost one.
         """
         if not self._is_connected:
             return None
+        if message_id.ledgerId >> 63 and self._is_dropped(sequence_id):
+            self._failure = foreign_writes(self._topic, self._packer.producer_name)
+            self._is_connected = False
+            return None
         entry = self._window.acknowledged(sequence_id)
         if entry is not None:
-            if entry.highest_sequence_id > self._acknowledged_to:
-                self._acknowledged_to = entry.highest_sequence_id
+            if entry.highest_sequence_id > self._stored_to and entry.kind is not EntryKind.CHUNK:
+                self._stored_to = entry.highest_sequence_id
             self._tally.add(entry, message_id)
         return entry
 
-    def refused(self, code: int, message: str) -> None:
+    def _is_dropped(self, sequence_id: int) -> bool:
+        """Whether it is the oldest entry, and has an id by which a broker must not drop it."""
+        oldest = self._window.oldest
+        if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
+            return False
+        return sequence_id > max(self._dropped_to, self._stored_to)
+
+    def refused(self, sequence_id: int, code: int, message: str) -> None:
         """Take a SEND_ERROR: all that is pending must be sent again, if that can help."""
+        self._refused = sequence_id
         error: PulsarError
         if code != _CHECKSUM_ERROR:
             error = from_server(code, message, topic=self._topic)
@@ -299,7 +320,7 @@ class PartitionWriter:
 
     def registered(
         self, name: str, last_sequence_id: int, max_message_size: int, topic_epoch: int | None
-    ) -> int | None:
+    ) -> StoredProof | None:
         """Take the broker's answer; what is pending is judged by ``check_stored``.
 
         Args:
@@ -309,7 +330,7 @@ class PartitionWriter:
             topic_epoch: of exclusive producers, else None.
 
         Returns:
-            The sequence id whose stored entry ``resend`` must be given; None if it needs none.
+            What must be given the stored entries before ``resend``; None if nothing is to be proven.
 
         Raises:
             SendError: pending messages would be dropped, or could be stored twice.
@@ -324,16 +345,24 @@ class PartitionWriter:
             self._packer.next_sequence_id = max(self._first_sequence_id, last_sequence_id + 1)
         if self._batcher is None:
             self._batcher = self._new_batcher()
-        pending = list(self._window)
-        check = check_stored(last_sequence_id, max(self._acknowledged_to, self.last_sequence_id), pending)
+        self._proof = None
+        self._dropped_to = last_sequence_id
+        check, in_doubt = check_stored(
+            last_sequence_id,
+            max(self._stored_to, self.last_sequence_id),
+            list(self._window),
+            is_shared_name=self._is_shared_name,
+            refused=self._refused,
+        )
         if check is StoredCheck.FOREIGN:
             raise foreign_writes(self._topic, name)
         if check is StoredCheck.MAY_REPEAT:
             raise self._may_repeat()
-        self._in_doubt = check is StoredCheck.CHUNK_IN_DOUBT
-        return last_sequence_id if self._in_doubt else None
+        if check is StoredCheck.COMPARE:
+            self._proof = StoredProof(self._topic, name, in_doubt)
+        return self._proof
 
-    def resend(self, attempt: str, now: float, stored: Entry | None = None) -> list[Outgoing]:
+    def resend(self, attempt: str, now: float) -> list[Outgoing]:
         """Give all that is pending, in order, to be sent first on the new connection.
 
         Nothing, if the connection is lost again already: then the next one sends it.
@@ -341,20 +370,18 @@ class PartitionWriter:
         Args:
             attempt: another one each time, for the names of chunked messages.
             now: in monotonic seconds.
-            stored: the entry that ``registered`` asked for; None if there is none, or it asked for none.
 
         Raises:
-            SendError: a message in chunks is stored in part, and its end would be dropped.
+            SendError: entries that the broker would drop are not known to be stored.
         """
-        if self._in_doubt and stored is None:
-            raise SendError(
-                "the connection was lost within a message in chunks, and the broker would drop its end",
-                topic=self._topic,
-                advice="Let Spark try tasks again (spark.task.maxFailures)",
-            )
+        if self._proof is not None:
+            if not self._proof.is_found:
+                raise self._proof.error()
+            self._stored_to = max(self._stored_to, self._proof.last_sequence_id)
         if self._loss is not None or self._is_closed:
             return []
         self._is_connected = True
+        self._refused = None
         self._packer.attempt = attempt
         return self._window.again(attempt, now)
 

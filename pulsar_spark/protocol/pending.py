@@ -11,7 +11,8 @@ from typing import Protocol
 from pulsar_spark.errors import ProtocolError, SendError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.frames import Buffer, encode_command_head, is_intact
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import Buffer, encode_command_head, is_intact, metadata_of_head
 
 
 class EntryKind(Enum):
@@ -72,6 +73,11 @@ class Outgoing:
         return encode_command_head(command, self.size), self.head, self.payload
 
     @property
+    def metadata(self) -> pb.MessageMetadata:
+        """As it was sent last."""
+        return metadata_of_head(self.head)
+
+    @property
     def intact(self) -> bool:
         """Whether the bytes still match their checksum."""
         return is_intact(self.head, self.payload)
@@ -113,6 +119,11 @@ class PendingWindow:
 
     def __iter__(self) -> Iterator[Outgoing]:
         return iter(self._entries)
+
+    @property
+    def oldest(self) -> Outgoing | None:
+        """The entry whose receipt is to come next; None if nothing is pending."""
+        return self._entries[0] if self._entries else None
 
     def has_room(self, entry: Outgoing) -> bool:
         """Whether an entry may be sent now.

@@ -1,8 +1,9 @@
 """What a broker's last sequence id says of the entries that are pending when a producer registers again.
 
 A broker that deduplicates drops what is sent with an id up to the last one that it has stored under the
-producer's name. Pending entries were sent and not acknowledged; ``sent`` is the highest id that this producer
-knows of otherwise: acknowledged, or found stored when it registered first.
+producer's name. Pending entries were sent and not acknowledged. ``known`` is the highest id of which this
+producer knows otherwise that it is stored. An entry is claimed if its ids lie above ``known`` and not above
+the broker's last id: it will be dropped, so it must be stored as it is.
 
     =====================================  ================================================================
     last id that the broker has stored     judged
@@ -10,13 +11,29 @@ knows of otherwise: acknowledged, or found stored when it registered first.
     none (-1), and pending entries         MAY_REPEAT: the broker does not deduplicate, or knows nothing of
     belong to a transaction                the name; they may be stored, and would be stored twice
     none (-1), and none of them does       RESEND
-    above ``sent`` and all pending ids     FOREIGN: another program has used the name; the broker would
+    above ``known`` and all pending ids    FOREIGN: another program has used the name; the broker would
                                            drop what is sent now
     in a pending entry, before its last    FOREIGN: a broker stores an entry whole or not at all
     id
-    the id of a pending chunk              CHUNK_IN_DOUBT: a broker that restarts takes the id of a message
-                                           from its first chunk; only the last chunk proves the message
+    above the first claimed id, and not    FOREIGN: this producer has sent nothing by that id
+    the last id of a claimed entry
+    any other, and a claimed entry is in   COMPARE: it must be found as it was sent
+    doubt, see below
     any other                              RESEND: the broker drops what it has
+    =====================================  ================================================================
+
+Which claimed entries are in doubt:
+
+    =====================================  ================================================================
+    claimed entry                          in doubt
+    =====================================  ================================================================
+    chunk with the broker's last id        yes: a broker that restarts takes the id of a message from its
+                                           first chunk; only the last chunk proves the message
+    one that the broker refused            yes: later entries may be stored though this one is not
+    part of a transaction                  no: nobody can read it before the transaction ends
+    any other, under a name that others    yes: they may have written by its ids
+    may use
+    any other                              no
     =====================================  ================================================================
 """
 
@@ -27,35 +44,125 @@ from enum import Enum, auto
 
 from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.pending import Outgoing
+from pulsar_spark.wire.entries import Entry
 
 
 class StoredCheck(Enum):
-    """What becomes of pending entries; see the module's table."""
+    """What becomes of pending entries; see the module's first table."""
 
     RESEND = auto()
-    CHUNK_IN_DOUBT = auto()
+    COMPARE = auto()
     FOREIGN = auto()
     MAY_REPEAT = auto()
 
 
-def check_stored(last_sequence_id: int, sent: int, pending: Sequence[Outgoing]) -> StoredCheck:
-    """Judge the pending entries of a producer by the module's table.
+def check_stored(
+    last_sequence_id: int,
+    known: int,
+    pending: Sequence[Outgoing],
+    *,
+    is_shared_name: bool,
+    refused: int | None = None,
+) -> tuple[StoredCheck, list[Outgoing]]:
+    """Judge the pending entries of a producer by the module's tables.
 
     Args:
         last_sequence_id: that the broker has stored under the producer's name; -1 for none.
-        sent: the highest id that is not pending and that this producer knows of; -1 for none.
+        known: the highest id that this producer knows to be stored; -1 for none.
         pending: in the order they were sent.
+        is_shared_name: whether others may use the producer's name.
+        refused: id of the entry that the broker refused; None for none.
+
+    Returns:
+        The judgement, and with COMPARE the entries that are in doubt.
     """
-    if last_sequence_id < 0:
+    last = last_sequence_id
+    if last < 0:
         in_transaction = any(entry.transaction is not None for entry in pending)
-        return StoredCheck.MAY_REPEAT if in_transaction else StoredCheck.RESEND
-    if last_sequence_id > max([sent, *(entry.highest_sequence_id for entry in pending)]):
-        return StoredCheck.FOREIGN
-    if any(entry.sequence_id <= last_sequence_id < entry.highest_sequence_id for entry in pending):
-        return StoredCheck.FOREIGN
-    if any(entry.kind.is_chunk and entry.sequence_id == last_sequence_id for entry in pending):
-        return StoredCheck.CHUNK_IN_DOUBT
-    return StoredCheck.RESEND
+        return (StoredCheck.MAY_REPEAT if in_transaction else StoredCheck.RESEND), []
+    if last > max([known, *(entry.highest_sequence_id for entry in pending)]):
+        return StoredCheck.FOREIGN, []
+    if any(entry.sequence_id <= last < entry.highest_sequence_id for entry in pending):
+        return StoredCheck.FOREIGN, []
+    claimed = [entry for entry in pending if known < entry.sequence_id <= last]
+    if claimed and claimed[-1].highest_sequence_id != last:
+        return StoredCheck.FOREIGN, []
+
+    def is_in_doubt(entry: Outgoing) -> bool:
+        if (entry.kind.is_chunk and entry.sequence_id == last) or entry.sequence_id == refused:
+            return True
+        return is_shared_name and entry.transaction is None
+
+    in_doubt = [entry for entry in claimed if is_in_doubt(entry)]
+    return (StoredCheck.COMPARE if in_doubt else StoredCheck.RESEND), in_doubt
+
+
+class StoredProof:
+    """Whether entries are stored as they were sent: takes stored entries, in any order, and compares them.
+
+    What no consumer is given is not looked for: it holds no row.
+
+    Args:
+        topic: for error texts.
+        producer_name: of the entries.
+        entries: that are in doubt.
+
+    Attributes:
+        producer_name: as given.
+        first_sequence_id: the lowest id of which entries are looked for.
+        last_sequence_id: the highest one.
+        count: how many entries are looked for at the beginning.
+    """
+
+    def __init__(self, topic: str, producer_name: str, entries: Sequence[Outgoing]) -> None:
+        self._topic = topic
+        self.producer_name = producer_name
+        self.first_sequence_id = entries[0].sequence_id
+        self.last_sequence_id = entries[-1].highest_sequence_id
+        self._missing: dict[tuple[int, int], tuple[bytes, Outgoing]] = {}
+        self._has_other = False
+        for entry in entries:
+            metadata = entry.metadata
+            if not metadata.HasField("marker_type"):
+                place = entry.sequence_id, metadata.chunk_id
+                self._missing[place] = metadata.SerializeToString(), entry
+        self.count = len(self._missing)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether all of them were found."""
+        return not self._missing
+
+    def take(self, entry: Entry) -> None:
+        """Compare a stored entry of the producer's name."""
+        place = entry.metadata.sequence_id, entry.metadata.chunk_id
+        metadata, sent = self._missing.get(place, (b"", None))
+        if sent is None:
+            return
+        if entry.metadata.SerializeToString() == metadata and entry.payload == sent.payload:
+            del self._missing[place]
+        elif not sent.kind.is_chunk:  # of a chunked message an earlier attempt may be there
+            self._has_other = True
+
+    def error(self) -> SendError:
+        """Make the error for what was not found."""
+        entries = [entry for _, entry in self._missing.values()]
+        if self._has_other:
+            return foreign_writes(self._topic, self.producer_name)
+        if any(entry.kind.is_chunk for entry in entries):
+            return SendError(
+                "the connection was lost within a message in chunks, and the broker would drop its end",
+                topic=self._topic,
+                advice="Let Spark try tasks again (spark.task.maxFailures)",
+            )
+        messages = sum(entry.messages for entry in entries)
+        return SendError(
+            f"{messages} messages were not acknowledged when the connection was lost; the broker would drop "
+            f"them by their sequence ids of producer {self.producer_name}, and they are not to be found",
+            topic=self._topic,
+            advice="Somebody else may have written under that name, an open transaction may hide them, or "
+            "the broker has removed them already. Let Spark try tasks again (spark.task.maxFailures)",
+        )
 
 
 def foreign_writes(topic: str, name: str) -> SendError:

@@ -76,6 +76,11 @@ def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
     return _CHECKSUM_MAGIC + _U32.pack(crc32c(payload, crc32c(checked))) + checked
 
 
+def metadata_of_head(section_head: bytes) -> pb.MessageMetadata:
+    """Parse the metadata that ``encode_section_head`` was given."""
+    return pb.MessageMetadata.FromString(section_head[10:])
+
+
 def is_intact(section_head: bytes, payload: Buffer) -> bool:
     """Whether a payload section that this client made still matches its checksum."""
     (expected,) = _U32.unpack_from(section_head, 2)

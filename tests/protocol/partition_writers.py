@@ -10,6 +10,7 @@ from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter
 from pulsar_spark.protocol.pending import PendingWindow
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section
 from pulsar_spark.wire.singles import EncodedSingle
 
@@ -18,6 +19,7 @@ TIMEOUT = 30.0
 MAX_MESSAGE = METADATA_ROOM + 200
 FULL_AT = 2  # messages in the window
 PLACE = pb.MessageIdData(ledgerId=7, entryId=1)
+DROPPED = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
 CUT = ConnectError("the connection broke")
 FINAL = TopicNotFoundError("no such topic")
 
@@ -28,11 +30,20 @@ def new_writer(*, max_messages=FULL_AT, limits=(10, 0, 0.5), chunking=False, enc
     return PartitionWriter(TOPIC, packer, window, BatchLimits(*limits), **options)
 
 
-def register(writer, last=-1, now=0.0, *, stored=None, name="p"):
-    """Register and resend, as an owner does; returns what goes on the wire."""
+def register(writer, last=-1, now=0.0, *, stored=(), name="p"):
+    """Register and resend, as an owner does who finds entries stored; returns what goes on the wire."""
     writer.registering()
-    writer.registered(name, last, MAX_MESSAGE, None)
-    return writer.resend("1", now, stored)
+    proof = writer.registered(name, last, MAX_MESSAGE, None)
+    if proof is not None:
+        prove(proof, stored)
+    return writer.resend("1", now)
+
+
+def prove(proof, stored):
+    """Give a proof entries as the broker has stored them."""
+    for entry in stored:
+        section = decode_payload_section(memoryview(entry.head + bytes(entry.payload)))
+        proof.take(Entry(7, 1, *section))
 
 
 def singles(*values):

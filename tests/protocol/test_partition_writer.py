@@ -26,6 +26,7 @@ from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.protocol.partition_writers import (
     CUT,
+    DROPPED,
     FINAL,
     MAX_MESSAGE,
     PLACE,
@@ -35,6 +36,7 @@ from tests.protocol.partition_writers import (
     ids,
     metadata_of,
     new_writer,
+    prove,
     register,
     rows,
     singles,
@@ -72,7 +74,8 @@ INPUTS = {
     "resume": lambda writer: ids(writer.resume(1.0)),
     "receipt of the oldest": lambda writer: getattr(writer.receipt(0, PLACE), "sequence_id", None),
     "receipt of a newer one": lambda writer: writer.receipt(1, PLACE),
-    "refused": lambda writer: writer.refused(pb.ServiceNotReady, "later"),
+    "receipt of one that was dropped": lambda writer: writer.receipt(0, DROPPED),
+    "refused": lambda writer: writer.refused(0, pb.ServiceNotReady, "later"),
     "lost": lambda writer: writer.lost(CUT),
     "registering": lambda writer: writer.registering(),
     "next step": lambda writer: writer.next_step(1.0),
@@ -106,6 +109,10 @@ TABLE: dict[str, list[tuple[Any, Any]]] = {
     "receipt of the oldest": [(None, None), (0, None), (0, None), (None, None), (None, None), (None, None)],
     "receipt of a newer one": [
         *((None, None), (ProtocolError, None), (ProtocolError, None)),
+        *((None, None), (None, None), (None, None)),
+    ],
+    "receipt of one that was dropped": [
+        *((None, None), (None, FAILED), (None, FAILED)),
         *((None, None), (None, None), (None, None)),
     ],
     "refused": [(None, LOST), (None, LOST), (None, LOST), (None, None), (None, None), (None, None)],
@@ -225,7 +232,7 @@ def test_nothing_is_sent_yet():
 
 def test_the_first_loss_counts():
     writer = writer_in(OPEN)
-    writer.refused(pb.TopicTerminatedError, "terminated")
+    writer.refused(0, pb.TopicTerminatedError, "terminated")
     writer.lost(CUT)
     assert isinstance(writer.loss, SendError)
     assert writer.next_step(1.0) is Step.STOP
@@ -266,13 +273,13 @@ def test_what_is_final_is_given_up_as_it_is():
 
 def test_an_entry_that_was_damaged_on_its_way_is_sent_again_and_one_in_memory_is_not():
     writer = writer_in(OPEN)
-    writer.refused(pb.ChecksumError, "checksum")
+    writer.refused(0, pb.ChecksumError, "checksum")
     assert isinstance(writer.loss, NotReadyError)
     payload = bytearray(b"payload")
     writer = writer_in(OPEN)
     writer.add(list(writer.pack_singles(singles(payload), 5)), 0.0)
     payload[0] ^= 1
-    writer.refused(pb.ChecksumError, "checksum")
+    writer.refused(0, pb.ChecksumError, "checksum")
     assert isinstance(writer.loss, SendError)
     assert writer.next_step(1.0) is Step.STOP
 
@@ -321,7 +328,7 @@ def test_the_first_sequence_id(first, last, expected):
 def test_a_later_registration_does_not_change_the_ids():
     writer = writer_in(OPEN)
     writer.lost(CUT)
-    register(writer, 0)
+    register(writer, 0, stored=writer.pending)
     assert writer.last_sequence_id == -1
     assert ids(entries(writer)) == [1]
 
@@ -395,17 +402,18 @@ def large(writer):
 
 
 @pytest.mark.parametrize("found", [True, False])
-def test_a_message_in_chunks_is_resent_only_if_its_last_one_is_stored(found):
-    writer = new_writer(max_messages=10, chunking=True)
+def test_a_message_in_chunks_is_resent_only_if_it_is_stored(found):
+    writer = new_writer(max_messages=10, chunking=True, is_shared_name=False)
     register(writer)
     chunks = large(writer)
     assert len(chunks) > 2
     writer.add(chunks, 0.0)
     writer.lost(CUT)
     writer.registering()
-    assert writer.registered("p", 0, MAX_MESSAGE, None) == 0
+    proof = writer.registered("p", 0, MAX_MESSAGE, None)
+    prove(proof, chunks if found else chunks[:-1])
     if found:
-        assert writer.resend("2", 1.0, object()) == chunks
+        assert writer.resend("2", 1.0) == chunks
         assert {metadata_of(entry).uuid for entry in chunks} == {"p-0-2"}
         assert {metadata_of(entry).uuid for entry in large(writer)} == {"p-1-2"}
         return
@@ -414,13 +422,124 @@ def test_a_message_in_chunks_is_resent_only_if_its_last_one_is_stored(found):
     assert writer.state is REGISTERING
 
 
-def test_after_a_doubt_is_settled_the_next_registration_has_none():
+def test_what_was_proven_needs_no_proof_again():
+    """Chunks then have another name than those that are stored."""
     writer = new_writer(max_messages=10, chunking=True)
     register(writer)
-    writer.add(large(writer), 0.0)
+    chunks = large(writer)
+    writer.add(chunks, 0.0)
     writer.lost(CUT)
-    register(writer, 0, stored=object())
-    assert ids(register(writer, -1)) == ids(writer.pending)
+    register(writer, 0, stored=chunks)
+    writer.lost(CUT)
+    writer.registering()
+    assert writer.registered("p", 0, MAX_MESSAGE, None) is None
+    assert writer.resend("3", 1.0) == chunks
+
+
+# ---- what somebody else has written under the name
+
+
+def with_pending(count, **options):
+    """A writer that has lost its connection, with ids 0 to count - 1 pending; and its entries."""
+    writer = new_writer(max_messages=10, **options)
+    register(writer)
+    added = entries(writer, count)
+    writer.add(added, 0.0)
+    writer.lost(CUT)
+    return writer, added
+
+
+def other(writer, sequence_id):
+    """An entry that somebody else has stored by an id of this writer's."""
+    return next(writer.pack_singles([singles(b"other")[0]._replace(sequence_ids=(sequence_id,) * 2)], 6))
+
+
+@pytest.mark.parametrize("ours", [0, 1, 2, 3, 4])
+def test_what_somebody_else_has_stored_by_pending_ids_is_an_error(ours):
+    """Ours up to some id, and then somebody else's up to the last one, which is one of ours too."""
+    writer, added = with_pending(6)
+    foreign = [other(writer, number) for number in range(ours, 5)]
+    if foreign:
+        with pytest.raises(SendError, match="somebody else"):
+            register(writer, 4, stored=[*added[:ours], *foreign])
+        assert writer.state is REGISTERING
+    else:
+        assert ids(register(writer, 4, stored=added[:5])) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_last_entry_alone_proves_nothing():
+    """The broker refused the first one, or somebody else wrote by its id."""
+    writer, added = with_pending(3)
+    with pytest.raises(SendError, match=r"1 messages were not acknowledged .* not to be found"):
+        register(writer, 2, stored=added[1:])
+
+
+def test_what_the_broker_refused_is_not_taken_for_stored_where_later_ones_are():
+    writer = new_writer(max_messages=10, is_shared_name=False)
+    register(writer)
+    added = entries(writer, 3)
+    writer.add(added, 0.0)
+    writer.refused(1, pb.ChecksumError, "damaged on the way")
+    with pytest.raises(SendError, match="not to be found"):
+        register(writer, 2, stored=[added[0], added[2]])
+
+
+def test_a_refusal_is_settled_by_the_resend():
+    writer = new_writer(max_messages=10, is_shared_name=False)
+    register(writer)
+    writer.add(entries(writer, 3), 0.0)
+    writer.refused(1, pb.ChecksumError, "damaged on the way")
+    assert ids(register(writer, 0)) == [0, 1, 2]
+    writer.lost(CUT)
+    assert ids(register(writer, 2)) == [0, 1, 2]
+
+
+def test_under_a_name_that_nobody_else_has_nothing_is_looked_up():
+    writer, _ = with_pending(3, is_shared_name=False)
+    writer.registering()
+    assert writer.registered("p", 1, MAX_MESSAGE, None) is None
+
+
+def test_what_is_dropped_as_known_counts_as_stored():
+    writer, added = with_pending(3)
+    register(writer, 1, stored=added)
+    assert ids([writer.receipt(number, DROPPED) for number in (0, 1)]) == [0, 1]
+    assert writer.receipt(2, DROPPED) is None
+    assert writer.receipt(2, PLACE) is None  # nothing counts any more
+    with pytest.raises(SendError, match="somebody else"):
+        writer.check()
+    assert (writer.sent.messages, ids(writer.pending)) == (2, [2])
+
+
+@pytest.mark.parametrize("last", [-1, 4])
+def test_what_is_sent_once_must_not_be_dropped(last):
+    writer = new_writer(is_shared_name=False)
+    register(writer, last)
+    writer.add(entries(writer), 0.0)
+    assert writer.receipt(last + 1, DROPPED) is None
+    with pytest.raises(SendError, match="somebody else"):
+        writer.check()
+
+
+def test_rows_with_ids_that_were_sent_before_may_be_dropped():
+    """That is what the user wants with ids of the rows' own."""
+    writer = new_writer(max_messages=10)
+    register(writer, 4)
+    for sequence_id, place in ((9, PLACE), (3, DROPPED), (9, DROPPED), (10, PLACE)):
+        writer.add([other(writer, sequence_id)], 0.0)
+        assert writer.receipt(sequence_id, place) is not None
+    assert writer.sent.messages == 4
+
+
+def test_the_chunks_of_a_message_do_not_excuse_its_last_one():
+    writer = new_writer(max_messages=10, chunking=True)
+    register(writer)
+    chunks = large(writer)
+    writer.add(chunks, 0.0)
+    for _ in chunks[:-1]:
+        assert writer.receipt(0, PLACE) is not None
+    assert writer.receipt(0, DROPPED) is None
+    assert writer.state is FAILED
 
 
 # ---- another name

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.partition_writer import Step, WriterState
 from pulsar_spark.protocol.pending import EntryKind
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.singles import EncodedSingle
 from tests.protocol.partition_writers import (
     CUT,
+    DROPPED,
     MAX_MESSAGE,
     PLACE,
     ids,
     metadata_of,
     new_writer,
+    prove,
     rows,
     singles,
 )
@@ -41,21 +45,27 @@ class Broker:
     def __init__(self, *, deduplicates):
         self.deduplicates = deduplicates
         self.rows = []
+        self.stored = []
         self.last = -1
         self._parts = {}
+
+    def somebody_else(self, count):
+        """Another program writes under the producer's name, to be dropped as a duplicate by nobody."""
+        self.last += count
 
     def store(self, entry, reached):
         """Take an entry off the wire; return its receipt."""
         if self.deduplicates and entry.sequence_id <= self.last:
             reached["dropped as a duplicate"] += 1
-            return entry.sequence_id
+            return entry.sequence_id, DROPPED
+        self.stored.append(replace(entry))  # heads of chunks change
         if entry.kind.is_chunk:
             metadata = metadata_of(entry)
             parts = self._parts.setdefault(metadata.uuid, [])
             assert metadata.chunk_id == len(parts)  # readers drop a message of which a chunk comes twice
             parts.append(bytes(entry.payload))
             if entry.kind is EntryKind.CHUNK:
-                return entry.sequence_id
+                return entry.sequence_id, PLACE
             assert len(parts) == metadata.num_chunks_from_msg
             assert b"".join(parts) == b"x" * 300
             self.rows.append(int(metadata.partition_key))
@@ -63,7 +73,7 @@ class Broker:
         else:
             self.rows += numbers(bytes(entry.payload))
         self.last = max(self.last, entry.highest_sequence_id)
-        return entry.sequence_id
+        return entry.sequence_id, PLACE
 
 
 class World:
@@ -76,6 +86,7 @@ class World:
         self.wire, self.receipts = [], []
         self.added, self.acknowledged = 0, []
         self.now, self.attempts = 0.0, 0
+        self.has_failed = False
         self.reconnect(0)
 
     def new_rows(self, count):
@@ -111,8 +122,8 @@ class World:
 
     def acknowledge(self, count):
         taken, self.receipts = self.receipts[:count], self.receipts[count:]
-        for sequence_id in taken:
-            entry = self.writer.receipt(sequence_id, PLACE)
+        for sequence_id, place in taken:
+            entry = self.writer.receipt(sequence_id, place)
             assert entry is not None
             assert self.writer.receipt(sequence_id - 1, PLACE) is None
             if entry.kind is EntryKind.CHUNK:
@@ -134,15 +145,30 @@ class World:
         self.wire, self.receipts = [], []
         self.writer.registering()
         last = self.broker.last if self.broker.deduplicates else -1
-        wanted = self.writer.registered("p", last, MAX_MESSAGE, None)
-        if wanted is not None:
+        try:
+            self.resend(last, fails)
+        except SendError:
+            self.has_failed = True
+
+    def resend(self, last, fails):
+        proof = self.writer.registered("p", last, MAX_MESSAGE, None)
+        if proof is not None:
             self.reached["looked up"] += 1
+            prove(proof, self.broker.stored)
         if fails > 3:
             self.writer.lost(CUT)
         self.attempts += 1
-        self.wire += self.writer.resend(str(self.attempts), self.now, None if wanted is None else object())
+        self.wire += self.writer.resend(str(self.attempts), self.now)
         if self.writer.pending and fails <= 3:
             self.reached["resent"] += 1
+
+    def somebody_else(self, count):
+        """All that is on the wire, or nothing of it, is stored before another program has the name."""
+        if count % 2:
+            self.store(len(self.wire))
+        self.cut()
+        self.broker.somebody_else(count)
+        self.reconnect(0)
 
     def lose_receipts(self, count):
         """All that is on the wire is stored, and some of the receipts are lost with the connection."""
@@ -219,6 +245,7 @@ ALWAYS = (
 
 @pytest.mark.parametrize("deduplicates", [True, False])
 def test_no_order_of_events_loses_doubles_or_moves_a_row(deduplicates):
+    """But for doubling where the broker does not deduplicate."""
     reached = Counter()
 
     @given(EVENTS)
@@ -235,3 +262,27 @@ def test_no_order_of_events_loses_doubles_or_moves_a_row(deduplicates):
     expected = {*ALWAYS, "looked up", "dropped as a duplicate"} if deduplicates else {*ALWAYS}
     assert expected <= {what for what, times in reached.items() if times}
     assert reached["finished"] >= 100
+
+
+def test_what_somebody_else_writes_under_the_name_is_an_error_whatever_came_before():
+    reached = Counter()
+
+    @given(EVENTS, st.integers(1, 5))
+    @example([(World.add_rows, 5), (World.close_batch, 1)], 2)
+    @example([(World.add_rows, 5), (World.close_batch, 1)], 3)
+    def run(events, count):
+        world = World(True, reached)
+        for event, number in events:
+            event(world, number)
+        if world.writer.state is LOST:
+            world.reconnect(0)
+        world.add_singles(5)
+        pending = world.writer.pending
+        world.somebody_else(count)
+        assert world.has_failed
+        reached["inside what is pending"] += bool(pending) and world.broker.last <= max(
+            entry.highest_sequence_id for entry in pending
+        )
+
+    run()
+    assert reached["inside what is pending"] >= 10

@@ -1,56 +1,93 @@
-"""What the broker's last sequence id says of pending entries: each row of the table, and the edges."""
+"""What the broker's last sequence id says of pending entries: each row of the tables, and the edges."""
 
 import pytest
 
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.pending import EntryKind, Outgoing
-from pulsar_spark.protocol.stored_check import StoredCheck, check_stored, foreign_writes
+from pulsar_spark.protocol.stored_check import StoredCheck, StoredProof, check_stored, foreign_writes
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.dedup_mark import INVISIBLE, encode_dedup_mark
+from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.frames import decode_payload_section, encode_section_head
+
+COMPARE, FOREIGN, MAY_REPEAT, RESEND = (
+    *(StoredCheck.COMPARE, StoredCheck.FOREIGN),
+    *(StoredCheck.MAY_REPEAT, StoredCheck.RESEND),
+)
 
 
 def batch(first, last, transaction=None):
     return Outgoing(first, last, last - first + 1, b"", b"", EntryKind.BATCH, transaction)
 
 
-def chunk(sequence_id, kind=EntryKind.CHUNK):
-    return Outgoing(sequence_id, sequence_id, 1, b"", b"", kind)
+def chunk(sequence_id, kind=EntryKind.CHUNK, transaction=None):
+    return Outgoing(sequence_id, sequence_id, 1, b"", b"", kind, transaction)
 
 
 IN_TRANSACTION = batch(10, 14, TxnId(1, 2))
+LAST = EntryKind.LAST_CHUNK
 
+# Under a name that others may use: last id, known, pending, judged, ids of the entries in doubt.
 CASES = {
-    "nothing known, nothing pending": (-1, -1, [], StoredCheck.RESEND),
-    "nothing known, all is sent again": (-1, -1, [batch(0, 4)], StoredCheck.RESEND),
-    "nothing known, though this producer has written": (-1, 9, [batch(10, 14)], StoredCheck.RESEND),
-    "nothing known, in a transaction": (-1, 9, [IN_TRANSACTION], StoredCheck.MAY_REPEAT),
-    "nothing known, one of two in a transaction": (
-        *(-1, 9, [batch(0, 9), IN_TRANSACTION]),
-        StoredCheck.MAY_REPEAT,
-    ),
-    "in a transaction that deduplicates": (9, 9, [IN_TRANSACTION], StoredCheck.RESEND),
-    "all is stored that was acknowledged": (9, 9, [], StoredCheck.RESEND),
-    "more than was sent, nothing pending": (10, 9, [], StoredCheck.FOREIGN),
-    "more than was sent": (15, 9, [batch(10, 14)], StoredCheck.FOREIGN),
-    "less than was acknowledged": (5, 9, [batch(10, 14)], StoredCheck.RESEND),
-    "none of what is pending": (9, 9, [batch(10, 14)], StoredCheck.RESEND),
-    "all of what is pending": (14, 9, [batch(10, 14)], StoredCheck.RESEND),
-    "the first of two": (14, 9, [batch(10, 14), batch(15, 19)], StoredCheck.RESEND),
-    "the first message of a batch": (10, 9, [batch(10, 14)], StoredCheck.FOREIGN),
-    "all but the last message of a batch": (13, 9, [batch(10, 14)], StoredCheck.FOREIGN),
-    "inside the second of two": (17, 9, [batch(10, 14), batch(15, 19)], StoredCheck.FOREIGN),
-    "between ids that rows brought": (16, 9, [batch(10, 14), batch(20, 24)], StoredCheck.RESEND),
-    "a batch of one": (10, 9, [batch(10, 10)], StoredCheck.RESEND),
-    "above all, with ids of the rows' own below": (12, 11, [batch(3, 5)], StoredCheck.FOREIGN),
-    "a chunk": (10, 9, [chunk(10), chunk(10)], StoredCheck.CHUNK_IN_DOUBT),
-    "a last chunk": (10, 9, [chunk(10, EntryKind.LAST_CHUNK)], StoredCheck.CHUNK_IN_DOUBT),
-    "before a chunk": (9, 9, [chunk(10)], StoredCheck.RESEND),
-    "after a chunk": (14, 9, [chunk(10), batch(11, 14)], StoredCheck.RESEND),
+    "nothing known, nothing pending": (-1, -1, [], RESEND, []),
+    "nothing known, all is sent again": (-1, -1, [batch(0, 4)], RESEND, []),
+    "nothing known, though this producer has written": (-1, 9, [batch(10, 14)], RESEND, []),
+    "nothing known, in a transaction": (-1, 9, [IN_TRANSACTION], MAY_REPEAT, []),
+    "nothing known, one of two in a transaction": (-1, 9, [batch(0, 9), IN_TRANSACTION], MAY_REPEAT, []),
+    "in a transaction that deduplicates": (9, 9, [IN_TRANSACTION], RESEND, []),
+    "stored in a transaction": (14, 9, [IN_TRANSACTION], RESEND, []),
+    "stored in a transaction, and after one": (16, 9, [IN_TRANSACTION, batch(15, 16)], COMPARE, [15]),
+    "all is stored that was acknowledged": (9, 9, [], RESEND, []),
+    "more than was sent, nothing pending": (10, 9, [], FOREIGN, []),
+    "more than was sent": (15, 9, [batch(10, 14)], FOREIGN, []),
+    "less than was acknowledged": (5, 9, [batch(10, 14)], RESEND, []),
+    "none of what is pending": (9, 9, [batch(10, 14)], RESEND, []),
+    "all of what is pending": (14, 9, [batch(10, 14)], COMPARE, [10]),
+    "two of three": (19, 9, [batch(10, 14), batch(15, 19), batch(20, 20)], COMPARE, [10, 15]),
+    "known already": (14, 14, [batch(10, 14), batch(15, 19)], RESEND, []),
+    "one of two is known already": (19, 14, [batch(10, 14), batch(15, 19)], COMPARE, [15]),
+    "the first message of a batch": (10, 9, [batch(10, 14)], FOREIGN, []),
+    "all but the last message of a batch": (13, 9, [batch(10, 14)], FOREIGN, []),
+    "inside the second of two": (17, 9, [batch(10, 14), batch(15, 19)], FOREIGN, []),
+    "between ids that rows brought": (16, 9, [batch(10, 14), batch(20, 24)], FOREIGN, []),
+    "before the first id that rows brought": (12, 9, [batch(20, 24)], RESEND, []),
+    "a batch of one": (10, 9, [batch(10, 10)], COMPARE, [10]),
+    "above all, with ids of the rows' own below": (12, 11, [batch(3, 5)], FOREIGN, []),
+    "ids of the rows' own that are known": (11, 11, [batch(3, 5)], RESEND, []),
+    "a chunk": (10, 9, [chunk(10), chunk(10)], COMPARE, [10, 10]),
+    "a last chunk": (10, 9, [chunk(10, LAST)], COMPARE, [10]),
+    "a last chunk of a transaction": (10, 9, [chunk(10, LAST, TxnId(1, 2))], COMPARE, [10]),
+    "before a chunk": (9, 9, [chunk(10)], RESEND, []),
+    "after a chunk": (14, 9, [chunk(10, LAST), batch(11, 14)], COMPARE, [10, 11]),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_table(case):
-    last, sent, pending, expected = case
-    assert check_stored(last, sent, pending) is expected
+def test_the_tables(case):
+    last, known, pending, expected, in_doubt = case
+    judged, found = check_stored(last, known, pending, is_shared_name=True)
+    assert (judged, [entry.sequence_id for entry in found]) == (expected, in_doubt)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_under_a_name_that_nobody_else_has_only_chunks_are_in_doubt(case):
+    """Nothing is read for it, so no right to read is needed."""
+    last, known, pending, expected, _ = case
+    judged, found = check_stored(last, known, pending, is_shared_name=False)
+    chunks = [entry for entry in pending if entry.kind.is_chunk and known < entry.sequence_id == last]
+    if expected is COMPARE:
+        expected = COMPARE if chunks else RESEND
+    assert judged is expected
+    assert found == (chunks if judged is COMPARE else [])
+
+
+@pytest.mark.parametrize("is_shared_name", [True, False])
+@pytest.mark.parametrize(("last", "in_doubt"), [(16, True), (9, False)])
+def test_what_the_broker_refused_is_in_doubt_where_later_ones_are_stored(is_shared_name, last, in_doubt):
+    pending = [batch(10, 14, TxnId(1, 2)), batch(15, 16, TxnId(1, 2))]
+    judged, found = check_stored(last, 9, pending, is_shared_name=is_shared_name, refused=10)
+    assert judged is (COMPARE if in_doubt else RESEND)
+    assert found == (pending[:1] if in_doubt else [])
 
 
 def test_foreign_writes_name_the_producer_and_what_to_do():
@@ -58,3 +95,86 @@ def test_foreign_writes_name_the_producer_and_what_to_do():
     assert not error.retriable
     for part in ("orders", "persistent://a/b/t", "spark.task.maxFailures"):
         assert part in str(error)
+
+
+# ---- the proof
+
+
+def sent(sequence_id, payload=b"payload", *, messages=1, kind=EntryKind.SINGLE, extra=b"", **fields):
+    """An entry as it goes out, its metadata with a field that Pulsar does not know."""
+    metadata = pb.MessageMetadata(producer_name="me", sequence_id=sequence_id, publish_time=5, **fields)
+    if messages > 1:
+        metadata.num_messages_in_batch = messages
+    head = encode_section_head(
+        metadata.SerializeToString() + extra + encode_dedup_mark(b"digest of 16 byt"), payload
+    )
+    return Outgoing(sequence_id, sequence_id + messages - 1, messages, head, payload, kind)
+
+
+def stored(entry, at=0):
+    """The same as the broker gives it back."""
+    return Entry(7, at, *decode_payload_section(memoryview(entry.head + bytes(entry.payload))))
+
+
+def sent_chunks(attempt, kinds=(EntryKind.CHUNK, EntryKind.CHUNK, LAST)):
+    return [
+        sent(4, b"part", kind=kind, uuid=f"me-4-{attempt}", chunk_id=number, num_chunks_from_msg=len(kinds))
+        for number, kind in enumerate(kinds)
+    ]
+
+
+def proof_of(*entries):
+    return StoredProof("persistent://a/b/t", "me", entries)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
+def test_all_must_be_found(order):
+    entries = [sent(4), sent(5, b"body", messages=3), sent(8, b"")]
+    proof = proof_of(*entries)
+    assert (proof.first_sequence_id, proof.last_sequence_id, proof.count) == (4, 8, 3)
+    for number in order:
+        assert not proof.is_found
+        proof.take(stored(entries[number]))
+    assert proof.is_found
+
+
+OTHERS = {
+    "another payload": sent(4, b"other"),
+    "another time": sent(4, event_time=1),
+    "another digest": sent(4, extra=encode_dedup_mark(b"another digest..")),
+    "a batch": sent(4, messages=2),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_what_is_stored_by_the_id_and_differs_is_somebody_elses(other):
+    proof = proof_of(sent(4))
+    proof.take(stored(other))
+    assert not proof.is_found
+    assert "somebody else" in str(proof.error())
+
+
+def test_what_is_not_found_is_an_error_with_the_count_of_messages():
+    proof = proof_of(sent(4), sent(5, messages=3))
+    proof.take(stored(sent(99)))
+    proof.take(stored(sent(4)))
+    error = proof.error()
+    assert not error.retriable
+    for part in ("3 messages", "producer me", "persistent://a/b/t", "not to be found"):
+        assert part in str(error)
+
+
+def test_of_a_message_in_chunks_each_must_be_found_and_other_attempts_count_for_nothing():
+    chunks = sent_chunks("1")
+    proof = proof_of(*chunks)
+    for one in [*sent_chunks("0"), *chunks[:2]]:
+        proof.take(stored(one))
+    assert not proof.is_found
+    assert "within a message in chunks" in str(proof.error())
+    proof.take(stored(chunks[2]))
+    assert proof.is_found
+
+
+def test_what_no_consumer_is_given_is_not_looked_for():
+    proof = proof_of(sent(4, extra=INVISIBLE))
+    assert (proof.count, proof.is_found) == (0, True)

@@ -23,17 +23,18 @@ from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry
-from pulsar_spark.client.reading.last_stored import find_last_stored
+from pulsar_spark.client.reading.last_stored import find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.errors import NotReadyError, PulsarError
+from pulsar_spark.errors import AuthError, NotReadyError, PulsarError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.protocol.batcher import Batch, BatchLimits
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter, Step
 from pulsar_spark.protocol.pending import Outgoing, PendingWindow
 from pulsar_spark.protocol.receipts import SentTotals
+from pulsar_spark.protocol.stored_check import StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.singles import EncodedSingle
@@ -58,6 +59,8 @@ class Producer:
         transaction: that all it sends belongs to, or None.
         encryptor: of all payloads, or None.
         on_receipt: called in the session's thread with each entry and where it is stored; must not wait.
+        is_compared: whether what is claimed to be stored under a name of ``options`` is compared with what
+            was sent, when the connection was lost; it needs the right to read.
 
     Attributes:
         last_sequence_id: the last that the broker had stored under this name when the producer was first
@@ -80,6 +83,7 @@ class Producer:
         transaction: TxnId | None = None,
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
+        is_compared: bool = True,
     ) -> None:
         self.topic = topic
         self._on_receipt = on_receipt
@@ -111,6 +115,8 @@ class Producer:
             name=options.name,
             first_sequence_id=max(first_sequence_id or 0, after + 1),
             blocks_if_full=options.block_if_queue_full,
+            # A name that a broker chooses is given to nobody else.
+            is_shared_name=is_compared and options.name is not None,
         )
         self.transaction = transaction
         self._open_in_time()
@@ -241,7 +247,8 @@ class Producer:
                     if entry is not None and on_receipt is not None:
                         on_receipt(entry, receipt.message_id)
                 elif command.type == pb.BaseCommand.SEND_ERROR:
-                    writer.refused(command.send_error.error, command.send_error.message)
+                    refusal = command.send_error
+                    writer.refused(refusal.sequence_id, refusal.error, refusal.message)
                 elif command.type == pb.BaseCommand.CLOSE_PRODUCER:
                     writer.lost(NotReadyError("the broker closed the producer"))
             self._changed.notify_all()
@@ -346,18 +353,29 @@ class Producer:
             )
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
-        wanted = writer.registered(
+        proof = writer.registered(
             answer.producer_name,
             answer.last_sequence_id,
             max_message_size,
             answer.topic_epoch if answer.HasField("topic_epoch") else None,
         )
-        stored = None
-        if wanted is not None:
-            stored = find_last_stored(self._client, self.topic, answer.producer_name, wanted)
+        if proof is not None:
+            self._find_stored(proof)
         with self._changed:
-            outgoing = writer.resend(secrets.token_hex(4), time.monotonic(), stored)
+            outgoing = writer.resend(secrets.token_hex(4), time.monotonic())
         link.send(outgoing)
+
+    def _find_stored(self, proof: StoredProof) -> None:
+        try:
+            find_stored(self._client, self.topic, proof)
+        except AuthError as error:
+            raise AuthError(
+                "the connection was lost, and what was sent before cannot be compared with what is stored "
+                f"under the producer name {proof.producer_name}: {error.what}",
+                topic=str(self.topic),
+                advice="Grant the role the permission consume on the topic, or leave producerName out with "
+                "delivery=at-least-once",
+            ) from error
 
     def _drop_link(self) -> None:
         link, self._link = self._link, None

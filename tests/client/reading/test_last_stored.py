@@ -1,17 +1,20 @@
-"""Finding what a producer stored last."""
+"""Finding what a producer stored lately."""
 
+import logging
 from itertools import repeat
 
 from pulsar_spark.client.client import Client, ClientOptions
-from pulsar_spark.client.reading.last_stored import _Search, find_last_stored
+from pulsar_spark.client.reading.last_stored import _LastEntry, _Search, find_last_stored, find_stored
 from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.protocol.stored_check import StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import from_wire_id
 from pulsar_spark.wire.entries import Entries, Entry
 from tests.client.clients import TOPIC, hurry
 from tests.fake_broker import silence
 from tests.fake_clients import Type
-from tests.fake_topics import batch_section, section_of
+from tests.fake_topics import batch_section, section_of, split_section
 
 
 def entry(number: int, sequence_id: int, *, name: str = "me", **more) -> Entry:
@@ -21,7 +24,9 @@ def entry(number: int, sequence_id: int, *, name: str = "me", **more) -> Entry:
 
 def found(*entries: Entry, last: int) -> Entry | None:
     with Client(ClientOptions(service_url="pulsar://localhost:1")) as client:
-        return _Search(client, TOPIC, "me", last)._match(Entries.of(entries))
+        wanted = _LastEntry("me", last)
+        _Search(client, TOPIC, wanted)._match(Entries.of(entries))
+        return wanted.entry
 
 
 def test_the_entry_that_ends_with_the_id():
@@ -108,3 +113,75 @@ def test_a_broker_that_gives_no_answer_has_nothing_to_show(broker, client):
     broker.script(Type.FLOW, [silence] * 99)
     hurry(client, 0.4)
     assert find_last_stored(client, TOPIC, "me", 7) is None
+
+
+def test_why_a_search_has_ended_early_is_logged(broker, client, caplog):
+    broker.publish(TOPIC, stored("me", 7))
+    broker.script(Type.FLOW, [silence] * 99)
+    hurry(client, 0.2)
+    caplog.set_level(logging.INFO)
+    assert find_last_stored(client, TOPIC, "me", 7) is None
+    assert "the search for what is stored has ended" in caplog.text
+
+
+# ---- all entries of a proof
+
+
+def proof_of(*sections: bytes) -> StoredProof:
+    entries = []
+    for section in sections:
+        metadata, payload = split_section(section)
+        first, messages = metadata.sequence_id, metadata.num_messages_in_batch
+        head = section[: len(section) - len(payload)]
+        entries.append(Outgoing(first, first + messages - 1, messages, head, payload, EntryKind.BATCH))
+    return StoredProof(str(TOPIC), "me", entries)
+
+
+def test_all_entries_of_a_proof_are_found_over_many_steps_back(broker, client):
+    topic = broker.create(TOPIC)
+    sections = [stored("me", 10 * number, 10) for number in range(30)]
+    for number, section in enumerate(sections):
+        broker.publish(TOPIC, section, *(stored("other", other) for other in range(20)))
+        if number % 7 == 6:
+            topic.roll()
+    proof = proof_of(*sections[10:])
+    find_stored(client, TOPIC, proof)
+    assert proof.is_found
+
+
+def test_the_search_for_a_proof_ends_at_an_older_entry_where_one_is_missing(broker, client):
+    topic = broker.create(TOPIC)
+    broker.publish(TOPIC, *(stored("other", number) for number in range(5)))
+    topic.roll()
+    sections = [stored("me", number) for number in range(8)]
+    old = broker.publish(TOPIC, *sections[:3], *(stored("other", 1) for _ in range(100)), *sections[4:])
+    proof = proof_of(*sections[3:])
+    hurry(client, 1.0)
+    find_stored(client, TOPIC, proof)
+    assert not proof.is_found
+    assert "1 messages were not acknowledged" in str(proof.error())
+    starts = [from_wire_id(one.start_message_id) for one in broker.seen(Type.SUBSCRIBE)]
+    assert min(starts).ledger == old[0].ledger
+
+
+def test_entries_that_become_visible_one_after_the_other_are_waited_for(broker, client):
+    topic = broker.create(TOPIC)
+    transaction = TxnId(0, 1)
+    sections = [stored("me", number) for number in range(4)]
+    broker.publish(TOPIC, *sections[:2])
+    with broker.changed:
+        topic.append(stored("other", 1), transaction)
+        for section in sections[2:]:
+            topic.append(section)
+    asked = []
+
+    def commit_at_the_third(connection, frame):
+        asked.append(frame)
+        if len(asked) == 3:
+            topic.end(transaction, commit=True)
+        connection.handle(frame)
+
+    broker.script(Type.GET_LAST_MESSAGE_ID, repeat(commit_at_the_third))
+    proof = proof_of(*sections)
+    find_stored(client, TOPIC, proof)
+    assert proof.is_found

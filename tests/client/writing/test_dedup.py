@@ -8,7 +8,7 @@ from pulsar_spark.errors import AuthError, OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
-from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses
+from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -203,6 +203,27 @@ def test_another_run_that_still_writes_is_an_error(broker, client, topic):
         with pytest.raises(SendError, match="has written under the producer name query-0"):
             open_writer(client, task)
     assert broker.open_producers == []
+
+
+def test_another_run_that_wrote_while_the_connection_was_lost_is_an_error(broker, client, topic):
+    """Even with the same rows: of what was sent here nothing would be stored. The next try compares."""
+    with FakeBroker(deduplicates=True) as other_broker, client_of(other_broker) as other:
+        run(other, numbered(8))  # what another run of the task has to store
+        sections = [one.section for one in other_broker.topics[str(TOPIC)].entries if one.messages > 1]
+    broker.script(Type.SEND, [pass_on, pass_on, silence, silence])
+    with task_of(client) as task, open_writer(client, task) as writer:
+        writer.send(columns(numbered(12)))
+        broker.wait_for_command(Type.SEND, 4)
+        broker.script(Type.SEND, [])
+        with broker.changed:
+            broker.cut()
+            topic.append(sections[1])
+            topic.stored_ids["query-0"] = (1 << 32) + 7
+        with pytest.raises(SendError, match="has written under the producer name query-0"):
+            writer.finish()
+    run(client, numbered(12))
+    assert topic.values == numbered(12)
+    assert names_of(topic) == {"query-0"}
 
 
 # ---- whether the topic deduplicates

@@ -20,8 +20,10 @@ from tests.fake_broker import (
     pass_on,
     refuses,
     silence,
+    without_answer,
 )
 from tests.fake_clients import Type
+from tests.fake_topics import section_of
 
 
 @pytest.fixture
@@ -194,6 +196,64 @@ def test_a_batch_that_is_not_stored_is_sent_again():
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         lose_connection_with_pending(broker, client, lambda topic: None, batch=True)
         assert broker.topics[str(TOPIC)].values == [b"first", *numbered(4)]
+
+
+def stored_by_somebody_else(topic, *sequence_ids):
+    for sequence_id in sequence_ids:
+        section = section_of(b"other", producer_name="me", sequence_id=sequence_id)
+        topic.store("me", pb.CommandSend(producer_id=0, sequence_id=sequence_id), section)
+
+
+@pytest.mark.parametrize("foreign", [[1], [1, 2], [1, 2, 3, 4]])
+def test_what_somebody_else_wrote_by_pending_ids_is_an_error(foreign):
+    """The broker would take what is pending for duplicates, and drop it."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        with pytest.raises(SendError, match="has written under the producer name me"):
+            lose_connection_with_pending(
+                broker, client, lambda topic: stored_by_somebody_else(topic, *foreign)
+            )
+        assert broker.topics[str(TOPIC)].values == [b"first", *[b"other"] * len(foreign)]
+
+
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("name", ["me", None])
+def test_what_was_stored_without_a_receipt_is_compared_and_not_stored_again(batch, name):
+    """But for a name that the broker has chosen, which nobody else has: nothing is read then."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        producer = open_producer(client, name=name)
+        broker.script(Type.SEND, [pass_on, without_answer, without_answer, lose_answer])
+        for first in (0, 5, 10, 15):
+            (send_batch if batch else send)(producer, numbered(5, first)[: 5 if batch else 1])
+        producer.flush()
+        producer.close()
+        assert topic.values == (numbered(20) if batch else numbered(20)[::5])
+        assert bool(broker.seen(Type.SUBSCRIBE)) == (name is not None)
+
+
+def test_without_the_right_to_read_a_name_of_ones_own_is_an_error_and_never_a_guess():
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.create(TOPIC)
+        producer = open_producer(client, name="me")
+        broker.script(Type.SEND, [lose_answer])
+        broker.script(Type.SUBSCRIBE, [refuses(pb.AuthorizationError, "no right to consume")])
+        send(producer, [b"a"])
+        with pytest.raises(AuthError, match=r"producer name me.*no right to consume.*permission consume"):
+            producer.flush()
+        producer.close()
+
+
+def test_a_first_entry_that_is_dropped_as_a_duplicate_is_an_error(broker, client):
+    """Somebody else writes under the name while this producer has it; on a real broker nobody can."""
+    broker.deduplicates = True
+    topic = broker.create(TOPIC)
+    producer = open_producer(client, name="me")
+    stored_by_somebody_else(topic, 0)
+    send(producer, [b"a"])
+    with pytest.raises(SendError, match="has written under the producer name me"):
+        producer.flush()
+    assert (producer.sent.messages, len(producer.pending)) == (0, 1)
+    producer.close()
 
 
 # ---- transactions

@@ -57,7 +57,7 @@ class Fakes:
         self.busy = False
         self.options = self
         self.operation_timeout = 30.0
-        monkeypatch.setattr(record_topic, "Producer", lambda *args: FakeProducer(self, *args))
+        monkeypatch.setattr(record_topic, "Producer", lambda *args, **_: FakeProducer(self, *args))
         monkeypatch.setattr(record_topic, "Consumer", lambda *args: FakeConsumer(self, *args))
         monkeypatch.setattr(record_topic, "read_range", self.read_range)
 
