@@ -42,6 +42,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import ConnectError, PulsarError, QueueFullError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.spark.sink.topic_writers import TopicWriters
 
 
 @pytest.fixture(scope="module")
@@ -288,6 +289,35 @@ def test_no_more_is_sent_than_the_window_holds(
                 proxy.resume()
         writer.flush()
     assert [number_of(record) for record in peer.read_all(topic)] == list(range(300))
+
+
+def test_topics_of_a_task_share_one_memory_limit(
+    client: Client, peer: Peer, proxy: Proxy, topic: str
+) -> None:
+    """Nothing is acknowledged, and a task writes to topic after topic."""
+    limit, names = 1 << 20, [TopicName.parse(f"{topic}-{number}") for number in range(12)]
+    options = ProducerOptions(memory_limit=limit, batching_max_messages=10, send_timeout=FAR_AWAY)
+    rounds, size = 40, 1000
+
+    def write() -> None:
+        for number in range(rounds):
+            for name in names:
+                writers.of(name).send(columns_of(numbered(10, first=10 * number, size=size)))
+
+    with TopicWriters(client, options) as writers:
+        opened = [writers.of(name) for name in names]
+        proxy.stall()
+        with in_background(write) as sender:
+            try:
+                sender.join(1.0)
+                assert sender.is_alive()
+                entries = [entry for writer in opened for one in writer._producers for entry in one.pending]
+                assert limit // 2 < sum(entry.size for entry in entries) < limit + 12 * 11 * size
+            finally:
+                proxy.resume()
+        writers.finish()
+    for name in names:
+        assert [number_of(record) for record in peer.read_all(str(name))] == list(range(10 * rounds))
 
 
 def test_batches_count_by_their_messages(client: Client, peer: Peer, proxy: Proxy, topic: str) -> None:

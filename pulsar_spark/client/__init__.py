@@ -42,6 +42,7 @@ from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
 from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
+from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
@@ -99,6 +100,7 @@ __all__ = [
     "SentTotals",
     "StoredRecord",
     "SubscriptionOptions",
+    "TaskMemory",
     "TlsOptions",
     "TopicWatch",
     "TopicWriter",

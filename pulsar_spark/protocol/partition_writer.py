@@ -287,6 +287,11 @@ class PartitionWriter:
             self._tally.add(entry, message_id)
         return entry
 
+    def receipts_taken(self) -> None:
+        """All receipts that came together are taken: their bytes are free for other producers."""
+        if not self._is_closed:
+            self._window.report()
+
     def _is_dropped(self, sequence_id: int) -> bool:
         """Whether it is the oldest entry, and has an id by which a broker must not drop it."""
         oldest = self._window.oldest
@@ -436,6 +441,8 @@ class PartitionWriter:
 
     def close(self) -> None:
         """Nothing is added or acknowledged from now on."""
+        if not self._is_closed:
+            self._window.release()
         self._is_closed = True
         self._is_connected = False
 

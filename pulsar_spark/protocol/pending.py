@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pulsar_spark.errors import ProtocolError, SendError
 from pulsar_spark.ids import TxnId
+from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, encode_command_head, is_intact, metadata_of_head
@@ -99,20 +100,22 @@ class PendingWindow:
     Args:
         topic: for error texts.
         max_messages: ``maxPendingMessages``; messages inside batches count one by one.
-        max_bytes: ``memoryLimit``, bytes of payload sections.
+        budget: of bytes of payload sections, ``memoryLimit``; shared with other windows. It is told what this
+            one holds by ``report``, and when entries are pushed.
         send_timeout: seconds from the moment an entry has found room to its receipt.
     """
 
-    def __init__(self, topic: str, max_messages: int, max_bytes: int, send_timeout: float) -> None:
+    def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:
         self._topic = topic
         self._max_messages = max_messages
-        self._max_bytes = max_bytes
+        self._budget = budget
         self._send_timeout = send_timeout
         self._entries: deque[Outgoing] = deque()
         self._pushed_at: deque[float] = deque()
         self._partly: list[Outgoing] = []  # acknowledged chunks of a message whose last chunk is not
         self._messages = 0
         self._bytes = 0
+        self._reported = 0  # bytes of which the budget knows
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -132,9 +135,12 @@ class PendingWindow:
         above all that are pending: receipts name entries by growing ids, and a broker that deduplicates
         cannot tell a duplicate from what it is still storing.
         """
+        return self._has_room(entry, self._budget.max_bytes(self._reported))
+
+    def _has_room(self, entry: Outgoing, max_bytes: int) -> bool:
         if not self._entries:
             return True
-        if self._messages + entry.messages > self._max_messages or self._bytes + entry.size > self._max_bytes:
+        if self._messages + entry.messages > self._max_messages or self._bytes + entry.size > max_bytes:
             return False
         last = self._entries[-1]
         if last.kind is EntryKind.CHUNK:
@@ -151,11 +157,25 @@ class PendingWindow:
     def take_from(self, waiting: deque[Outgoing], now: float) -> list[Outgoing]:
         """Move entries out of ``waiting``, in order, while they have room; return those moved."""
         moved = []
-        while waiting and self.has_room(waiting[0]):
+        self.report()
+        max_bytes = self._budget.max_bytes(self._reported)
+        while waiting and self._has_room(waiting[0], max_bytes):
             entry = waiting.popleft()
             self.push(entry, now)
             moved.append(entry)
+        self.report()
         return moved
+
+    def report(self) -> None:
+        """Tell the budget what is pending."""
+        if self._bytes != self._reported:
+            self._budget.report(self._reported, self._bytes)
+            self._reported = self._bytes
+
+    def release(self) -> None:
+        """Give the budget back what is pending; nothing is sent any more."""
+        self._budget.report(self._reported, 0)
+        self._reported = 0
 
     def acknowledged(self, sequence_id: int) -> Outgoing | None:
         """Take a SEND_RECEIPT and return its entry; None if that was acknowledged before.

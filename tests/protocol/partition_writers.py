@@ -6,6 +6,7 @@ import numpy as np
 
 from pulsar_spark.errors import ConnectError, TopicNotFoundError
 from pulsar_spark.protocol.batcher import BatchLimits
+from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter
 from pulsar_spark.protocol.pending import PendingWindow
@@ -26,7 +27,7 @@ FINAL = TopicNotFoundError("no such topic")
 
 def new_writer(*, max_messages=FULL_AT, limits=(10, 0, 0.5), chunking=False, encryption=None, **options):
     packer = Packer(TOPIC, pb.NONE, chunking=chunking, chunk_max_message_size=None, encryption=encryption)
-    window = PendingWindow(TOPIC, max_messages, 10**6, TIMEOUT)
+    window = PendingWindow(TOPIC, max_messages, MemoryBudget(10**6), TIMEOUT)
     return PartitionWriter(TOPIC, packer, window, BatchLimits(*limits), **options)
 
 

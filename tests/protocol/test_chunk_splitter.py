@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.protocol.chunk_splitter import SplitMessage
+from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.protocol.pending import EntryKind, PendingWindow
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import decode_payload_section
@@ -60,7 +61,7 @@ def test_metadata_that_leave_no_room():
 
 
 def pending(entries, acknowledged):
-    window = PendingWindow("persistent://a/b/t", 1000, 10**6, 30)
+    window = PendingWindow("persistent://a/b/t", 1000, MemoryBudget(10**6), 30)
     for place, entry in enumerate(entries):
         window.push(entry, 100.0 + place)
     for entry in entries[:acknowledged]:

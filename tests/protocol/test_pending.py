@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import ProtocolError, SendError
+from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.protocol.pending import EntryKind, Outgoing, PendingWindow
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_section_head
@@ -25,7 +26,7 @@ def chunk(sequence_id, kind=EntryKind.CHUNK):
 
 
 def window(max_messages=1000, max_bytes=10**6, send_timeout=30):
-    return PendingWindow("persistent://a/b/t", max_messages, max_bytes, send_timeout)
+    return PendingWindow("persistent://a/b/t", max_messages, MemoryBudget(max_bytes), send_timeout)
 
 
 # ---- Outgoing

@@ -21,6 +21,7 @@ from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.spool import FileSpool
+from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batch
@@ -81,6 +82,7 @@ class DedupTask:
         options: ProducerOptions,
         partitions: int,
         *,
+        memory: TaskMemory | None = None,
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
     ) -> DedupProducer:
@@ -89,7 +91,7 @@ class DedupTask:
         It may take two operation timeouts if something is stored already.
         """
         replay = self._replays.get(topic)
-        producer = DedupProducer(self, topic, options, partitions, replay, encryptor, on_receipt)
+        producer = DedupProducer(self, topic, options, partitions, replay, memory, encryptor, on_receipt)
         self._replays[topic] = producer.replay
         if producer.last_sequence_id >= 0:
             self.proven(topic)
@@ -123,8 +125,9 @@ class DedupProducer(Producer):
         dedup: the task.
         topic: one partition, or a topic without partitions.
         options: how to send; the name and the initial sequence id are not used.
-        partitions: how many producers share the limits of the whole topic.
+        partitions: how many producers share the topic's limit of unacknowledged messages.
         replay: what was sent there in this run, if the producer was open before, else None.
+        memory: as :class:`Producer` takes it.
         encryptor: of all payloads, or None.
         on_receipt: as :class:`Producer` takes it; not called for what is left out.
 
@@ -143,6 +146,7 @@ class DedupProducer(Producer):
         options: ProducerOptions,
         partitions: int,
         replay: DedupReplay | None,
+        memory: TaskMemory | None = None,
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
     ) -> None:
@@ -158,6 +162,7 @@ class DedupProducer(Producer):
             first_sequence_id=dedup.first_sequence_id + (0 if replay is None else replay.messages),
             encryptor=encryptor,
             on_receipt=on_receipt,
+            memory=memory,
         )
         try:
             if replay is not None and replay.is_foreign(self.last_sequence_id, dedup.first_sequence_id):

@@ -27,6 +27,7 @@ from pulsar_spark.client.reading.last_stored import find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
+from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.protocol.batcher import Batch, BatchLimits
@@ -53,7 +54,7 @@ class Producer:
         client: where to connect.
         topic: one partition, or a topic without partitions; created as the broker's policy says.
         options: how to send.
-        partitions: how many producers share the limits of the whole topic.
+        partitions: how many producers share the topic's limit of unacknowledged messages.
         first_sequence_id: of the first message; if the broker has stored that id or a higher one under this
             name, the id after the last one. None: that id in any case.
         transaction: that all it sends belongs to, or None.
@@ -61,6 +62,7 @@ class Producer:
         on_receipt: called in the session's thread with each entry and where it is stored; must not wait.
         is_compared: whether what is claimed to be stored under a name of ``options`` is compared with what
             was sent, when the connection was lost; it needs the right to read.
+        memory: that it shares with the task's other producers; None: it has the options' limit for itself.
 
     Attributes:
         last_sequence_id: the last that the broker had stored under this name when the producer was first
@@ -84,6 +86,7 @@ class Producer:
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
         is_compared: bool = True,
+        memory: TaskMemory | None = None,
     ) -> None:
         self.topic = topic
         self._on_receipt = on_receipt
@@ -106,7 +109,7 @@ class Producer:
             PendingWindow(
                 str(topic),
                 max(1, min(options.max_pending_messages, max_pending)),
-                options.memory_limit // partitions,
+                memory or TaskMemory(options.memory_limit),
                 options.send_timeout,
             ),
             BatchLimits(
@@ -251,6 +254,7 @@ class Producer:
                     writer.refused(refusal.sequence_id, refusal.error, refusal.message)
                 elif command.type == pb.BaseCommand.CLOSE_PRODUCER:
                     writer.lost(NotReadyError("the broker closed the producer"))
+            writer.receipts_taken()
             self._changed.notify_all()
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:

@@ -47,7 +47,7 @@ class ProducerOptions:
         max_pending_messages: maximum unacknowledged messages of one partition.
         max_pending_messages_across_partitions: maximum unacknowledged messages of the whole topic.
         block_if_queue_full: whether to wait for room; else QueueFullError.
-        memory_limit: maximum bytes of unacknowledged messages of the whole topic.
+        memory_limit: maximum bytes of unacknowledged messages, of all topics of a task together.
         send_timeout: seconds from a send to its receipt.
         routing_mode: where rows without a key go.
         hashing_scheme: of keys.

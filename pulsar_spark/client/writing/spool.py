@@ -12,7 +12,7 @@ from pulsar_spark.protocol.dedup_replay import Item
 from pulsar_spark.wire.singles import EncodedSingle
 
 # Bytes above which the items go into a file.
-_IN_MEMORY = 4 * 1024 * 1024
+_IN_MEMORY = 256 * 1024
 
 
 class FileSpool:

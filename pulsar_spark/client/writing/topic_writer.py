@@ -21,6 +21,7 @@ from pulsar_spark.client.writing.dedup import DedupProducer, DedupTask
 from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
+from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
@@ -63,6 +64,7 @@ class TopicWriter:
         transaction: that all it writes belongs to, or None.
         dedup: the task whose rows are stored once, or None. Where rows go then depends on nothing but their
             order, as with ``place`` the task's number, and no new partitions are looked for.
+        memory: that it shares with other writers; None: it has the options' limit for itself.
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
     Raises:
@@ -79,6 +81,7 @@ class TopicWriter:
         look_again: float | None = _LOOK_AGAIN,
         transaction: Transaction | None = None,
         dedup: DedupTask | None = None,
+        memory: TaskMemory | None = None,
         code: UserCode = NO_USER_CODE,
     ) -> None:
         if dedup is not None:
@@ -87,6 +90,7 @@ class TopicWriter:
         self._client = client
         self._topic = topic
         self._options = options
+        self._memory = memory or TaskMemory(options.memory_limit)
         self._code = code
         self._transaction = transaction
         self._interceptors = Interceptors(code.interceptors)
@@ -189,7 +193,12 @@ class TopicWriter:
             on_receipt = self._interceptors.on_receipt(str(name))
             if self._dedup is not None:
                 producer: Producer = self._dedup.open(
-                    name, self._options, len(names), encryptor=self._code.encryptor, on_receipt=on_receipt
+                    name,
+                    self._options,
+                    len(names),
+                    memory=self._memory,
+                    encryptor=self._code.encryptor,
+                    on_receipt=on_receipt,
                 )
             else:
                 producer = Producer(
@@ -200,6 +209,7 @@ class TopicWriter:
                     transaction=transaction,
                     encryptor=self._code.encryptor,
                     on_receipt=on_receipt,
+                    memory=self._memory,
                 )
             self._producers.append(producer)
 

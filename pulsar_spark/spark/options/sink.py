@@ -148,7 +148,8 @@ _MEMORY_LIMIT = SINK.add(
     "size",
     parsers.size(1),
     "64m",
-    "Bytes sent to a topic and not yet acknowledged; 0, in Java no limit, is refused.",
+    "Bytes that a Spark task has sent, to all its topics together, and that are not yet acknowledged; 0, in "
+    "Java no limit, is refused.",
 )
 _BLOCK_IF_QUEUE_FULL = SINK.add(
     "pulsar.producer.blockIfQueueFull",

@@ -11,6 +11,7 @@ from pulsar_spark.client import (
     DedupTask,
     ProducerOptions,
     SentTotals,
+    TaskMemory,
     TopicWriter,
     Transaction,
     UserCode,
@@ -50,6 +51,7 @@ class TopicWriters:
         self._code = code
         self._client = client
         self._options = options
+        self._memory = TaskMemory(options.memory_limit)
         self._max_open = max_open
         self._transaction = transaction
         self._dedup = dedup
@@ -81,6 +83,7 @@ class TopicWriters:
             transaction=self._transaction,
             code=self._code,
             dedup=self._dedup,
+            memory=self._memory,
         )
         return writer
 

@@ -1,6 +1,7 @@
 """TopicWriter: rows to partitions, batches that close by themselves, failures that all later calls raise."""
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from pulsar_spark.client import (
     NO_USER_CODE,
     ProducerInterceptor,
     RoutingMode,
+    TaskMemory,
     TopicWriter,
     Transaction,
     Transactions,
@@ -35,7 +37,7 @@ LATE = 1000.0
 
 
 def open_writer(client, topic=TOPIC, *, batching_max_publish_delay=LATE, **options):
-    named = ("place", "look_again", "transaction", "code")
+    named = ("place", "look_again", "transaction", "code", "memory")
     own = {name: options.pop(name) for name in named if name in options}
     delay = batching_max_publish_delay
     return TopicWriter(client, topic, producing(batching_max_publish_delay=delay, **options), **own)
@@ -410,6 +412,29 @@ def test_without_interceptors_nothing_is_kept_for_them(broker, client):
         writer.send(columns(numbered(3)))
         writer.flush()
     assert broker.topics[str(TOPIC)].values == numbered(3)
+
+
+def test_writers_of_a_task_share_its_memory(broker, client):
+    """Each producer has one entry on the way in any case, and all together no more than the limit."""
+    held = Held(broker)
+    broker.script(Type.SEND, [held] * 10**4)
+    memory = TaskMemory(5000)
+    topics = [parted(broker, 2, f"topic-{number}") for number in range(10)]
+    writers = [
+        open_writer(client, topic, memory=memory, batching=False, block_if_queue_full=False)
+        for topic in topics
+    ]
+    for _ in range(20):
+        for writer in writers:
+            with suppress(QueueFullError):
+                writer.send(columns([b"x" * 60]))
+    pending = [producer.pending for writer in writers for producer in writer._producers]
+    sizes = [sum(entry.size for entry in entries) for entries in pending]
+    assert all(sizes)
+    assert 3000 < sum(sizes) <= 5000 + sum(entries[0].size for entries in pending)
+    for writer in writers:
+        writer.close()
+    assert memory.max_bytes(0) == 5000
 
 
 # ---- transactions

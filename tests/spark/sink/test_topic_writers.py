@@ -186,4 +186,6 @@ def test_all_writers_are_given_the_same(fakes):
         opened.of(X)
         opened.of(Y)
     assert fakes.given["x"] == fakes.given["y"]
+    memory = fakes.given["x"].pop("memory")
     assert list(fakes.given["x"].values()) == [transaction, code, dedup]
+    assert memory.max_bytes(0) == ProducerOptions().memory_limit
