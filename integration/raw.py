@@ -108,7 +108,7 @@ class RawProducer:
         Args:
             payload: as it is to be stored.
             txn: most and least bits of the transaction that it belongs to.
-            fields: of MessageMetadata; what is required is set where it is not among them.
+            fields: of MessageMetadata; what is required is set where it is not among them. Texts may be str.
         """
         sequence_id = next(self._sequence_ids)
         usual: dict[str, Any] = {
@@ -117,7 +117,11 @@ class RawProducer:
             "publish_time": int(time.time() * 1000),
             "uncompressed_size": len(payload),
         }
-        metadata = pb.MessageMetadata(**(usual | fields))
+        wanted: dict[str, Any] = {
+            name: value.encode() if isinstance(value, str) else value
+            for name, value in (usual | fields).items()
+        }
+        metadata = pb.MessageMetadata(**wanted)
         send = commands.send(self._id, (sequence_id, sequence_id), 1)
         if txn is not None:
             for place in (metadata, send.send):

@@ -16,14 +16,24 @@ from integration.chaos.messages import (
     read_topic,
 )
 from integration.clients import DURABLE, WINDOW, entries_of, id_of, numbers, reader, subscription, take
+from integration.cluster import Cluster
 from integration.peer import Peer
-from pulsar_spark.client import Client, Consumer, Deadline, read_range
+from integration.raw import RawConnection, RawProducer
+from pulsar_spark.client import (
+    Client,
+    Consumer,
+    Deadline,
+    EntryField,
+    decode_entries,
+    read_range,
+)
 from pulsar_spark.errors import (
     DeadlineError,
     UnsupportedError,
 )
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.wire import pulsar_pb2 as pb
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -202,3 +212,23 @@ def test_a_reader_seeks_to_an_id(client: Client, peer: Peer, topic: str) -> None
         assert take(consumer, 3) == entries[7:]
         with pytest.raises(UnsupportedError):
             consumer.seek(0)
+
+
+# ---- what producers may write
+
+
+@pytest.mark.parametrize("count", [2, 40])  # few entries are parsed one by one, many by column
+def test_texts_of_producers_may_be_any_bytes(
+    cluster: Cluster, client: Client, topic: str, count: int
+) -> None:
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, topic)
+        for _ in range(count):
+            pair = pb.KeyValue(key=b"\xff1", value=b"2\xc3")
+            producer.send(b"v", producer_name=b"\xfe", partition_key=b"\xed\xa0\x80", properties=[pair])
+    name = TopicName.parse(topic)
+    groups = read_range(client, name, BEGINNING, last_message(client, name), poll_timeout=HANG)
+    (found,) = decode_entries(name, groups, max_rows=1000, max_bytes=1 << 20)
+    assert found.key.to_pylist() == [b"\xed\xa0\x80"] * count
+    assert found.properties.to_pylist() == [[("\ufffd1", "2\ufffd")]] * count
+    assert found.entry_field(EntryField.PRODUCER_NAME).to_pylist() == ["\ufffd"] * count

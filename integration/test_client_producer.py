@@ -102,11 +102,9 @@ def test_sequence_ids_grow_by_one_a_message(client: Client, topic: str) -> None:
     with open_writer(client, topic, name="named", batching_max_messages=4) as writer:
         writer.send(columns_of(numbered(10)))
         writer.flush()
-    found = [
-        (entry.metadata.producer_name, entry.metadata.sequence_id, entry.metadata.highest_sequence_id)
-        for entry in entries_of(client, topic)
-    ]
-    assert found == [("named", 0, 3), ("named", 4, 7), ("named", 8, 9)]
+    stored = [entry.metadata for entry in entries_of(client, topic)]
+    found = [(one.producer_name, one.sequence_id, one.highest_sequence_id) for one in stored]
+    assert found == [(b"named", 0, 3), (b"named", 4, 7), (b"named", 8, 9)]
 
 
 def test_two_threads_share_a_writer(client: Client, peer: Peer, topic: str) -> None:

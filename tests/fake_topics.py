@@ -228,7 +228,7 @@ def section_of(
 ) -> bytes:
     """The payload section of one entry; `more` are fields of its MessageMetadata."""
     metadata = pb.MessageMetadata(
-        producer_name=producer_name,
+        producer_name=producer_name.encode(),
         sequence_id=sequence_id,
         publish_time=publish_time,
         **more,  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ def chunk_sections(value: bytes, parts: int, uuid: str, **metadata: int) -> list
     return [
         section_of(
             value[number * size : (number + 1) * size],
-            uuid=uuid,
+            uuid=uuid.encode(),
             chunk_id=number,
             num_chunks_from_msg=parts,
             total_chunk_msg_size=len(value),

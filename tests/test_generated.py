@@ -133,12 +133,12 @@ def test_golden_bytes(name):
 def test_golden_metadata():
     text = "0a0170 1002 1803 4001 4809 5805 c00106 e80102"
     metadata = parsed(pb.MessageMetadata, text)
-    assert (metadata.producer_name, metadata.sequence_id, metadata.publish_time) == ("p", 2, 3)
+    assert (metadata.producer_name, metadata.sequence_id, metadata.publish_time) == (b"p", 2, 3)
     assert (metadata.compression, metadata.uncompressed_size) == (pb.LZ4, 9)
     assert (metadata.num_messages_in_batch, metadata.highest_sequence_id) == (5, 6)
     assert metadata.chunk_id == 2
     single = parsed(pb.SingleMessageMetadata, "12016b 1805 2807 4003 4801")
-    assert (single.partition_key, single.payload_size, single.event_time) == ("k", 5, 7)
+    assert (single.partition_key, single.payload_size, single.event_time) == (b"k", 5, 7)
     assert (single.sequence_id, single.null_value) == (3, True)
 
 

@@ -353,9 +353,9 @@ class _Ciphers(Protocol):
     Sealer: type[Sealer]
 
 
-def _text(value: str | bytes) -> str:
-    """A text of a message; one that is not UTF-8 comes out of protobuf as bytes."""
-    return value if isinstance(value, str) else value.decode(errors="replace")
+def _text(value: bytes) -> str:
+    """A text of a message, whose producer may have put any bytes there."""
+    return value.decode(errors="replace")
 
 
 def _shown(name: str) -> str:

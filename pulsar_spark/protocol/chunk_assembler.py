@@ -92,8 +92,8 @@ class ChunkAssembler:
     def __init__(self, limits: ChunkLimits) -> None:
         self.dropped: Counter[Dropped] = Counter()
         self._limits = limits
-        self._open: dict[str, _Incomplete] = {}
-        self._finished: dict[str, None] = {}
+        self._open: dict[bytes, _Incomplete] = {}
+        self._finished: dict[bytes, None] = {}
 
     @property
     def pending(self) -> int:
@@ -144,12 +144,12 @@ class ChunkAssembler:
         self.finish(uuid)
         return Assembled(message.first, memoryview(message.data))
 
-    def drop(self, uuid: str, why: Dropped) -> None:
+    def drop(self, uuid: bytes, why: Dropped) -> None:
         """Give a message up and count it; its chunks are ignored from now on, unless it begins again."""
         self.dropped[why] += 1
         self.finish(uuid)
 
-    def finish(self, uuid: str) -> None:
+    def finish(self, uuid: bytes) -> None:
         """Ignore the chunks of a message that is complete or given up, unless it begins again."""
         self._open.pop(uuid, None)
         self._finished.pop(uuid, None)
@@ -157,7 +157,7 @@ class ChunkAssembler:
         if len(self._finished) > _MAX_FINISHED:
             del self._finished[next(iter(self._finished))]
 
-    def is_finished(self, uuid: str) -> bool:
+    def is_finished(self, uuid: bytes) -> bool:
         """Whether a message was complete or given up, and has not begun again; of the last 1000 of them."""
         return uuid in self._finished
 

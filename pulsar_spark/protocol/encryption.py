@@ -80,9 +80,9 @@ class Sealer:
         self._cipher = AESGCM(data_key)
         metadata = pb.MessageMetadata()
         for key in keys:
-            wrapped = metadata.encryption_keys.add(key=key.name, value=wrap(key, data_key))
+            wrapped = metadata.encryption_keys.add(key=key.name.encode(), value=wrap(key, data_key))
             for name, value in key.metadata:
-                wrapped.metadata.add(key=name, value=value)
+                wrapped.metadata.add(key=name.encode(), value=value.encode())
         self._keys = metadata.SerializePartialToString()
         fields, sealed = self.seal(b"")
         self.room = len(fields) + len(sealed)

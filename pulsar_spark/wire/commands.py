@@ -243,7 +243,7 @@ def producer(
     if topic_epoch is not None:
         command.topic_epoch = topic_epoch
     for key, value in properties:
-        command.metadata.add(key=key, value=value)
+        command.metadata.add(key=key.encode(), value=value.encode())
     return encode_command(pb.BaseCommand(type=_Type.PRODUCER, producer=command))
 
 

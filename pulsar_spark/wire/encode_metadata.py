@@ -29,7 +29,7 @@ def batch_metadata(
     """
     first, highest = sequence_ids
     metadata = pb.MessageMetadata(
-        producer_name=producer_name,
+        producer_name=producer_name.encode(),
         sequence_id=first,
         publish_time=publish_time,
         num_messages_in_batch=messages,
@@ -72,7 +72,7 @@ def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> byte
         total_size: bytes of their payloads together, as they are stored.
     """
     metadata = pb.MessageMetadata(
-        uuid=uuid, num_chunks_from_msg=chunks, total_chunk_msg_size=total_size, chunk_id=chunk_id
+        uuid=uuid.encode(), num_chunks_from_msg=chunks, total_chunk_msg_size=total_size, chunk_id=chunk_id
     )
     return metadata.SerializePartialToString()
 

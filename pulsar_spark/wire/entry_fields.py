@@ -133,7 +133,7 @@ class _Laid:
         elif number == _ENCRYPTION_KEYS:
             self.spans.setdefault(number, {})[row] = self._put(b"")
         elif number in _SPANS:
-            assert isinstance(value, str | bytes)
+            assert isinstance(value, bytes)
             self.spans.setdefault(number, {})[row] = self._put(value)
         elif number in _NUMBERS:
             assert isinstance(value, int)
@@ -153,8 +153,7 @@ class _Laid:
             fields.properties = row, key, key_end, value, value_end
         return fields
 
-    def _put(self, value: str | bytes) -> tuple[int, int]:
-        """Append bytes; a text that is not UTF-8 comes out of protobuf as bytes, any other as str."""
+    def _put(self, value: bytes) -> tuple[int, int]:
         at = len(self.body)
-        self.body += value.encode() if isinstance(value, str) else value
+        self.body += value
         return at, len(self.body)

@@ -67,7 +67,7 @@ class Counted:
 
 
 def entry(number, payload=b"value", fields=b"", **more):
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=number, publish_time=1, **more)
+    metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=number, publish_time=1, **more)
     metadata.MergeFromString(fields)
     return Entry(7, number, metadata, payload, None)
 
@@ -215,8 +215,9 @@ def test_without_a_reader_it_says_what_to_set(keys):
 def test_an_entry_may_hold_anything(keys):
     """Names and values of keys are chosen by whoever may write."""
     raw = pb.MessageMetadata()
-    raw.encryption_keys.add(key="x" * 10_000, value=b"")
-    broken = raw.SerializePartialToString().replace(b"xx", b"\xff\xfe")
+    key = raw.encryption_keys.add(key=b"\xff\xfe" * 5_000, value=b"")
+    key.metadata.add(key=b"\xff", value=b"\xfe")
+    broken = raw.SerializePartialToString()
     with pytest.raises(CryptoError) as caught:
         Decryption(Decryptor(keys), TOPIC).entries(Entries.of([entry(0, b"", broken)]))
     assert len(str(caught.value)) < 1000

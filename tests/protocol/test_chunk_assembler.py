@@ -14,10 +14,10 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 def metadata_of(uuid, number, chunks, total):
     return pb.MessageMetadata(
-        producer_name="p",
+        producer_name=b"p",
         sequence_id=0,
         publish_time=0,
-        uuid=uuid,
+        uuid=uuid.encode(),
         chunk_id=number,
         num_chunks_from_msg=chunks,
         total_chunk_msg_size=total,
@@ -56,7 +56,7 @@ def whole(uuid, chunks=3):
 def test_what_is_a_chunk():
     assert is_chunk(metadata_of("a", 0, 2, 9))
     assert not is_chunk(metadata_of("a", 0, 1, 9))
-    assert not is_chunk(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=0))
+    assert not is_chunk(pb.MessageMetadata(producer_name=b"p", sequence_id=0, publish_time=0))
 
 
 def test_chunks_in_order_are_a_message():
@@ -110,10 +110,10 @@ def test_only_the_last_chunk_asks_for_a_missing_beginning():
     assert log.take("a", 1) is None
     assert log.take("a", 2) is Dropped.NO_BEGINNING
     assert log.chunks.dropped == {}
-    log.chunks.drop("a", Dropped.NO_BEGINNING)
+    log.chunks.drop(b"a", Dropped.NO_BEGINNING)
     assert log.take("a", 2) is None
     assert log.chunks.dropped == {Dropped.NO_BEGINNING: 1}
-    assert log.chunks.is_finished("a")
+    assert log.chunks.is_finished(b"a")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_finished_messages_are_not_remembered_for_ever():
     log = Log()
     for number in range(3000):
         log.take_all(str(number), [0, 1, 2])
-    assert sum(log.chunks.is_finished(str(number)) for number in range(3000)) == 1000
+    assert sum(log.chunks.is_finished(b"%d" % number) for number in range(3000)) == 1000
 
 
 # ---- properties

@@ -12,7 +12,7 @@ from pulsar_spark.protocol.pending import EntryKind, PendingWindow
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import decode_payload_section
 
-METADATA = pb.MessageMetadata(producer_name="p", sequence_id=7, publish_time=5, partition_key="k")
+METADATA = pb.MessageMetadata(producer_name=b"p", sequence_id=7, publish_time=5, partition_key=b"k")
 
 
 def chunks(payload, max_size, attempt="1"):
@@ -31,7 +31,10 @@ def test_the_parts_are_the_whole(size, max_size):
     assert all(entry.size <= max_size + 10 for entry in entries)
     for number, entry in enumerate(entries):
         expected = pb.MessageMetadata(
-            uuid="p-7-1", num_chunks_from_msg=len(entries), total_chunk_msg_size=len(payload), chunk_id=number
+            uuid=b"p-7-1",
+            num_chunks_from_msg=len(entries),
+            total_chunk_msg_size=len(payload),
+            chunk_id=number,
         )
         expected.MergeFrom(METADATA)
         assert told(entry) == expected
@@ -76,7 +79,7 @@ def test_after_a_reconnect_the_message_begins_again_as_another_one(pushed, ackno
     assert len(entries) > 10
     window = pending(entries[:pushed], acknowledged)
     assert window.again("2", 200.0) == entries[:pushed]
-    assert {told(entry).uuid for entry in entries} == {"p-7-2"}  # also of those that are not sent yet
+    assert {told(entry).uuid for entry in entries} == {b"p-7-2"}  # also of those that are not sent yet
     assert all(entry.intact for entry in entries)
     assert window.due_at == 130.0 + acknowledged
     for entry in entries[:pushed]:
@@ -94,4 +97,4 @@ def test_a_message_that_is_whole_is_not_sent_again():
     first, second = chunks(b"x" * 100, 100).entries, chunks(b"x" * 100, 100).entries
     window = pending([*first, *second], len(first))
     assert window.again("2", 200.0) == second
-    assert {told(entry).uuid for entry in first} == {"p-7-1"}
+    assert {told(entry).uuid for entry in first} == {b"p-7-1"}

@@ -28,7 +28,7 @@ from pulsar_spark.wire.dedup_mark import read_dedup_mark
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 
-HEAD = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=0).SerializeToString()
+HEAD = pb.MessageMetadata(producer_name=b"p", sequence_id=0, publish_time=0).SerializeToString()
 
 
 def columns(rows):

@@ -54,7 +54,7 @@ def flipped(data, place):
 def test_what_is_sealed_is_opened(key):
     metadata, ciphertext = sealed([public_key(key)], b"value")
     (wrapped,) = metadata.encryption_keys
-    assert wrapped.key == "k"
+    assert wrapped.key == b"k"
     assert len(metadata.encryption_param) == 12
     assert not metadata.HasField("encryption_algo")  # as the Java client has it
     assert b"value" not in ciphertext
@@ -67,11 +67,11 @@ def test_several_keys_open_it(payload, about):
     metadata, ciphertext = sealed(
         [public_key(key, name)._replace(metadata=tuple(about)) for name, key in keys.items()], payload
     )
-    assert [each.key for each in metadata.encryption_keys] == ["rsa", "ec"]
+    assert [each.key for each in metadata.encryption_keys] == [b"rsa", b"ec"]
     for each in metadata.encryption_keys:
-        opener = Opener(private_pem(keys[each.key]), each.value)
+        opener = Opener(private_pem(keys[each.key.decode()]), each.value)
         assert opener.open(metadata.encryption_param, memoryview(ciphertext)) == payload
-        assert [(pair.key, pair.value) for pair in each.metadata] == about
+        assert [(pair.key.decode(), pair.value.decode()) for pair in each.metadata] == about
 
 
 def test_no_two_payloads_are_encrypted_alike():

@@ -123,14 +123,14 @@ def test_what_grows_when_it_is_compressed_is_sent_as_it_is():
 @pytest.mark.parametrize("chunk_max", [None, 3000, 1_000_000])
 def test_a_large_message_becomes_chunks(compression, chunk_max):
     made = packer(compression, chunking=True, chunk_max=chunk_max)
-    large = single(INCOMPRESSIBLE, partition_key="k")
+    large = single(INCOMPRESSIBLE, partition_key=b"k")
     made.check_singles([large])
     chunks = list(made.singles([large], 5))
     assert [chunk.kind for chunk in chunks] == [EntryKind.CHUNK] * (len(chunks) - 1) + [EntryKind.LAST_CHUNK]
     assert {chunk.sequence_id for chunk in chunks} == {7}
     assert max(chunk.size for chunk in chunks) <= min(chunk_max or ROOM, ROOM) + 10
     told = [stored(chunk).metadata for chunk in chunks]
-    assert {(one.uuid, one.partition_key, one.sequence_id) for one in told} == {("p-7-1", "k", 7)}
+    assert {(one.uuid, one.partition_key, one.sequence_id) for one in told} == {(b"p-7-1", b"k", 7)}
     assert {one.uncompressed_size for one in told} == {len(INCOMPRESSIBLE)}
     payload = b"".join(bytes(chunk.payload) for chunk in chunks)
     assert told[0].total_chunk_msg_size == len(payload)
@@ -176,7 +176,7 @@ def test_batches_and_single_messages_are_encrypted_after_compression():
         made = encrypting(compression=compression)
         entries = [
             made.batch(batch(b"a" * 100, b"b"), 5),
-            *made.singles([single(b"c", partition_key="k")], 5),
+            *made.singles([single(b"c", partition_key=b"k")], 5),
         ]
         for entry, value in zip(entries, [b"a" * 100 + b"b", b"c"], strict=True):
             metadata, payload, _ = stored(entry)

@@ -354,7 +354,7 @@ def test_what_the_next_registration_repeats():
     register(writer, name="orders-1")
     assert (writer.epoch, writer.topic_epoch) == (2, None)
     (entry,) = entries(writer)
-    assert metadata_of(entry).producer_name == "orders-1"
+    assert metadata_of(entry).producer_name == b"orders-1"
 
 
 def test_foreign_writes_are_found():
@@ -414,8 +414,8 @@ def test_a_message_in_chunks_is_resent_only_if_it_is_stored(found):
     prove(proof, chunks if found else chunks[:-1])
     if found:
         assert writer.resend("2", 1.0) == chunks
-        assert {metadata_of(entry).uuid for entry in chunks} == {"p-0-2"}
-        assert {metadata_of(entry).uuid for entry in large(writer)} == {"p-1-2"}
+        assert {metadata_of(entry).uuid for entry in chunks} == {b"p-0-2"}
+        assert {metadata_of(entry).uuid for entry in large(writer)} == {b"p-1-2"}
         return
     with pytest.raises(SendError, match="within a message in chunks"):
         writer.resend("2", 1.0)
@@ -555,7 +555,7 @@ def test_under_another_name_all_begins_again_but_the_open_batch_stays():
     assert writer.last_sequence_id == -1
     (entry,) = writer.pack_batches([writer.close_batch()], 5)
     assert (entry.sequence_id, entry.messages) == (0, 2)
-    assert metadata_of(entry).producer_name == "second"
+    assert metadata_of(entry).producer_name == b"second"
 
 
 def test_a_name_is_not_changed_with_entries_pending():

@@ -112,7 +112,7 @@ class World:
     def add_large(self, _=0):
         self.close_batch()
         self.added += 1
-        fields = pb.MessageMetadata(partition_key=str(self.added - 1)).SerializePartialToString()
+        fields = pb.MessageMetadata(partition_key=b"%d" % (self.added - 1)).SerializePartialToString()
         large = EncodedSingle(memoryview(fields), memoryview(b"x" * 300))
         self.add(self.writer.pack_singles([large], 5))
 

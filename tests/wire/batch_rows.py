@@ -109,9 +109,12 @@ def parsed(body: bytes, count: int) -> list[Row]:
         rows.append(
             Row(
                 None if single.null_value else body[end:at],
-                None if no_key else key if isinstance(key, bytes) else key.encode(),
+                None if no_key else key,
                 signed(single.event_time) if single.HasField("event_time") else None,
-                tuple((each.key, each.value) for each in single.properties),
+                tuple(
+                    (each.key.decode(errors="replace"), each.value.decode(errors="replace"))
+                    for each in single.properties
+                ),
                 single.ordering_key if single.HasField("ordering_key") else None,
                 signed(single.sequence_id) if single.HasField("sequence_id") else None,
             )

@@ -13,14 +13,14 @@ from pulsar_spark.wire.batch_walk import _starts_by_search, find_fields
 from pulsar_spark.wire.field_spans import Fields
 
 OPTIONAL = {
-    "partition_key": st.text(max_size=6),
+    "partition_key": st.binary(max_size=6),
     "event_time": st.integers(0, 2**64 - 1),
     "ordering_key": st.binary(max_size=6),
     "sequence_id": st.integers(0, 300),
     "null_value": st.booleans(),
     "compacted_out": st.booleans(),
     "properties": st.lists(
-        st.builds(pb.KeyValue, key=st.text(max_size=4), value=st.text(max_size=4)), max_size=3
+        st.builds(pb.KeyValue, key=st.binary(max_size=4), value=st.binary(max_size=4)), max_size=3
     ),
 }
 
@@ -65,14 +65,14 @@ def test_walk_and_scan_agree(kinds, count):
 
 @pytest.mark.parametrize("payload", [b"v" * 3000, b"\0" * 100, b"\0\0\0\x05\x12\x01k\x18\0" * 9])
 def test_long_values_zeros_and_lookalikes_are_walked_over(payload):
-    body = b"".join(message(payload, partition_key="k" * (i % 9)) for i in range(50))
+    body = b"".join(message(payload, partition_key=b"k" * (i % 9)) for i in range(50))
     assert_same(find_fields(body, 50), scan(body, 50))
 
 
-@pytest.mark.parametrize("key", ["", "k", "k" * 245, "k" * 600])
+@pytest.mark.parametrize("key", [b"", b"k", b"k" * 245, b"k" * 600])
 @pytest.mark.parametrize("payload", [b"", b"v", b"vv", b"text\n" * 7, b"a\0", b"a\0\0"])
 def test_the_search_finds_small_and_large_metadata_at_odd_and_even_places(key, payload):
     """A search that finds nothing is no error, and slow: this is what it is for."""
-    body = b"".join(message(payload + b"x" * (i % 3), partition_key=key + "k" * (i % 9)) for i in range(50))
+    body = b"".join(message(payload + b"x" * (i % 3), partition_key=key + b"k" * (i % 9)) for i in range(50))
     found = _starts_by_search(np.frombuffer(body, np.uint8), 50)
     np.testing.assert_array_equal(found, scan(body, 50).start)

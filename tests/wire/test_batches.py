@@ -25,7 +25,7 @@ from tests.wire.batch_rows import (
     to_rows,
 )
 
-ONE, TWO = message(b"v"), message(b"w", partition_key="k") * 2
+ONE, TWO = message(b"v"), message(b"w", partition_key=b"k") * 2
 
 
 class Decoded(NamedTuple):
@@ -213,9 +213,9 @@ def test_decoding_agrees_with_protobuf(decode, batches, times):
 def test_all_fields_of_a_message(decode, times):
     full = message(
         b"value",
-        partition_key="key",
+        partition_key=b"key",
         event_time=2**64 - 1,
-        properties=[pb.KeyValue(key="a", value="1"), pb.KeyValue(key="a", value="2")],
+        properties=[pb.KeyValue(key=b"a", value=b"1"), pb.KeyValue(key=b"a", value=b"2")],
         ordering_key=b"\xff",
         sequence_id=2**63,
     )
@@ -228,10 +228,10 @@ def test_all_fields_of_a_message(decode, times):
 @each_way
 @pytest.mark.parametrize("times", [1, 50])
 def test_compacted_messages_are_left_out_and_the_rest_keep_their_index(decode, times):
-    body = message(b"a", partition_key="k", properties=[pb.KeyValue(key="p", value="1")])
-    gone_too = [pb.KeyValue(key="p", value="2"), pb.KeyValue(key="q", value="2")]
-    body += message(b"", partition_key="gone", compacted_out=True, properties=gone_too)
-    body += message(b"c", sequence_id=7, properties=[pb.KeyValue(key="p", value="3")])
+    body = message(b"a", partition_key=b"k", properties=[pb.KeyValue(key=b"p", value=b"1")])
+    gone_too = [pb.KeyValue(key=b"p", value=b"2"), pb.KeyValue(key=b"q", value=b"2")]
+    body += message(b"", partition_key=b"gone", compacted_out=True, properties=gone_too)
+    body += message(b"c", sequence_id=7, properties=[pb.KeyValue(key=b"p", value=b"3")])
     gone = message(b"", compacted_out=True)
     found = decode([body * times, gone * times, message(b"z")], [3 * times, times, 1])
     kept = [Row(b"a", b"k", properties=(("p", "1"),)), Row(b"c", sequence_id=7, properties=(("p", "3"),))]
@@ -250,10 +250,10 @@ def test_a_batch_that_is_all_compacted_is_empty(decode):
 def test_no_key_a_null_key_and_the_empty_key_differ(decode, times):
     body = (
         message(b"")
-        + message(b"", partition_key="")
-        + message(b"", partition_key="k", null_partition_key=True)
+        + message(b"", partition_key=b"")
+        + message(b"", partition_key=b"k", null_partition_key=True)
     )
-    found = decode([body * times, message(b"", partition_key="k")], [3 * times, 1])
+    found = decode([body * times, message(b"", partition_key=b"k")], [3 * times, 1])
     assert [row.key for row in found.rows] == [None, b"", None] * times + [b"k"]
 
 
@@ -261,7 +261,7 @@ def test_no_key_a_null_key_and_the_empty_key_differ(decode, times):
 @pytest.mark.parametrize("times", [1, 50])
 def test_text_that_is_not_utf8_survives_as_far_as_its_column_can_hold_it(decode, times):
     body = frame(b"\x0a\x08\x0a\x02\xffk\x12\x02\xfev" + b"\x12\x02\xc3\x28" + b"\x18\x00")
-    plain = message(b"", partition_key="k", properties=[pb.KeyValue(key="p", value="ü")])
+    plain = message(b"", partition_key=b"k", properties=[pb.KeyValue(key=b"p", value="ü".encode())])
     found = decode([plain, body * times], [1, times]).rows
     assert [row.key for row in found] == [b"k"] + [b"\xc3\x28"] * times
     assert [row.properties for row in found] == [(("p", "ü"),)] + [(("\ufffdk", "\ufffdv"),)] * times
@@ -344,7 +344,7 @@ BROKEN = {
     "a payload that ends early": frame(b"\x18\x01"),
     "metadata of 4 GiB": b"\xff\xff\xff\xff\x18\x00",
     "metadata that ends early": b"\x00\x00\x00\x03\x18\x00",
-    "a key that is not base64": message(b"", partition_key="no base64", partition_key_b64_encoded=True),
+    "a key that is not base64": message(b"", partition_key=b"no base64", partition_key_b64_encoded=True),
 }
 
 

@@ -259,7 +259,7 @@ def test_producer_that_wants_the_topic_for_itself():
     _, body = body_of(own)
     assert body.producer_access_mode == pb.WaitForExclusive
     assert body.HasField("topic_epoch")
-    assert [(pair.key, pair.value) for pair in body.metadata] == [("a", "b"), ("c", "")]
+    assert [(pair.key, pair.value) for pair in body.metadata] == [(b"a", b"b"), (b"c", b"")]
 
 
 def test_producer_that_encrypts():

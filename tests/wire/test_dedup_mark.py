@@ -7,7 +7,7 @@ from pulsar_spark.wire.dedup_mark import DIGEST_SIZE, encode_dedup_mark, read_de
 
 
 def test_a_mark_is_read_from_the_metadata_and_changes_nothing_else():
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2, partition_key="k")
+    metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=1, publish_time=2, partition_key=b"k")
     digest = bytes(range(DIGEST_SIZE))
     marked = pb.MessageMetadata.FromString(metadata.SerializeToString() + encode_dedup_mark(digest))
     assert read_dedup_mark(marked) == digest

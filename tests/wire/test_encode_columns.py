@@ -43,7 +43,7 @@ def test_properties_are_fields_as_protobuf_writes_them(rows):
     maps = pa.array(rows, pa.map_(pa.string(), pa.string()))
     found = items(properties_field(b"\x0a", maps.slice(1)), len(rows) - 1)
     for row, encoded in zip(rows[1:], found, strict=True):
-        pairs = [pb.KeyValue(key=name, value=value) for name, value in row]
+        pairs = [pb.KeyValue(key=name.encode(), value=value.encode()) for name, value in row]
         assert encoded == pb.SingleMessageMetadata(properties=pairs).SerializePartialToString()
 
 

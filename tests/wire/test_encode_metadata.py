@@ -28,7 +28,7 @@ def test_batch(name, sequence_id, time, messages, codec, size):
         )
     )
     assert made.IsInitialized()
-    assert (made.producer_name, made.sequence_id, made.publish_time) == (name, sequence_id, time)
+    assert (made.producer_name, made.sequence_id, made.publish_time) == (name.encode(), sequence_id, time)
     assert made.HasField("num_messages_in_batch")  # what tells a batch of one from a single message
     assert made.num_messages_in_batch == messages
     assert made.highest_sequence_id - made.sequence_id == messages - 1
@@ -49,7 +49,7 @@ def test_a_single_message_is_the_sum_of_its_parts(name, sequence_id, time, key, 
     made = pb.MessageMetadata.FromString(head + own + tail)
     assert made.IsInitialized()
     assert made == pb.MessageMetadata(
-        producer_name=name,
+        producer_name=name.encode(),
         sequence_id=sequence_id,
         publish_time=time,
         ordering_key=key,
@@ -70,5 +70,5 @@ def test_a_transaction_is_appended():
 def test_a_chunk_is_told_by_four_fields(uuid, chunk_id, chunks, size):
     made = pb.MessageMetadata.FromString(encode_metadata.chunk_fields(uuid, chunk_id, chunks, size))
     assert made == pb.MessageMetadata(
-        uuid=uuid, chunk_id=chunk_id, num_chunks_from_msg=chunks, total_chunk_msg_size=size
+        uuid=uuid.encode(), chunk_id=chunk_id, num_chunks_from_msg=chunks, total_chunk_msg_size=size
     )

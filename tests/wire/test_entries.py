@@ -95,12 +95,8 @@ def messages(sections):
     return Messages(7, b"".join(sections), np.full(count, 5), np.arange(count), starts, ends)
 
 
-def text_bytes(value):
-    return value.encode() if isinstance(value, str) else value
-
-
 def optional(metadata, name):
-    return text_bytes(getattr(metadata, name)) if metadata.HasField(name) else None
+    return getattr(metadata, name) if metadata.HasField(name) else None
 
 
 def assert_as_parsed(entries, stored):
@@ -141,10 +137,7 @@ def assert_singles_as_parsed(entries, stored):
     times = [None] * len(parsed) if columns.event_time is None else columns.event_time.to_pylist()
     assert times == signed
     properties = [
-        [
-            tuple(text_bytes(text).decode("utf-8", "replace") for text in (each.key, each.value))
-            for each in one.properties
-        ]
+        [tuple(text.decode("utf-8", "replace") for text in (each.key, each.value)) for each in one.properties]
         for one in parsed
     ]
     found = [[]] * len(parsed) if columns.properties is None else columns.properties.to_pylist()
@@ -255,7 +248,7 @@ def test_messages_are_joined():
 
 
 def test_slices_share_memory_and_know_their_rows():
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2, num_chunks_from_msg=3)
+    metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=1, publish_time=2, num_chunks_from_msg=3)
     first = MessageId(1, 1)
     payload = memoryview(bytes(100))
     entries = Entries.of(

@@ -152,7 +152,7 @@ def test_golden_message():
     assert messages.consumer_id == 7
     assert (messages.ledger.tolist(), messages.entry.tolist()) == ([1], [2])
     metadata, payload, index = decode_payload_section(section_of(messages))
-    assert (metadata.producer_name, metadata.sequence_id, metadata.publish_time) == ("p", 2, 3)
+    assert (metadata.producer_name, metadata.sequence_id, metadata.publish_time) == (b"p", 2, 3)
     assert bytes(payload) == b"hi"
     assert index == 6
 
@@ -170,7 +170,7 @@ def test_the_broker_s_index(prefix, index):
 def test_a_section_without_a_checksum():
     # What a producer sends without one is stored and delivered so.
     stored = decode_payload_section(memoryview(struct.pack(">I", len(METADATA)) + METADATA + b"hi"))
-    assert (stored.metadata.producer_name, bytes(stored.payload)) == ("p", b"hi")
+    assert (stored.metadata.producer_name, bytes(stored.payload)) == (b"p", b"hi")
 
 
 @given(st.binary(max_size=64), st.data())
@@ -231,7 +231,7 @@ def test_a_frame_is_given_with_its_last_byte_and_not_before(parts, data):
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.booleans())
 def test_sections_round_trip(name, payload, with_broker_entry):
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=2, publish_time=3, ordering_key=name)
+    metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=2, publish_time=3, ordering_key=name)
     body = metadata.SerializeToString()
     head = frames.encode_section_head(body, payload)
     command = pb.BaseCommand(type=pb.BaseCommand.SEND, send={"producer_id": 1, "sequence_id": 2})

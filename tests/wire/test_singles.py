@@ -17,7 +17,7 @@ def entry(metadata: pb.MessageMetadata, payload: bytes | memoryview) -> Entry:
 
 
 def single(payload: bytes = b"", **fields: Any) -> Entry:
-    required: dict[str, Any] = {"producer_name": "p", "sequence_id": 0, "publish_time": 0}
+    required: dict[str, Any] = {"producer_name": b"p", "sequence_id": 0, "publish_time": 0}
     return entry(pb.MessageMetadata(**(required | fields)), payload)
 
 
@@ -25,7 +25,7 @@ def sent(columns: MessageColumns) -> list[Entry]:
     """Make entries of encoded messages as a producer does: its own fields first, then the message's."""
     entries = []
     for sequence_id, (metadata, payload, *_) in enumerate(encode_singles(columns)):
-        own = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=2)
+        own = pb.MessageMetadata(producer_name=b"p", sequence_id=sequence_id, publish_time=2)
         whole = own.SerializeToString() + metadata
         entries.append(entry(pb.MessageMetadata.FromString(whole), payload))
         assert entries[-1].metadata.SerializeToString() == whole
@@ -80,7 +80,9 @@ def test_columns_that_no_message_has_are_none():
 
 
 def test_what_is_set_to_zero_or_empty_is_not_null():
-    columns = decode_singles(Entries.of([single(partition_key="", event_time=0, ordering_key=b""), single()]))
+    columns = decode_singles(
+        Entries.of([single(partition_key=b"", event_time=0, ordering_key=b""), single()])
+    )
     assert columns.value.to_pylist() == [b"", b""]
     assert columns.key.to_pylist() == [b"", None]
     assert columns.event_time is not None
@@ -91,7 +93,7 @@ def test_what_is_set_to_zero_or_empty_is_not_null():
 
 def test_a_null_key_is_null_whatever_else_is_set():
     assert decode_singles(
-        Entries.of([single(partition_key="k", null_partition_key=True)])
+        Entries.of([single(partition_key=b"k", null_partition_key=True)])
     ).key.to_pylist() == [None]
 
 
@@ -104,13 +106,13 @@ def test_numbers_beyond_int64_come_out_negative():
 
 
 def test_base64_keys_are_decoded_and_bad_ones_refused():
-    good = single(partition_key="/wA=", partition_key_b64_encoded=True)
-    assert decode_singles(Entries.of([good, single(partition_key="/wA=")])).key.to_pylist() == [
+    good = single(partition_key=b"/wA=", partition_key_b64_encoded=True)
+    assert decode_singles(Entries.of([good, single(partition_key=b"/wA=")])).key.to_pylist() == [
         b"\xff\0",
         b"/wA=",
     ]
     with pytest.raises(CorruptError):
-        decode_singles(Entries.of([single(partition_key="no base64", partition_key_b64_encoded=True)]))
+        decode_singles(Entries.of([single(partition_key=b"no base64", partition_key_b64_encoded=True)]))
 
 
 def test_text_that_is_not_utf8_survives_as_far_as_its_column_can_hold_it():

@@ -209,7 +209,8 @@ _METADATA_COLUMNS = SOURCE.add(
     parsers.metadata_columns,
     ",".join(DEFAULT_METADATA_COLUMNS),
     "The columns behind the value, in this order, separated by commas; fewer are faster, an empty list "
-    f"is allowed. Also: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}.",
+    f"is allowed. Also: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}. `__key` has the bytes as "
+    "they are; in columns of strings each malformed part of what is not UTF-8 is U+FFFD.",
 )
 _CRYPTO_KEY_READER = SOURCE.add(
     "pulsar.reader.cryptoKeyReader",

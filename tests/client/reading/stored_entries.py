@@ -19,7 +19,7 @@ def columns(values, keys=None, **more) -> MessageColumns:
 
 
 def metadata(**fields) -> pb.MessageMetadata:
-    made = pb.MessageMetadata(**{"producer_name": "p", "sequence_id": 0, "publish_time": 1000, **fields})
+    made = pb.MessageMetadata(**{"producer_name": b"p", "sequence_id": 0, "publish_time": 1000, **fields})
     return pb.MessageMetadata.FromString(made.SerializeToString())
 
 

@@ -244,7 +244,7 @@ def lz4_entry(number, plain, declared):
     return Entry(5, number, metadata(**fields), memoryview(compress(pb.LZ4, plain)), None)
 
 
-BAD_KEY = {"partition_key": "not base64!", "partition_key_b64_encoded": True}
+BAD_KEY = {"partition_key": b"not base64!", "partition_key_b64_encoded": True}
 CORRUPT = {
     "framing": Entry(5, 6, metadata(num_messages_in_batch=2), memoryview(b"\0\0\0\x02\x18\0"), None),
     "lz4": Entry(5, 6, metadata(compression=pb.LZ4, uncompressed_size=100), memoryview(b"no"), None),

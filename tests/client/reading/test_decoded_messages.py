@@ -58,9 +58,9 @@ def full_single(entry):
         7,
         entry,
         b"s",
-        partition_key="key",
+        partition_key=b"key",
         event_time=77,
-        properties=[pb.KeyValue(key="x", value="y")],
+        properties=[pb.KeyValue(key=b"x", value=b"y")],
         ordering_key=b"x",
         sequence_id=50,
     )
@@ -162,7 +162,7 @@ def test_the_id_of_a_chunked_message_holds_that_of_its_first_chunk():
 
 
 def test_fields_of_the_entry_are_given_to_each_of_its_messages():
-    with_all = {"producer_name": "maker", "schema_version": b"\0\1", "replicated_from": "west"}
+    with_all = {"producer_name": b"maker", "schema_version": b"\0\1", "replicated_from": b"west"}
     groups = [
         [batch_entry(7, 1, columns([b"a", b"b"]), publish_time=2**64 - 1, event_time=9, **with_all)],
         [batch_entry(7, 2, columns([b"c"]))],

@@ -18,7 +18,9 @@ from tests.fake_topics import batch_section, section_of, split_section
 
 
 def entry(number: int, sequence_id: int, *, name: str = "me", **more) -> Entry:
-    metadata = pb.MessageMetadata(producer_name=name, sequence_id=sequence_id, publish_time=1, **more)
+    metadata = pb.MessageMetadata(
+        producer_name=name.encode(), sequence_id=sequence_id, publish_time=1, **more
+    )
     return Entry(3, number, metadata, b"", None)
 
 

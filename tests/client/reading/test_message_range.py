@@ -88,8 +88,8 @@ def test_bounds_of_messages_in_the_making(broker, client, caplog):
 def test_an_entry_that_is_encrypted_needs_its_keys(broker, client):
     section = section_of(
         b"sealed",
-        encryption_keys=[pb.EncryptionKeys(key="k", value=b"v")],
-        encryption_algo="AES-GCM",
+        encryption_keys=[pb.EncryptionKeys(key=b"k", value=b"v")],
+        encryption_algo=b"AES-GCM",
         encryption_param=b"0" * 12,
     )
     ids = broker.publish(TOPIC, plain(b"0"), section)

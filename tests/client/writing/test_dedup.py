@@ -44,7 +44,7 @@ def run(client, values, batch=0, *, required=True, finish=True, topic=TOPIC, **o
 
 
 def names_of(topic):
-    return {entry.metadata.producer_name for entry in topic.entries if topic.is_visible(entry)}
+    return {entry.metadata.producer_name.decode() for entry in topic.entries if topic.is_visible(entry)}
 
 
 # ---- the same rows again

@@ -70,11 +70,11 @@ def test_entries_say_who_sent_them(broker, client, topic):
     producer.flush()
     producer.close()
     metadata = topic.entries[0].metadata
-    assert (metadata.producer_name, metadata.sequence_id) == ("me", 0)
+    assert (metadata.producer_name, metadata.sequence_id) == (b"me", 0)
     assert metadata.publish_time > 1_600_000_000_000
     (asked,) = broker.seen(Type.PRODUCER)
     assert (asked.producer_name, asked.user_provided_producer_name) == ("me", True)
-    assert [(one.key, one.value) for one in asked.metadata] == [("k", "v")]
+    assert [(one.key, one.value) for one in asked.metadata] == [(b"k", b"v")]
 
 
 def test_the_broker_chooses_a_name_where_none_is_given(broker, client, topic):
@@ -86,7 +86,7 @@ def test_the_broker_chooses_a_name_where_none_is_given(broker, client, topic):
     producer.close()
     first, second = broker.seen(Type.PRODUCER)
     assert not first.user_provided_producer_name
-    names = [entry.metadata.producer_name for entry in topic.entries]
+    names = [entry.metadata.producer_name.decode() for entry in topic.entries]
     assert names == [second.producer_name] * 2
     assert names[0]
 

@@ -69,7 +69,7 @@ class Fakes:
         return Deadline(self.operation_timeout)
 
     def entries(self, first: int, last: int) -> Entries:
-        metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+        metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=0, publish_time=1)
         return Entries.of(
             [Entry(1, number, metadata, self.values[number], None) for number in range(first, last + 1)]
         )

@@ -54,15 +54,15 @@ def made(name, *entries, topic=PARTITION_3):
 
 
 def full_single():
-    fields = {"producer_name": "maker", "schema_version": b"\0\1", "replicated_from": "west"}
+    fields = {"producer_name": b"maker", "schema_version": b"\0\1", "replicated_from": b"west"}
     return single_entry(
         7,
         4,
         b"s",
-        partition_key="k",
+        partition_key=b"k",
         publish_time=1_700_000_000_123,
         event_time=77,
-        properties=[pb.KeyValue(key="x", value="y")],
+        properties=[pb.KeyValue(key=b"x", value=b"y")],
         ordering_key=b"o",
         sequence_id=50,
         **fields,

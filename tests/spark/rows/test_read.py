@@ -46,7 +46,10 @@ def sizes_of(groups, **limits) -> list[int]:
 
 def test_the_columns_of_a_row_are_those_of_one_message():
     groups = [
-        [batch_entry(7, 3, columns([b"a", None], [b"k", None])), single_entry(7, 4, b"s", partition_key="x")],
+        [
+            batch_entry(7, 3, columns([b"a", None], [b"k", None])),
+            single_entry(7, 4, b"s", partition_key=b"x"),
+        ],
         [compacted_entry(7, 5, b"abcd", gone={0, 2})],
     ]
     rows = rows_of(groups, columns=("__key", "__offset", "__isNull"))
