@@ -110,6 +110,7 @@ _COMMIT_LOG = re.compile(COMMIT_LOG_PREFIX + r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
 _PART = re.compile(r"[-=:.\w]+")
+_NO_TEXT = re.compile("[\ud800-\udfff]")  # halves of characters, which JSON can hold and UTF-8 cannot
 
 
 class TxnId(NamedTuple):
@@ -143,7 +144,8 @@ class TopicName(NamedTuple):
         domain, parts = _split(text)
         if domain != "persistent":
             raise OptionError(f"topic {text!r} is not persistent", advice="Only those can be read again")
-        if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts[:2]) or not parts[2]:
+        is_name = len(parts) == 3 and all(_PART.fullmatch(part) for part in parts[:2]) and parts[2]
+        if not is_name or _NO_TEXT.search(parts[2]):
             raise OptionError(
                 f"{text!r} is no topic name", advice="Write persistent://tenant/namespace/topic"
             )

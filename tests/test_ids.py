@@ -222,6 +222,7 @@ def test_topic_name_text(text, full):
         "a b/c/t",
         "a/b*/t",
         "persistent://a\n/b/t",
+        "half a character: \ud83d",
     ],
 )
 def test_what_is_no_topic_name(text):

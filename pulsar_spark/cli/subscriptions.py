@@ -126,12 +126,12 @@ def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Fou
         try:
             if not any(map(name.fullmatch, admin.subscriptions(topic))):
                 continue
-            stats = admin.stats(topic)["subscriptions"]
+            stats = admin.stats(topic)
         except TopicNotFoundError:
             continue
-        for each in sorted(filter(name.fullmatch, stats)):
-            if stats[each]["isDurable"]:
-                yield Found(each, topic, bool(stats[each]["consumers"]), int(stats[each]["msgBacklog"]))
+        for each in sorted(stats):
+            if name.fullmatch(each.name) and each.durable:
+                yield Found(each.name, topic, each.connected, each.backlog)
 
 
 def forsaken_of(found: Iterable[Found], named: dict[str, Path]) -> list[Found]:

@@ -17,13 +17,24 @@ from pulsar_spark.client.net.pool import Purpose, SessionPool
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.net.transport import TlsOptions
-from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, OptionError, from_server
+from pulsar_spark.errors import (
+    AuthError,
+    ConnectError,
+    DeadlineError,
+    OptionError,
+    ProtocolError,
+    from_server,
+)
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.lookup import Lookup, parse_service_url
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 T = TypeVar("T")
+
+# Maximum partitions of a topic, far above what clusters have: a broker may say any number, and each takes
+# memory.
+MAX_PARTITIONS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,7 @@ class Client:
         Raises:
             TopicNotFoundError: it does not exist (PARTITIONED_METADATA).
             BrokerError: no broker answered within the operation timeout.
+            ProtocolError: there are more than 100,000.
         """
         deadline = self.operation()
 
@@ -115,6 +127,11 @@ class Client:
             return answer
 
         answer = retry(attempt, deadline)
+        if answer.partitions > MAX_PARTITIONS:
+            raise ProtocolError(
+                f"the broker says {answer.partitions} partitions, where {MAX_PARTITIONS} are accepted",
+                topic=str(topic),
+            )
         return [topic.of_partition(number) for number in range(answer.partitions)] or [topic]
 
     def topics_of_namespace(self, tenant: str, namespace: str) -> list[TopicName]:

@@ -107,7 +107,7 @@ class Lookup:
         tls = self._service.tls
         try:
             url = response.brokerServiceUrlTls if tls else response.brokerServiceUrl
-            broker = parse_service_url(str(url))[0]
+            broker = parse_service_url(url)[0]
         except OptionError:
             broker = None
         # Between a proxy and its brokers there may be no TLS; on its own way this client never gives it up.

@@ -16,7 +16,7 @@ from pulsar_spark.wire.decode_columns import gather
 from pulsar_spark.wire.entry_fields import EntryField, fields_of
 from pulsar_spark.wire.field_spans import Fields, Flags, Ints
 from pulsar_spark.wire.field_walk import NotPlainError
-from pulsar_spark.wire.frames import Buffer, decode_payload_section
+from pulsar_spark.wire.frames import UNPARSABLE, Buffer, decode_payload_section
 from pulsar_spark.wire.messages import Messages, joined
 from pulsar_spark.wire.sections import read_sections
 
@@ -63,7 +63,8 @@ class _Block:
         fields: of the metadata; their spans lie in ``heads``, and ``value``, the payload, in ``data``.
         heads: bytes of the metadata of all entries.
         data: what the payloads lie in; None where ``payloads`` and ``metadata`` are given one by one.
-        metadata: parsed; None where it is still in ``heads``, from ``fields.start`` to the payload.
+        metadata: parsed; None where it is still in ``heads``, from ``fields.start`` to the payload, and is
+            known to be what protobuf parses.
         payloads: None where they are in ``data``.
         first_chunks: by row, for chunked messages that are whole.
     """
@@ -267,8 +268,23 @@ def decode(parts: Sequence[Messages]) -> Decoded:
     except NotPlainError:
         return _decode_each([messages])
     data, sizes = messages.data, messages.end - messages.at
-    block = _Block(messages.ledger, messages.entry, sizes, index, fields, data, data, None, None, {})
+    metadata = None
+    if _ENCRYPTION_KEYS in fields.spans:  # what is in them is verified by protobuf alone
+        metadata = _parsed(data, fields)
+        if metadata is None:
+            return _decode_each([messages])
+    block = _Block(messages.ledger, messages.entry, sizes, index, fields, data, data, metadata, None, {})
     return Decoded(Entries(block, 0, count))
+
+
+def _parsed(data: bytes, fields: Fields) -> list[pb.MessageMetadata] | None:
+    """The metadata of entries; None where protobuf refuses one."""
+    bounds = zip(fields.start.tolist(), fields.value[0].tolist(), strict=True)
+    try:
+        metadata = [pb.MessageMetadata.FromString(data[first:last]) for first, last in bounds]
+    except UNPARSABLE:
+        return None
+    return metadata if all(one.IsInitialized() for one in metadata) else None
 
 
 def _decode_each(parts: Sequence[Messages]) -> Decoded:

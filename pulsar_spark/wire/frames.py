@@ -11,10 +11,11 @@ All integers are big-endian; ``total`` counts what follows it; the checksum cove
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from pulsar_spark.errors import CorruptError, ProtocolError
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -22,6 +23,10 @@ from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
+
+# What protobuf raises for bytes that are no message: the last two its runtime without C code, of which older
+# versions know no limit for groups within groups.
+UNPARSABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 
 # What a frame may hold beside a message of the largest size: the broker's own allowance.
 FRAME_PADDING = 10 * 1024
@@ -194,12 +199,44 @@ def _parse_frame(body: memoryview) -> Frame:
         raise ProtocolError(f"a command of {size} bytes in a frame of {len(body)}")
     try:
         command = pb.BaseCommand.FromString(bytes(body[4 : 4 + size]))
-    except (DecodeError, UnicodeDecodeError) as error:  # the latter from the runtime without C code
+    except UNPARSABLE as error:
         raise ProtocolError("the peer sent bytes that are no Pulsar command") from error
+    if command.type in _TYPES_WITH_TEXT and not _is_utf8(command):
+        raise ProtocolError("the peer sent a command with a text that is no UTF-8")
     # The runtime parses what lacks required fields; a type unknown to it looks like one that is lacking.
     if command.HasField("type") and not command.IsInitialized():
         raise ProtocolError(f"the peer sent a command of type {command.type} without a required field")
     return Frame(command, body[4 + size :])
+
+
+def _has_text(kind: Any) -> bool:
+    """Whether a message may hold text, itself or in one that it holds."""
+    return any(
+        field.type == FieldDescriptor.TYPE_STRING
+        # A message id may hold another one.
+        or (field.message_type not in (None, kind) and _has_text(field.message_type))
+        for field in kind.fields
+    )
+
+
+_TYPES_WITH_TEXT = frozenset(
+    field.number
+    for field in pb.BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None and _has_text(field.message_type)
+)
+
+
+def _is_utf8(message: Message) -> bool:
+    """Whether all texts are: the runtime with C code gives bytes for those that are not."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            if not all(map(_is_utf8, [value] if isinstance(value, Message) else value)):
+                return False
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            texts = [value] if isinstance(value, str | bytes) else value
+            if not all(isinstance(text, str) for text in texts):
+                return False
+    return True
 
 
 def decode_payload_section(section: memoryview) -> StoredMessage:
@@ -219,7 +256,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
     metadata, payload = _sized(rest, "metadata")
     try:
         parsed = pb.MessageMetadata.FromString(bytes(metadata))
-    except (DecodeError, UnicodeDecodeError) as error:  # the latter from the runtime without C code
+    except UNPARSABLE as error:
         raise CorruptError("an entry's metadata cannot be parsed") from error
     if not parsed.IsInitialized():
         raise CorruptError("an entry's metadata lacks a required field")
@@ -234,7 +271,7 @@ def _split_broker_entry(section: memoryview) -> tuple[int | None, memoryview]:
     raw, rest = _sized(section[2:], "broker metadata")
     try:
         metadata = pb.BrokerEntryMetadata.FromString(bytes(raw))
-    except DecodeError as error:
+    except UNPARSABLE as error:
         raise CorruptError("an entry's broker metadata cannot be parsed") from error
     return (metadata.index if metadata.HasField("index") else None), rest
 

@@ -36,6 +36,13 @@ def name(text):
 # ---- topics
 
 
+@pytest.mark.parametrize("count", [100_001, 2**31 - 1, 2**32 - 1])
+def test_a_number_of_partitions_that_cannot_be_is_refused(broker, client, count):
+    broker.partitions["persistent://public/default/parted"] = count
+    with pytest.raises(ProtocolError, match=f"{count} partitions, where 100000 are accepted"):
+        client.partitions(name("parted"))
+
+
 def test_partitions(broker, client):
     broker.create("parted", 3)
     broker.create(TOPIC)

@@ -169,12 +169,6 @@ def test_an_answer_without_a_usable_address(kind, url, proxied):
     assert lookup.ask == SERVICE
 
 
-def test_an_address_that_is_no_utf_8():
-    answer = response(Response.Connect, "pulsar://xx:6650").SerializeToString().replace(b"xx", b"\xff\xfe")
-    with pytest.raises(ProtocolError, match="address"):
-        new_lookup().answered(Response.FromString(answer))
-
-
 # ---- service.url
 
 

@@ -203,6 +203,10 @@ def test_damaged_metadata_under_a_right_checksum(metadata):
         b"".join([*REQUIRED, number_field(11, 2**64 - 1)]),
         b"".join([*REQUIRED, bytes_field(4, bytes_field(1, b"no value"))]),
         b"".join([*REQUIRED, b"\x32\x7f"]),
+        b"".join([*REQUIRED, bytes_field(13, b"\xff")]),
+        b"".join([*REQUIRED, bytes_field(13, bytes_field(1, b"no value"))]),
+        b"".join([*REQUIRED, bytes_field(13, bytes_field(1, b"k") + bytes_field(2, b"v") + b"\x1a\x01\x08")]),
+        b"".join([*REQUIRED, (varint(99 << 3 | 3) * 3000)]),
     ],
 )
 def test_what_lacks_something_is_corrupt(metadata):

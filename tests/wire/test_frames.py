@@ -355,6 +355,18 @@ NO_COMMANDS = {
     "MESSAGE without an id": bytes.fromhex("0809 4a02 0807"),
     "MESSAGE with half an id": bytes.fromhex("0809 4a06 0807 1202 0801"),
     "CONNECTED without a version": bytes.fromhex("0803 1a02 1015"),
+    "3,000 groups within each other": b"\x08\x12" + b"\xfb\x3f" * 3000,
+    "an error's text that is no UTF-8": pb.BaseCommand(
+        type=pb.BaseCommand.ERROR, error={"request_id": 1, "error": 0, "message": "text"}
+    )
+    .SerializeToString()
+    .replace(b"text", b"\xff\xfe-\xc3"),
+    "a topic's name that is no UTF-8": pb.BaseCommand(
+        type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+        getTopicsOfNamespaceResponse={"request_id": 1, "topics": ["a", "text"]},
+    )
+    .SerializeToString()
+    .replace(b"text", b"\xed\xa0\x80-"),
     "SUCCESS without a request id": bytes.fromhex("080d 6a00"),
     "ERROR without its text": bytes.fromhex("080e 7204 0801 1001"),
 }

@@ -6,8 +6,8 @@ import re
 import ssl
 import urllib.request
 from http import HTTPStatus
-from http.client import HTTPMessage, responses
-from typing import IO, Any, NamedTuple
+from http.client import responses
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 from pulsar_spark.client.net.auth import Identity
@@ -24,6 +24,8 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName
+
+T = TypeVar("T")
 
 _ADVICE = "Check the admin URL (admin.url, --admin-url) and the broker's health"
 
@@ -47,6 +49,22 @@ class Ledger(NamedTuple):
     id: int
     entries: int
     size: int
+
+
+class SubscriptionStats(NamedTuple):
+    """One subscription of a topic partition.
+
+    Attributes:
+        name: of the subscription.
+        durable: whether the broker keeps it without a consumer.
+        connected: whether a consumer is connected.
+        backlog: entries after its position.
+    """
+
+    name: str
+    durable: bool
+    connected: bool
+    backlog: int
 
 
 def checked_admin_url(text: str) -> str:
@@ -94,25 +112,46 @@ class Admin:
         if not (tenant and name) or "/" in name:
             raise OptionError(f"{namespace!r} is no namespace", advice="Write it as tenant/namespace")
         names = self._get(f"persistent/{quote(tenant, safe='')}/{quote(name, safe='')}", list)
-        return sorted(TopicName.parse(str(each)) for each in names)
+        try:
+            return sorted(TopicName.parse(_checked(each, str)) for each in names)
+        except (TypeError, OptionError):
+            raise _strange("a topic's name that is none", None) from None
 
     def subscriptions(self, topic: TopicName) -> list[str]:
         """The names of all subscriptions of a topic partition."""
-        return [str(name) for name in self._get(f"{_path(topic)}/subscriptions", list, topic)]
+        names = self._get(f"{_path(topic)}/subscriptions", list, topic)
+        try:
+            return [_checked(name, str).encode().decode() for name in names]
+        except (TypeError, UnicodeEncodeError):
+            raise _strange("a subscription's name that is no text", topic) from None
 
-    def stats(self, topic: TopicName) -> dict[str, Any]:
-        """The broker's ``stats`` of a topic partition, with consumers and backlogs of its subscriptions."""
-        found: dict[str, Any] = self._get(f"{_path(topic)}/stats", dict, topic)
-        return found
+    def stats(self, topic: TopicName) -> list[SubscriptionStats]:
+        """What the broker counts of each subscription of a topic partition."""
+        stats = self._get(f"{_path(topic)}/stats", dict, topic)
+        try:
+            return [
+                SubscriptionStats(
+                    name,
+                    _checked(each["isDurable"], bool),
+                    bool(_checked(each["consumers"], list)),
+                    _checked(each["msgBacklog"], int),
+                )
+                for name, each in _checked(stats["subscriptions"], dict).items()
+            ]
+        except (KeyError, TypeError) as error:
+            raise _strange(f"stats without {error}", topic) from error
 
     def ledgers(self, topic: TopicName) -> list[Ledger]:
         """The ledgers of a topic partition, oldest first; the one that is written to as it is now."""
         stats = self._get(f"{_path(topic)}/internalStats", dict, topic)
         try:
-            ledgers = [Ledger(each["ledgerId"], each["entries"], each["size"]) for each in stats["ledgers"]]
+            ledgers = [
+                Ledger(*(_count(each[name]) for name in ("ledgerId", "entries", "size")))
+                for each in _checked(stats["ledgers"], list)
+            ]
             if ledgers and ledgers[-1].entries == 0:
                 # Only a closed ledger is counted in the list.
-                entries, size = stats["currentLedgerEntries"], stats["currentLedgerSize"]
+                entries, size = (_count(stats[f"currentLedger{name}"]) for name in ("Entries", "Size"))
                 ledgers[-1] = Ledger(ledgers[-1].id, entries, size)
         except (KeyError, TypeError) as error:
             raise _strange(f"internalStats without {error}", topic) from error
@@ -141,11 +180,14 @@ class Admin:
         place = None if topic is None else str(topic)
         headers = self._identity.http_headers()
         request = urllib.request.Request(f"{self.url}/admin/v2/{path}", headers=headers, method=method)
-        context = tls_context(self._identity.tls) if self.url.startswith("https:") else None
-        # The cluster is where the user says, whatever proxy the environment has for the outside world.
-        no_proxy = urllib.request.ProxyHandler({})
         try:
-            status, body = fetch(request, no_proxy, _Redirects(), timeout=self._timeout, context=context)
+            # No proxy: the cluster is where the user says, whatever there is for the outside world.
+            status, body = fetch(
+                request,
+                redirect=_redirected,
+                timeout=self._timeout,
+                tls=lambda: tls_context(self._identity.tls),
+            )
         except HttpError as error:
             if isinstance(error.cause, ssl.SSLCertVerificationError):
                 what = f"the certificate of {self.url} is not accepted: {error.cause.verify_message}"
@@ -160,22 +202,26 @@ class Admin:
         return body
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
+def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request:
     """A broker sends requests on to the one that serves the topic (307), with their method."""
+    # Brokers share logins; what came over TLS is not repeated without.
+    trusted = urlsplit(url).scheme in (request.type, "https")
+    kept = dict(request.headers) if trusted else {}
+    return urllib.request.Request(url, headers=kept, method=request.get_method())
 
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        # Brokers share logins; what came over TLS is not repeated without.
-        trusted = urlsplit(newurl).scheme in (req.type, "https")
-        kept = dict(req.header_items()) if trusted else {}
-        return urllib.request.Request(newurl, headers=kept, method=req.get_method())
+
+def _checked(value: Any, kind: type[T]) -> T:
+    """``value``, of just this type; raises TypeError where JSON had another."""
+    if type(value) is not kind:
+        raise TypeError(f"a {kind.__name__}, where a {type(value).__name__} stands")
+    return value
+
+
+def _count(value: Any) -> int:
+    count = _checked(value, int)
+    if not 0 <= count < 1 << 63:
+        raise TypeError("a count that is one")
+    return count
 
 
 def _path(topic: TopicName) -> str:

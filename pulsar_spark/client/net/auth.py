@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import pkgutil
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import unquote
 
+from pulsar_spark.client.net.http import parse_json
 from pulsar_spark.client.net.oauth2 import ClientCredentials
 from pulsar_spark.client.net.transport import TlsOptions
 from pulsar_spark.errors import AuthError, OptionError
@@ -293,9 +293,9 @@ class Identity:
 def _expired(token: bytes) -> float | None:
     """Seconds since a JWT's time was over; None where it is not, or says nothing of it."""
     try:
-        claims = json.loads(base64.urlsafe_b64decode(token.split(b".")[1] + b"=="))
+        claims = parse_json(base64.urlsafe_b64decode(token.split(b".")[1] + b"=="))
         ago = time.time() - float(claims["exp"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, OverflowError):
         return None
     return ago if ago >= 0 else None
 
@@ -338,7 +338,7 @@ def _variable(name: str) -> str:
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = parse_json(text.encode(errors="replace"))
     except ValueError:
         found = None
     if not isinstance(found, dict):

@@ -9,17 +9,27 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import string
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote, urljoin, urlsplit
+
+# Makes the request that follows a redirect, of the request that was redirected and the new URL; None: the
+# redirect is the answer.
+Redirect: TypeAlias = Callable[[urllib.request.Request, str], urllib.request.Request | None]
 
 C = TypeVar("C", bound=HTTPConnection)
 
 # Bytes of an answer; a namespace of 60,000 topics takes some 6 MB.
 MAX_ANSWER = 1 << 26
+
+_MAX_REDIRECTS = 10
+_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class HttpError(Exception):
@@ -36,31 +46,37 @@ class HttpError(Exception):
 
 def fetch(
     request: urllib.request.Request,
-    *handlers: urllib.request.BaseHandler,
+    *,
+    redirect: Redirect,
     timeout: float,
-    context: ssl.SSLContext | None = None,
+    environment_proxy: bool = False,
+    tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
     max_size: int = MAX_ANSWER,
 ) -> tuple[int, bytes]:
     """Send a request and return the status and the body of its answer, whatever the status.
 
     Args:
         request: to send.
-        handlers: of ``urllib``, for redirects and proxies.
+        redirect: decides about each redirect to a URL of HTTP; its body is never read.
         timeout: seconds for the whole: connecting, redirects, headers and body.
-        context: for TLS; None for the system's authorities.
+        environment_proxy: whether to go through the proxy that the environment names.
+        tls: makes what a connection with TLS needs, also one that a redirect leads to.
         max_size: maximum bytes of the body.
 
     Raises:
-        HttpError: no whole answer in time, none that is HTTP, or one that is too large.
+        HttpError: no whole answer in time, none that is HTTP, one that is too large, a redirect to what is no
+            URL, or too many of them.
     """
     guard = _Guard(timeout)
-    opener = urllib.request.build_opener(_Http(guard), _Https(guard, context), *handlers)
+    # Not build_opener: that knows files and FTP, too, which nobody here asks for.
+    opener = urllib.request.OpenerDirector()
+    proxy = urllib.request.ProxyHandler(None if environment_proxy else {})
+    for handler in (_Http(guard), _Https(guard, tls), urllib.request.UnknownHandler(), proxy):
+        opener.add_handler(handler)
     try:
         with guard:
-            answer = _open(opener, request, timeout)
-            with answer:
-                status, body = answer.status or 0, answer.read(max_size + 1)
-    except (OSError, HTTPException, ValueError) as error:
+            status, body = _answer(opener, request, redirect, timeout, max_size)
+    except (OSError, HTTPException, ValueError, OverflowError) as error:  # the last: a port beyond 65535
         why = error.reason if isinstance(error, urllib.error.URLError) else error
         if not guard.is_over:
             raise HttpError(str(why), why if isinstance(why, BaseException) else error) from error
@@ -79,14 +95,29 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("JSON that is nested too deep") from None
 
 
-def _open(
-    opener: urllib.request.OpenerDirector, request: urllib.request.Request, timeout: float
-) -> HTTPResponse | urllib.error.HTTPError:
-    try:
+def _answer(
+    opener: urllib.request.OpenerDirector,
+    request: urllib.request.Request,
+    redirect: Redirect,
+    timeout: float,
+    max_size: int,
+) -> tuple[int, bytes]:
+    """Status and body of the last answer."""
+    for _ in range(_MAX_REDIRECTS + 1):
         response: HTTPResponse = opener.open(request, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        return error
-    return response
+        with response:
+            following = None
+            place = response.headers["Location"] if response.status in _REDIRECTS else None
+            if place is not None:
+                # Headers are read as Latin-1, which may be bytes of any encoding.
+                url = urljoin(request.full_url, quote(place, string.punctuation, "iso-8859-1"))
+                if urlsplit(url).scheme not in ("http", "https"):
+                    raise ValueError("a redirect to what is no URL of HTTP")
+                following = redirect(request, url)
+            if following is None:
+                return response.status, response.read(max_size + 1)
+            request = following
+    raise ValueError(f"more than {_MAX_REDIRECTS} redirects")
 
 
 class _Guard:
@@ -150,13 +181,13 @@ class _Http(urllib.request.HTTPHandler):
 
 
 class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, guard: _Guard, context: ssl.SSLContext | None) -> None:
-        super().__init__(context=context)
+    def __init__(self, guard: _Guard, tls: Callable[[], ssl.SSLContext]) -> None:
+        super().__init__()
         self._guard = guard
-        # Where there is none, the connection makes one: what goes without TLS does not load authorities.
-        self._tls = context
+        # Made when it is needed: what goes without TLS does not load authorities.
+        self._tls = tls
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
         return self.do_open(
-            lambda host, **more: self._guard.watched(HTTPSConnection(host, context=self._tls, **more)), req
+            lambda host, **more: self._guard.watched(HTTPSConnection(host, context=self._tls(), **more)), req
         )

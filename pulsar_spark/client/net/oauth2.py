@@ -8,8 +8,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPMessage
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from pulsar_spark.client.net.http import HttpError, fetch, parse_json
@@ -75,14 +74,17 @@ class ClientCredentials:
         form = urlencode({name: value for name, value in fields.items() if value is not None})
         answer = self._request(endpoint, form.encode())
         token = answer.get("access_token")
-        if not isinstance(token, str) or not token:
+        # Anything else could not be sent; RFC 6750 allows less.
+        if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
             raise AuthError("the OAuth2 issuer's answer holds no access token", advice=_ADVICE)
         return token, _lifetime(answer.get("expires_in"))
 
     def _client(self) -> Mapping[str, str]:
         try:
             found = parse_json(self._key().encode())
-            return {name: str(found[name]) for name in ("client_id", "client_secret")}
+            client = {name: str(found[name]) for name in ("client_id", "client_secret")}
+            urlencode(client)  # what is no text at all is refused here
+            return client
         except (ValueError, KeyError, TypeError):
             raise AuthError(
                 "the OAuth2 key file is no JSON with client_id and client_secret", advice=_ADVICE
@@ -91,7 +93,13 @@ class ClientCredentials:
     def _request(self, url: str, form: bytes | None = None) -> dict[str, Any]:
         request = urllib.request.Request(url, form, {"Accept": "application/json"})
         try:
-            status, body = fetch(request, _Redirects(), timeout=self._timeout, max_size=_MAX_ANSWER)
+            status, body = fetch(
+                request,
+                redirect=_redirected,
+                timeout=self._timeout,
+                environment_proxy=True,
+                max_size=_MAX_ANSWER,
+            )
         except HttpError as error:
             cause = error.cause
             # Other texts of causes may repeat what was sent.
@@ -108,28 +116,19 @@ class ClientCredentials:
         return found
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Followed, but not from TLS to none: whoever answers there says where the secret goes."""
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        if req.type == "https" and not newurl.lower().startswith("https:"):
-            return None  # then the redirect is the issuer's answer
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request | None:
+    """Followed, but not with the secret, and not from TLS to none: who answers there says where it goes."""
+    leaves_tls = request.type == "https" and not url.startswith("https:")
+    if request.data is not None or leaves_tls:
+        return None  # then the redirect is the issuer's answer
+    return urllib.request.Request(url, headers=dict(request.headers))
 
 
 def _lifetime(given: object) -> float:
     """Seconds; some issuers send a text, and what is no number means that a token is used once."""
     try:
         lifetime = float(given) if isinstance(given, str | int | float) else 0.0
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     return lifetime if math.isfinite(lifetime) else 0.0
 

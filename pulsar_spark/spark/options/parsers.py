@@ -171,12 +171,23 @@ def sequence_id(text: str) -> int:
     return int(text)
 
 
+def _is_text(value: object) -> bool:
+    """Whether it can be sent: JSON also has texts of half a character."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def properties(text: str) -> tuple[tuple[str, str], ...]:
     """A JSON object of texts."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
         given = None
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+    if not isinstance(given, dict) or not all(map(_is_text, [*given, *given.values()])):
         raise ValueError('a JSON object of texts, such as {"team": "sales"}')
     return tuple(given.items())

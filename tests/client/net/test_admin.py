@@ -129,7 +129,47 @@ def test_what_is_no_pulsar_is_told(body):
         Admin(url).topics("public/default")
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"ledgers": [{}]}', b'{"ledgers": 3}', b'{"ledgers": [3]}'])
+@pytest.mark.parametrize("body", ["[3]", "[null]", '["persistent://a/b c/d"]', '["\\ud800"]', '[["a"]]'])
+def test_names_of_topics_that_are_none_are_told(body):
+    with says(200, body.encode()) as url, pytest.raises(ProtocolError, match="a topic's name"):
+        Admin(url).topics("public/default")
+
+
+@pytest.mark.parametrize("body", ["[3]", "[null]", '[{"a": 1}]', '["\\ud800"]'])
+def test_names_of_subscriptions_that_are_no_texts_are_told(body):
+    with says(200, body.encode()) as url, pytest.raises(ProtocolError, match="a subscription's name"):
+        Admin(url).subscriptions(TOPIC)
+
+
+ONE = '{"isDurable": true, "consumers": [], "msgBacklog": 1}'
+
+
+@pytest.mark.parametrize(
+    "subscriptions",
+    [
+        *("3", "[]", '{"s": 3}', '{"s": {}}', '{"s": null}'),
+        *(
+            f'{{"s": {ONE.replace(*odd)}}}'
+            for odd in [("true", '"yes"'), ("[]", "{}"), ("1", "1.5"), ("1", "true")]
+        ),
+    ],
+)
+def test_stats_of_other_types_are_told(subscriptions):
+    body = f'{{"subscriptions": {subscriptions}}}'.encode()
+    with says(200, body) as url, pytest.raises(ProtocolError, match="stats without"):
+        Admin(url).stats(TOPIC)
+
+
+BAD_LEDGERS = [
+    f'{{"ledgers": [{{"ledgerId": {value}, "entries": 1, "size": 1}}]}}'.encode()
+    for value in ('"3"', "null", "true", "1e300", "-1", str(2**63), "[]", "NaN")
+]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b'{"ledgers": [{}]}', b'{"ledgers": 3}', b'{"ledgers": [3]}', b'{"ledgers": {}}', *BAD_LEDGERS],
+)
 def test_stats_without_ledgers_are_told(body):
     with says(200, body) as url, pytest.raises(ProtocolError, match="internalStats"):
         Admin(url).ledgers(TOPIC)
@@ -141,6 +181,23 @@ def test_the_open_ledger_is_counted_elsewhere(entries, last):
     stats = {"ledgers": ledgers, "currentLedgerEntries": entries, "currentLedgerSize": 10 * entries}
     with says(200, json.dumps(stats).encode()) as url:
         assert Admin(url).ledgers(TOPIC) == [Ledger(3, 9, 90), last]
+
+
+# The port is that of nobody, and none.
+BAD_PLACES = [
+    *("http://[", "http://[::1", "http://", "http:///x", "//", "http://a:b/", "http://127.0.0.1:99999/"),
+    *("http://127.0.0.1:-1/", "ftp://127.0.0.1/x", "file:///etc/passwd", "data:,x", "pulsar://x", "\xff://x"),
+    *("http://" + "a" * 70 + ".b/", "http://a..b/", "http://\xe4\xff/", "http://%00/", "http://x y/", "x:y"),
+]
+
+
+@pytest.mark.parametrize("place", BAD_PLACES)
+def test_a_redirect_to_nowhere_is_told(place):
+    with (
+        service(lambda method, path: (307, b"", {"Location": place})) as url,
+        pytest.raises(ConnectError, match="does not answer"),
+    ):
+        Admin(url, timeout=5).subscriptions(TOPIC)
 
 
 def test_nobody_answers():

@@ -226,6 +226,7 @@ def jwt(claims):
         (lambda: jwt({"exp": time.time() + 1000}), False),
         (lambda: jwt({"sub": "me"}), False),
         (lambda: jwt({"exp": "soon"}), False),
+        (lambda: jwt({"exp": -(10**400)}), False),
         (lambda: jwt([]), False),
         (lambda: "opaque", False),
         (lambda: "a.b.c", False),

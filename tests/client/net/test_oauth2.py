@@ -155,6 +155,8 @@ def test_a_key_may_stand_in_the_params():
         ((200, []), AuthError, "no JSON object"),
         ((200, {"token": "s3cret"}), AuthError, "no access token"),
         ((200, {"access_token": 5}), AuthError, "no access token"),
+        ((200, b'{"access_token": "\\ud800"}'), AuthError, "no access token"),
+        ((200, {"access_token": "two\nlines"}), AuthError, "no access token"),
     ],
 )
 def test_refusals(answer, kind, text):
@@ -173,13 +175,29 @@ def test_an_issuer_without_an_endpoint():
 
 
 @pytest.mark.parametrize(
-    "key", ["data:,s3cret", "data:,[]", "data:,{}", "data:x;base64,s3cre", "file:///no/such"]
+    "key",
+    [
+        "data:,s3cret",
+        'data:,{"client_id": "\\ud800", "client_secret": "s3cre"}',
+        "data:,[]",
+        "data:,{}",
+        "data:x;base64,s3cre",
+        "file:///no/such",
+    ],
 )
 def test_wrong_keys(key):
     with issuing(token("abc")) as issuer, pytest.raises(AuthError) as caught:
         login(issuer.url, key).data()
     assert "s3cre" not in str(caught.value)
     assert issuer.forms == []
+
+
+@pytest.mark.parametrize("seconds", [10**400, -(10**400), "1e400", "soon", None, [], {}])
+def test_a_lifetime_that_is_none_is_told_of_once(seconds):
+    """A token of which it is not known how long it may be used is used once."""
+    with issuing(token("one", seconds), token("two", seconds)) as issuer:
+        asking = login(issuer.url)
+        assert [asking.data(), asking.data()] == [b"one", b"two"]
 
 
 def test_an_issuer_that_is_not_there():

@@ -101,6 +101,6 @@ def test_metadata_columns_keep_their_order_and_are_there_once():
 
 def test_properties_are_a_json_object_of_texts():
     assert parsers.properties('{"b": "1", "a": ""}') == (("b", "1"), ("a", ""))
-    for text in ("", "[]", '{"a": null}', "[" * 100_000):
+    for text in ("", "[]", '{"a": null}', '{"a": "\\ud800"}', "[" * 100_000):
         with pytest.raises(ValueError, match="a JSON object of texts"):
             parsers.properties(text)
