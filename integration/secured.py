@@ -252,7 +252,8 @@ class _IssuerHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         found = self.path == "/.well-known/openid-configuration"
-        self._say(200 if found else 404, {"token_endpoint": f"{self.server.url}/token"})
+        described = {"issuer": self.server.url, "token_endpoint": f"{self.server.url}/token"}
+        self._say(200 if found else 404, described)
 
     def do_POST(self) -> None:
         sent = self.rfile.read(int(self.headers["Content-Length"])).decode()

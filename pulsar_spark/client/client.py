@@ -13,6 +13,7 @@ from typing import TypeVar
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.auth import Credentials, Identity
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.http import is_in_clear
 from pulsar_spark.client.net.pool import Purpose, SessionPool
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
@@ -58,11 +59,29 @@ class ClientOptions:
     credentials: Credentials | None = None
 
 
-def check_identity(options: ClientOptions) -> None:
-    """Raise the OptionError of a login that is wrong by itself; no file is read and nobody is asked."""
+def check_identity(options: ClientOptions, admin_url: str | None = None) -> None:
+    """Raise the OptionError of a login that is wrong by itself; no file is read and nobody is asked.
+
+    Who has TLS to the brokers does not want the login to go elsewhere in clear, but to this machine itself.
+
+    Args:
+        options: of the client.
+        admin_url: of the admin service that will be asked with the same login, or None.
+    """
     identity = _identity(options)
-    if identity.by_certificate and not options.service_url.strip().startswith("pulsar+ssl:"):
+    has_tls = options.service_url.strip().startswith("pulsar+ssl:")
+    if identity.by_certificate and not has_tls:
         raise OptionError("a login by certificate needs TLS", advice="Write pulsar+ssl:// in service.url")
+    if has_tls and identity.sends_secret and admin_url is not None and is_in_clear(admin_url):
+        raise OptionError(
+            "the login would be sent in clear to admin.url, although service.url has TLS",
+            advice="Write https:// in admin.url, or leave it out",
+        )
+    if has_tls and identity.issuer_url is not None and is_in_clear(identity.issuer_url):
+        raise OptionError(
+            "the client's secret would be sent in clear to the OAuth2 issuer, although service.url has TLS",
+            advice="Write https:// in issuerUrl of authParams",
+        )
 
 
 def _identity(options: ClientOptions) -> Identity:

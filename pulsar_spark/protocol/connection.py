@@ -8,9 +8,12 @@ It must not know sockets or threads; ``now`` is a monotonic time in seconds.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from google.protobuf.message import Message
 
 from pulsar_spark.errors import ConnectError, DeadlineError, ProtocolError, PulsarError, from_server
 from pulsar_spark.wire import commands
@@ -59,6 +62,17 @@ _BODIES: dict[int, str] = {
     _Type.CONNECTED: "connected",
     _Type.AUTH_CHALLENGE: "authChallenge",
 }
+
+
+# Type -> the field of its body that holds words for people. They are shown, and a broker may repeat in them
+# what it was told.
+_WORDS = {
+    kind: name
+    for kind, body in _BODIES.items()
+    for name in ("message", "error_message")
+    if name in getattr(pb.BaseCommand(), body).DESCRIPTOR.fields_by_name
+}
+_KEPT_LOGINS = 4  # of those that were sent last, to be blanked
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +157,7 @@ class Connection:
         self._pinged_at = now
         self._deadlines: dict[int, float] = {}
         self._next_request = 0
+        self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
 
     def send(self, *buffers: Buffer) -> None:
         """Append framed bytes to what is to go out."""
@@ -150,6 +165,7 @@ class Connection:
 
     def log_in(self, login: commands.Login) -> None:
         """Answer a challenge; the broker says nothing to it, or closes the connection."""
+        self._logins.append(login)
         self.outgoing.append(commands.auth_response(CLIENT_VERSION, login))
 
     def request(self, build: Callable[[int], bytes], deadline: float) -> int:
@@ -217,6 +233,8 @@ class Connection:
         field = _BODIES.get(kind)
         if field is not None and not command.HasField(field):
             raise ProtocolError(f"the peer sent a command of type {kind} without its body")
+        if kind in _WORDS and self._logins:
+            self._blank(getattr(command, _BODIES[kind]), _WORDS[kind])
         if kind in _TO_CONSUMER:
             return ForConsumer(getattr(command, _TO_CONSUMER[kind]).consumer_id, frame)
         if kind in _TO_PRODUCER:
@@ -233,6 +251,14 @@ class Connection:
             return Challenged()
         # PONG counts as heard already; what this client did not ask for is not for it.
         return None
+
+    def _blank(self, body: Message, name: str) -> None:
+        """Take the logins out of what the broker says."""
+        said = getattr(body, name)
+        for login in self._logins:
+            said = login.blanked(said)
+        if said != getattr(body, name):
+            setattr(body, name, said)
 
     def _connected(self, command: pb.CommandConnected) -> Connected:
         if self.connected:

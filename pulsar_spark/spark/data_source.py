@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
 
 from pyspark import SparkFiles
@@ -18,9 +20,18 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.spark.options.connection import AUTH_PARAMS
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
+
+# Names of options that match one of them are not shown; with Spark's defaults.
+_REDACTION = {
+    "spark.sql.redaction.options.regex": "(?i)url",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
+}
+
+_log = logging.getLogger(__name__)
 
 _INSTALL = "Install the package with pip for the driver's Python, see docs/deploying.md"
 _INSTALL_ON_SERVER = "Install the package with pip for the server's Python, see docs/deploying.md"
@@ -66,10 +77,30 @@ def register(spark: SparkSession) -> None:
             to let them.
     """
     spark.dataSource.register(PulsarDataSource)
+    _warn_of_shown_secrets(spark)
     if is_remote():
         _require_on_server(spark)
     else:
         _link_for_streams(getattr(spark.sparkContext, "_python_includes", None))
+
+
+def _warn_of_shown_secrets(spark: SparkSession) -> None:
+    """Tell where Spark would show a login that stands in an option."""
+    patterns = [spark.conf.get(name, default) or "" for name, default in _REDACTION.items()]
+    if not any(_is_redacted(pattern) for pattern in patterns):
+        _log.warning(
+            "Spark shows option %s in plans, its UI and the event log. If it holds a secret, set "
+            "spark.sql.redaction.options.regex to (?i)url|authparams, or say by file:// or env: where it is",
+            AUTH_PARAMS.name,
+        )
+
+
+def _is_redacted(pattern: str) -> bool:
+    """Whether a pattern of Spark's finds the option; False for one that only Java can read."""
+    try:
+        return re.search(pattern, AUTH_PARAMS.name) is not None
+    except re.error:
+        return False
 
 
 def _require_on_server(spark: SparkSession) -> None:

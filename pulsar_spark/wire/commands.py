@@ -5,6 +5,7 @@ Ids are unsigned on the wire: -1 (earliest) and the like are written as their tw
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,6 +34,15 @@ class Login:
 
     method: str
     data: bytes = field(repr=False)
+
+    def blanked(self, text: str) -> str:
+        """What a peer says, without this login's data should it repeat them."""
+        data = self.data.decode(errors="replace")
+        # Of basic, the password is what follows the user's name; HTTP sends both in base64.
+        for secret in (data, base64.b64encode(self.data).decode(), data.partition(":")[2]):
+            if secret:
+                text = text.replace(secret, "***")
+        return text
 
 
 def to_wire_id(message_id: MessageId) -> pb.MessageIdData:

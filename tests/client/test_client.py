@@ -193,6 +193,35 @@ def test_a_login_by_certificate_needs_tls():
         check_identity(ClientOptions(service_url="pulsar://localhost", tls=tls))
 
 
+TOKEN = Credentials("token", "abc")
+OAUTH2 = '{"issuerUrl": "%s://%s/", "privateKey": "file:///key"}'
+
+
+@pytest.mark.parametrize(
+    "host", ["issuer", "192.0.2.1", "localhost.example.com", "127.0.0.1.nip.io", "[::2]:80"]
+)
+def test_a_login_does_not_go_out_in_clear_beside_tls(host):
+    safe, plain = "pulsar+ssl://broker", "pulsar://broker"
+    issuer = Credentials("oauth2", OAUTH2 % ("http", host))
+    for service, login, admin in ((safe, TOKEN, f"http://{host}"), (safe, issuer, None)):
+        with pytest.raises(OptionError, match="sent in clear"):
+            check_identity(ClientOptions(service_url=service, credentials=login), admin)
+    # Who has no TLS at all has asked for it, and where no secret is sent there is none to be read.
+    check_identity(ClientOptions(service_url=plain, credentials=TOKEN), f"http://{host}")
+    check_identity(ClientOptions(service_url=plain, credentials=issuer), f"http://{host}")
+    check_identity(ClientOptions(service_url=safe), f"http://{host}")
+    check_identity(ClientOptions(service_url=safe, credentials=TOKEN), f"https://{host}")
+    safe_issuer = Credentials("oauth2", OAUTH2 % ("https", host))
+    check_identity(ClientOptions(service_url=safe, credentials=safe_issuer), None)
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:80", "127.1.2.3", "[::1]:8080"])
+def test_a_login_may_go_to_this_machine_in_clear(host):
+    issuer = Credentials("oauth2", OAUTH2 % ("http", host))
+    for login in (TOKEN, issuer):
+        check_identity(ClientOptions(service_url="pulsar+ssl://broker", credentials=login), f"http://{host}")
+
+
 def test_the_client_of_a_process_is_made_once(broker):
     options = ClientOptions(service_url=broker.url)
     other = ClientOptions(service_url=broker.url, operation_timeout=3.0)

@@ -14,6 +14,7 @@ from pulsar_spark.errors import (
     ProtocolError,
     TopicNotFoundError,
 )
+from pulsar_spark.protocol import connection as connection_module
 from pulsar_spark.protocol.connection import (
     Challenged,
     Connected,
@@ -268,6 +269,61 @@ def test_a_text_that_is_no_utf_8(ready):
     frame = error_frame(request_id, pb.TopicNotFound, "xx").replace(b"xx", b"\xff\xfe")
     with pytest.raises(ProtocolError, match=r"no UTF-8|no Pulsar command"):  # by the runtime of protobuf
         ready.receive(frame, 1)
+
+
+# What a broker may say of a request, with its words in the field that has them.
+WORDS = {
+    "ERROR": "error",
+    "LOOKUP_RESPONSE": "lookupTopicResponse",
+    "PARTITIONED_METADATA_RESPONSE": "partitionMetadataResponse",
+    "ACK_RESPONSE": "ackResponse",
+    "SEND_ERROR": "send_error",
+    "NEW_TXN_RESPONSE": "newTxnResponse",
+    "END_TXN_RESPONSE": "endTxnResponse",
+    "ADD_PARTITION_TO_TXN_RESPONSE": "addPartitionToTxnResponse",
+    "TC_CLIENT_CONNECT_RESPONSE": "tcClientConnectResponse",
+    "CONSUMER_STATS_RESPONSE": "consumerStatsResponse",
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_login_that_the_broker_repeats_is_blanked(name, renewed):
+    """It may come in an answer to what was asked before the login was renewed."""
+    connection = new_connection(login=commands.Login("basic", b"me:s3cret"))
+    connection.receive(connected_frame(), 0)
+    if renewed:
+        connection.log_in(commands.Login("basic", b"me:0ther"))
+    said = "no: me:s3cret, s3cret or bWU6czNjcmV0" + (", me:0ther" if renewed else "")
+    command = pb.BaseCommand(type=name)
+    body = getattr(command, WORDS[name])
+    words = "error_message" if name == "CONSUMER_STATS_RESPONSE" else "message"
+    setattr(body, words, said)
+    for field in body.DESCRIPTOR.fields:
+        if field.name in ("sequence_id", "producer_id", "error", "consumer_id"):
+            setattr(body, field.name, 0)
+    if name != "SEND_ERROR":
+        body.request_id = connection.request(lookup, 100)
+    (event,) = connection.receive(framed(command), 1)
+    if name == "ERROR":
+        shown = str(event.result)
+    else:
+        told = event.frame.command if name == "SEND_ERROR" else event.result
+        shown = getattr(getattr(told, WORDS[name]), words)
+    assert "no: ***, *** or ***" in shown
+    assert "0ther" not in shown
+
+
+def test_each_command_with_words_is_known():
+    told = {pb.BaseCommand.Type.Name(kind) for kind in connection_module._WORDS}
+    assert told == set(WORDS)
+
+
+def test_a_refused_login_is_blanked():
+    connection = new_connection(login=commands.Login("token", b"s3cret"))
+    with pytest.raises(AuthError) as caught:
+        connection.receive(error_frame(0, pb.AuthenticationError, "s3cret is no token"), 1)
+    assert "*** is no token" in str(caught.value)
 
 
 def test_a_request_runs_out(ready):

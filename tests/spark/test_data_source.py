@@ -4,6 +4,7 @@ import importlib
 import logging
 import pickle
 import sys
+from types import SimpleNamespace
 
 import pytest
 from pyspark import SparkFiles
@@ -81,6 +82,45 @@ def test_bad_rows_are_told_of_before_anything_is_sent():
         source().streamWriter(VALUE, overwrite=False)
     with pytest.raises(OptionError, match="not said where rows go"):
         source().writer(VALUE, overwrite=False)
+
+
+# ---- what Spark shows
+
+
+class Session:
+    """What registration asks of a session."""
+
+    def __init__(self, settings):
+        self.dataSource = self.conf = self
+        self.settings = settings
+        self.registered = []
+        self.sparkContext = SimpleNamespace(_python_includes=[])
+
+    def register(self, source):
+        self.registered.append(source)
+
+    def get(self, name, default):
+        return self.settings.get(name, default)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_shown"),
+    [
+        ({}, True),
+        ({"spark.sql.redaction.options.regex": "(?i)url|authparams"}, False),
+        ({"spark.redaction.regex": "(?i)authParams"}, False),
+        ({"spark.redaction.regex": "(?i)pulsar"}, False),
+        ({"spark.sql.redaction.options.regex": "authparams"}, True),  # of another case
+        ({"spark.redaction.regex": r"\p{Alpha}"}, True),  # only Java reads it
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_a_session_that_would_show_logins_is_told_of(settings, is_shown, caplog):
+    session = Session(settings)
+    with caplog.at_level(logging.WARNING):
+        register(session)  # type: ignore[arg-type]  # a part of one
+    assert session.registered == [PulsarDataSource]
+    assert ("Spark shows option pulsar.client.authParams in plans" in caplog.text) == is_shown
 
 
 # ---- what came as a file

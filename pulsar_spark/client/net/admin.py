@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 from pulsar_spark.client.net.auth import Identity
-from pulsar_spark.client.net.http import HttpError, fetch, parse_json
+from pulsar_spark.client.net.http import HttpError, fetch, is_in_clear, parse_json
 from pulsar_spark.client.net.transport import TlsOptions, tls_context
 from pulsar_spark.errors import (
     AuthError,
@@ -24,6 +24,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName
+from pulsar_spark.wire.commands import Login
 
 T = TypeVar("T")
 
@@ -178,7 +179,8 @@ class Admin:
 
     def _request(self, method: str, path: str, topic: TopicName | None) -> bytes:
         place = None if topic is None else str(topic)
-        headers = self._identity.http_headers()
+        login = self._identity.login()
+        headers = self._identity.http_headers(login)
         request = urllib.request.Request(f"{self.url}/admin/v2/{path}", headers=headers, method=method)
         try:
             # No proxy: the cluster is where the user says, whatever there is for the outside world.
@@ -192,20 +194,22 @@ class Admin:
             if isinstance(error.cause, ssl.SSLCertVerificationError):
                 what = f"the certificate of {self.url} is not accepted: {error.cause.verify_message}"
                 raise TlsError(what, topic=place) from None
+            what = _without(login, str(error))
             raise ConnectError(
-                f"the admin service at {self.url} does not answer: {error}", topic=place, advice=_ADVICE
-            ) from error
+                f"the admin service at {self.url} does not answer: {what}", topic=place, advice=_ADVICE
+            ) from None
         if status >= 300:
             kind = _KINDS.get(status, BrokerError)
-            what = f"the admin service refused {method} {path}: {status} {_reason(status, body)}"
-            raise kind(what, topic=place)
+            reason = " ".join(_without(login, _reason(status, body)).split())[:300]
+            raise kind(f"the admin service refused {method} {path}: {status} {reason}", topic=place)
         return body
 
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request:
     """A broker sends requests on to the one that serves the topic (307), with their method."""
-    # Brokers share logins; what came over TLS is not repeated without.
-    trusted = urlsplit(url).scheme in (request.type, "https")
+    # Brokers share logins; what nobody could read on its way to the first is not sent to another in clear.
+    leaves_tls = request.type == "https" and not url.startswith("https:")
+    trusted = not leaves_tls and (is_in_clear(request.full_url) or not is_in_clear(url))
     kept = dict(request.headers) if trusted else {}
     return urllib.request.Request(url, headers=kept, method=request.get_method())
 
@@ -237,10 +241,13 @@ def _strange(what: str, topic: TopicName | None) -> ProtocolError:
 
 
 def _reason(status: int, body: bytes) -> str:
-    """The broker's text in one line; HTTP's own where it said nothing that can be read."""
+    """The broker's text; HTTP's own where it said nothing that can be read."""
     try:
         found = parse_json(body)
     except ValueError:
         return responses.get(status, "")
-    reason = str(found.get("reason", found) if isinstance(found, dict) else found)
-    return " ".join(reason.split())[:300]
+    return str(found.get("reason", found) if isinstance(found, dict) else found)
+
+
+def _without(login: Login | None, said: str) -> str:
+    return said if login is None else login.blanked(said)

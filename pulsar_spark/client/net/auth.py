@@ -158,6 +158,7 @@ class OAuth2:
                 '"scope": "..."}; the last two may be left out',
             )
         key = given["privateKey"]
+        self.issuer_url: str = given["issuerUrl"]
         self._source = ClientCredentials(
             issuer=given["issuerUrl"],
             key=lambda: _key_of(key),
@@ -276,9 +277,19 @@ class Identity:
             return error
         return AuthError(f"{error.what}; the token expired {expired:.0f} s ago", advice="Renew the token")
 
-    def http_headers(self) -> dict[str, str]:
-        """The same for the admin service."""
-        login = self.login()
+    @property
+    def sends_secret(self) -> bool:
+        """Whether the other side is told something secret."""
+        return self._authentication is not None and not self.by_certificate
+
+    @property
+    def issuer_url(self) -> str | None:
+        """Where an OAuth2 token comes from; None for other logins."""
+        return self._authentication.issuer_url if isinstance(self._authentication, OAuth2) else None
+
+    @staticmethod
+    def http_headers(login: Login | None) -> dict[str, str]:
+        """What :meth:`login` gave, as the admin service takes it."""
         if login is None or login.method == ClientCertificate.method:
             return {}
         if login.method == Basic.method:

@@ -6,6 +6,7 @@ request for ever. Here a timer shuts the request's connections down when its tim
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import socket
 import ssl
@@ -85,6 +86,17 @@ def fetch(
     if len(body) > max_size:
         raise HttpError(f"an answer of more than {max_size} bytes")
     return status, body
+
+
+def is_in_clear(url: str) -> bool:
+    """Whether what is sent to a URL can be read on the way: no TLS, and not just to this machine."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "https" or parts.hostname == "localhost":
+            return False
+        return not ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:  # no URL, or a host with a name
+        return True
 
 
 def parse_json(data: bytes) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from pulsar_spark.client.net.http import HttpError, fetch, parse_json
+from pulsar_spark.client.net.http import HttpError, fetch, is_in_clear, parse_json
 from pulsar_spark.errors import AuthError, ConnectError
 
 _DISCOVERY = "/.well-known/openid-configuration"
@@ -66,10 +66,21 @@ class ClientCredentials:
 
     def _ask(self) -> tuple[str, float]:
         fields = {"grant_type": "client_credentials", **self._client(), **self._wanted}
-        endpoint = self._request(self._issuer + _DISCOVERY).get("token_endpoint")
+        described = self._request(self._issuer + _DISCOVERY)
+        issuer, endpoint = described.get("issuer"), described.get("token_endpoint")
+        if not isinstance(issuer, str) or issuer.rstrip("/") != self._issuer:
+            # Whoever serves several of them, or answers for another, would choose who gets the secret.
+            raise AuthError(
+                "the OAuth2 issuer's description is of another issuer",
+                advice="Set issuerUrl to what the description says as issuer, if that is yours",
+            )
         # What begins with TLS does not go on without: the secret is in the next request.
         schemes = ("https://",) if self._issuer.startswith("https://") else ("https://", "http://")
-        if not isinstance(endpoint, str) or not endpoint.startswith(schemes):
+        if (
+            not isinstance(endpoint, str)
+            or not endpoint.startswith(schemes)
+            or (is_in_clear(endpoint) and not is_in_clear(self._issuer))
+        ):
             raise AuthError("the OAuth2 issuer's description names no token endpoint", advice=_ADVICE)
         form = urlencode({name: value for name, value in fields.items() if value is not None})
         answer = self._request(endpoint, form.encode())
@@ -106,7 +117,7 @@ class ClientCredentials:
             reason = str(error) if cause is None else getattr(cause, "strerror", None) or type(cause).__name__
             raise ConnectError(f"the OAuth2 issuer does not answer: {reason}", advice=_ADVICE) from None
         if status >= 300:
-            raise _refusal(status, body)
+            raise _refusal(status, body, form or b"")
         try:
             found = parse_json(body)
         except ValueError:
@@ -133,13 +144,13 @@ def _lifetime(given: object) -> float:
     return lifetime if math.isfinite(lifetime) else 0.0
 
 
-def _refusal(status: int, body: bytes) -> AuthError | ConnectError:
+def _refusal(status: int, body: bytes, form: bytes) -> AuthError | ConnectError:
     """Only the standard's error code of the answer is shown: the rest may repeat what was sent."""
     try:
         code = str(parse_json(body)["error"])
     except (ValueError, KeyError, TypeError):
         code = ""
-    said = f" ({code})" if _ERROR_CODE.fullmatch(code) else ""
+    said = f" ({code})" if _ERROR_CODE.fullmatch(code) and code.encode() not in form else ""
     what = f"the OAuth2 issuer answered {status}{said}"
     if status >= 500 or status == 429:
         return ConnectError(what, advice=_ADVICE)

@@ -43,7 +43,7 @@ _AUTH_PLUGIN = CONNECTION.add(
     "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java client's class name of one of these, or "
     "the dotted name of a Python class of your own. See docs/security.md.",
 )
-_AUTH_PARAMS = CONNECTION.add(
+AUTH_PARAMS = CONNECTION.add(
     "pulsar.client.authParams",
     "text",
     parsers.non_empty,
@@ -144,12 +144,12 @@ def client_options(values: Values) -> ClientOptions:
         ),
         credentials=_credentials(values),
     )
-    check_identity(options)
+    check_identity(options, values[ADMIN_URL])
     return options
 
 
 def _credentials(values: Values) -> Credentials | None:
-    plugin, params = values[_AUTH_PLUGIN], values[_AUTH_PARAMS]
+    plugin, params = values[_AUTH_PLUGIN], values[AUTH_PARAMS]
     if plugin is None and params is not None:
         raise OptionError(
             "option authParams needs to know for what login it is",

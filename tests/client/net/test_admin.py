@@ -87,7 +87,7 @@ def test_the_broker_that_serves_the_topic_is_asked_with_the_same_method(code):
 
 @pytest.mark.parametrize(
     ("first_has_tls", "owner_has_tls", "is_repeated"),
-    [(False, False, True), (True, True, True), (True, False, False)],
+    [(False, False, True), (True, True, True), (True, False, False), (False, True, True)],
 )
 def test_a_login_that_came_over_tls_is_not_repeated_without(pem, first_has_tls, owner_has_tls, is_repeated):
     asked, repeated = [], []
@@ -121,6 +121,27 @@ def test_refusals_are_coded(status, kind, body):
     assert str(TOPIC) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert ("two lines" in str(caught.value)) == (b"two" in body)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "said"),
+    [
+        (Credentials("token", "s3cret"), "Bearer s3cret is no token"),
+        (Credentials("basic", '{"userId": "me", "password": "s3cret"}'), "me:s3cret, s3cret, bWU6czNjcmV0"),
+    ],
+)
+def test_a_login_that_the_service_repeats_is_not_shown(credentials, said):
+    identity = Identity(credentials, TlsOptions())
+    with says(401, json.dumps({"reason": said}).encode()) as url, pytest.raises(AuthError) as caught:
+        Admin(url, identity=identity).subscriptions(TOPIC)
+    assert "401 " in str(caught.value)
+    assert "***" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert "bWU6czNjcmV0" not in str(caught.value)
+    moved = service(lambda method, path: (307, b"", {"Location": "http://host:s3cret/"}))
+    with moved as url, pytest.raises(ConnectError) as unreachable:
+        Admin(url, identity=identity).subscriptions(TOPIC)
+    assert "s3cret" not in str(unreachable.value)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"{}", b"\xff", b'"a"'])

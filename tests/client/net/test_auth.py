@@ -201,7 +201,8 @@ def test_a_certificate_needs_tls():
     ],
 )
 def test_what_the_admin_service_is_told(credentials, headers):
-    assert Identity(credentials, TlsOptions()).http_headers() == headers
+    identity = Identity(credentials, TlsOptions())
+    assert identity.http_headers(identity.login()) == headers
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_a_login_that_is_no_line_of_ascii_is_refused_and_not_repeated(token):
     """A line break would begin another header, and http.client's error would show the whole."""
     identity = Identity(Credentials("token", token), TlsOptions())
     with pytest.raises(AuthError, match="no line of ASCII") as caught:
-        identity.http_headers()
+        identity.http_headers(identity.login())
     assert "s3c" not in f"{caught.value} {caught.value!r}"
 
 

@@ -29,6 +29,7 @@ class Issuer(ThreadingHTTPServer):
         self.answers = list(answers)
         self.endpoint = self.url + "/token"
         self.moved = None
+        self.issuer = self.url
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -45,7 +46,8 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         assert self.path == "/.well-known/openid-configuration"
-        self.say(200, {"token_endpoint": self.server.endpoint})
+        described = {"issuer": self.server.issuer, "token_endpoint": self.server.endpoint}
+        self.say(200, {name: text for name, text in described.items() if text is not None})
 
     def do_POST(self):
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -200,6 +202,35 @@ def test_a_lifetime_that_is_none_is_told_of_once(seconds):
         assert [asking.data(), asking.data()] == [b"one", b"two"]
 
 
+@pytest.mark.parametrize("issuer_says", [None, 5, "", "https://127.0.0.1", "http://127.0.0.1/other"])
+def test_the_description_must_be_that_of_the_issuer(issuer_says):
+    """Otherwise whoever can answer for it would say where the secret goes."""
+    with issuing(token("abc")) as issuer:
+        issuer.issuer = issuer_says
+        with pytest.raises(AuthError, match="of another issuer"):
+            login(issuer.url).data()
+        assert issuer.forms == []
+        issuer.issuer = issuer.url + "/"
+        assert login(issuer.url).data() == b"abc"
+
+
+def test_an_error_code_that_repeats_the_secret_is_not_shown():
+    key = "data:," + json.dumps({"client_id": "me", "client_secret": "a_secret"})
+    with (
+        issuing((401, {"error": "a_secret"})) as issuer,
+        pytest.raises(AuthError, match="answered 401") as caught,
+    ):
+        login(issuer.url, key).data()
+    assert "a_secret" not in str(caught.value)
+
+
+def test_what_is_asked_on_this_machine_does_not_send_the_secret_elsewhere_in_clear():
+    with issuing(token("abc")) as issuer:
+        issuer.endpoint = "http://192.0.2.1/token"
+        with pytest.raises(AuthError, match="names no token endpoint"):
+            login(issuer.url).data()
+
+
 def test_an_issuer_that_is_not_there():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -213,7 +244,7 @@ def test_a_secret_does_not_leave_tls(monkeypatch):
 
     def answer(self, url, form=None):
         asked.append(url)
-        return {"token_endpoint": "http://elsewhere/token", "access_token": "abc"}
+        return {"issuer": "https://issuer", "token_endpoint": "http://elsewhere/token", "access_token": "abc"}
 
     monkeypatch.setattr("pulsar_spark.client.net.oauth2.ClientCredentials._request", answer)
     with pytest.raises(AuthError, match="no token endpoint"):
@@ -227,6 +258,7 @@ def test_a_redirect_does_not_leave_tls(pem, monkeypatch, has_tls):
     monkeypatch.setenv("SSL_CERT_FILE", pem)
     with issuing(token("abc")) as plain, issuing(token("def")) as first:
         first.moved = plain.url
+        plain.issuer = first.url
         url = first.url
         if has_tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
