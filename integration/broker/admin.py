@@ -168,7 +168,7 @@ class Admin:
         return dict(self.request("GET", f"{topic_path(topic)}/internalStats"))
 
     def expire(self, topic: str, *, seconds: int) -> None:
-        """Acknowledge what is older, for all subscriptions and readers of a partition, as message TTL does."""
+        """Acknowledge what is older, for all subscriptions and readers of a partition, as TTL does."""
         self.request("POST", f"{topic_path(topic)}/all_subscription/expireMessages/{seconds}")
 
     def compact(self, topic: str) -> None:

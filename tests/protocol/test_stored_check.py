@@ -102,7 +102,7 @@ def test_foreign_writes_name_the_producer_and_what_to_do():
 
 def sent(sequence_id, payload=b"payload", *, messages=1, kind=EntryKind.SINGLE, extra=b"", **fields):
     """An entry as it goes out, its metadata with a field that Pulsar does not know."""
-    metadata = pb.MessageMetadata(producer_name="me", sequence_id=sequence_id, publish_time=5, **fields)
+    metadata = pb.MessageMetadata(producer_name=b"me", sequence_id=sequence_id, publish_time=5, **fields)
     if messages > 1:
         metadata.num_messages_in_batch = messages
     head = encode_section_head(

@@ -484,6 +484,6 @@ def test_a_damaged_section_raises_documented_errors_only(data):
 
 
 def test_the_metadata_of_a_head():
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=7, publish_time=5)
+    metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=7, publish_time=5)
     head = frames.encode_section_head(metadata.SerializeToString(), b"payload")
     assert frames.metadata_of_head(head) == metadata
