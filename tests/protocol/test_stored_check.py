@@ -118,7 +118,7 @@ def stored(entry, at=0):
 
 def sent_chunks(attempt, kinds=(EntryKind.CHUNK, EntryKind.CHUNK, LAST)):
     return [
-        sent(4, b"part", kind=kind, uuid=f"me-4-{attempt}", chunk_id=number, num_chunks_from_msg=len(kinds))
+        sent(4, b"part", kind=kind, uuid=f"me-4-{attempt}".encode(), chunk_id=number, num_chunks_from_msg=len(kinds))
         for number, kind in enumerate(kinds)
     ]
 
