@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from integration.broker import Admin
+from integration.broker.waiting import wait_until
 from integration.cluster import Cluster
 from integration.fix_spark import Collector, PulsarInSpark, drain
 from integration.peer import Peer, Record
@@ -22,9 +23,11 @@ from pulsar_spark.client import (
     Client,
     ClientOptions,
     Consumer,
+    Entries,
     PlanningClient,
     ProducerOptions,
     SubscriptionOptions,
+    read_range,
 )
 from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -243,6 +246,93 @@ def test_a_partitioned_topic_is_deleted_and_made_again_at_once(impatient, admin,
     assert caplog.text.count("was deleted and made again; all that was seen of the old one is processed") == 2
     write("more")
     process(end, 20)
+    planner.close()
+
+
+def test_corrupt_entries_do_not_stop_the_planning(cluster, client, impatient, admin, topic):
+    """With limits, for which entries are probed, and at an idle partition, whose next entry is waited for."""
+    admin.create_topic(topic)
+    given = {"service.url": impatient.service_url, "topic": topic, "startingOffsets": "earliest"}
+    given |= {"maxMessagesPerTrigger": "3", "maxMessagesPerPartition": "2"}
+    planner = QueryPlanner(replace(parse_source(given, Mode.STREAM), client=impatient))
+    found: list[Entries] = []
+    name, end = TopicName.parse(topic), planner.initial()
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, topic)
+
+        def write() -> None:
+            producer.send(b"good")
+            producer.send(b"bad", num_messages_in_batch=0)
+
+        for _ in range(3):
+            write()
+        last = producer.send(b"bad", num_messages_in_batch=0)
+        while end.positions[name] < last:
+            planned = planner.latest(end)
+            for each in planner.ranges(end, planned):
+                found += read_range(
+                    client, name, each.start, each.end, poll_timeout=30.0, fail_on_data_loss=False
+                )
+            end = planned
+        wait_until(lambda: planner.latest(end) == end and planner._ends._tracked[name].watch is not None)
+        last = producer.send(b"bad", num_messages_in_batch=0)
+        wait_until(lambda: planner.latest(end).positions[name] == last)
+    assert [bytes(one.payload) for each in found for one in each] == [b"good"] * 3
+    planner.close()
+
+
+def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer, topic):
+    """A hundred are made and deleted again while a query takes them in, and one stays."""
+    given = {"service.url": impatient.service_url, "topicsPattern": f"{TopicName.parse(topic).local}.*"}
+    given |= {"startingOffsets": "earliest", "maxMessagesPerTrigger": "10"}
+    planner = QueryPlanner(replace(parse_source(given, Mode.STREAM), client=impatient))
+    end, stop = planner.latest(planner.initial()), threading.Event()
+
+    def churn() -> None:
+        for number in range(100):
+            admin.create_topic(f"{topic}-{number}")
+            admin.delete_topic(f"{topic}-{number}")
+        peer.produce(topic, [Record(b"v") for _ in range(3)])
+        stop.set()
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    try:
+        while not stop.is_set():
+            end = planner.latest(end)
+        wait_until(lambda: planner.latest(end).positions.get(TopicName.parse(topic)) is not None)
+        planned = planner.latest(end)
+        assert [each.topic.local for each in planner.ranges(end, planned)] == [TopicName.parse(topic).local]
+    finally:
+        churning.join()
+        planner.close()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_unfinished_batch_of_a_topic_that_is_deleted(impatient, admin, peer, topic, caplog, fails):
+    other = f"{topic}-other"
+    for each in (topic, other):
+        peer.produce(each, [Record(b"v")])
+    given = {"service.url": impatient.service_url, "topicsPattern": f"{TopicName.parse(topic).local}.*"}
+    given |= {"startingOffsets": "earliest", "failOnDataLoss": str(fails)}
+    options = replace(parse_source(given, Mode.STREAM), client=impatient)
+    planner = QueryPlanner(options)
+    begin = planner.latest(planner.initial())
+    for each in (topic, other):
+        peer.produce(each, [Record(b"v")])
+    wait_until(lambda: all(each.entry == 1 for each in planner.latest(begin).positions.values()))
+    end = planner.latest(begin)
+    planner.close()
+    admin.delete_topic(other)
+    planner = QueryPlanner(options)
+    if fails:
+        with pytest.raises(DataLossError, match="failOnDataLoss=false") as caught:
+            planner.ranges(begin, end)
+        assert other in str(caught.value)
+    else:
+        assert [str(each.topic) for each in planner.ranges(begin, end)] == [topic]
+        assert planner.report()["dataLosses"] == 1
+        assert other in caplog.text
     planner.close()
 
 

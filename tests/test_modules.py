@@ -15,7 +15,6 @@ REASONS = {
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
     "spark/__main__.py": "prints what tests/spark/options/test_docs_page.py and tests/test_errors.py compare",
     "spark/plan/known_entries.py": "tests/spark/plan/test_admission.py drives it",
-    "spark/reader.py": "the readers as Spark calls them: integration/test_spark_stream.py",
     "wire/decode_columns.py": "a step of decoding: tests/wire/test_batches.py",
     "wire/entry_fields.py": "a step of decoding: tests/wire/test_entries.py",
     "wire/field_spans.py": "a step of decoding: tests/wire/test_batch_walk.py",

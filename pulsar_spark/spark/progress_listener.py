@@ -4,7 +4,7 @@ It reads what the source reports to Spark of each micro-batch (``sources[i].late
 
     {"topics": {"persistent://public/default/t": {"0": {"end": "12:99", "backlogEntries": 10,
                                                         "backlogMessages": 1000}}},
-     "backlogEntries": 10, "backlogMessages": 1000}
+     "backlogEntries": 10, "backlogMessages": 1000, "dataLosses": 0}
 
 ``backlogMessages`` is there where the broker numbers messages. Sources of other formats are ignored.
 """
@@ -58,6 +58,7 @@ class _Query(NamedTuple):
     batch: int
     rows_per_second: float
     milliseconds: int
+    losses: int
     backlogs: tuple[Backlog, ...]
 
 
@@ -117,6 +118,7 @@ class PulsarProgressListener(StreamingQueryListener):
             batch=progress.batchId,
             rows_per_second=progress.processedRowsPerSecond,
             milliseconds=progress.batchDuration,
+            losses=sum(int(report.get("dataLosses", 0)) for report in shown),
             backlogs=backlogs,
         )
         self._queries = {**self._queries, name: query}
@@ -204,6 +206,12 @@ def _exposition(queries: Sequence[_Query]) -> Iterator[str]:
         "gauge",
         "Rows a second in the last batch.",
         [(_of(each), each.rows_per_second) for each in queries],
+    )
+    yield from _metric(
+        "data_losses",
+        "gauge",
+        "Losses of this run that the planner warned of.",
+        [(_of(each), each.losses) for each in queries],
     )
     partitions = [(query, each) for query in queries for each in query.backlogs]
     yield from _metric(

@@ -22,13 +22,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import prefetch, read_range, shared_client
-from pulsar_spark.errors import OptionError
+from pulsar_spark.client import LostRange, prefetch, read_range, shared_client
+from pulsar_spark.errors import OptionError, TopicNotFoundError
 from pulsar_spark.spark.options.encryption import decryptor_of
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.batch import plan_read
+from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.stream import QueryPlanner
@@ -147,7 +148,17 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         columns=options.columns,
         leave_out_corrupt=not options.fail_on_data_loss,
     )
-    return prefetch(batches)
+    return _until_deleted(asked, prefetch(batches), LossReporter(fail_on_data_loss=options.fail_on_data_loss))
+
+
+def _until_deleted(
+    asked: Range, batches: Iterator[pa.RecordBatch], losses: LossReporter
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows; a topic that is deleted while it is read, or before, is reported as loss."""
+    try:
+        yield from batches
+    except TopicNotFoundError:
+        losses.lost(asked.topic, LostRange(asked.start, asked.end, "the topic was deleted"))
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:

@@ -79,7 +79,8 @@ def listener():
 
 def test_prometheus_text(listener):
     listener.onQueryProgress(progress(ORDERS, rows=100))
-    listener.onQueryProgress(progress(ORDERS, rows=50, batch=4))
+    lossy = json.dumps(json.loads(ORDERS) | {"dataLosses": 2})
+    listener.onQueryProgress(progress(lossy, rows=50, batch=4))
     assert listener.prometheus_text() == (
         "# HELP pulsar_spark_rows_total Rows read.\n"
         "# TYPE pulsar_spark_rows_total counter\n"
@@ -93,6 +94,9 @@ def test_prometheus_text(listener):
         "# HELP pulsar_spark_processed_rows_per_second Rows a second in the last batch.\n"
         "# TYPE pulsar_spark_processed_rows_per_second gauge\n"
         'pulsar_spark_processed_rows_per_second{query="orders"} 80.5\n'
+        "# HELP pulsar_spark_data_losses Losses of this run that the planner warned of.\n"
+        "# TYPE pulsar_spark_data_losses gauge\n"
+        'pulsar_spark_data_losses{query="orders"} 2\n'
         "# HELP pulsar_spark_backlog_entries Broker entries that are in no batch yet.\n"
         "# TYPE pulsar_spark_backlog_entries gauge\n"
         f'pulsar_spark_backlog_entries{{query="orders",topic="{TOPIC}",partition="0"}} 10\n'

@@ -86,7 +86,7 @@ _FAIL_ON_DATA_LOSS = SOURCE.add(
     parsers.boolean,
     "true",
     "Messages that were not processed yet are gone at the broker: fail with `[PULSAR_DATA_LOSS]`, or "
-    "warn and read on.",
+    "warn and read on; the same for entries that cannot be decoded.",
 )
 _MAX_MESSAGES_PER_TRIGGER = SOURCE.add(
     "maxMessagesPerTrigger",
@@ -277,6 +277,11 @@ class SourceOptions:
     decryption: DecryptionOptions
     columns: RowColumns
     admin_url: str | None
+
+    @property
+    def must_exist(self) -> bool:
+        """Whether it is an error that a topic does not exist when a read begins."""
+        return self.pattern is None and not self.wait_for_topics
 
 
 def source_options(values: Values, mode: Mode | None) -> SourceOptions:

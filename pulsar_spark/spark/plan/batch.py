@@ -27,7 +27,7 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
         BrokerError: no broker could be asked.
     """
     client = client or PlanningClient.shared(options.client)
-    bounds = probe_bounds(client, first_contact(client, options))
+    bounds = probe_bounds(client, first_contact(client, options), must_exist=options.must_exist)
     ranges = plan_batch(
         starts=_positions(client, options, options.start, bounds),
         ends=_positions(client, options, options.end, bounds),

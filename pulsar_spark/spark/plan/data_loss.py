@@ -181,43 +181,53 @@ def lost_while_stopped(position: MessageId, *, is_read: bool) -> LostRange | Non
     return LostRange(position, None, "the topic was deleted while the query was stopped") if is_read else None
 
 
-def report_loss(topic: TopicName, lost: LostRange, *, fail_on_data_loss: bool) -> None:
-    """Raise the error of lost messages, or log it as a WARNING; the query then goes on with what is there.
-
-    Raises:
-        DataLossError: with ``fail_on_data_loss``; it has the topic and the range.
-    """
-    error = DataLossError(
-        f"messages that this query had not processed are gone: {lost.why}",
-        topic=str(topic),
-        message_id=str(lost),
-    )
-    if fail_on_data_loss:
-        raise error
-    _log.warning("%s", error)
-
-
-def report_set_back(
-    topic: TopicName, position: MessageId, last: MessageId, *, fail_on_data_loss: bool
-) -> None:
-    """Raise the error of a topic that ends before what was processed, or log it as a WARNING.
+class LossReporter:
+    """Reports what is lost in one run of a query: as an error, or as a WARNING that is counted.
 
     Args:
-        topic: one partition.
-        position: up to where the query has processed it.
-        last: where it ends.
-        fail_on_data_loss: whether it is an error; else the query goes on from ``last``.
+        fail_on_data_loss: whether it is an error.
 
-    Raises:
-        DataLossError: with ``fail_on_data_loss``.
+    Attributes:
+        count: how many losses were warned of.
     """
-    error = DataLossError(
-        f"the topic ends at {last}, before what this query has processed: it was deleted and made again, or "
-        "its broker was restored from an older state",
-        topic=str(topic),
-        message_id=str(position),
-        advice="A query with a new checkpoint reads what there is; failOnDataLoss=false goes on from its end",
-    )
-    if fail_on_data_loss:
-        raise error
-    _log.warning("%s", error)
+
+    def __init__(self, *, fail_on_data_loss: bool) -> None:
+        self.count = 0
+        self._is_error = fail_on_data_loss
+
+    def lost(self, topic: TopicName, lost: LostRange) -> None:
+        """Report messages of a partition that are gone; the query then goes on with what is there.
+
+        Raises:
+            DataLossError: where it is an error; it has the topic and the range.
+        """
+        self._report(
+            DataLossError(
+                f"messages that this query had not processed are gone: {lost.why}",
+                topic=str(topic),
+                message_id=str(lost),
+            )
+        )
+
+    def set_back(self, topic: TopicName, position: MessageId, last: MessageId) -> None:
+        """Report a partition that ends at ``last``, before ``position``, which was processed.
+
+        Raises:
+            DataLossError: where it is an error; else the query goes on from ``last``.
+        """
+        self._report(
+            DataLossError(
+                f"the topic ends at {last}, before what this query has processed: it was deleted and made "
+                "again, or its broker was restored from an older state",
+                topic=str(topic),
+                message_id=str(position),
+                advice="A query with a new checkpoint reads what there is; failOnDataLoss=false goes on from "
+                "its end",
+            )
+        )
+
+    def _report(self, error: DataLossError) -> None:
+        if self._is_error:
+            raise error
+        self.count += 1
+        _log.warning("%s", error)

@@ -10,20 +10,28 @@ from functools import partial
 from typing import TypeVar
 
 from pulsar_spark.client import PartitionBounds, PlanningClient, SubscriptionOptions, run_all
-from pulsar_spark.errors import OptionError, PulsarError
+from pulsar_spark.errors import OptionError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 
 T = TypeVar("T")
 
 
-def probe_bounds(client: PlanningClient, topics: Iterable[TopicName]) -> dict[TopicName, PartitionBounds]:
+def probe_bounds(
+    client: PlanningClient, topics: Iterable[TopicName], *, must_exist: bool = True
+) -> dict[TopicName, PartitionBounds]:
     """Where partitions begin and end now, all asked at the same time.
+
+    Args:
+        client: where to ask.
+        topics: the partitions.
+        must_exist: whether it is an error that one does not exist (any more); else it is left out.
 
     Raises:
         BrokerError: of the first that could not be asked.
     """
-    return _all({topic: partial(client.bounds, topic) for topic in topics})
+    calls = {topic: partial(client.bounds, topic) for topic in topics}
+    return _all(calls, leave_out=() if must_exist else TopicNotFoundError)
 
 
 def resolve(
@@ -96,10 +104,15 @@ def subscribed(client: PlanningClient, topics: Iterable[TopicName], name: str) -
     return _all({topic: partial(mark_delete, topic) for topic in topics})
 
 
-def _all(calls: Mapping[TopicName, Callable[[], T]]) -> dict[TopicName, T]:
-    """Run the calls at the same time; raise the first error."""
+def _all(
+    calls: Mapping[TopicName, Callable[[], T]],
+    leave_out: type[PulsarError] | tuple[type[PulsarError], ...] = (),
+) -> dict[TopicName, T]:
+    """Run the calls at the same time; raise the first error but those to leave out."""
     found = {}
     for topic, answer in zip(calls, run_all(list(calls.values())), strict=True):
+        if isinstance(answer, leave_out):
+            continue
         if isinstance(answer, PulsarError):
             raise answer.located(str(topic))
         found[topic] = answer

@@ -20,9 +20,11 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient
+from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.positions import PositionWord
+from pulsar_spark.spark.options.positions import Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.resolve import probe_bounds, resolve, subscribed
 from pulsar_spark.spark.plan.subscription import Subscription
 
@@ -44,11 +46,21 @@ class QueryStart(NamedTuple):
 
 
 def start_query(
-    client: PlanningClient, options: SourceOptions, partitions: Iterable[TopicName]
+    client: PlanningClient,
+    options: SourceOptions,
+    partitions: Iterable[TopicName],
+    losses: LossReporter | None = None,
 ) -> QueryStart:
     """Make the subscription of a new query, or take the one that the user named, and place it at the start.
 
+    Args:
+        client: where to connect.
+        options: what is read, and from where on.
+        partitions: that exist. Those that are deleted meanwhile are left out, unless they must exist.
+        losses: is told of messages that are gone later; None: they are an error.
+
     Raises:
+        TopicNotFoundError: a topic that the user named was deleted meanwhile.
         OptionError: the start does not fit what is read, or a subscription to go on with does not exist.
         BusyError: another query has the subscription.
         BrokerError: the broker could not be asked. A subscription that was made here is removed again.
@@ -59,7 +71,7 @@ def start_query(
     goes_on = options.start.everywhere is PositionWord.SUBSCRIPTION
     if goes_on:
         subscribed(client, starts, name)
-    subscription = Subscription(client, name, fail_on_data_loss=options.fail_on_data_loss)
+    subscription = Subscription(client, name, losses)
     _log.info("a new query has the subscription %s", name)
     try:
         is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))
@@ -69,12 +81,13 @@ def start_query(
                 for topic, start in starts.items()
             }
         )
+        starts = _existing(options, starts, answers)
         is_by_words = all(isinstance(each, PositionWord) for each in starts.values())
         if goes_on or options.start.is_default or (given is None and is_by_words):
             positions = {topic: state.start for topic, state in subscription.partitions.items()}
         else:
             positions = resolve(client, starts, probe_bounds(client, starts))
-            _warn_of_backlog(subscription, {topic: positions[topic] for topic in is_old})
+            _warn_of_backlog(subscription, {topic: positions[topic] for topic in is_old & starts.keys()})
             _put_back(subscription, positions)
             if given is None:
                 _acknowledge(subscription, positions)
@@ -85,6 +98,16 @@ def start_query(
             subscription.close()
         raise
     return QueryStart(subscription, answers, positions)
+
+
+def _existing(
+    options: SourceOptions, starts: Mapping[TopicName, Position], answers: Mapping[TopicName, LastMessageId]
+) -> dict[TopicName, Position]:
+    """The starts of partitions on which the subscription was opened."""
+    gone = sorted(starts.keys() - answers.keys())
+    if gone and options.must_exist:
+        raise TopicNotFoundError("it was deleted while the query began", topic=str(gone[0]))
+    return {topic: starts[topic] for topic in answers}
 
 
 def _put_back(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:

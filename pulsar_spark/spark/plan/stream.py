@@ -17,16 +17,18 @@ Decisions are made elsewhere, each in a pure module; here is their order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient, run_all
-from pulsar_spark.errors import PulsarError
+from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
-from pulsar_spark.spark.plan.data_loss import lost_by_deletion, lost_while_stopped, report_loss
+from pulsar_spark.spark.plan.data_loss import LossReporter, lost_by_deletion, lost_while_stopped
 from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
@@ -37,6 +39,8 @@ from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Seconds until a batch that was not due, or not possible, is planned again.
 _HELD_BACK = 0.5
@@ -61,6 +65,8 @@ class QueryPlanner:
         self._broker_probe = BrokerProbe(self._client, options.admin_url, self._meet_chunks)
         self._admission = Admission(options.limits, self._broker_probe, run_all)
         self._ends = EndTracker(self._client, self._ask, self._meet_chunks)
+        self._losses = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
+        self._absent: set[TopicName] = set()  # partitions of the checkpoint that were reported as gone
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
@@ -73,7 +79,7 @@ class QueryPlanner:
     def initial(self) -> Offsets:
         """Where a query begins that has no checkpoint; always the same in one run."""
         if self._fresh is None:
-            started = start_query(self._client, self._options, self._topics.partitions)
+            started = start_query(self._client, self._options, self._topics.partitions, self._losses)
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
@@ -81,7 +87,7 @@ class QueryPlanner:
 
     def freeze(self) -> None:
         """Take what the topics hold now as all there is (Trigger.AvailableNow)."""
-        bounds = probe_bounds(self._client, self._topics.partitions)
+        bounds = probe_bounds(self._client, self._topics.partitions, must_exist=False)
         self._frozen = {topic: each.last for topic, each in bounds.items()}
         for topic, state in self._partitions.items():
             state.frozen_end = self._frozen.get(topic)
@@ -102,34 +108,22 @@ class QueryPlanner:
         self._add_new_partitions(subscription)
         for topic, state in subscription.partitions.items():
             state.take_up(start.positions.get(topic))
-        answers, gone = self._ends.refresh()
-        for topic, answer in answers.items():
-            position = subscription.partitions[topic].position
-            subscription.check_answer(
-                topic,
-                answer,
-                is_message=self._is_processed(topic, position),
-                was_deleted=self._topics.take_deleted,
-            )
-        # Later reports are of what these answers do not show yet.
-        self._topics.forget_deleted(answers)
-        self._ends.renew_watches(list(answers))
-        for topic in gone:
-            self._drop(subscription, topic)
+        self._ask_ends(subscription)
         self._acknowledge(subscription)
-        planned = self._plan(subscription, start, limited)
+        planned = self._without_deleted(subscription, partial(self._plan, subscription, start, limited))
         for topic, end in planned.items():
             subscription.partitions[topic].planned = end
         return Offsets(start.subscription, planned)
 
     def report(self) -> Json:
-        """Ends and backlogs for the query's progress, as of the last trigger."""
+        """Ends and backlogs for the query's progress, as of the last trigger, and the losses of this run."""
         states = self._partitions
-        return progress(
+        shown = progress(
             {topic: state.planned for topic, state in states.items() if state.planned is not None},
             {topic: state.last for topic, state in states.items()},
             {topic: state.backlog for topic, state in states.items() if state.backlog is not None},
         )
+        return shown | {"dataLosses": self._losses.count}
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What the tasks of the batch ``(start, end]`` read."""
@@ -145,26 +139,11 @@ class QueryPlanner:
             },
         )
         self._start_is_durable = self._start_is_durable or start == self._fresh
-        starts = {topic: state.start for topic, state in subscription.partitions.items()}
-        planned = [
-            each
-            for each in plan_ranges(start, end, starts)
-            if each.topic not in subscription.partitions
-            or not subscription.partitions[each.topic].is_set_back
-        ]
-        ranges = self._after_start_times(subscription, planned)
-        tasks = split_ranges(
-            ranges,
-            self._broker_probe,
-            min_partitions=self._options.min_partitions,
-            max_messages=self._options.max_messages_per_partition,
-        )
-        _log.info(
-            "a batch of %d tasks: %s",
-            len(tasks),
-            ", ".join(f"{each.topic} ({each.start}, {each.end}]" for each in ranges),
-        )
-        return tasks
+        for topic in end.positions.keys() - subscription.partitions.keys() - self._absent:
+            begin = start.positions.get(topic, MessageId.EARLIEST)
+            if begin < end.positions[topic]:
+                self._check_absent(topic, begin, end.subscription)
+        return self._without_deleted(subscription, partial(self._tasks, subscription, start, end))
 
     def commit(self) -> None:
         """Acknowledge what the last ``latest`` was given as processed, where that has failed."""
@@ -181,6 +160,38 @@ class QueryPlanner:
             self._leave(subscription)
 
     # ---- subscription and topics
+
+    def _ask_ends(self, subscription: Subscription) -> None:
+        """Take in where partitions end, and go on without those that are gone."""
+        answers, gone = self._ends.refresh()
+        deleted = list(gone)
+        for topic, answer in answers.items():
+            position = subscription.partitions[topic].position
+            try:
+                subscription.check_answer(
+                    topic,
+                    answer,
+                    is_message=self._is_processed(topic, position),
+                    was_deleted=self._topics.take_deleted,
+                )
+            except TopicNotFoundError:
+                deleted.append(topic)
+        # Later reports are of what these answers do not show yet.
+        self._topics.forget_deleted(answers)
+        self._ends.renew_watches(list(answers))
+        for topic in deleted:
+            self._drop(subscription, topic)
+
+    def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
+        """What ``plan`` gives, again and again without the partition of which it says that it is gone."""
+        while True:
+            try:
+                return plan()
+            except TopicNotFoundError as error:
+                gone = [topic for topic in subscription.partitions if str(topic) == error.topic]
+                if not gone:
+                    raise
+                self._drop(subscription, gone[0])
 
     @property
     def _partitions(self) -> Mapping[TopicName, PartitionState]:
@@ -199,7 +210,7 @@ class QueryPlanner:
         for topic in sorted(processed.keys() - set(partitions)):
             self._check_absent(topic, processed[topic], name)
         self._subscription = None
-        found = Subscription(self._client, name, fail_on_data_loss=self._options.fail_on_data_loss)
+        found = Subscription(self._client, name, self._losses)
         try:
             missing = found.missing([topic for topic in partitions if topic in processed])
             answers = found.open(
@@ -208,16 +219,11 @@ class QueryPlanner:
                     for topic in partitions
                 }
             )
-            for topic, answer in answers.items():
-                if topic in processed:
-                    position = processed[topic]
-                    found.check_restart(
-                        topic,
-                        position,
-                        answer,
-                        was_missing=topic in missing,
-                        is_message=self._is_processed(topic, position),
-                    )
+            for topic in partitions:
+                if topic in processed and not self._check_restart(
+                    found, topic, processed[topic], answers, missing
+                ):
+                    self._check_absent(topic, processed[topic], name)
         except BaseException:  # SystemExit, too: that is how Spark ends the planner
             found.close()
             raise
@@ -226,8 +232,32 @@ class QueryPlanner:
                 self._leave(before)
         self._ends.close()
         self._subscription = found
-        self._track(answers)
+        self._track({topic: answers[topic] for topic in found.partitions})
         return found
+
+    def _check_restart(
+        self,
+        subscription: Subscription,
+        topic: TopicName,
+        position: MessageId,
+        answers: Mapping[TopicName, LastMessageId],
+        missing: Container[TopicName],
+    ) -> bool:
+        """Judge what happened to a partition while the query was stopped; False if it is gone by now."""
+        if topic not in answers:
+            return False
+        try:
+            subscription.check_restart(
+                topic,
+                position,
+                answers[topic],
+                was_missing=topic in missing,
+                is_message=self._is_processed(topic, position),
+            )
+        except TopicNotFoundError:
+            subscription.drop(topic)
+            return False
+        return True
 
     def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
         """Whether a position is a message that was processed.
@@ -241,6 +271,7 @@ class QueryPlanner:
     def _track(self, answers: Mapping[TopicName, LastMessageId]) -> None:
         """Take in partitions on which the subscription was opened."""
         self._ends.add(answers)
+        self._absent -= answers.keys()
         if self._frozen is not None:
             for topic in answers:
                 self._partitions[topic].frozen_end = self._frozen.get(topic)
@@ -270,17 +301,22 @@ class QueryPlanner:
                 raise
             _log.warning("new partitions cannot be read yet, it is tried again: %s", error)
             return
-        _log.info("new partitions are read: %s", ", ".join(map(str, new)))
+        for topic in new:
+            if topic not in answers:
+                _log.info("%s is not read: it was deleted before its first message was", topic)
+                self._topics.drop(topic)
+        _log.info("new partitions are read: %s", ", ".join(map(str, answers)))
         self._track(answers)
 
     def _check_absent(self, topic: TopicName, position: MessageId, name: str) -> None:
         """Report a partition of the checkpoint that does not exist, or that the options name no more."""
         options = self._options
+        self._absent.add(topic)
         is_named = topic.base in options.topics or topic in options.topics
         is_read = is_named or (options.pattern is not None and options.pattern.matches(topic))
         lost = lost_while_stopped(position, is_read=is_read)
         if lost is not None:
-            report_loss(topic, lost, fail_on_data_loss=options.fail_on_data_loss)
+            self._losses.lost(topic, lost)
         else:
             _log.warning("the query reads %s no longer; remove the subscription %s from there", topic, name)
 
@@ -290,10 +326,10 @@ class QueryPlanner:
         subscription.drop(topic)
         self._ends.drop(topic)
         self._topics.drop(topic)
-        assert state.position is not None  # a trigger has taken it up
-        lost = lost_by_deletion(state.position, state.last)
+        self._absent.add(topic)
+        lost = lost_by_deletion(state.start if state.position is None else state.position, state.last)
         if lost is not None:
-            report_loss(topic, lost, fail_on_data_loss=self._options.fail_on_data_loss)
+            self._losses.lost(topic, lost)
         else:
             _log.warning("topic %s was deleted; all that was seen of it is processed", topic)
 
@@ -352,6 +388,27 @@ class QueryPlanner:
         return counts | (subscription.backlogs(across) if across else {})
 
     # ---- ranges
+
+    def _tasks(self, subscription: Subscription, start: Offsets, end: Offsets) -> list[Range]:
+        """The tasks for all partitions that exist and were not set back."""
+        states = subscription.partitions
+        planned = plan_ranges(start, end, {topic: state.start for topic, state in states.items()})
+        ranges = self._after_start_times(
+            subscription,
+            [each for each in planned if each.topic in states and not states[each.topic].is_set_back],
+        )
+        tasks = split_ranges(
+            ranges,
+            self._broker_probe,
+            min_partitions=self._options.min_partitions,
+            max_messages=self._options.max_messages_per_partition,
+        )
+        _log.info(
+            "a batch of %d tasks: %s",
+            len(tasks),
+            ", ".join(f"{each.topic} ({each.start}, {each.end}]" for each in ranges),
+        )
+        return tasks
 
     def _after_start_times(self, subscription: Subscription, ranges: list[Range]) -> list[Range]:
         """Leave out what was published before ``startingTime``: it may have come after the query began."""

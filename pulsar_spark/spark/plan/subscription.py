@@ -23,11 +23,10 @@ from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotF
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.data_loss import (
     Judgement,
+    LossReporter,
     LossVerdict,
     judge_answer,
     judge_restart,
-    report_loss,
-    report_set_back,
 )
 from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, visible_end
 
@@ -40,16 +39,16 @@ class Subscription:
     Args:
         client: where to connect.
         name: of the subscription, the same on each partition.
-        fail_on_data_loss: whether messages that are gone are an error; else they are a WARNING.
+        losses: is told of messages that are gone; None: they are an error.
 
     Attributes:
         name: of the subscription.
         partitions: the state of each partition on which it is open.
     """
 
-    def __init__(self, client: PlanningClient, name: str, *, fail_on_data_loss: bool = True) -> None:
+    def __init__(self, client: PlanningClient, name: str, losses: LossReporter | None = None) -> None:
         self.name = name
-        self._fail_on_data_loss = fail_on_data_loss
+        self._losses = losses or LossReporter(fail_on_data_loss=True)
         self.partitions: dict[TopicName, PartitionState] = {}
         self._client = client
         self._consumers: dict[TopicName, Consumer] = {}
@@ -58,7 +57,9 @@ class Subscription:
     # ---- opening and closing
 
     def open(self, initial: Mapping[TopicName, InitialPosition]) -> dict[TopicName, LastMessageId]:
-        """Open it on more partitions; after a failure it may be open on some of them.
+        """Open it on more partitions, those left out that do not exist (any more).
+
+        After a failure it may be open on some of them.
 
         Args:
             initial: where it begins on partitions that do not have it yet.
@@ -82,6 +83,9 @@ class Subscription:
         answers = run_all([partial(open_one, topic, position) for topic, position in initial.items()])
         opened = {}
         for topic, answer in zip(initial, answers, strict=True):
+            if isinstance(answer, TopicNotFoundError):
+                self.drop(topic)
+                continue
             if isinstance(answer, PulsarError):
                 raise _naming(answer, self.name).located(str(topic))
             opened[topic] = answer
@@ -241,9 +245,9 @@ class Subscription:
         found = found.of_deleted(lambda: was_deleted(topic))
         try:
             if found.lost is not None:
-                report_loss(topic, found.lost, fail_on_data_loss=self._fail_on_data_loss)
+                self._losses.lost(topic, found.lost)
             elif found.verdict is LossVerdict.SET_BACK:
-                report_set_back(topic, position, answer.last, fail_on_data_loss=self._fail_on_data_loss)
+                self._losses.set_back(topic, position, answer.last)
                 self._go_on_from_end(topic, answer)
         except DataLossError:
             if found.was_removed:

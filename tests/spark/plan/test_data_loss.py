@@ -9,16 +9,16 @@ from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.data_loss import (
     Judgement,
+    LossReporter,
     LossVerdict,
     judge_answer,
     judge_restart,
     lost_by_deletion,
     lost_while_stopped,
-    report_loss,
-    report_set_back,
 )
 
 T = TopicName.parse("t-partition-3")
+STRICT = LossReporter(fail_on_data_loss=True)
 FINE, ASK, MOVED, LOST, SET_BACK = (
     LossVerdict.FINE,
     LossVerdict.ASK_BEGIN,
@@ -187,9 +187,11 @@ def test_a_topic_that_is_set_back_under_the_running_query(last, is_message, verd
 
 def test_a_topic_that_is_set_back_is_an_error_or_a_warning(caplog):
     with pytest.raises(DataLossError) as caught:
-        report_set_back(T, at("5:9"), at("4:3"), fail_on_data_loss=True)
+        STRICT.set_back(T, at("5:9"), at("4:3"))
     assert caplog.text == ""
-    report_set_back(T, at("5:9"), at("4:3"), fail_on_data_loss=False)
+    lenient = LossReporter(fail_on_data_loss=False)
+    lenient.set_back(T, at("5:9"), at("4:3"))
+    assert lenient.count == 1
     for text in (str(caught.value), caplog.text):
         assert all(part in text for part in (str(T), "5:9", "ends at 4:3", "failOnDataLoss=false"))
 
@@ -218,9 +220,12 @@ def test_a_topic_that_was_deleted_while_the_query_was_stopped():
 def test_loss_is_an_error_or_a_warning(caplog):
     lost = LostRange(at("5:9"), at("7:-1"), "the topic was deleted")
     with pytest.raises(DataLossError) as caught, caplog.at_level(logging.WARNING):
-        report_loss(T, lost, fail_on_data_loss=True)
+        STRICT.lost(T, lost)
     assert caplog.text == ""
     with caplog.at_level(logging.WARNING):
-        report_loss(T, lost, fail_on_data_loss=False)
+        lenient = LossReporter(fail_on_data_loss=False)
+        lenient.lost(T, lost)
+        lenient.lost(T, lost)
+    assert (STRICT.count, lenient.count) == (0, 2)
     for text in (str(caught.value), caplog.text):
         assert all(part in text for part in ("[PULSAR_DATA_LOSS]", str(T), "(5:9, 7:-1]", "was deleted"))

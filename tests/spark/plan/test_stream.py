@@ -13,7 +13,7 @@ from tests.spark.plan import simulated_cluster
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import SimulatedSpark
 
-T = TopicName.parse("t")
+T, U = TopicName.parse("t"), TopicName.parse("u")
 P0, P1, P2 = (T.of_partition(number) for number in range(3))
 
 
@@ -282,6 +282,135 @@ def test_a_topic_that_is_deleted_while_the_query_is_stopped_is_loss(cluster, fai
         assert "deleted while the query was stopped" in caplog.text
 
 
+@pytest.fixture
+def several(cluster):
+    """A query on all topics whose names begin with t; options as a user gives them."""
+
+    def make(**options):
+        spark = SimulatedSpark(cluster, startingOffsets="earliest", **options)
+        del spark.options["topic"]
+        spark.restart(topicsPattern="[tu].*")
+        return spark
+
+    return make
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_an_unfinished_batch_that_names_a_deleted_topic(cluster, several, caplog, fails, is_new):
+    """Also one that had come with that batch."""
+    (first,) = cluster.create("t")
+    spark = several(failOnDataLoss=str(fails).lower())
+    if not is_new:
+        cluster.create("u")[0].produce(1)
+    first.produce(1)
+    spark.drain()
+    if is_new:
+        cluster.create("u")
+    cluster.topics[U].produce(1)
+    ids = first.produce(1)
+    spark.trigger(fails=True)
+    assert {each.topic for each in spark.ranges} == {T, U}
+    spark.planner.close()
+    cluster.delete("u")
+    for _ in range(2):
+        spark.start()
+        if fails:
+            with pytest.raises(DataLossError, match=r"deleted while.*/u; .*failOnDataLoss=false goes on"):
+                spark.trigger()
+        else:
+            spark.trigger(fails=True)
+            assert [each.topic for each in spark.ranges] == [T]
+            assert spark.planner.report()["dataLosses"] == 1
+        spark.planner.close()
+    if not fails:
+        caplog.clear()
+        spark.start()
+        assert spark.trigger() == rows_of(T, ids)
+        more = first.produce(1)
+        assert spark.drain() == rows_of(T, more)
+        assert caplog.text.count("[PULSAR_DATA_LOSS]") == 1
+        assert str(U) in caplog.text
+
+
+@pytest.mark.parametrize("when", ["start", "restart", "running"])
+def test_a_topic_that_is_deleted_while_it_is_taken_in_is_left_out(cluster, several, monkeypatch, when):
+    """It is listed, and gone when the subscription is opened on it."""
+    (first,) = cluster.create("t")
+    first.produce(1)
+    if when == "start":
+        cluster.create("u")
+    spark = several()
+    if when != "start":
+        spark.drain()
+        if when == "restart":
+            spark.planner.close()
+        cluster.create("u")
+        if when == "restart":
+            spark.start()
+    subscribe = cluster.subscribe
+
+    def delete_first(topic, options):
+        if topic == U:
+            cluster.delete("u")
+        return subscribe(topic, options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "subscribe", delete_first)
+        first.produce(1)
+        spark.drain()
+    assert spark.rows == rows_of(T, first.ids)
+    ids = cluster.create("u")[0].produce(1)
+    assert spark.drain() == rows_of(U, ids), "one of its name that comes later is read"
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("what", ["probe_entries", "probe_entry"])
+def test_a_topic_that_is_deleted_while_a_batch_is_planned(cluster, several, monkeypatch, caplog, fails, what):
+    limits = {"maxMessagesPerTrigger": "5"} if what == "probe_entries" else {"maxMessagesPerPartition": "5"}
+    (first,) = cluster.create("t")
+    cluster.create("u")
+    spark = several(failOnDataLoss=str(fails).lower(), **limits)
+    spark.trigger()
+    ids = first.produce(1)
+    cluster.topics[U].produce(1)
+    asked = getattr(cluster, what)
+
+    def delete_first(topic, position):
+        if topic == U:
+            cluster.delete("u")
+        return asked(topic, position)
+
+    monkeypatch.setattr(cluster, what, delete_first)
+    if fails:
+        with pytest.raises(DataLossError, match="the topic was deleted; topic persistent://public/default/u"):
+            spark.trigger()
+    else:
+        assert spark.trigger() == rows_of(T, ids)
+        assert "the topic was deleted; topic persistent://public/default/u" in caplog.text
+        assert spark.planner.report()["dataLosses"] == 1
+        more = first.produce(1)
+        assert spark.drain() == rows_of(T, more)
+
+
+def test_a_topic_that_is_deleted_when_a_restart_judges_it(cluster, several, monkeypatch):
+    (first,) = cluster.create("t")
+    cluster.create("u")[0].produce(1)
+    spark = several(failOnDataLoss="false")
+    spark.drain()
+    spark.planner.close()
+    del cluster.topics[U].cursors[spark.subscription]
+
+    def delete(topic):
+        cluster.delete("u")
+        raise TopicNotFoundError("it does not exist", topic=str(topic))
+
+    monkeypatch.setattr(cluster, "bounds", delete)
+    ids = first.produce(1)
+    spark.start()
+    assert spark.drain() == rows_of(T, ids)
+
+
 def test_a_topic_that_is_named_no_longer_is_no_loss(cluster, caplog):
     cluster.create("t")
     cluster.create("u")
@@ -348,6 +477,7 @@ def test_backlogs_are_counted_within_a_ledger_and_else_by_the_broker(cluster, to
     assert spark.planner.report() == {
         "topics": {str(T): {"-1": {"end": "20:2", "backlogEntries": 10}}},
         "backlogEntries": 10,
+        "dataLosses": 0,
     }
     spark.drain()
     report = spark.planner.report()

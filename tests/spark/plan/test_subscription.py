@@ -7,6 +7,7 @@ import pytest
 from pulsar_spark.client import InitialPosition
 from pulsar_spark.errors import AuthError, BusyError, DataLossError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 
@@ -238,7 +239,7 @@ def test_without_an_error_what_is_left_is_held(cluster):
     cluster.topics[P0].roll_over()
     ids = cluster.topics[P0].produce(2)
     cluster.topics[P0].trim()
-    subscription = Subscription(cluster, "s", fail_on_data_loss=False)
+    subscription = Subscription(cluster, "s", LossReporter(fail_on_data_loss=False))
     answers = subscription.open({P0: LATEST})
     check(subscription, P0, answers[P0], missing=True)
     assert mark(cluster) == cluster.topics[P0].begin < ids[0]
