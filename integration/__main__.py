@@ -10,8 +10,9 @@
     python3 -m integration long     all that `test` leaves out, for hours, with a summary
     python3 -m integration mutants  faults that are planted one at a time, each to be caught by a named test
 
-The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says) and renewed when setup.cfg
-changes. Only the standard library is imported here: this runs before anything is installed.
+The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says), of the exact files that
+``conf/environment`` names, and renewed when that or setup.cfg changes. Only the standard library is imported
+here: this runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 _PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
+# What is installed: `all` holds `demo`; `build` is what builds packages that come as sources.
+_LOCKS = ROOT / "conf" / "environment"
+_BUILD, _DEMO, _ALL = "build", "demo", "all"
+
 # Tests with a broker mostly wait. Those of one file stay together, with one broker and one Spark.
 _SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile"]
 
@@ -42,7 +47,7 @@ def main(arguments: list[str]) -> int:
         print(f"integration: {problem}", file=sys.stderr)
         return 2
     command, *rest = arguments
-    return COMMANDS[command](environment_python(), rest)
+    return COMMANDS[command](environment_python(_DEMO if command == "demo" else _ALL), rest)
 
 
 def missing_prerequisite() -> str | None:
@@ -56,20 +61,43 @@ def missing_prerequisite() -> str | None:
     return None
 
 
-def environment_python() -> str:
-    """The python of the project's virtual environment, which is made or renewed where needed."""
+def environment_python(lock: str) -> str:
+    """The python of the project's virtual environment, which is made or renewed where needed.
+
+    Args:
+        lock: name of the file that says what must be in it.
+    """
     folder = Path(os.environ.get("PULSAR_SPARK_VENV", ROOT / ".venv"))
     python = folder / "bin" / "python"
     stamp = folder / "pulsar_spark.stamp"
-    wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes() + sys.version.encode()).hexdigest()
-    if stamp.exists() and stamp.read_text() == wanted:
+    files = [ROOT / "setup.cfg", *(lock_file(name) for name in (_BUILD, _DEMO, _ALL))]
+    state = hashlib.sha256(b"".join(file.read_bytes() for file in files) + sys.version.encode()).hexdigest()
+    if stamp.exists() and stamp.read_text() in (f"{lock} {state}", f"{_ALL} {state}"):
         return str(python)
     print(f"integration: making the virtual environment in {folder}", flush=True)
     venv.create(folder, with_pip=True, clear=True)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--editable", f"{ROOT}[dev,bench,docs]"], check=True)
-    stamp.write_text(wanted)
+    for arguments in install_steps(lock):
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *arguments], check=True)
+    stamp.write_text(f"{lock} {state}")
     return str(python)
+
+
+def lock_file(name: str) -> Path:
+    """The file that says which exact files of packages are installed."""
+    return _LOCKS / f"{name}.txt"
+
+
+def install_steps(lock: str) -> list[list[str]]:
+    """Arguments of ``pip install``, call by call; nothing is installed whose hash no lock names."""
+    locked = ["--require-hashes", "--requirement"]
+    # What comes as sources is built with what is installed, not with what an index has today.
+    here = ["--no-build-isolation", "--use-pep517"]
+    return [
+        [*locked, str(lock_file(_BUILD))],
+        [*here, *locked, str(lock_file(lock))],
+        [*here, "--no-deps", "--editable", str(ROOT)],
+    ]
 
 
 def run(python: str, *arguments: str, **environment: str) -> int:

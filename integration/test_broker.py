@@ -23,6 +23,7 @@ import pytest
 
 from integration.broker import Admin, AdminError, BrokerError, StandaloneBroker, free_port
 from integration.broker.jars import broker_jars, cache_folder
+from integration.broker.ports import listening_addresses
 from integration.broker.waiting import HANG, wait_until
 from integration.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source
 from integration.conftest import BrokerFactory
@@ -74,6 +75,16 @@ def process_line(process: int) -> str:
     return subprocess.run(
         ["ps", "-ww", "-p", str(process), "-o", "command="], capture_output=True, text=True, check=False
     ).stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_nobody_but_this_machine_can_connect(broker_factory: BrokerFactory) -> None:
+    broker = broker_factory({})
+    addresses = listening_addresses(broker.pid)
+    assert len(addresses) >= 3  # broker, admin service, bookie
+    assert set(addresses) <= {"127.0.0.1", "::1"}
+    with socket.create_server(("", 0)):
+        assert "0.0.0.0" in listening_addresses(os.getpid())
 
 
 def test_peer_reads_what_it_wrote(cluster: Cluster, topic: str) -> None:
