@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +24,8 @@ from pulsar_spark.ids import MessageId, TopicName
 SHORT_LEDGERS = {
     "managedLedgerMaxEntriesPerLedger": "5",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    # What a subscription that was moved does not hold any more goes when its position is stored.
+    "managedLedgerCursorPositionFlushSeconds": "1",
 }
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
@@ -146,8 +148,13 @@ def trimmed(client: Client, peer: Peer, admin: Admin, name: TopicName) -> tuple[
 def trim(admin: Admin, topic: str, ledger: int) -> None:
     """Take the hold away, and with it all ledgers up to and with `ledger`."""
     admin.delete_subscription(topic, "hold")
+    wait_until(lambda: is_trimmed(admin, topic, ledger))
+
+
+def is_trimmed(admin: Admin, topic: str, ledger: int) -> bool:
+    """Have the broker drop what nothing holds, and say whether a ledger and all before it are gone."""
     admin.trim(topic)
-    wait_until(lambda: all(each["ledgerId"] > ledger for each in admin.internal_stats(topic)["ledgers"]))
+    return all(each["ledgerId"] > ledger for each in admin.internal_stats(topic)["ledgers"])
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -234,6 +241,75 @@ def test_ledgers_that_go_away_under_a_reader(
     assert rest[-2:] == [60, 61]
     assert len(read_careless) + len(rest) < 62
     assert len(warnings(caplog)) == 1
+
+
+# ---- a message TTL moves readers, too
+
+
+def expire(admin: Admin, topic: str, subscriptions: Iterable[str], position: MessageId) -> None:
+    """Move subscriptions over all up to a position, and wait until the broker says so."""
+    for each in subscriptions:
+        backlog = admin.backlog(topic, each)
+        admin.expire(topic, each, position.ledger, position.entry)
+        wait_until(lambda each=each, backlog=backlog: admin.backlog(topic, each) < backlog)
+
+
+def readers(admin: Admin, topic: str) -> set[str]:
+    """The subscriptions that hold nothing."""
+    return set(admin.subscriptions(topic)) - set(admin.durable_subscriptions(topic))
+
+
+def numbers_written(peer: Peer, topic: str, count: int) -> list[MessageId]:
+    """Write so many entries of one message each."""
+    return [MessageId(each.ledger_id(), each.entry_id()) for each in peer.produce(topic, numbered(count))]
+
+
+@pytest.mark.parametrize("expired", [38, 39, 59])
+@pytest.mark.parametrize(("end", "is_batch"), [(59, False), (59, True), (39, False), (31, False)])
+def test_a_reader_that_a_message_ttl_moves_gives_what_it_was_moved_over(
+    client: Client, peer: Peer, admin: Admin, name: TopicName, expired: int, end: int, is_batch: bool
+) -> None:
+    ids = numbers_written(peer, str(name), 60)
+    begins = MessageId(ids[0].ledger, -1) if is_batch else None
+    groups = read_range(client, name, BEGINNING, ids[end], poll_timeout=600.0, window_bytes=1, begins=begins)
+    taken = list(next(groups))
+    assert len(taken) < 30
+    expire(admin, str(name), readers(admin, str(name)), ids[expired])
+    taken += [entry for group in groups for entry in group]
+    assert [MessageId(entry.ledger, entry.entry) for entry in taken] == ids[: end + 1]
+
+
+def test_a_reader_that_is_moved_between_the_markers_of_transactions(
+    client: Client, cluster: Cluster, admin: Admin, name: TopicName
+) -> None:
+    ids = []
+    with RawConnection(cluster.service_url) as connection:
+        coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
+        for _ in range(20):
+            txn = coordinator.begin([str(name)])
+            ids += [producer.send(b"in one", txn=txn) for _ in range(3)]
+            coordinator.commit(txn)
+    for start in (BEGINNING, ids[2]):
+        groups = read_range(client, name, start, ids[-1], poll_timeout=600.0, window_bytes=1)
+        taken = list(next(groups))
+        expire(admin, str(name), readers(admin, str(name)), ids[40])
+        taken += [entry for group in groups for entry in group]
+        expected = [one for one in ids if one > start]
+        assert [MessageId(entry.ledger, entry.entry) for entry in taken] == expected
+
+
+def test_what_a_message_ttl_has_taken_is_lost(
+    client: Client, peer: Peer, admin: Admin, name: TopicName
+) -> None:
+    """It moves the subscription that holds the data, too: what is trimmed cannot be read any more."""
+    ids = numbers_written(peer, str(name), 60)
+    groups = read_range(client, name, BEGINNING, ids[-1], poll_timeout=600.0, window_bytes=1)
+    taken = list(next(groups))
+    expire(admin, str(name), admin.subscriptions(str(name)), ids[40])
+    wait_until(lambda: is_trimmed(admin, str(name), ids[35].ledger))
+    with pytest.raises(DataLossError, match="was removed while it was read"):
+        taken += (entry for group in groups for entry in group)
+    assert [MessageId(entry.ledger, entry.entry) for entry in taken] == ids[: len(taken)]
 
 
 def test_entries_that_cannot_be_taken_apart(

@@ -95,8 +95,15 @@ class FakeTopic:
         self.ledgers[self._new_ledger()] = []
 
     def trim(self, ledger: int) -> None:
-        """Forget a closed ledger, as retention does."""
-        del self.ledgers[ledger]
+        """Forget a closed ledger, as retention does; cursors that stand in it are moved to its end."""
+        entries = self.ledgers.pop(ledger)
+        if entries:
+            self.expire(entries[-1].id)
+
+    def expire(self, position: MessageId) -> None:
+        """Move all cursors over what is stored up to a position, as a message TTL does."""
+        for cursor in self.cursors.values():
+            cursor.skip_to(position)
 
     def end(self, transaction: TxnId, *, commit: bool) -> None:
         """Show what belongs to a transaction, or hide it for ever; a marker is stored either way."""
@@ -211,6 +218,13 @@ class FakeCursor:
             self.mark = position
             self._acked = {one for one in self._acked if one > position}
             self.ack(())
+
+    def skip_to(self, position: MessageId) -> None:
+        """Acknowledge all up to `position`, and read on after it."""
+        self._read_to = max(self._read_to, position)
+        self.mark = max(self.mark, position)
+        self._acked = {one for one in self._acked if one > self.mark}
+        self.ack(())
 
     @property
     def backlog(self) -> int:

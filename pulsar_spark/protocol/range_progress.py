@@ -1,17 +1,37 @@
 """RangeProgress: how far a range of a topic partition is read, and what of it is lost. Pure.
 
-A range is ``(start, end]``. The broker says nothing when a reader begins where data is gone, or when what is
-left of a range is never delivered (markers of transactions, aborted or compacted messages). So each of its
-answers is judged:
+A range is ``(start, end]``. The broker says nothing when a reader begins where data is gone, when it moves a
+reader over messages (a message TTL, trimming: readers hold nothing), or when what is left of a range is never
+delivered (markers of transactions, aborted or compacted messages). So each of its answers is judged:
 
     what happened                                       judged as
-    the reader stands after the range's start           it goes on from there; loss where ``begins`` proves it
-    it stands at or after the end, a visible message    loss of the whole range
-    entries came                                        it goes on, and at the end it is done
-    entries came in a later ledger, with ``begins``     ask what lies before them; loss if a ledger has gone
+    the reader stands before a later ledger's first     it goes on from there; loss where ``begins`` proves it
+    it stands there, after the end, a visible message   loss of the whole range
+    it stands at another entry after the range's start  as a gap: it was moved
+    entries came, each directly after the one before    it goes on, and at the end it is done
+    something came after a gap                          see below; where the gap is empty it goes on
     an entry after the end came, in the end's ledger    done: the end is compacted, or was never visible
     one in a later ledger, or nothing is left           done; loss where the end was a visible message
     an entry that cannot be decoded                     it goes on after that
+
+A gap is anything between the position and what came next but consecutive entries of one ledger. It is judged
+by the reader's mark-delete position, asked for when the entry after the gap has come. A reader acknowledges
+nothing while entries come, so its mark stays before the first visible entry that it was given:
+
+    mark                            judged as
+    at the position or before it    empty: the reader was not moved over anything in this gap, or a later one
+    in the gap                      the broker read over what is never delivered, or moved the reader: look
+    at what came, or after it       the broker moved the reader: read again from the position
+
+A look is a second reader that begins after the position:
+
+    what it was given               judged as
+    what came after the gap         empty
+    anything else                   read again from the position
+    and it begins in a later ledger than the position's: that one is gone. Loss, unless nothing of the range
+    was read yet and something holds the data: then what is gone was processed before
+
+What is read again a few times in vain is lost.
 
 With ``begins`` nothing holds the data while it is read (a batch read). Ledgers are trimmed from the oldest
 on: where a ledger is still there, so is everything after it.
@@ -19,9 +39,18 @@ on: where a ledger is still there, so is everything after it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from pulsar_spark.ids import MessageId
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+# How often in a row a range is read again from the same position.
+_MAX_REPEATS = 5
 
 
 class LostRange(NamedTuple):
@@ -41,10 +70,22 @@ class LostRange(NamedTuple):
         return f"({self.start}, {'the end' if self.end is None else self.end}]"
 
 
-class AskBefore(NamedTuple):
-    """A question to the broker: which entry lies directly before ``position``?"""
+class Gap(Enum):
+    """What is known of the entries between the position and what came next."""
 
-    position: MessageId
+    EMPTY = auto()
+    """No visible entry is there."""
+    UNKNOWN = auto()
+    """A second reader must look there."""
+    SKIPPED = auto()
+    """There is something, or may be: a new reader must begin after the position."""
+
+
+class Looked(NamedTuple):
+    """What a second reader found out about a gap, and what is lost before what it found."""
+
+    gap: Gap
+    lost: LostRange | None = None
 
 
 class RangeProgress:
@@ -78,10 +119,8 @@ class RangeProgress:
         self._visible = visible and not read_compacted
         self._begins = None if read_compacted else begins
         self._read_compacted = read_compacted
-        # Nothing was trimmed between the range's start and this ledger, as far as was asked.
-        self._held_ledger = start.ledger
-        # What is read once the question that is asked has its answer.
-        self._pending: MessageId | None = None
+        self._has_read = False
+        self._repeats = 0
 
     @property
     def is_done(self) -> bool:
@@ -95,10 +134,9 @@ class RangeProgress:
 
     def opened(self, mark_delete: MessageId) -> LostRange | None:
         """Take in where the reader stands: brokers move a start that they no longer have, and say nothing."""
-        if self._read_compacted:
+        if self._read_compacted or mark_delete.is_message:
             return None
         start, self.position = self.position, max(self.position, mark_delete)
-        self._held_ledger = mark_delete.ledger
         why = f"what it has begins behind {mark_delete}"
         if self._begins is not None and mark_delete > max(start, self._begins):
             return LostRange(max(start, self._begins), min(mark_delete, self.end), why)
@@ -106,50 +144,97 @@ class RangeProgress:
             return LostRange(start, self.end, why)
         return None
 
-    def came(self, last: MessageId) -> AskBefore | None:
-        """Take in that entries within the range came, up to ``last``."""
-        return self._move(last.ledger, last)
+    def came(self, last: MessageId) -> None:
+        """Take in that entries within the range came, up to ``last``, with nothing missing among them."""
+        self.position = last
+        self._has_read = True
+        self._repeats = 0
 
-    def passed(self, found: MessageId | None) -> AskBefore | LostRange | None:
-        """Take in that nothing more of the range will come; ``found`` is the entry after it that came."""
-        if found is not None and found.ledger == self.end.ledger:
-            self.position = self.end
-            return None
-        if not self._visible:
-            return self._move(self.end.ledger, self.end)
-        where = "nothing more came" if found is None else f"it sent {found}"
-        lost = LostRange(self.position, self.end, f"behind {self.position} {where}")
-        self.position = self.end
-        return lost
+    def first_gap(self, ledger: npt.NDArray[np.int64], entry: npt.NDArray[np.int64]) -> int:
+        """The row of the first entry that does not directly follow the one before it; n where all do.
 
-    def answered(self, before: MessageId) -> LostRange | None:
-        """Take in the answer to :class:`AskBefore`."""
-        assert self._pending is not None
-        reached, self._pending = self._pending, None
-        held, start = self._held_ledger, self.position
-        self._held_ledger, self.position = reached.ledger, reached
-        if before.ledger == held:
-            return None
-        return LostRange(start, reached.ledger_start, f"ledger {held} was removed while it was read")
+        Args:
+            ledger: int64[n], ledgers of the entries that came next.
+            entry: int64[n], their entry ids; both ascend together.
+        """
+        count, position = len(entry), self.position
+        if not count or self._read_compacted:
+            return count
+        if not (ledger[0] == position.ledger and entry[0] == position.entry + 1):
+            return 0
+        if ledger[-1] == ledger[0] and entry[-1] - entry[0] == count - 1:
+            return count
+        follows = (ledger[1:] == ledger[:-1]) & (entry[1:] == entry[:-1] + 1)
+        return 1 + int(np.argmin(follows))
 
-    def is_exhausted(self, last: MessageId, mark_delete: MessageId) -> bool:
-        """Whether what is left of the range will never be delivered.
+    def judge_gap(self, mark_delete: MessageId, found: MessageId) -> Gap:
+        """Judge the gap after the position, and those after it.
+
+        Args:
+            mark_delete: of the reader, asked for when ``found`` had come.
+            found: the entry that came after the gap.
+        """
+        if mark_delete <= self.position:
+            return Gap.EMPTY
+        return Gap.UNKNOWN if mark_delete < found else Gap.SKIPPED
+
+    def judge_silence(self, last: MessageId, mark_delete: MessageId) -> Gap | None:
+        """Judge what is left of the range when nothing comes; None where it may still come.
 
         Args:
             last: the last visible message of the partition.
             mark_delete: of the reader, when it has acknowledged ``position``. Brokers acknowledge by
                 themselves what they read over and do not deliver, so it shows how far they have read.
         """
+        if last.whole_entry <= self.position:
+            return Gap.EMPTY
         has_read_over = not self._read_compacted and mark_delete >= self.end.whole_entry
-        return has_read_over or last.whole_entry <= self.position
+        return Gap.UNKNOWN if has_read_over else None
+
+    def looked(self, begins: MessageId, first: MessageId | None, found: MessageId | None) -> Looked:
+        """Judge a gap by what a second reader was given after the position.
+
+        Args:
+            begins: the position after which it began.
+            first: what it was given first; None where nothing came.
+            found: what came after the gap; None where nothing came.
+        """
+        position, lost = self.position, None
+        if begins > position and begins.is_message:
+            return Looked(Gap.SKIPPED)  # it was moved, too
+        if begins.ledger > position.ledger:
+            self.position = min(begins, self.end)
+            if self._has_read or (self._begins is not None and begins > max(position, self._begins)):
+                why = f"ledger {position.ledger} was removed while it was read"
+                lost = LostRange(position, self.position, why)
+        is_after_end = first is None or first > self.end.whole_entry
+        is_empty = first == found or (found is None and is_after_end)
+        return Looked(Gap.EMPTY if is_empty else Gap.SKIPPED, lost)
+
+    def repeat(self, found: MessageId | None) -> LostRange | None:
+        """Take in that the range is read again from the position; loss of the gap where that is in vain.
+
+        Args:
+            found: what came after the gap; None where nothing came.
+        """
+        self._repeats += 1
+        if self._repeats <= _MAX_REPEATS:
+            return None
+        lost_end = self.end if found is None else min(found.back(1), self.end)
+        why = f"the broker moved {self._repeats} readers over them, as a message TTL does"
+        lost = LostRange(self.position, lost_end, why)
+        self.came(lost_end)
+        return lost
+
+    def passed(self, found: MessageId | None) -> LostRange | None:
+        """Take in that nothing more of the range will come; ``found`` is the entry after it that came."""
+        lost = None
+        if self._visible and (found is None or found.ledger != self.end.ledger):
+            where = "nothing more came" if found is None else f"it sent {found}"
+            lost = LostRange(self.position, self.end, f"behind {self.position} {where}")
+        self.position = self.end
+        return lost
 
     def skip(self, corrupt: MessageId) -> None:
         """Go on after an entry within the range that cannot be decoded."""
         self.position = corrupt
-
-    def _move(self, ledger: int, position: MessageId) -> AskBefore | None:
-        if self._begins is not None and ledger > self.position.ledger:
-            self._pending = position
-            return AskBefore(MessageId(self._held_ledger, 1))
-        self._held_ledger, self.position = ledger, position
-        return None

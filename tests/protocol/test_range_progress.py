@@ -1,11 +1,12 @@
 """RangeProgress: how far a range is read and what of it is lost, as tables and against made-up topics."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.range_progress import AskBefore, LostRange, RangeProgress
+from pulsar_spark.protocol.range_progress import Gap, Looked, LostRange, RangeProgress
 
 
 def at(text):
@@ -35,21 +36,24 @@ INVISIBLE = {"visible": False}
         ({}, "2:-1", "3:4", None),
         ({}, "3:-1", "3:4", None),
         ({}, "4:-1", "4:-1", None),
-        ({}, "5:8", "5:8", None),
-        ({}, "5:9", "5:9", "(3:4, 5:9]"),
+        ({}, "5:-1", "5:-1", None),
         ({}, "6:-1", "6:-1", "(3:4, 5:9]"),
-        (INVISIBLE, "5:9", "5:9", None),
         (INVISIBLE, "6:-1", "6:-1", None),
+        # a reader begins at an entry after the start where the broker has moved it: a gap like any other
+        ({}, "5:8", "3:4", None),
+        ({}, "5:9", "3:4", None),
+        (INVISIBLE, "5:9", "3:4", None),
+        (BATCH, "3:5", "3:4", None),
+        (BATCH, "5:8", "3:4", None),
         # a batch's range: what lies between its start and where the reader begins is gone
         (BATCH, "3:4", "3:4", None),
         (BATCH, "2:-1", "3:4", None),
-        (BATCH, "3:5", "3:5", "(3:4, 3:5]"),
-        (BATCH, "5:8", "5:8", "(3:4, 5:8]"),
+        (BATCH, "5:-1", "5:-1", "(3:4, 5:-1]"),
         (BATCH, "6:-1", "6:-1", "(3:4, 5:9]"),
         (BATCH | INVISIBLE, "4:-1", "4:-1", "(3:4, 4:-1]"),
         # what was gone when the batch was planned is not lost
         ({"begins": "4:-1"}, "4:-1", "4:-1", None),
-        ({"begins": "4:-1"}, "4:0", "4:0", "(4:-1, 4:0]"),
+        ({"begins": "4:-1"}, "5:-1", "5:-1", "(4:-1, 5:-1]"),
         # compaction's doing is no loss, wherever the reader begins
         (COMPACTED, "6:-1", "3:4", None),
         (COMPACTED | BATCH, "6:-1", "3:4", None),
@@ -77,7 +81,7 @@ def test_where_the_reader_begins(options, mark, position, judged):
 def test_the_end_does_not_come(options, found, judged):
     reading = progress(**options)
     assert reading.opened(at("3:4")) is None
-    assert reading.came(at("4:2")) is None
+    reading.came(at("4:2"))
     assert not reading.is_done
     assert lost(reading.passed(None if found is None else at(found))) == judged
     assert reading.is_done
@@ -112,82 +116,125 @@ def test_an_end_within_an_entry_is_reached_with_that_entry():
     assert reading.is_done
 
 
+# ---- gaps
+
+
 @pytest.mark.parametrize(
-    ("steps", "asked"),
+    ("entries", "row"),
     [
-        (["3:9", "4:0"], ["3:1"]),
-        (["4:0", "4:1", "5:0"], ["3:1", "4:1"]),
-        (["5:9"], ["3:1"]),
-        (["3:9", "3:10"], []),
+        ("3:5", 1),
+        ("3:5 3:6 3:7", 3),
+        ("3:6", 0),
+        ("4:0", 0),
+        ("3:5 3:7", 1),
+        ("3:5 3:6 3:9 3:10", 2),
+        ("3:5 3:6 4:0 4:1", 2),
+        ("3:5 3:6 4:7", 2),
+        ("3:5 3:7 3:8 3:10", 1),
+        ("", 0),
     ],
 )
-def test_each_ledger_that_follows_is_asked_about_where_nothing_holds_the_data(steps, asked):
-    reading = progress(**BATCH)
-    reading.opened(at("3:4"))
-    found = []
-    for step in steps:
-        question = reading.came(at(step))
-        if question is not None:
-            found.append(str(question.position))
-            assert reading.answered(MessageId(question.position.ledger, 9)) is None
-        assert reading.position == at(step)
-    assert found == asked
+def test_the_first_gap_among_what_came(entries, row):
+    ids = [at(text) for text in entries.split()]
+    ledger, entry = (np.array([getattr(one, name) for one in ids], np.int64) for name in ("ledger", "entry"))
+    assert progress().first_gap(ledger, entry) == row
+    assert progress(**COMPACTED).first_gap(ledger, entry) == len(ids)
 
 
-@pytest.mark.parametrize("options", [{}, COMPACTED | BATCH])
-def test_nothing_is_asked_where_it_cannot_be_loss(options):
+@pytest.mark.parametrize(
+    ("mark", "judged"),
+    [
+        ("2:9", Gap.EMPTY),
+        ("3:3", Gap.EMPTY),
+        ("3:4", Gap.EMPTY),
+        ("3:5", Gap.UNKNOWN),
+        ("3:8", Gap.UNKNOWN),
+        ("3:9", Gap.SKIPPED),
+        ("4:2", Gap.SKIPPED),
+    ],
+)
+def test_a_gap_is_judged_by_where_the_reader_stands(mark, judged):
+    assert progress().judge_gap(at(mark), at("3:9")) is judged
+
+
+@pytest.mark.parametrize("has_read", [True, False])
+@pytest.mark.parametrize("options", [{}, BATCH])
+@pytest.mark.parametrize(
+    ("begins", "first", "found", "gap", "position"),
+    [
+        ("3:4", "3:9", "3:9", Gap.EMPTY, "3:4"),
+        ("3:4", "4:0", "4:0", Gap.EMPTY, "3:4"),
+        ("3:4", "3:5", "3:9", Gap.SKIPPED, "3:4"),
+        # the second reader was moved, too
+        ("3:4", "3:10", "3:9", Gap.SKIPPED, "3:4"),
+        ("3:4", None, "3:9", Gap.SKIPPED, "3:4"),
+        ("3:7", "3:9", "3:9", Gap.SKIPPED, "3:4"),
+        ("4:0", "4:1", "4:1", Gap.SKIPPED, "3:4"),
+        # nothing had come
+        ("3:4", None, None, Gap.EMPTY, "3:4"),
+        ("3:4", "5:10", None, Gap.EMPTY, "3:4"),
+        ("3:4", "5:9", None, Gap.SKIPPED, "3:4"),
+        # the ledger of the position is gone
+        ("4:-1", "4:0", "4:0", Gap.EMPTY, "4:-1"),
+        ("4:-1", "4:0", "4:2", Gap.SKIPPED, "4:-1"),
+        ("6:-1", "6:0", "6:0", Gap.EMPTY, "5:9"),
+    ],
+)
+def test_a_gap_is_judged_by_what_a_second_reader_finds(
+    options, has_read, begins, first, found, gap, position
+):
     reading = progress(**options)
-    reading.opened(at("3:4"))
-    assert reading.came(at("4:0")) is None
-    assert reading.passed(at("5:10")) is None
+    if has_read:
+        reading.came(at("3:4"))
+    looked = reading.looked(at(begins), first and at(first), found and at(found))
+    is_gone = position != "3:4" and (has_read or options)
+    why = "ledger 3 was removed while it was read"
+    assert looked == Looked(gap, LostRange(at("3:4"), at(position), why) if is_gone else None)
+    assert reading.position == at(position)
 
 
-def test_a_ledger_that_is_removed_under_the_reader_is_lost():
-    reading = progress(**BATCH)
-    reading.opened(at("3:4"))
-    reading.came(at("3:6"))
-    assert reading.came(at("5:1")) == AskBefore(at("3:1"))
-    assert reading.answered(at("5:-1")) == LostRange(
-        at("3:6"), at("5:-1"), "ledger 3 was removed while it was read"
-    )
-    assert reading.position == at("5:1")
-    assert reading.came(at("5:9")) is None
-
-
-def test_the_ledger_that_is_asked_about_is_the_one_in_which_the_reader_stands():
+def test_what_was_gone_when_a_batch_was_planned_is_not_lost_when_it_is_looked_for():
     reading = progress(begins="4:-1")
-    assert reading.opened(at("4:-1")) is None
-    assert reading.came(at("5:1")) == AskBefore(at("4:1"))
-    assert reading.answered(at("4:7")) is None
-    assert reading.position == at("5:1")
-
-
-def test_an_invisible_end_that_is_not_reached_asks_about_its_ledger_too():
-    reading = progress(**BATCH, **INVISIBLE)
-    reading.opened(at("3:4"))
-    assert reading.passed(None) == AskBefore(at("3:1"))
-    assert lost(reading.answered(at("5:-1"))) == "(3:4, 5:-1]"
-    assert reading.is_done
+    assert reading.looked(at("4:-1"), at("4:3"), at("4:3")) == Looked(Gap.EMPTY)
 
 
 @pytest.mark.parametrize(
-    ("options", "last", "mark", "exhausted"),
+    ("found", "lost_to"), [("3:9", "3:8"), ("4:0", "4:-1"), ("6:3", "5:9"), (None, "5:9")]
+)
+def test_what_is_read_again_in_vain_is_lost(found, lost_to):
+    reading = progress()
+    found = found and at(found)
+    assert [reading.repeat(found) for _ in range(5)] == [None] * 5
+    lost = reading.repeat(found)
+    assert (lost.start, lost.end) == (at("3:4"), at(lost_to))
+    assert reading.position == at(lost_to)
+
+
+def test_what_comes_lets_a_range_be_read_again_anew():
+    reading = progress()
+    for entry in range(5, 9):
+        assert [reading.repeat(None) for _ in range(5)] == [None] * 5
+        reading.came(MessageId(3, entry))
+
+
+@pytest.mark.parametrize(
+    ("options", "last", "mark", "judged"),
     [
-        ({}, "5:9", "4:2", False),
-        ({}, "4:2", "4:2", True),
-        ({}, "4:2:7", "4:2", True),
-        ({}, "-1:-1", "3:4", True),
-        ({}, "7:0", "5:8", False),
-        ({}, "7:0", "5:9", True),
-        ({}, "7:0", "6:-1", True),
-        (COMPACTED, "7:0", "6:-1", False),
-        (COMPACTED, "4:2", "3:4", True),
+        ({}, "5:9", "4:2", None),
+        ({}, "4:2", "4:2", Gap.EMPTY),
+        ({}, "4:2:7", "4:2", Gap.EMPTY),
+        ({}, "-1:-1", "3:4", Gap.EMPTY),
+        ({}, "7:0", "5:8", None),
+        ({}, "7:0", "5:9", Gap.UNKNOWN),
+        ({}, "7:0", "6:-1", Gap.UNKNOWN),
+        (COMPACTED, "7:0", "6:-1", None),
+        (COMPACTED, "4:2", "3:4", Gap.EMPTY),
     ],
 )
-def test_whether_anything_is_left_to_come(options, last, mark, exhausted):
+def test_whether_anything_is_left_to_come(options, last, mark, judged):
     reading = progress(**options)
     reading.came(at("4:2"))
-    assert reading.is_exhausted(at(last), at(mark)) is exhausted
+    assert reading.judge_silence(at(last), at(mark)) is judged
 
 
 def test_a_corrupt_entry_is_passed():
@@ -202,56 +249,128 @@ def test_the_text_of_a_range_without_an_end():
 
 
 class Topic:
-    """Ledgers 10, 20, ... of a length; all that is left after some were trimmed."""
+    """Ledgers 10, 20, ... of visible entries and others; what is trimmed is gone."""
 
-    def __init__(self, lengths):
-        self.entries = [MessageId(10 * n + 10, e) for n, length in enumerate(lengths) for e in range(length)]
+    def __init__(self, ledgers):
+        self.ledgers = {10 * n + 10: list(visible) for n, visible in enumerate(ledgers)}
+
+    def ids(self, *, visible=True):
+        return [
+            MessageId(ledger, entry)
+            for ledger, entries in self.ledgers.items()
+            for entry, is_visible in enumerate(entries)
+            if is_visible or not visible
+        ]
 
     def trim(self, ledger):
-        self.entries = [entry for entry in self.entries if entry.ledger > ledger]
+        for each in [each for each in self.ledgers if each <= ledger]:
+            del self.ledgers[each]
 
     def before(self, position):
-        """The broker's answer: the last entry before a position; what begins everything where none is."""
-        left = [entry for entry in self.entries if entry < position]
-        return left[-1] if left and left[-1].ledger <= position.ledger else self.first.ledger_start
+        """The position before the first entry after one; before its ledger, where nothing is before that."""
+        ids = self.ids(visible=False)
+        after = next((each for each in ids if each > position), None)
+        earlier = [each for each in ids if after is None or each < after]
+        return earlier[-1] if earlier else after.ledger_start
 
-    @property
-    def first(self):
-        return self.entries[0]
 
-    def after(self, position):
-        return next((entry for entry in self.entries if entry > position), None)
+class Reader:
+    """What a broker knows of a reader."""
+
+    def __init__(self, topic, position):
+        self.topic = topic
+        self.mark = topic.before(position)
+        self.acked = set()
+        self.read_to = self.mark
+
+    def next(self):
+        """The next visible entry; what is not visible is acknowledged."""
+        for each in self.topic.ids(visible=False):
+            if each > self.read_to:
+                self.read_to = each
+                if each in self.topic.ids():
+                    return each
+                self.acked.add(each)
+        return None
+
+    def stand(self):
+        """The mark: it moves over all that is acknowledged after it."""
+        for each in self.topic.ids(visible=False):
+            if each > self.mark:
+                if each not in self.acked:
+                    break
+                self.mark = each
+        return self.mark
+
+    def move(self, position):
+        self.mark = max(self.mark, position)
+        self.read_to = max(self.read_to, position)
+
+
+LEDGERS = st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=4)
 
 
 @given(
-    st.lists(st.integers(1, 4), min_size=2, max_size=6),
-    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), max_size=3),
+    LEDGERS,
+    st.lists(st.sampled_from(["read", "move", "trim"]), max_size=40),
+    st.booleans(),
+    st.data(),
 )
-def test_what_is_not_read_of_a_batch_is_reported_lost(lengths, trims):
-    """Ledgers are trimmed at any time while all is read entry by entry."""
-    topic = Topic(lengths)
-    everything, end = list(topic.entries), topic.entries[-1]
-    begin = topic.first.ledger_start
-    reading = RangeProgress(begin, end, begins=begin)
-    trims = dict(trims)
-    taken, reports = [], []
+def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, steps, is_batch, data):
+    """Readers are moved and ledgers trimmed at any time, while all is read entry by entry."""
+    topic = Topic([*ledgers, [True]])
+    everything, end = topic.ids(), topic.ids()[-1]
+    begin = topic.ids(visible=False)[0].ledger_start
+    reading = RangeProgress(begin, end, begins=begin if is_batch else None)
+    reader, taken, reports = Reader(topic, begin), [], []
 
-    def judge(judged):
-        if isinstance(judged, AskBefore):
-            judged = reading.answered(topic.before(judged.position))
-        if judged is not None:
-            reports.append(judged)
+    def disturb():
+        step = steps.pop() if steps else "read"
+        target = data.draw(st.sampled_from(topic.ids(visible=False)))
+        if step == "move":
+            reader.move(target)
+        elif step == "trim":
+            gone = min(target.ledger, end.ledger - 1)
+            last = [each for each in topic.ids(visible=False) if each.ledger <= gone]
+            topic.trim(gone)
+            if last:
+                reader.move(last[-1])
 
-    step = 0
-    judge(reading.opened(begin))
+    def report(lost):
+        if lost is not None:
+            reports.append(lost)
+
+    disturb()
+    report(reading.opened(reader.stand()))
     while not reading.is_done:
-        # The last ledger is never trimmed.
-        topic.trim(min(10 * trims.get(step, 0), end.ledger - 1))
-        step += 1
-        entry = topic.after(reading.position)
-        judge(reading.came(entry))
-        taken.append(entry)
+        disturb()
+        found = reader.next()
+        disturb()
+        if found is not None and reading.first_gap(np.array([found.ledger]), np.array([found.entry])) == 1:
+            gap = Gap.EMPTY
+        elif found is None:
+            gap = reading.judge_silence(end, reader.stand())
+            assert gap is not None
+        else:
+            gap = reading.judge_gap(reader.stand(), found)
+        if gap is Gap.UNKNOWN:
+            second = Reader(topic, reading.position)
+            looked = reading.looked(second.stand(), second.next(), found)
+            report(looked.lost)
+            gap = looked.gap
+        if gap is Gap.SKIPPED and reading.repeat(found) is None:
+            reader = Reader(topic, reading.position)
+        elif found is None:
+            report(reading.passed(None))
+        else:
+            reading.came(found)
+            taken.append(found)
+    assert taken == sorted(set(taken))
     missing = [entry for entry in everything if entry not in taken]
-    assert all(any(each.start < entry <= each.end for each in reports) for entry in missing)
-    # A ledger that was read and then trimmed is reported too: nobody knows what came after its last entry.
-    assert not reports or topic.first > begin.next_entry
+    assert all(entry.ledger < topic.ids()[0].ledger for entry in missing)
+    # Where something holds the data, what is gone before the first entry was processed before.
+    first = taken[0] if taken else end
+    assert all(
+        any(each.start < entry <= each.end for each in reports) or (not is_batch and entry < first)
+        for entry in missing
+    )

@@ -15,7 +15,7 @@ from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import CorruptError, DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import Permits
-from pulsar_spark.protocol.range_progress import AskBefore, LostRange, RangeProgress
+from pulsar_spark.protocol.range_progress import Gap, LostRange, RangeProgress
 from pulsar_spark.wire.entries import Entries
 
 WINDOW_BYTES = 16 * 1024 * 1024
@@ -97,7 +97,7 @@ class _RangeReader:
         )
 
     def read(self) -> Iterator[Entries]:
-        progress, end = self._progress, self._progress.end
+        progress = self._progress
         if not self._options.read_compacted:
             self._report(progress.opened(self._consumer.last_message_id().mark_delete))
         while not progress.is_done:
@@ -106,16 +106,9 @@ class _RangeReader:
             except CorruptError as error:
                 self._skip(error)
                 continue
-            ledger, entry = entries.ledger, entries.entry
-            is_inside = (ledger < end.ledger) | ((ledger == end.ledger) & (entry <= end.entry))
-            count = int(np.count_nonzero(is_inside))
+            count = self._take(entries)
             if count:
-                self._settle(progress.came(MessageId(int(ledger[count - 1]), int(entry[count - 1]))))
                 yield entries[:count]
-            if count < len(entries) and progress.position < end.whole_entry:
-                self._settle(progress.passed(MessageId(int(ledger[count]), int(entry[count]))))
-            if not len(entries):
-                self._settle(progress.passed(None))
 
     def _next(self) -> Entries:
         """The next entries; none when the broker has nothing more in this range."""
@@ -125,6 +118,28 @@ class _RangeReader:
             if len(entries) or self._is_exhausted():
                 return entries
             idle = min(2 * idle, _MAX_IDLE)
+
+    def _take(self, entries: Entries) -> int:
+        """Take in what came; returns how many of the entries are of the range and next in it."""
+        progress, end = self._progress, self._progress.end
+        if not len(entries):
+            self._report(progress.passed(None))
+            return 0
+        ledger, entry = entries.ledger, entries.entry
+        is_inside = (ledger < end.ledger) | ((ledger == end.ledger) & (entry <= end.entry))
+        count = int(np.count_nonzero(is_inside))
+        gap = progress.first_gap(ledger[:count], entry[:count])
+        if gap:
+            progress.came(_id_of(entries, gap - 1))
+        if gap < count:
+            if not self._is_empty_before(_id_of(entries, gap)):
+                return gap
+            progress.came(_id_of(entries, count - 1))
+        if count < len(entries) and progress.position < end.whole_entry:
+            found = _id_of(entries, count)
+            if self._is_empty_before(found):
+                self._report(progress.passed(found))
+        return count
 
     def _is_exhausted(self) -> bool:
         """Ask whether what is left of the range will never be delivered."""
@@ -139,21 +154,63 @@ class _RangeReader:
                 raise
             _log.info("%s: asking again whether something is left: %s", self._consumer.topic, error)
             return False
-        return self._progress.is_exhausted(last, mark_delete)
+        gap = self._progress.judge_silence(last, mark_delete)
+        return gap is not None and self._is_settled(gap, None)
 
-    def _settle(self, judged: AskBefore | LostRange | None) -> None:
-        """Ask what there is to ask, and report what is lost."""
-        if isinstance(judged, AskBefore):
-            before = position_before(self._client, self._consumer.topic, judged.position)
-            judged = self._progress.answered(before)
-        self._report(judged)
+    def _is_empty_before(self, found: MessageId) -> bool:
+        """Whether nothing visible lies between the position and ``found``, which came next."""
+        if self._options.read_compacted or found == self._progress.position.next_entry:
+            return True
+        mark_delete = self._consumer.last_message_id(Deadline(self._options.poll_timeout)).mark_delete
+        return self._is_settled(self._progress.judge_gap(mark_delete, found), found)
+
+    def _is_settled(self, gap: Gap, found: MessageId | None) -> bool:
+        """Whether reading goes on with ``found``, after the gap; else a new reader begins before the gap."""
+        progress = self._progress
+        if gap is Gap.UNKNOWN:
+            gap = self._look(found)
+        if gap is Gap.EMPTY:
+            return True
+        lost = progress.repeat(found)
+        if lost is not None:
+            self._report(lost)
+            return True
+        position = self._acked = progress.position
+        _log.info("%s: reading again what comes after %s", self._consumer.topic, position)
+        self._consumer.seek(position.next_entry)
+        return False
+
+    def _look(self, found: MessageId | None) -> Gap:
+        """Let a second reader begin after the position."""
+        progress, topic = self._progress, self._consumer.topic
+        options = reader_options("reader", progress.position.next_entry)
+        with Consumer(self._client, topic, options, Permits(1)) as second:
+            begins = second.last_message_id().mark_delete
+            first = self._first_of(second)
+        looked = progress.looked(begins, first, found)
+        self._report(looked.lost)
+        return looked.gap
+
+    def _first_of(self, second: Consumer) -> MessageId | None:
+        """The first entry that a reader is given; None where it has nothing for this range."""
+        deadline = Deadline(self._options.poll_timeout)
+        while True:
+            try:
+                entries = second.receive(deadline, 1, _FIRST_IDLE)
+            except CorruptError as error:
+                return _corrupt_id(error)
+            if len(entries):
+                return _id_of(entries, 0)
+            if self._progress.judge_silence(*second.last_message_id()) is not None:
+                return None
 
     def _skip(self, error: CorruptError) -> None:
         """Go on after an entry that cannot be decoded, where lost data is no error."""
-        assert error.message_id is not None  # the consumer names it
-        found = MessageId.parse(error.message_id)
+        found = _corrupt_id(error)
+        if not self._is_empty_before(found):
+            return
         if found > self._progress.end.whole_entry:
-            self._settle(self._progress.passed(found))
+            self._report(self._progress.passed(found))
             return
         if self._options.fail_on_data_loss:
             raise error
@@ -169,6 +226,15 @@ class _RangeReader:
                 f"messages in {lost} are lost: {lost.why}",
                 topic=str(self._consumer.topic),
                 message_id=str(lost.end),
-                advice="Look at the topic's retention, and whether its subscription was removed",
+                advice="Look at the topic's retention and message TTL, and at who removed its subscription",
             )
         _log.warning("%s: messages in %s are lost: %s", self._consumer.topic, lost, lost.why)
+
+
+def _id_of(entries: Entries, row: int) -> MessageId:
+    return MessageId(int(entries.ledger[row]), int(entries.entry[row]))
+
+
+def _corrupt_id(error: CorruptError) -> MessageId:
+    assert error.message_id is not None  # the consumer names it
+    return MessageId.parse(error.message_id)
