@@ -1,4 +1,4 @@
-"""Make the files in conf/environment again, with the newest versions that setup.cfg allows; needs uv on the PATH.
+"""Make the files in conf/environment again, with the newest versions setup.cfg allows; needs uv.
 
 python3 -m integration.lock
 """

@@ -167,7 +167,7 @@ class Admin:
         """Return ledgers and cursors of a topic without partitions, or of one partition."""
         return dict(self.request("GET", f"{topic_path(topic)}/internalStats"))
 
-    def expire(self, topic: str, *, seconds: int) -> None:
+    def expire_older(self, topic: str, *, seconds: int) -> None:
         """Acknowledge what is older, for all subscriptions and readers of a partition, as TTL does."""
         self.request("POST", f"{topic_path(topic)}/all_subscription/expireMessages/{seconds}")
 

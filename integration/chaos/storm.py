@@ -103,7 +103,7 @@ def _faults(broker: ProxiedBroker, chance: random.Random) -> dict[str, Callable[
         "broker killed": kill,
         "connections cut": lambda: broker.proxy.cut_all(chance.choice(list(Ending))),
         "topic unloaded": partial(admin.unload, _TOPIC),
-        "messages expired": lambda: _each(partial(admin.expire, seconds=1)),
+        "messages expired": lambda: _each(partial(admin.expire_older, seconds=1)),
         "topic compacted": lambda: _each(admin.compact),
         "topics made and deleted": lambda: _churn(admin, url, chance),
         "writing throttled": lambda: _throttle(lambda rate: admin.set_publish_rate(_NAMESPACE, rate)),

@@ -118,7 +118,7 @@ def stored(entry, at=0):
 
 def sent_chunks(attempt, kinds=(EntryKind.CHUNK, EntryKind.CHUNK, LAST)):
     return [
-        sent(4, b"part", kind=kind, uuid=f"me-4-{attempt}".encode(), chunk_id=number, num_chunks_from_msg=len(kinds))
+        sent(4, b"part", kind=kind, uuid=b"me-4-" + attempt, chunk_id=number, num_chunks_from_msg=len(kinds))
         for number, kind in enumerate(kinds)
     ]
 
@@ -165,9 +165,9 @@ def test_what_is_not_found_is_an_error_with_the_count_of_messages():
 
 
 def test_of_a_message_in_chunks_each_must_be_found_and_other_attempts_count_for_nothing():
-    chunks = sent_chunks("1")
+    chunks = sent_chunks(b"1")
     proof = proof_of(*chunks)
-    for one in [*sent_chunks("0"), *chunks[:2]]:
+    for one in [*sent_chunks(b"0"), *chunks[:2]]:
         proof.take(stored(one))
     assert not proof.is_found
     assert "within a message in chunks" in str(proof.error())
