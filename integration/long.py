@@ -16,7 +16,7 @@ from integration.local_spark import ROOT
 
 # How often each fault run breaks something: enough for each kind of fault, in at most about ten minutes.
 CHAOS_TIMES = {
-    "cluster": 2,
+    "cluster": 10,
     "cuts": 200,
     "large": 100,
     "login": 4,
@@ -26,6 +26,7 @@ CHAOS_TIMES = {
     "starts": 10,
     "storm": 25,
     "transactional": 6,
+    "workers": 2,
 }
 
 

@@ -6,14 +6,25 @@ Namespaces are `tenant/namespace`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import urllib.error
 import urllib.request
 from typing import Any
 from urllib.parse import quote
 
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """A broker sends requests for another one's topics there (307), with method and body."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request:
+        return urllib.request.Request(newurl, req.data, dict(req.header_items()), method=req.get_method())
+
+
 # Requests go to the loopback interface: never through a proxy the user may have set for the outside world.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Redirects())
 
 
 class AdminError(Exception):
@@ -39,8 +50,8 @@ class Admin:
         self._token = token
         self._timeout = timeout
 
-    def request(self, method: str, path: str, body: object = None) -> Any:
-        """Send one request to `/admin/v2/PATH`; return the JSON of the answer, its text, or None when empty.
+    def request(self, method: str, path: str, body: object = None, *, root: str = "admin/v2") -> Any:
+        """Send one request to `/ROOT/PATH`; return the JSON of the answer, its text, or None when empty.
 
         `body`, unless None, is sent as JSON.
         """
@@ -48,7 +59,7 @@ class Admin:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
-        url = f"{self.url}/admin/v2/{path}"
+        url = f"{self.url}/{root}/{path}"
         request = urllib.request.Request(url, data=data, headers=headers, method=method)
         try:
             with _opener.open(request, timeout=self._timeout) as response:
@@ -67,6 +78,13 @@ class Admin:
         except (OSError, AdminError):
             return False
 
+    def ready(self) -> bool:
+        """Say whether the broker serves; unlike `healthy` it writes nothing."""
+        try:
+            return str(self.request("GET", "brokers/ready")) == "ok"
+        except (OSError, AdminError):
+            return False
+
     def version(self) -> str:
         return str(self.request("GET", "brokers/version"))
 
@@ -77,6 +95,27 @@ class Admin:
 
     def create_namespace(self, namespace: str) -> None:
         self.request("PUT", f"namespaces/{namespace}", {})
+
+    def bundles(self, namespace: str) -> list[str]:
+        """Return the bundles of a namespace, as ranges of hashes."""
+        bounds = self.request("GET", f"namespaces/{namespace}/bundles")["boundaries"]
+        return [f"{first}_{last}" for first, last in itertools.pairwise(bounds)]
+
+    def bundle_of(self, topic: str) -> str:
+        """Return the bundle of a topic without partitions, or of one partition."""
+        return str(self.request("GET", f"{topic_path(topic)}/bundle", root="lookup/v2/topic"))
+
+    def owner_of(self, topic: str) -> str:
+        """Return the service URL of the broker that serves a topic; if there is none, one is chosen."""
+        return str(self.request("GET", topic_path(topic), root="lookup/v2/topic")["brokerUrl"])
+
+    def unload_bundle(self, namespace: str, bundle: str, destination: str) -> None:
+        """Move a bundle to the broker `destination` (`host:port` of its web service)."""
+        self.request("PUT", f"namespaces/{namespace}/{bundle}/unload?destinationBroker={destination}")
+
+    def split_bundle(self, namespace: str, bundle: str) -> None:
+        """Split a bundle into two and unload both."""
+        self.request("PUT", f"namespaces/{namespace}/{bundle}/split?unload=true")
 
     def delete_namespace(self, namespace: str) -> None:
         """Delete a namespace; it must be empty."""

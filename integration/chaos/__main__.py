@@ -23,6 +23,7 @@ from integration.chaos.restarts import restarts
 from integration.chaos.starts import starts
 from integration.chaos.storm import storm
 from integration.chaos.transactional import transactional
+from integration.chaos.workers import workers
 
 # A run gets its random seed and how often it is to break something. It raises AssertionError when a promise
 # is not kept, and gives the lines of its table, the first of them the heading.
@@ -38,6 +39,7 @@ RUNS: dict[str, Run] = {
     "starts": starts,
     "storm": storm,
     "transactional": transactional,
+    "workers": workers,
 }
 
 

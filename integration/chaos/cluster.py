@@ -1,111 +1,275 @@
-"""Workers of a standalone cluster are killed with -9 while a stream reads and writes 8 partitions.
+"""Brokers and bookies are killed with -9, bundles are moved and split, while three queries copy one topic.
 
-Nothing of ours is installed there: ``spark-submit --packages`` brings it. Where the system lets us, each
-worker has a network namespace of its own, and does not see the driver's files.
+Each of the queries of ``DELIVERIES`` copies the topic of 6 partitions to another one; a C++ producer goes on
+writing to it all the while. In the end each copy must hold what the topic holds, each key in its order: each
+row once with effectively-once and transactional delivery, else at least once. No query fails, and no backlog
+stays.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-import shutil
-import subprocess
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
-from integration.broker import StandaloneBroker
-from integration.broker.waiting import HANG, wait_until
-from integration.chaos.restarts import batches, producing, rows_by_topic
-from integration.cluster import TEST_JVM
-from integration.deploy.environments import Environment, linked
-from integration.deploy.standalone import Network, StandaloneSpark, separate_network, shared_network
-from integration.deploy.submit import Submission
-from integration.deploy.ways import COPY_STREAM
-from integration.peer import Peer
-from pulsar_spark.cli import package
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-_TOPIC = "persistent://public/default/cluster"
-_COPY = f"{_TOPIC}-copy"
-_PARTITIONS = 8
-_WORKERS = 2
+from integration.broker import Admin, AdminError
+from integration.broker.pulsar_cluster import PulsarCluster
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.messages import by_key, number_of
+from integration.fix_spark import PulsarInSpark
+from integration.local_spark import local_spark
+from integration.peer import Peer, Record
+
+_ROWS = 300_000
+_KEYS = 60
+_PARTITIONS = 6
+_RATE = 10_000.0  # rows a second that are written at most
+
+_ONCE, _PLAIN = "public/once", "public/plain"  # the first deduplicates
+
+# Where a copy is, and the options of its sink.
+DELIVERIES: dict[str, tuple[str, dict[str, str]]] = {
+    "at-least-once": (_PLAIN, {}),
+    "effectively-once": (_ONCE, {}),
+    "transactional": (_PLAIN, {"delivery": "transactional"}),
+}
+
+# A fault is told how many came before it, and is over when the cluster is whole again.
+Fault = Callable[[PulsarCluster, random.Random, int], None]
 
 
 def cluster(seed: int, times: int) -> Iterator[tuple[object, ...]]:
-    """Kill one of two workers ``times`` times; the rows of the chaos table."""
-    chance, began = random.Random(seed), time.monotonic()
-    with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (home / "driver").mkdir()
-        network, where = _network(stack, home / "driver")
-        settings = {
-            "bindAddress": "0.0.0.0",
-            "advertisedAddress": network.address,
-            "brokerDeduplicationEnabled": "true",
-        }
-        broker = stack.enter_context(StandaloneBroker(settings, jvm=TEST_JVM))
-        for topic in (_TOPIC, _COPY):
-            broker.admin.create_partitioned_topic(topic, _PARTITIONS)
-        environment = linked(home / "environment")
-        spark = stack.enter_context(StandaloneSpark(environment, home, network))
-        service_url = broker.service_url.replace("127.0.0.1", network.address)
-        with producing(broker.service_url, _TOPIC):
-            driver = _driver(stack, environment, home / "driver", spark, service_url)
-            for _ in range(times):
-                _await_batches(driver, 2)
-                time.sleep(chance.uniform(0.0, 3.0))
-                spark.replace_worker(chance.randrange(_WORKERS))
-        (driver.home / "stop").touch()
-        driver.finish()
-        messages, repeated = _compare(broker.service_url, driver.home)
-    yield "what", "workers killed", "messages", "missing", "repeated", "seconds"
-    seconds = f"{time.monotonic() - began:.1f}"
-    yield f"source, {where}", times, f"{messages:,}", 0, 0, seconds
-    yield f"sink, {where}", times, f"{messages:,}", 0, repeated, seconds
+    """Break something ``times`` times while 300,000 rows are copied; the rows of the chaos table."""
+    faults = list(itertools.islice(itertools.cycle(FAULTS), times))
+    with tempfile.TemporaryDirectory() as name, PulsarCluster() as brokers:
+        folder, began = Path(name), time.monotonic()
+        spark = local_spark(folder, "cluster", {"spark.log.level": "OFF"}, cores="2,4")
+        try:
+            doubled = copy(brokers, spark, folder, faults, random.Random(seed), rows=_ROWS)
+        finally:
+            spark.stop()
+        seconds = time.monotonic() - began
+    yield "what", "times", "rows", "missing", "doubled", "seconds"
+    for name, count in Counter(fault.__name__.replace("_", " ") for fault in faults).items():
+        yield name, count, "", "", "", ""
+    for delivery, count in doubled.items():
+        yield delivery, "", f"{_ROWS:,}", 0, count, f"{seconds:.0f}"
 
 
-def _network(stack: ExitStack, hidden: Path) -> tuple[Network, str]:
+def copy(
+    brokers: PulsarCluster,
+    spark: SparkSession,
+    folder: Path,
+    faults: Sequence[Fault],
+    chance: random.Random,
+    *,
+    rows: int,
+) -> dict[str, int]:
+    """Copy a topic by all three queries, and let each of the faults happen meanwhile.
+
+    Args:
+        brokers: of which this makes the namespaces.
+        spark: which runs the queries.
+        folder: for their checkpoints.
+        faults: what happens, in this order.
+        chance: of the moments.
+        rows: that are written, an equal share of them around each of the faults.
+
+    Returns:
+        How many rows are in a copy more than once, for each of ``DELIVERIES``.
+
+    Raises:
+        AssertionError: a promise is not kept.
+        StreamingQueryException: a query failed.
+    """
+    source = f"persistent://{_ONCE}/source"
+    _prepare(brokers, source)
+    pulsar = PulsarInSpark(spark, brokers.service_url)
+    queries = []
     try:
-        return stack.enter_context(separate_network(_WORKERS, hidden)), "namespaces"
-    except (OSError, subprocess.CalledProcessError):
-        return stack.enter_context(shared_network(_WORKERS)), "one loopback"
+        with _producing(brokers.service_url, source, rows, len(faults) + 1) as go_on:
+            for delivery, (_, options) in DELIVERIES.items():
+                messages = pulsar.stream(source).select("value", "__key")
+                writer = pulsar.write_stream(messages, folder / delivery, _copy_of(delivery), **options)
+                queries.append(writer.start())
+            go_on()
+            _await(queries, lambda: _backlogs(brokers, source))
+            for number, fault in enumerate(faults):
+                go_on()
+                time.sleep(chance.uniform(0.0, 2.0))
+                fault(brokers, chance, number)
+                print(f"{number + 1}: {fault.__name__}, backlogs {_backlogs(brokers, source)}", flush=True)
+                _await(queries, lambda: True)
+        _await(queries, lambda: not any(_backlogs(brokers, source)))
+    finally:
+        for query in queries:
+            query.stop()
+    return _compare(brokers, source, rows)
 
 
-def _driver(
-    stack: ExitStack, environment: Environment, home: Path, spark: StandaloneSpark, service_url: str
-) -> Submission:
-    """Start the user's script, in a folder that workers do not see."""
-    package.build(home / "repository")
-    script = Path(shutil.copy(COPY_STREAM, home))
-    repository = (home / "repository").as_uri()
-    arguments = ("--packages", package.coordinates(), "--repositories", repository)
-    given = (service_url, _TOPIC, _COPY, str(home))
-    return stack.enter_context(
-        Submission(
-            environment, home, spark.master_url, script, *arguments, given=given, address=spark.address
-        )
-    )
+def _prepare(brokers: PulsarCluster, source: str) -> None:
+    """Make the namespaces and the topics; all data stay."""
+    admin = brokers.admin
+    for namespace in (_ONCE, _PLAIN):
+        admin.create_namespace(namespace)
+        admin.set_retention(namespace, minutes=-1, megabytes=-1)
+    admin.set_deduplication(_ONCE, True)
+    for topic in (source, *map(_copy_of, DELIVERIES)):
+        admin.create_partitioned_topic(topic, _PARTITIONS)
 
 
-def _await_batches(driver: Submission, count: int) -> None:
-    """Wait until so many more micro-batches are written."""
-    wanted = len(batches(driver.home)) + count
-    wait_until(lambda: driver.is_running() and len(batches(driver.home)) >= wanted, timeout=3 * HANG)
+def _copy_of(delivery: str) -> str:
+    return f"persistent://{DELIVERIES[delivery][0]}/{delivery}"
 
 
-def _compare(service_url: str, folder: Path) -> tuple[int, int]:
-    """Check both sinks against what the C++ client reads; returns messages, and how many came twice."""
-    with Peer(service_url) as peer:
-        records = peer.read_all(_TOPIC)
-        copies = Counter(record.value for record in peer.read_all(_COPY))
-    written: dict[str, list[int]] = {}
-    for record in records:
-        assert record.value is not None
-        written.setdefault(f"{_TOPIC}-partition-{record.partition}", []).append(int(record.value))
-    assert rows_by_topic(folder) == written
-    wanted = Counter(record.value for record in records)
-    missing = wanted - copies
-    assert not missing, f"{missing.total()} of {wanted.total()} messages are missing in the copy"
-    return wanted.total(), (copies - wanted).total()
+@contextmanager
+def _producing(service_url: str, topic: str, rows: int, shares: int) -> Iterator[Callable[[], None]]:
+    """Write numbers, and give what allows the next share of them; at the end all are written."""
+    allowed = threading.Semaphore(0)
+    at_end = threading.Event()
+    bounds = [rows * share // shares for share in range(shares + 1)]
+
+    def numbers() -> Iterator[Record]:
+        for first, last in itertools.pairwise(bounds):
+            allowed.acquire()
+            for number in range(first, last):
+                if number % 500 == 0:
+                    at_end.wait(500 / _RATE)
+                yield Record(b"%d " % number, key=f"key-{number % _KEYS}")
+
+    def run() -> None:
+        with Peer(service_url) as peer:
+            # It never gives up what the broker has not taken.
+            peer.produce(topic, numbers(), batch_size=100, send_timeout_millis=0)
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(run)
+        try:
+            yield allowed.release
+        finally:
+            at_end.set()
+            allowed.release(shares)
+        written.result()
+
+
+def _backlogs(brokers: PulsarCluster, topic: str) -> list[int]:
+    """The backlog of each query's subscription, summed over the partitions."""
+    subscriptions = brokers.admin.partitioned_stats(topic)["subscriptions"].values()
+    return [each["msgBacklog"] for each in subscriptions if each["durable"]]
+
+
+def _await(queries: Sequence[StreamingQuery], condition: Callable[[], object]) -> None:
+    """Wait for a condition while the queries run; raises the error of one that failed."""
+
+    def is_over() -> bool:
+        for query in queries:
+            if (error := query.exception()) is not None:
+                raise error
+        with suppress(AdminError, OSError):  # a topic is about to be loaded elsewhere
+            return bool(condition())
+        return False
+
+    wait_until(is_over, timeout=5 * HANG, interval=0.5)
+
+
+def _compare(brokers: PulsarCluster, source: str, rows: int) -> dict[str, int]:
+    """Compare the copies with the source; gives how many rows each has more than once."""
+    doubled = {}
+    with Peer(brokers.service_url) as peer:
+        stored = peer.read_all(source)
+        assert sorted(map(number_of, stored)) == list(range(rows)), "the source is not what was written"
+        wanted = by_key(stored)
+        for delivery in DELIVERIES:
+            found = by_key(peer.read_all(_copy_of(delivery)))
+            doubled[delivery] = sum(map(len, found.values())) - rows
+            if delivery == "at-least-once":
+                found = {key: list(dict.fromkeys(values)) for key, values in found.items()}
+            assert found.keys() == wanted.keys(), delivery
+            for key, values in wanted.items():
+                missing = Counter(values) - Counter(found[key])
+                assert not missing, f"{delivery}, {key}: {missing.total()} missing, such as {min(missing)!r}"
+                surplus = Counter(found[key]) - Counter(values)
+                assert not surplus, f"{delivery}, {key}: {surplus.total()} doubled, such as {min(surplus)!r}"
+                assert found[key] == values, f"{delivery}, {key}: not in order"
+    return doubled
+
+
+def broker_killed(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+    """Kill one broker after the other; each comes back after some seconds."""
+    broker = brokers.brokers[number % len(brokers.brokers)]
+    broker.kill()
+    time.sleep(chance.uniform(0.0, 5.0))
+    broker.start()
+
+
+def bookie_killed(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+    """Kill one bookie; it comes back after some seconds."""
+    bookie = brokers.bookies[number % len(brokers.bookies)]
+    bookie.kill()
+    time.sleep(chance.uniform(2.0, 5.0))
+    bookie.start()
+
+
+def bundle_moved(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+    """Move all bundles to one broker."""
+    admin = brokers.admin
+    destination = brokers.brokers[number % len(brokers.brokers)].name
+    for namespace in (_ONCE, _PLAIN):
+        for bundle in admin.bundles(namespace):
+            _request(partial(admin.unload_bundle, namespace, bundle, destination))
+
+
+def bundle_split(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+    """Split a bundle of each namespace that has topics, and unload both halves."""
+    admin = brokers.admin
+    for namespace in (_ONCE, _PLAIN):
+        topic = chance.choice(admin.topics(namespace))
+        _request(partial(_split, admin, namespace, topic))
+
+
+def _split(admin: Admin, namespace: str, topic: str) -> None:
+    admin.split_bundle(namespace, admin.bundle_of(topic))
+
+
+def topic_unloaded(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+    """Unload the partitions of the source and of the copies."""
+    admin = brokers.admin
+    for topic in (f"persistent://{_ONCE}/source", *map(_copy_of, DELIVERIES)):
+        _request(partial(admin.unload, topic))
+
+
+def _request(request: Callable[[], None]) -> None:
+    """Ask until a broker has done it: while an owner is gone it is refused."""
+
+    def is_done() -> bool:
+        with suppress(AdminError):
+            request()
+            return True
+        return False
+
+    wait_until(is_done, interval=0.5)
+
+
+FAULTS: tuple[Fault, ...] = (
+    broker_killed,
+    broker_killed,
+    bookie_killed,
+    bundle_moved,
+    bundle_split,
+    broker_killed,
+    topic_unloaded,
+    bookie_killed,
+    bundle_moved,
+    broker_killed,
+)

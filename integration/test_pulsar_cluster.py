@@ -1,0 +1,171 @@
+"""Several brokers and bookies: topics that another broker serves, brokers and bookies that are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from integration.broker.pulsar_cluster import ClusterBroker, PulsarCluster
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.cluster import (
+    Fault,
+    bookie_killed,
+    broker_killed,
+    bundle_moved,
+    bundle_split,
+    copy,
+)
+from integration.chaos.messages import columns_of, numbered, read_topic
+from integration.clients import open_writer
+from integration.local_spark import ROOT
+from integration.peer import Peer
+from integration.raw import RawConnection
+from integration.test_broker import process_line
+from pulsar_spark.client import Client, ClientOptions
+from pulsar_spark.client.net.admin import Admin
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+_REDIRECT, _CONNECT = pb.CommandLookupTopicResponse.Redirect, pb.CommandLookupTopicResponse.Connect
+
+# In CI's time; the long run has them all.
+_FAULTS: tuple[Fault, ...] = (broker_killed, bookie_killed, bundle_moved, bundle_split)
+
+
+@pytest.fixture(scope="module")
+def leader(pulsar_cluster: PulsarCluster) -> ClusterBroker:
+    """The broker that decides who serves a bundle that nobody serves."""
+    url = pulsar_cluster.admin.request("GET", "brokers/leaderBroker")["serviceUrl"]
+    return next(broker for broker in pulsar_cluster.brokers if broker.admin.url == url)
+
+
+@pytest.fixture
+def others(pulsar_cluster: PulsarCluster, leader: ClusterBroker) -> list[ClusterBroker]:
+    """The brokers that ask the leader."""
+    return [broker for broker in pulsar_cluster.brokers if broker is not leader]
+
+
+def test_it_listens_on_the_loopback_interface_only(pulsar_cluster: PulsarCluster):
+    servers = [pulsar_cluster.zookeeper, *pulsar_cluster.bookies, *pulsar_cluster.brokers]
+    found = [set(_listening(server.pid)) for server in servers]
+    assert found == [{"127.0.0.1"}] * 6
+
+
+def test_a_look_up_is_answered_with_the_broker_that_serves_the_topic(
+    pulsar_cluster: PulsarCluster, others: list[ClusterBroker], topic: str
+):
+    asked, owner = others
+    _serve(pulsar_cluster, topic, owner)
+    with RawConnection(asked.service_url) as connection:
+        answer = _look_up(connection, topic)
+    assert (answer.response, answer.brokerServiceUrl) == (_CONNECT, owner.service_url)
+    _write_and_read(asked, topic)
+
+
+def test_a_look_up_is_redirected_from_broker_to_broker(
+    pulsar_cluster: PulsarCluster, leader: ClusterBroker, others: list[ClusterBroker], topic: str
+):
+    """Nobody serves the topic: the broker that is asked names the leader, and the leader chooses one."""
+    bundle = pulsar_cluster.admin.bundle_of(topic)
+    pulsar_cluster.admin.request("PUT", f"namespaces/public/default/{bundle}/unload")
+    with RawConnection(others[0].service_url) as connection:
+        answer = _look_up(connection, topic)
+    assert (answer.response, answer.brokerServiceUrl) == (_REDIRECT, leader.service_url)
+    _write_and_read(others[0], topic)
+
+
+def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(
+    pulsar_cluster: PulsarCluster, others: list[ClusterBroker], topic: str
+):
+    asked, owner = others
+    _serve(pulsar_cluster, topic, owner)
+    pulsar_cluster.admin.create_subscription(topic, "held")
+    admin, name = Admin(asked.admin.url), TopicName.parse(topic)
+    assert admin.subscriptions(name) == ["held"]
+    assert len(admin.ledgers(name)) == 1
+    admin.remove_subscription(name, "held")
+    assert admin.subscriptions(name) == []
+
+
+def test_queries_while_brokers_and_bookies_are_killed_and_bundles_moved_and_split(
+    pulsar_cluster: PulsarCluster, spark: SparkSession, tmp_path: Path
+):
+    """At least once, effectively once and transactional: see integration/chaos/cluster.py."""
+    doubled = copy(pulsar_cluster, spark, tmp_path, _FAULTS, random.Random(1), rows=20_000)
+    assert doubled["effectively-once"] == doubled["transactional"] == 0
+
+
+@pytest.mark.long
+def test_nothing_stays_when_the_process_is_killed():
+    script = (
+        "from integration.broker.pulsar_cluster import PulsarCluster\n"
+        "with PulsarCluster() as cluster:\n"
+        "    servers = [cluster.zookeeper, *cluster.bookies, *cluster.brokers]\n"
+        "    print(*(server.pid for server in servers), cluster.folder, flush=True)\n"
+        "    input()\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        *pids, folder = process.stdout.readline().split()
+        assert len(pids) == 6
+        assert all(process_line(int(pid)) for pid in pids)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(HANG)
+        wait_until(lambda: not any(process_line(int(pid)) for pid in pids))
+        wait_until(lambda: not Path(folder.decode()).exists())
+
+
+def _serve(pulsar_cluster: PulsarCluster, topic: str, owner: ClusterBroker) -> None:
+    """Make a topic, and let one broker serve it."""
+    admin = pulsar_cluster.admin
+    admin.create_topic(topic)
+    admin.unload_bundle("public/default", admin.bundle_of(topic), owner.name)
+    wait_until(lambda: admin.owner_of(topic) == owner.service_url)
+
+
+def _look_up(connection: RawConnection, topic: str) -> pb.CommandLookupTopicResponse:
+    request = commands.lookup(connection.new_id(), topic, authoritative=False)
+    return connection.exchange(request).lookupTopicResponse
+
+
+def _write_and_read(asked: ClusterBroker, topic: str) -> None:
+    """Write and read with a client that knows one broker only; the C++ client finds the same."""
+    records = numbered(1000, keys=10)
+    with Client(ClientOptions(service_url=asked.service_url)) as client:
+        with open_writer(client, topic) as writer:
+            writer.send(columns_of(records))
+            writer.flush()
+        assert read_topic(client, topic) == records
+    with Peer(asked.service_url) as peer:
+        assert peer.read_all(topic) == records
+
+
+def _listening(process: int) -> Iterator[str]:
+    """The addresses at which a process listens."""
+    sockets = set()
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            sockets.add(str(file.readlink()))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                yield _address(fields[1].partition(":")[0])
+
+
+def _address(text: str) -> str:
+    """An IPv4 address, or an IPv6 one that means it, as the system writes them; others as they are."""
+    last = bytes.fromhex(text[-8:])[::-1]
+    mapped = text[:-8] in ("", "0000000000000000FFFF0000")
+    return ".".join(map(str, last)) if mapped else text
