@@ -348,9 +348,9 @@ class Held:
         self.count += 1
         self._kept.append((connection, frame))
 
-    def release(self) -> None:
-        """Do the usual about all that is kept, in order."""
+    def release(self, count: int | None = None) -> None:
+        """Do the usual about all that is kept, or about the first ones, in order."""
         with self._broker.changed:
-            kept, self._kept = self._kept, []
+            kept, self._kept = self._kept[:count], [] if count is None else self._kept[count:]
             for connection, frame in kept:
                 connection.handle(frame)

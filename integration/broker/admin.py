@@ -147,8 +147,14 @@ class Admin:
         self.request("POST", f"namespaces/{namespace}/dispatchRate", rate)
         self.request("POST", f"namespaces/{namespace}/subscriptionDispatchRate", rate)
 
-    def set_publish_rate(self, namespace: str, messages_per_second: int) -> None:
-        rate = {"publishThrottlingRateInMsg": messages_per_second, "publishThrottlingRateInByte": -1}
+    def set_publish_rate(
+        self, namespace: str, messages_per_second: int = -1, *, bytes_per_second: int = -1
+    ) -> None:
+        """Take no more than so much of each topic partition; -1 is no limit."""
+        rate = {
+            "publishThrottlingRateInMsg": messages_per_second,
+            "publishThrottlingRateInByte": bytes_per_second,
+        }
         self.request("POST", f"namespaces/{namespace}/publishRate", rate)
 
     def enforce_schemas(self, namespace: str) -> None:

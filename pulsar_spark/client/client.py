@@ -190,11 +190,14 @@ class Client:
         return self._pool.service(Purpose.READ, deadline)
 
     def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
-        """A session with the broker that serves ``topic`` now (LOOKUP); one attempt, redirects followed."""
-        service = self._pool.service(purpose, deadline)
+        """A session with the broker that serves ``topic`` now (LOOKUP); one attempt, redirects followed.
+
+        Look-ups never take a connection that writes: a broker that throttles publishing does not read it.
+        """
+        service = self.service(deadline)
         lookup = Lookup(str(topic), service.address)
         while True:
-            session = self._pool.get(lookup.ask, purpose, deadline)
+            session = self._pool.get(lookup.ask, Purpose.READ, deadline)
             answer = self._ask(
                 session,
                 lambda request_id: commands.lookup(

@@ -1,6 +1,6 @@
 """One connection to a broker, without its socket: handshake, request ids, keep-alive, routing.
 
-    bytes in -> receive() -> events           commands out -> send(), request() -> outgoing
+    bytes in -> receive() -> events           commands out -> request(), outgoing.put() -> outgoing.take()
     time     -> tick()    -> events           next_deadline: when tick() is wanted
 
 It must not know sockets or threads; ``now`` is a monotonic time in seconds.
@@ -16,9 +16,10 @@ from typing import TypeAlias
 from google.protobuf.message import Message
 
 from pulsar_spark.errors import ConnectError, DeadlineError, ProtocolError, PulsarError, from_server
+from pulsar_spark.protocol.outgoing_queue import OutgoingQueue
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Buffer, Frame, FrameReader
+from pulsar_spark.wire.frames import Frame, FrameReader
 from pulsar_spark.wire.messages import Messages
 
 CLIENT_VERSION = "pulsar-spark 0.1.0"
@@ -147,7 +148,8 @@ class Connection:
         proxy_to: str | None = None,
         login: commands.Login | None = None,
     ) -> None:
-        self.outgoing: list[Buffer] = [commands.connect(CLIENT_VERSION, proxy_to, login)]
+        self.outgoing = OutgoingQueue()
+        self.outgoing.put_urgent(commands.connect(CLIENT_VERSION, proxy_to, login))
         self.connected = False
         self._reader = FrameReader()
         self._keep_alive = keep_alive
@@ -159,22 +161,25 @@ class Connection:
         self._next_request = 0
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
 
-    def send(self, *buffers: Buffer) -> None:
-        """Append framed bytes to what is to go out."""
-        self.outgoing.extend(buffers)
-
     def log_in(self, login: commands.Login) -> None:
         """Answer a challenge; the broker says nothing to it, or closes the connection."""
         self._logins.append(login)
-        self.outgoing.append(commands.auth_response(CLIENT_VERSION, login))
+        self.outgoing.put_urgent(commands.auth_response(CLIENT_VERSION, login))
 
-    def request(self, build: Callable[[int], bytes], deadline: float) -> int:
+    def request(self, build: Callable[[int], bytes], deadline: float, *, is_urgent: bool = False) -> int:
         """Give a command its request id and send it; an Answer follows at ``deadline`` at the latest."""
         request_id = self._next_request
-        self.outgoing.append(build(request_id))
+        if is_urgent:
+            self.outgoing.put_urgent(build(request_id))
+        else:
+            self.outgoing.put((build(request_id),))
         self._next_request += 1
         self._deadlines[request_id] = deadline
         return request_id
+
+    def written(self, now: float) -> None:
+        """The peer has made room for more bytes where there was none: it lives, though it may say nothing."""
+        self._heard_at = now
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from the peer.
@@ -196,7 +201,8 @@ class Connection:
         """Act on the time: pings, requests that have run out, a peer that is dead.
 
         Raises:
-            ConnectError: nothing was heard for two keep-alive intervals, or the handshake took too long.
+            ConnectError: there was no sign of life for two keep-alive intervals, or the handshake took too
+                long.
         """
         if not self.connected and now >= self._opened_at + self._timeout:
             raise ConnectError(
@@ -207,7 +213,7 @@ class Connection:
             raise ConnectError(f"nothing was heard from the broker for {2 * self._keep_alive:g} s")
         if now >= self._ping_at():
             self._pinged_at = now
-            self.outgoing.append(commands.ping())
+            self.outgoing.put_urgent(commands.ping())
         expired = [request for request, deadline in self._deadlines.items() if deadline <= now]
         return [self._expire(request_id) for request_id in expired]
 
@@ -244,7 +250,7 @@ class Connection:
         if kind in _ANSWERS:
             return self._answer(command, getattr(command, _ANSWERS[kind]).request_id)
         if kind == _Type.PING:
-            self.outgoing.append(commands.pong())
+            self.outgoing.put_urgent(commands.pong())
         elif kind == _Type.CONNECTED:
             return self._connected(command.connected)
         elif kind == _Type.AUTH_CHALLENGE:

@@ -287,10 +287,15 @@ class PartitionWriter:
             self._tally.add(entry, message_id)
         return entry
 
-    def receipts_taken(self) -> None:
+    def receipts_taken(self, now: float) -> None:
         """All receipts that came together are taken: their bytes are free for other producers."""
+        self._window.progress(now)
         if not self._is_closed:
             self._window.report()
+
+    def progress(self, at: float) -> None:
+        """Note when the connection took bytes that this producer's entries wait behind, or are among."""
+        self._window.progress(at)
 
     def _is_dropped(self, sequence_id: int) -> bool:
         """Whether it is the oldest entry, and has an id by which a broker must not drop it."""
@@ -405,7 +410,7 @@ class PartitionWriter:
 
     @property
     def send_due_at(self) -> float | None:
-        """When the send timeout of the oldest pending entry is over; None if nothing is pending."""
+        """When the send timeout of the oldest pending entry is over; see ``PendingWindow.due_at``."""
         return self._window.due_at
 
     def next_step(self, now: float) -> Step:

@@ -102,7 +102,7 @@ class PendingWindow:
         max_messages: ``maxPendingMessages``; messages inside batches count one by one.
         budget: of bytes of payload sections, ``memoryLimit``; shared with other windows. It is told what this
             one holds by ``report``, and when entries are pushed.
-        send_timeout: seconds from the moment an entry has found room to its receipt.
+        send_timeout: seconds without a sign of progress in which the oldest entry's receipt must come.
     """
 
     def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:
@@ -115,6 +115,7 @@ class PendingWindow:
         self._partly: list[Outgoing] = []  # acknowledged chunks of a message whose last chunk is not
         self._messages = 0
         self._bytes = 0
+        self._progress_at = 0.0
         self._reported = 0  # bytes of which the budget knows
 
     def __len__(self) -> int:
@@ -221,8 +222,18 @@ class PendingWindow:
 
     @property
     def due_at(self) -> float | None:
-        """When the oldest entry's send timeout is over; None if nothing is pending."""
-        return self._pushed_at[0] + self._send_timeout if self._pushed_at else None
+        """When the oldest entry's send timeout is over; None if nothing is pending.
+
+        It begins when the entry is pushed, and again at each sign of progress: where a broker throttles, what
+        is pending may take much longer than that.
+        """
+        if not self._pushed_at:
+            return None
+        return max(self._pushed_at[0], self._progress_at) + self._send_timeout
+
+    def progress(self, at: float) -> None:
+        """Note when there was a sign of progress: a receipt, or bytes on their way; in monotonic seconds."""
+        self._progress_at = max(self._progress_at, at)
 
     def timed_out(self, why: str) -> SendError:
         """Make the error for all pending entries."""

@@ -139,6 +139,16 @@ def test_the_broker_that_serves_the_topic(broker, client):
     assert len(broker.seen(Type.CONNECT)) == 1
 
 
+def test_look_ups_of_who_writes_do_not_take_the_connection_that_writes(broker, client):
+    """A broker that throttles publishing does not read that one."""
+    writing = client.locate(TOPIC, Purpose.WRITE, client.operation())
+    broker.script(Type.PING, [silence] * 99)
+    assert client.locate(TOPIC, Purpose.WRITE, client.operation()) is writing
+    assert locate(client) is not writing
+    assert {seen.connection for seen in broker.commands if seen.command.type == Type.LOOKUP} == {0}
+    assert len(broker.seen(Type.CONNECT)) == 2
+
+
 @pytest.mark.parametrize("is_authoritative", [True, False])
 def test_a_redirect_is_followed(broker, client, is_authoritative):
     with FakeBroker() as owner:

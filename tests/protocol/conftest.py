@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.protocol.connections import connected_frame, new_connection
+from tests.protocol.connections import connected_frame, new_connection, sent
 
 
 @pytest.fixture
@@ -16,5 +16,5 @@ def ready():
     """A connection after its handshake, at time 0."""
     connection = new_connection()
     connection.receive(connected_frame(), 0)
-    connection.outgoing.clear()
+    sent(connection)
     return connection

@@ -64,10 +64,10 @@ def test_connect_says_who_this_is(fresh):
 def test_a_challenge_is_answered_when_the_login_is_there(fresh, handshake_done):
     if handshake_done:
         fresh.receive(connected_frame(), 1)
-    fresh.outgoing.clear()
+    sent(fresh)
     challenge = pb.BaseCommand(type=Type.AUTH_CHALLENGE, authChallenge={})
     assert fresh.receive(framed(challenge), 1) == [Challenged()]
-    assert fresh.outgoing == []
+    assert sent(fresh) == []
     fresh.log_in(commands.Login("token", b"new"))
     (answer,) = sent(fresh)
     assert answer.type == Type.AUTH_RESPONSE
@@ -172,7 +172,7 @@ def test_ping_is_answered_at_once(ready):
 
 
 def test_each_ping_has_its_pong_also_before_connected(fresh):
-    fresh.outgoing.clear()
+    sent(fresh)
     assert fresh.receive(PING * 3, 1) == []
     assert kinds(sent(fresh)) == ["PONG"] * 3
 
@@ -215,7 +215,7 @@ def test_a_pong_in_the_last_moment_keeps_it_alive(ready):
 
 def test_what_this_client_sends_is_no_sign_of_the_peer_s_life(ready):
     for now in range(0, 2 * KEEP_ALIVE, 10):
-        ready.send(commands.flow(1, 1))
+        ready.outgoing.put((commands.flow(1, 1),))
         ready.tick(now)
     with pytest.raises(ConnectError):
         ready.tick(2 * KEEP_ALIVE)
@@ -226,17 +226,29 @@ def test_what_this_client_sends_is_no_sign_of_the_peer_s_life(ready):
 
 def test_requests_have_different_ids_and_go_out_in_order(ready):
     ids = [ready.request(lookup, 100) for _ in range(3)]
-    ready.send(commands.flow(7, 1))
+    ready.outgoing.put((commands.flow(7, 1),))
     found = sent(ready)
     assert kinds(found) == ["LOOKUP"] * 3 + ["FLOW"]
     assert [command.lookupTopic.request_id for command in found[:3]] == ids
     assert len(set(ids)) == 3
 
 
-def test_send_keeps_the_pieces_of_a_frame_together(ready):
-    ready.send(b"a", memoryview(b"b"), bytearray(b"c"))
-    ready.send(b"d")
-    assert [bytes(piece) for piece in ready.outgoing] == [b"a", b"b", b"c", b"d"]
+def test_what_is_urgent_goes_out_before_what_waits(ready):
+    ready.outgoing.put((commands.flow(7, 1),))
+    ready.request(lookup, 100)
+    ready.receive(PING, 1)
+    ready.tick(1 + KEEP_ALIVE)
+    ready.log_in(commands.Login("token", b"new"))
+    ready.request(lookup, 100, is_urgent=True)
+    assert kinds(sent(ready)) == ["PONG", "PING", "AUTH_RESPONSE", "LOOKUP", "FLOW", "LOOKUP"]
+
+
+def test_a_peer_that_takes_bytes_lives_though_it_says_nothing(ready):
+    for time in range(1, 200, 20):
+        ready.written(time)
+        assert ready.tick(time) == []
+    with pytest.raises(ConnectError):
+        ready.tick(181 + 2 * KEEP_ALIVE)
 
 
 def test_answers_in_any_order(ready):

@@ -104,7 +104,7 @@ def test_every_command_in_every_state(name, handshake_done):
     if handshake_done:
         connection.receive(connected_frame(), 0)
     request_id = connection.request(lookup, 100)
-    connection.outgoing.clear()
+    sent(connection)
     command = example(name, request_id)
 
     def receive():
@@ -166,7 +166,7 @@ def test_byte_by_byte_and_whole_are_the_same(names, messages_behind, data):
     for cuts in ([], edges, range(len(stream))):
         connection = new_connection()
         connection.request(lookup, 100)
-        connection.outgoing.clear()
+        sent(connection)
         bounds = [0, *cuts, len(stream)]
         events = [
             event for a, b in itertools.pairwise(bounds) for event in connection.receive(stream[a:b], 1)

@@ -204,6 +204,17 @@ def test_receipts_still_count_after_the_send_timeout():
     assert writer.receipt(1, PLACE) is None
 
 
+def test_the_send_timeout_runs_from_the_last_receipts_or_bytes():
+    writer = writer_in(FULL)
+    writer.receipt(0, PLACE)
+    writer.receipts_taken(TIMEOUT - 1)
+    assert writer.send_due_at == 2 * TIMEOUT - 1
+    assert writer.next_step(TIMEOUT) is Step.WAIT
+    writer.progress(TIMEOUT)
+    assert writer.next_step(2 * TIMEOUT - 0.1) is Step.WAIT
+    assert writer.next_step(2 * TIMEOUT) is Step.STOP
+
+
 # ---- receipts
 
 

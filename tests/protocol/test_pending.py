@@ -187,6 +187,17 @@ def test_the_oldest_entry_rules_the_timeout():
     assert pending.due_at is None
 
 
+def test_the_timeout_begins_again_at_each_sign_of_progress():
+    pending = window(send_timeout=30)
+    pending.progress(50.0)
+    assert pending.due_at is None
+    pending.push(outgoing(0), 100.0)
+    assert pending.due_at == 130.0
+    pending.progress(125.0)
+    pending.progress(90.0)  # an older one
+    assert pending.due_at == 155.0
+
+
 def test_the_timeout_s_error_counts_all_that_is_pending():
     pending = window(send_timeout=2.5)
     pending.push(outgoing(0, 4), 0.0)

@@ -33,6 +33,7 @@ from pulsar_spark.protocol.connection import (
     ForWatcher,
 )
 from pulsar_spark.protocol.lookup import Address
+from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame
 from pulsar_spark.wire.messages import Messages
@@ -65,6 +66,13 @@ class Session:
         timeout: seconds for the connection and, again, for the handshake.
         keep_alive: seconds; see ``Connection``.
 
+    Attributes:
+        address: as given.
+        max_message_size: of the broker, in bytes.
+        topic_watchers: whether the broker tells which topics come and go.
+        error: by which the session has ended, or None.
+        written_at: when the peer's window took bytes last, in monotonic seconds.
+
     Raises:
         ConnectError: nobody listens, or nobody answers in time.
         TlsError: the broker cannot be trusted, or one side speaks TLS and the other does not.
@@ -76,6 +84,7 @@ class Session:
         self.max_message_size = 0
         self.topic_watchers = False
         self.error: PulsarError | None = None
+        self.written_at = 0.0
         _keep_freed_memory()
         self._identity = identity
         login = identity.login()
@@ -85,6 +94,7 @@ class Session:
         )
         self._lock = threading.Lock()
         self._out: deque[Buffer] = deque()
+        self._is_full = False  # the transport took no bytes when it was asked last
         self._answers: dict[int, Future[pb.BaseCommand]] = {}
         self._consumers: dict[int, Handler[Frame | Messages]] = {}
         self._producers: dict[int, Handler[Frame]] = {}
@@ -112,27 +122,39 @@ class Session:
 
     # ---- called by any thread
 
-    def ask(self, build: Callable[[int], bytes], timeout: float) -> Future[pb.BaseCommand]:
-        """Send a request; the future ends with its answer, or with a PulsarError after ``timeout``."""
+    def ask(
+        self, build: Callable[[int], bytes], timeout: float, *, is_urgent: bool = False
+    ) -> Future[pb.BaseCommand]:
+        """Send a request; the future ends with its answer, or with a PulsarError after ``timeout``.
+
+        An urgent one goes out before all that was sent earlier and still waits.
+        """
         answer: Future[pb.BaseCommand] = Future()
         with self._lock:
             if self.error is not None:
                 raise copy(self.error)
-            request_id = self._connection.request(build, time.monotonic() + timeout)
+            request_id = self._connection.request(build, time.monotonic() + timeout, is_urgent=is_urgent)
             self._answers[request_id] = answer
         self._wake()
         return answer
 
-    def request(self, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
-        """Send a request and wait for its answer."""
-        return self.ask(build, deadline.left).result()
+    def request(
+        self, build: Callable[[int], bytes], deadline: Deadline, *, is_urgent: bool = False
+    ) -> pb.BaseCommand:
+        """Send a request and wait for its answer; see ``ask``."""
+        return self.ask(build, deadline.left, is_urgent=is_urgent).result()
 
-    def send(self, *buffers: Buffer) -> None:
-        """Send framed bytes; raises the session's error when it has ended."""
+    def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
+        """Send framed bytes; raises the session's error when it has ended.
+
+        Args:
+            buffers: whole frames, one after the other.
+            mark: is told when they are no longer waiting, or None.
+        """
         with self._lock:
             if self.error is not None:
                 raise copy(self.error)
-            self._connection.send(*buffers)
+            self._connection.outgoing.put(buffers, mark)
         self._wake()
 
     def attach_consumer(self, consumer_id: int, handler: Handler[Frame | Messages]) -> None:
@@ -233,14 +255,12 @@ class Session:
         now = time.monotonic()
         with self._lock:
             events = self._connection.tick(now)
-            self._out.extend(self._connection.outgoing)
-            self._connection.outgoing.clear()
         self._handle(events)
         self._flush()
 
     def _wait_time(self) -> float:
         with self._lock:
-            if self._connection.outgoing:
+            if self._connection.outgoing and not self._out:
                 return 0.0
             return max(0.0, self._connection.next_deadline - time.monotonic())
 
@@ -257,11 +277,23 @@ class Session:
 
     def _flush(self) -> None:
         """Write until nothing is left or the transport takes no more."""
-        while self._out:
+        while True:
+            now = time.monotonic()
+            if len(self._out) < _SEND_BUFFERS:
+                with self._lock:
+                    self._out.extend(self._connection.outgoing.take(_SEND_BUFFERS, now))
+            if not self._out:
+                return
             buffers = list(itertools.islice(self._out, _SEND_BUFFERS))
             sent = self._transport.send(buffers)
             if not sent:
+                self._is_full = True
                 return
+            self.written_at = now
+            if self._is_full:
+                self._is_full = False
+                with self._lock:
+                    self._connection.written(now)
             for buffer in buffers:
                 if sent < len(buffer):
                     self._out[0] = memoryview(buffer)[sent:]

@@ -242,25 +242,32 @@ class Producer:
             if link is not self._link:
                 return  # all that is pending is sent again on another one
             writer, on_receipt = self._writer, self._on_receipt
+            has_receipts = False
             for frame in frames:
                 command = frame.command
                 if command.type == pb.BaseCommand.SEND_RECEIPT:
                     receipt = command.send_receipt
                     entry = writer.receipt(receipt.sequence_id, receipt.message_id)
-                    if entry is not None and on_receipt is not None:
-                        on_receipt(entry, receipt.message_id)
+                    if entry is not None:
+                        has_receipts = True
+                        if on_receipt is not None:
+                            on_receipt(entry, receipt.message_id)
                 elif command.type == pb.BaseCommand.SEND_ERROR:
+                    writer.progress(link.progress_at)
                     refusal = command.send_error
                     writer.refused(refusal.sequence_id, refusal.error, refusal.message)
                 elif command.type == pb.BaseCommand.CLOSE_PRODUCER:
+                    writer.progress(link.progress_at)
                     writer.lost(NotReadyError("the broker closed the producer"))
-            writer.receipts_taken()
+            if has_receipts:
+                writer.receipts_taken(time.monotonic())
             self._changed.notify_all()
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
         """The connection has ended."""
         with self._changed:
             if link is self._link:
+                self._writer.progress(link.progress_at)
                 self._writer.lost(error)
             self._changed.notify_all()
 
@@ -302,6 +309,8 @@ class Producer:
             self._writer.check()
             if is_done():
                 return
+            if self._link is not None:
+                self._writer.progress(self._link.progress_at)
             now = time.monotonic()
             step, due = self._writer.next_step(now), self._writer.send_due_at
             if step is Step.REOPEN:

@@ -11,6 +11,7 @@ from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.errors import BusyError, DeadlineError, NotReadyError, PulsarError, SendError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.protocol.pending import Outgoing
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -27,6 +28,9 @@ _ACCESS_MODES = {
 
 # Bytes of an entry below which a copy is cheaper than a buffer of its own.
 _SMALL = 4096
+
+# Bytes of entries that go out without anything urgent between.
+_GROUP_SIZE = 1 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +52,7 @@ class ProducerLink:
 
     def __init__(self, session: Session, producer_id: int, owner: LinkOwner) -> None:
         self._session = session
+        self._mark = SendMark()
         self._producer_id = producer_id
         self._owner = owner
         session.attach_producer(producer_id, self)
@@ -85,6 +90,7 @@ class ProducerLink:
                     properties=options.properties,
                 ),
                 deadline,
+                is_urgent=True,
             ).producer_success
         except DeadlineError as error:
             if options.access_mode is not AccessMode.WAIT_FOR_EXCLUSIVE:
@@ -104,18 +110,33 @@ class ProducerLink:
         # Small entries are joined: the socket takes a few dozen buffers at a time.
         buffers: list[Buffer] = []
         small: list[Buffer] = []
+        size = 0
         for entry in entries:
             frame = entry.frame(self._producer_id)
-            if entry.size < _SMALL:
+            size += entry.size
+            is_small = entry.size < _SMALL
+            if is_small:
                 small += frame
-                continue
-            if small:
+            if small and (not is_small or size >= _GROUP_SIZE):
                 buffers.append(b"".join(small))
                 small = []
-            buffers += frame
+            if not is_small:
+                buffers += frame
+            if size >= _GROUP_SIZE:
+                self._session.send(*buffers, mark=self._mark)
+                buffers, size = [], 0
         if small:
             buffers.append(b"".join(small))
-        self._session.send(*buffers)
+        if buffers:
+            self._session.send(*buffers, mark=self._mark)
+
+    @property
+    def progress_at(self) -> float:
+        """When the connection took bytes last that were sent here, or that these wait behind.
+
+        In monotonic seconds; 0 if it took none. What is written since then may be on its way to the broker.
+        """
+        return self._session.written_at if self._mark.is_waiting else self._mark.taken_at
 
     def close(self) -> None:
         """Give the registration up; where the connection lives the broker may not know that it is lost."""

@@ -163,8 +163,9 @@ _SEND_TIMEOUT = SINK.add(
     "time (ms)",
     parsers.seconds("ms", 0.001),
     "30s",
-    "Not acknowledged in this time: the task fails; nothing is dropped in silence. "
-    "0, in Java no limit, is refused.",
+    "Time without any progress after which the task fails: no acknowledgement of what a partition's "
+    "producer has sent, and no bytes on their way to the broker. Where the broker limits the publish rate, a "
+    "write may take much longer in all. 0, in Java no limit, is refused.",
 )
 _COMPRESSION = SINK.add(
     "pulsar.producer.compressionType",

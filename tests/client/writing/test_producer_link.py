@@ -1,11 +1,14 @@
 """A producer's registration: access modes, names that are taken, and what becomes of an old one."""
 
 import threading
+from typing import Any
 
 import pytest
 
 from pulsar_spark.client import AccessMode, Producer
+from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.errors import BusyError, DeadlineError, SendError
+from pulsar_spark.protocol.pending import EntryKind, Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.singles import encode_singles
 from tests.client.clients import TOPIC, columns, hurry, numbered, producing
@@ -157,3 +160,54 @@ def test_closing_never_raises(broker, client, answer):
     producer.close()
     producer.close()
     assert len(broker.seen(Type.CLOSE_PRODUCER)) == 1
+
+
+# ---- what waits for a connection that takes no bytes
+
+
+class FullSession:
+    """A session whose peer makes no room: what is sent waits."""
+
+    def __init__(self):
+        self.written_at = 0.0
+        self.marks = []
+        self.sizes = []
+
+    def attach_producer(self, producer_id, link):
+        pass
+
+    def send(self, *buffers, mark):
+        mark.queued += 1
+        self.marks.append(mark)
+        self.sizes.append(sum(map(len, buffers)))
+
+
+def outgoing(size):
+    return Outgoing(0, 0, 1, b"head", b"x" * size, EntryKind.SINGLE)
+
+
+def test_progress_is_that_of_the_connection_while_something_waits_and_then_its_own():
+    session: Any = FullSession()
+    link = ProducerLink(session, 1, None)
+    assert link.progress_at == 0.0
+    link.send([])
+    assert session.marks == []
+    link.send([outgoing(10)])
+    link.send([outgoing(10)])
+    for now in (5.0, 6.0):
+        session.written_at = now  # bytes of others
+        assert link.progress_at == now
+    mark = session.marks[0]
+    mark.taken, mark.taken_at = 1, 7.0
+    assert link.progress_at == 6.0
+    mark.taken, mark.taken_at = 2, 8.0
+    session.written_at = 20.0
+    assert link.progress_at == 8.0
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_many_entries_leave_room_for_what_is_urgent(size):
+    session: Any = FullSession()
+    ProducerLink(session, 1, None).send([outgoing(size)] * (4_000_000 // size))
+    assert len(session.sizes) >= 3
+    assert max(session.sizes) < 1_600_000

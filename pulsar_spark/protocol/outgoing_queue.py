@@ -1,0 +1,72 @@
+"""OutgoingQueue: what is to go out on a connection, in which order.
+
+A broker that throttles publishing reads a connection slowly, and much of what producers send waits here. So
+there are two ways: what is urgent goes out before all that waits, what is not keeps its order. A frame is
+never cut by another one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from pulsar_spark.wire.frames import Buffer
+
+
+class SendMark:
+    """Says how much of what one sender has put waits still.
+
+    Attributes:
+        queued: groups that were put.
+        taken: groups of these that were taken, to be written.
+        taken_at: when the last one was taken, in monotonic seconds; 0 if none was.
+    """
+
+    __slots__ = ("queued", "taken", "taken_at")
+
+    def __init__(self) -> None:
+        self.queued = 0
+        self.taken = 0
+        self.taken_at = 0.0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a group was not taken yet."""
+        return self.taken < self.queued
+
+
+class OutgoingQueue:
+    """Groups of whole frames, which may be in several buffers."""
+
+    def __init__(self) -> None:
+        self._urgent: list[Buffer] = []
+        self._groups: deque[tuple[Sequence[Buffer], SendMark | None]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._urgent or self._groups)
+
+    def put(self, buffers: Sequence[Buffer], mark: SendMark | None = None) -> None:
+        """Append a group; ``mark`` is told when it is taken."""
+        if mark is not None:
+            mark.queued += 1
+        self._groups.append((buffers, mark))
+
+    def put_urgent(self, frame: bytes) -> None:
+        """Let a frame go out before all groups."""
+        self._urgent.append(frame)
+
+    def take(self, count: int, now: float) -> list[Buffer]:
+        """Take all that is urgent, then whole groups until there are ``count`` buffers.
+
+        Args:
+            count: of buffers.
+            now: in monotonic seconds.
+        """
+        taken, self._urgent = self._urgent, []
+        while self._groups and len(taken) < count:
+            buffers, mark = self._groups.popleft()
+            taken += buffers
+            if mark is not None:
+                mark.taken += 1
+                mark.taken_at = now
+        return taken
