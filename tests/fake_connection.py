@@ -27,12 +27,14 @@ class FakeConnection:
         number: of the connection, from 0 on.
         is_cut: whether nothing is read or sent any more.
         is_mute: whether answers are lost.
+        is_served: whether the client has not closed it.
     """
 
     def __init__(self, broker: FakeBroker, opened: socket.socket, number: int) -> None:
         self.number = number
         self.is_cut = False
         self.is_mute = False
+        self.is_served = True
         self.consumers: dict[int, FakeConsumer] = {}
         self.producers: dict[int, FakeProducer] = {}
         self.watchers: dict[int, str] = {}
@@ -79,6 +81,7 @@ class FakeConnection:
                             self._broker.take(self, frame)
                         self._broker.changed.notify_all()
         with self._broker.changed:
+            self.is_served = False
             self._leave()
             self._broker.changed.notify_all()
 

@@ -47,6 +47,7 @@ class ClientOptions:
         operation_timeout: for a request with all its retries.
         connection_timeout: for one TCP connection, and for one handshake.
         keep_alive_interval: silence after which a PING is sent.
+        connection_max_idle: after which a connection that nobody uses is closed.
         tls: how TLS is spoken, where the service URL says so.
         credentials: who this client is; None says nothing, unless ``tls`` has a certificate.
     """
@@ -55,6 +56,7 @@ class ClientOptions:
     operation_timeout: float = 30.0
     connection_timeout: float = 10.0
     keep_alive_interval: float = 30.0
+    connection_max_idle: float = 60.0
     tls: TlsOptions = field(default_factory=TlsOptions)
     credentials: Credentials | None = None
 
@@ -99,6 +101,7 @@ class Client:
             self._identity,
             connection_timeout=options.connection_timeout,
             keep_alive=options.keep_alive_interval,
+            max_idle=options.connection_max_idle,
         )
         self._ids = itertools.count(1)
 

@@ -39,6 +39,7 @@ class SessionPool:
         identity: who this client is, and how TLS is spoken.
         connection_timeout: seconds for one attempt.
         keep_alive: seconds.
+        max_idle: seconds after which a session that nobody uses closes itself.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class SessionPool:
         *,
         connection_timeout: float,
         keep_alive: float,
+        max_idle: float,
     ) -> None:
         self._service = service
         self._identity = identity
         self._preferred = random.randrange(len(service))
         self._connection_timeout = connection_timeout
         self._keep_alive = keep_alive
+        self._max_idle = max_idle
         self._lock = threading.Lock()
         self._slots: dict[tuple[Address, Purpose], _Slot] = {}
         self._closed = False
@@ -67,7 +70,13 @@ class SessionPool:
                 raise ClosedError("this client has been closed")
             if slot.session is None or slot.session.error is not None:
                 timeout = min(self._connection_timeout, max(deadline.left, 0.001))
-                slot.session = Session(address, self._identity, timeout=timeout, keep_alive=self._keep_alive)
+                slot.session = Session(
+                    address,
+                    self._identity,
+                    timeout=timeout,
+                    keep_alive=self._keep_alive,
+                    max_idle=self._max_idle,
+                )
             return slot.session
 
     def service(self, purpose: Purpose, deadline: Deadline) -> Session:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.errors import PulsarError
+from pulsar_spark.protocol.reopening import Reopening
 
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
@@ -17,6 +18,19 @@ _MAX_PAUSE = 2.0
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
+    """Wait as long as is due before ``what`` is opened again.
+
+    Raises:
+        DeadlineError: the time is over.
+    """
+    pause = reopening.pause(time.monotonic(), random.random())
+    if pause:
+        time.sleep(min(pause, deadline.left))
+        if deadline.passed:
+            raise deadline.error(f"the broker took {what} and closed it again and again")
 
 
 def retry(action: Callable[[], T], deadline: Deadline) -> T:

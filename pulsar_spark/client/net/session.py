@@ -60,11 +60,15 @@ class Handler(Protocol[T]):
 class Session:
     """A connection that has done its handshake.
 
+    It closes itself when nobody has used it for a while: there is no consumer, producer or watcher on it, and
+    no request is open.
+
     Args:
         address: where to connect.
         identity: who this is, and how TLS is spoken.
         timeout: seconds for the connection and, again, for the handshake.
         keep_alive: seconds; see ``Connection``.
+        max_idle: seconds without use after which it is closed.
 
     Attributes:
         address: as given.
@@ -79,13 +83,17 @@ class Session:
         ProtocolError, AuthError: what answered is no broker, or it refuses.
     """
 
-    def __init__(self, address: Address, identity: Identity, *, timeout: float, keep_alive: float) -> None:
+    def __init__(
+        self, address: Address, identity: Identity, *, timeout: float, keep_alive: float, max_idle: float
+    ) -> None:
         self.address = address
         self.max_message_size = 0
         self.topic_watchers = False
         self.error: PulsarError | None = None
         self.written_at = 0.0
         _keep_freed_memory()
+        self._max_idle = max_idle
+        self._used_at = time.monotonic()
         self._identity = identity
         login = identity.login()
         self._transport = open_transport(address, identity.tls, timeout)
@@ -104,6 +112,8 @@ class Session:
         self._wake_receiver.setblocking(False)
         self._awake = False
         self._closing = False
+        self._is_logging_in = False
+        self._is_challenged_again = False
         self._cut = False
         self._broken: PulsarError | None = None
         self._thread = threading.Thread(target=self._run, name=f"pulsar {address}", daemon=True)
@@ -197,22 +207,25 @@ class Session:
             handlers[handler_id] = handler
 
     def _log_in(self) -> None:
-        """Answer a challenge, on a thread of its own; without an answer the connection is given up."""
-        login = None
-        why = "there is none"
-        try:
-            login = self._identity.login()
-        except PulsarError as error:
-            why = error.what
-        finally:  # a provider of the user's own may raise anything; the thread's report names it
-            with self._lock:
-                if login is not None:
-                    self._connection.log_in(login)
-                elif not self._closing:
-                    # Whoever opens the connection again gets the reason, and whether that can help.
-                    self._broken = ConnectError(f"the login at {self.address} was not renewed: {why}")
-                    self._closing = True
-            self._wake()
+        """Answer challenges, on a thread of its own; without an answer the connection is given up."""
+        while self._is_logging_in:
+            login = None
+            why = "there is none"
+            try:
+                login = self._identity.login()
+            except PulsarError as error:
+                why = error.what
+            finally:  # a provider of the user's own may raise anything; the thread's report names it
+                with self._lock:
+                    if login is not None:
+                        self._connection.log_in(login)
+                    elif not self._closing:
+                        # Whoever opens the connection again gets the reason, and whether that can help.
+                        self._broken = ConnectError(f"the login at {self.address} was not renewed: {why}")
+                        self._closing = True
+                    self._is_logging_in = self._is_challenged_again and not self._closing
+                    self._is_challenged_again = False
+                self._wake()
 
     def _wake(self) -> None:
         if not self._awake:
@@ -255,6 +268,11 @@ class Session:
         now = time.monotonic()
         with self._lock:
             events = self._connection.tick(now)
+            is_used = self._is_used
+            if is_used:
+                self._used_at = now
+        if not is_used and now >= self._used_at + self._max_idle:
+            raise ConnectError(f"the connection to {self.address} was closed by this client: nobody used it")
         self._handle(events)
         self._flush()
 
@@ -262,7 +280,15 @@ class Session:
         with self._lock:
             if self._connection.outgoing and not self._out:
                 return 0.0
-            return max(0.0, self._connection.next_deadline - time.monotonic())
+            wanted = self._connection.next_deadline
+            if not self._is_used:
+                wanted = min(wanted, self._used_at + self._max_idle)
+            return max(0.0, wanted - time.monotonic())
+
+    @property
+    def _is_used(self) -> bool:
+        """Whether anybody waits for something; to be asked with the lock held."""
+        return bool(self._answers or self._consumers or self._producers or self._watchers)
 
     def _receive(self) -> None:
         data = self._transport.receive()
@@ -336,8 +362,15 @@ class Session:
                 answer.set_result(event.result)
 
         elif isinstance(event, Challenged):
-            # It may read files and ask an issuer, which this thread must not wait for.
-            threading.Thread(target=self._log_in, name=f"pulsar login {self.address}", daemon=True).start()
+            # It may read files and ask an issuer, which this thread must not wait for. Of challenges that
+            # come meanwhile one is answered, after that: the login as it is then answers all of them.
+            with self._lock:
+                self._is_challenged_again = self._is_logging_in
+                is_first, self._is_logging_in = not self._is_logging_in, True
+            if is_first:
+                threading.Thread(
+                    target=self._log_in, name=f"pulsar login {self.address}", daemon=True
+                ).start()
 
     def _end(self, error: PulsarError) -> None:
         """Tell everybody, once; the socket is closed before anyone can act on it."""

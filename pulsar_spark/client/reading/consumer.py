@@ -15,7 +15,7 @@ import numpy as np
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
-from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.reading.inbox import Inbox
 from pulsar_spark.errors import (
@@ -29,6 +29,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.acks import AckTracker
 from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
@@ -106,6 +107,7 @@ class Consumer:
         self._options = options
         self._permits = permits
         self._acks = AckTracker()
+        self._reopening = Reopening()
         self._id = client.new_id()
         self._last: MessageId | None = None
         self._is_new = True
@@ -156,6 +158,7 @@ class Consumer:
                 retry(lambda: self._open(deadline), deadline)
                 continue
             if self._received:
+                self._reopening.yielded()
                 entries = self._new_entries(self._received.popleft())
                 if len(entries):
                     return entries
@@ -247,6 +250,7 @@ class Consumer:
         self._corrupt = None
         self._acks = AckTracker()
         self._received.clear()
+        self._reopening.yielded()
         self._inbox = Inbox()
         self._inbox.lost(NotReadyError("the subscription was moved"))
 
@@ -334,6 +338,7 @@ class Consumer:
         """Find the broker and subscribe: one attempt."""
         self._received.clear()
         self._release(deadline)
+        wait_to_reopen(self._reopening, deadline, "the consumer")
         session = self._client.locate(self.topic, Purpose.READ, deadline)
         # A new id each time: what was on its way to the old one goes nowhere.
         consumer_id, inbox = self._client.new_id(), Inbox()
@@ -346,6 +351,7 @@ class Consumer:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             raise error.located(str(self.topic)) from error
         self._session, self._id, self._inbox = session, consumer_id, inbox
+        self._reopening.opened(time.monotonic())
         # A durable subscription that somebody removes shows by standing at the end, as no other does.
         self._is_new = False
 

@@ -22,7 +22,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
-from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.reading.last_stored import find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
@@ -35,6 +35,7 @@ from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter, Step
 from pulsar_spark.protocol.pending import Outgoing, PendingWindow
 from pulsar_spark.protocol.receipts import SentTotals
+from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.protocol.stored_check import StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
@@ -95,6 +96,7 @@ class Producer:
         self._is_encrypted = encryptor is not None
         self._changed = threading.Condition()
         self._link: ProducerLink | None = None
+        self._reopening = Reopening()
         after = -1 if options.initial_sequence_id is None else options.initial_sequence_id
         max_pending = options.max_pending_messages_across_partitions // partitions
         self._writer = PartitionWriter(
@@ -214,6 +216,7 @@ class Producer:
             BrokerError: the broker did not take the producer within the operation timeout.
         """
         self._drop_link()
+        self._reopening.yielded()
         self._writer.restart(name, first_sequence_id)
         self._open_in_time()
         return self._writer.last_sequence_id
@@ -260,6 +263,7 @@ class Producer:
                     writer.progress(link.progress_at)
                     writer.lost(NotReadyError("the broker closed the producer"))
             if has_receipts:
+                self._reopening.yielded()
                 writer.receipts_taken(time.monotonic())
             self._changed.notify_all()
 
@@ -344,6 +348,7 @@ class Producer:
     def _open(self, deadline: Deadline) -> None:
         """Find the broker, register there and send what is pending: one attempt."""
         self._drop_link()
+        wait_to_reopen(self._reopening, deadline, "the producer")
         session = self._client.locate(self.topic, Purpose.WRITE, deadline)
         # A new id each time: receipts for what was sent before must not be taken for those of the resend.
         link = ProducerLink(session, self._client.new_id(), self)
@@ -352,6 +357,7 @@ class Producer:
             self._writer.registering()
         try:
             self._register(link, session.max_message_size, deadline)
+            self._reopening.opened(time.monotonic())
         except PulsarError as error:
             with self._changed:
                 self._writer.lost(error)

@@ -2,6 +2,7 @@
 
 import random
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -9,6 +10,7 @@ from pulsar_spark.client import Deadline, TlsOptions
 from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.pool import Purpose, SessionPool
 from pulsar_spark.errors import ClosedError, ConnectError
+from tests.client.clients import wait_until
 from tests.fake_broker import HANG, FakeBroker, Held, silence
 from tests.fake_clients import Type
 
@@ -19,12 +21,13 @@ def first_host(monkeypatch):
     monkeypatch.setattr(random, "randrange", lambda count: 0)
 
 
-def pool_of(*brokers, timeout=HANG):
+def pool_of(*brokers, timeout=HANG, max_idle=HANG):
     return SessionPool(
         tuple(broker.address for broker in brokers),
         Identity(None, TlsOptions()),
         connection_timeout=timeout,
         keep_alive=HANG,
+        max_idle=max_idle,
     )
 
 
@@ -86,6 +89,19 @@ def test_a_host_that_is_not_there_is_passed_over_and_not_tried_first_again(broke
     assert pool.service(Purpose.READ, Deadline(HANG)) is session
     assert pool.service(Purpose.WRITE, Deadline(HANG)).address == broker.address
     pool.close()
+
+
+def test_sessions_that_nobody_uses_do_not_stay(broker):
+    """Look-ups may name any number of addresses. One that is asked for again is opened again."""
+    pool = pool_of(broker, max_idle=0.2)
+    with ExitStack() as stack:
+        others = [stack.enter_context(FakeBroker()) for _ in range(10)]
+        for other in others:
+            pool.get(other.address, Purpose.READ, Deadline(HANG))
+        wait_until(lambda: not any(other.open_connections[0].is_served for other in others))
+        assert pool.get(others[0].address, Purpose.READ, Deadline(HANG)).error is None
+        assert len(others[0].seen(Type.CONNECT)) == 2
+        pool.close()
 
 
 def test_a_host_that_says_nothing_leaves_time_for_the_next(broker, first_host):

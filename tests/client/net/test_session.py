@@ -46,8 +46,8 @@ class Notes:
             assert self.changed.wait_for(condition, HANG)
 
 
-def open_session(broker, *, identity=NOBODY, timeout=HANG, keep_alive=HANG):
-    return Session(broker.address, identity, timeout=timeout, keep_alive=keep_alive)
+def open_session(broker, *, identity=NOBODY, timeout=HANG, keep_alive=HANG, max_idle=HANG):
+    return Session(broker.address, identity, timeout=timeout, keep_alive=keep_alive, max_idle=max_idle)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_the_handshake_tells_what_the_broker_can():
 
 def test_a_proxy_is_told_which_broker_is_meant(broker):
     address = Address(broker.address.host, broker.address.port, proxy_to="10.9.9.9:6650")
-    Session(address, NOBODY, timeout=HANG, keep_alive=HANG).close()
+    Session(address, NOBODY, timeout=HANG, keep_alive=HANG, max_idle=HANG).close()
     assert [one.proxy_to_broker_url for one in broker.seen(Type.CONNECT)] == ["10.9.9.9:6650"]
 
 
@@ -120,7 +120,7 @@ def test_nobody_listens():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(ConnectError, match="cannot connect"):
-        Session(Address("127.0.0.1", port), NOBODY, timeout=HANG, keep_alive=HANG)
+        Session(Address("127.0.0.1", port), NOBODY, timeout=HANG, keep_alive=HANG, max_idle=HANG)
 
 
 def test_a_login_that_is_refused():
@@ -179,6 +179,70 @@ def test_a_login_that_cannot_be_renewed_ends_the_session(monkeypatch):
         assert "the issuer is away" in str(session.error)
         assert session.error.retriable
         session.close()
+
+
+class Slow(Renewed):
+    """One whose issuer takes its time: `Slow.go` lets it answer once."""
+
+    go = threading.Semaphore(1)
+    asked = 0
+
+    def data(self):
+        Slow.asked += 1
+        assert self.go.acquire(timeout=HANG)
+        return super().data()
+
+
+def test_of_challenges_that_come_together_one_is_answered_at_a_time(monkeypatch):
+    secrets = [b"first"] * 4
+    monkeypatch.setattr(Slow, "secrets", secrets, raising=False)
+    monkeypatch.setattr(Slow, "go", threading.Semaphore(1))
+    monkeypatch.setattr(Slow, "asked", 0)
+    with FakeBroker(token=b"first") as broker:
+        login = Identity(Credentials(f"{__name__}.Slow"), TlsOptions())
+        session = open_session(broker, identity=login)
+        for _ in range(400):
+            broker.send(Type.AUTH_CHALLENGE, server_version="fake")
+        session.request(metadata(), Deadline(HANG))  # all of them have come
+        names = [thread.name for thread in threading.enumerate()]
+        assert sum(name.startswith("pulsar login") for name in names) == 1
+        for _ in range(2):
+            Slow.go.release()
+        broker.wait_for_command(Type.AUTH_RESPONSE, 2)
+        broker.send(Type.AUTH_CHALLENGE, server_version="fake")
+        Slow.go.release()
+        broker.wait_for_command(Type.AUTH_RESPONSE, 3)
+        session.close()
+    assert (len(broker.seen(Type.AUTH_RESPONSE)), Slow.asked) == (3, 4)
+
+
+# ---- idle connections
+
+
+def test_a_session_that_nobody_uses_closes_itself(broker):
+    session = open_session(broker, max_idle=0.2)
+    broker.wait_for(lambda: not broker.open_connections[0].is_served)
+    assert "nobody used it" in str(session.error)
+    assert session.error.retriable
+    session.close()
+
+
+def test_a_session_that_is_used_stays_open(broker):
+    """By a producer, and by a request that takes its time; afterwards it is idle."""
+    session = open_session(broker, max_idle=0.2)
+    session.attach_producer(1, Notes())
+    held = Held(broker)
+    broker.script(Type.PARTITIONED_METADATA, [held])
+    answer = session.ask(metadata(), HANG)
+    with pytest.raises(TimeoutError):
+        answer.result(0.5)
+    session.detach_producer(1)
+    with pytest.raises(TimeoutError):
+        answer.result(0.5)
+    held.release()
+    answer.result(HANG)
+    broker.wait_for(lambda: not broker.open_connections[0].is_served)
+    session.close()
 
 
 # ---- requests

@@ -1,6 +1,7 @@
 """Consumer: each entry once and in order over lost connections, permits, acknowledgements, seeks."""
 
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -472,3 +473,33 @@ def test_after_an_unload_another_broker_may_serve_the_topic(broker, client, ids)
             assert values_in(first + take(consumer, 15)) == numbered(20)
             assert [one.topic.name for one in other.open_consumers] == [str(TOPIC)]
         client.close()
+
+
+# ---- a broker that accepts and closes
+
+
+@pytest.mark.parametrize("closes", ["the connection", "the consumer"])
+def test_a_broker_that_accepts_and_closes_is_not_asked_again_and_again(broker, client, ids, closes):
+    def accept_and_close(connection, frame):
+        connection.handle(frame)
+        if closes == "the connection":
+            connection.cut()
+        else:
+            broker.close_all(TOPIC)
+
+    broker.script(Type.SUBSCRIBE, [accept_and_close] * 10**5)
+    with open_consumer(client) as consumer:
+        with pytest.raises(DeadlineError):
+            consumer.receive(Deadline(1.5))
+        assert 3 <= len(broker.seen(Type.SUBSCRIBE)) <= 12
+        broker.script(Type.SUBSCRIBE, [])
+        assert values_in(take(consumer, 20)) == numbered(20)
+
+
+def test_one_that_gives_messages_is_opened_again_at_once(broker, client, ids):
+    with open_consumer(client, window=1) as consumer:
+        began = time.monotonic()
+        for number in range(20):
+            assert values_in(take(consumer, 1)) == numbered(1, number)
+            broker.close_all(TOPIC)
+        assert time.monotonic() - began < 5

@@ -1,5 +1,7 @@
 """Producer: what cannot be stored once and in order is an error, for all that is pending."""
 
+import time
+
 import pytest
 
 from pulsar_spark.errors import AuthError, SendError, TopicNotFoundError
@@ -124,6 +126,38 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_sent():
             send(producer, [b"x" * 10_000])
         assert broker.seen(Type.SEND) == []
         producer.close()
+
+
+@pytest.mark.parametrize("closes", ["the connection", "the producer"])
+def test_a_broker_that_accepts_and_closes_is_not_asked_again_and_again(broker, client, topic, closes):
+    def accept_and_close(connection, frame):
+        connection.handle(frame)
+        if closes == "the connection":
+            connection.cut()
+        else:
+            broker.close_all(TOPIC)
+
+    broker.script(Type.SEND, [silence] * 10**5)
+    producer = open_producer(client, send_timeout=1.5)
+    send(producer, numbered(2))
+    broker.wait_for_command(Type.SEND, 2)
+    broker.script(Type.PRODUCER, [accept_and_close] * 10**5)
+    broker.cut()
+    with pytest.raises(SendError, match="2 messages were not acknowledged"):
+        producer.flush()
+    producer.close()
+    assert 3 <= len(broker.seen(Type.PRODUCER)) <= 10
+
+
+def test_after_a_receipt_a_producer_is_opened_again_at_once(broker, client, topic):
+    broker.script(Type.SEND, [action for _ in range(40) for action in (pass_on, lose_answer)])
+    producer = open_producer(client)
+    began = time.monotonic()
+    for first in range(0, 80, 2):
+        send(producer, numbered(2, first))
+        producer.flush()
+    assert time.monotonic() - began < 10
+    producer.close()
 
 
 # ---- sequence ids

@@ -1,0 +1,53 @@
+"""Reopening: how long to wait before a producer or consumer that was lost is opened again.
+
+A broker that accepts it and closes it at once would else be asked a thousand times a second. What an opening
+has come to:
+
+    =========================================  ======================================================
+    since it succeeded                         pause before the next one
+    =========================================  ======================================================
+    a message or a receipt came                none
+    it lasted for 10 s                         none
+    neither                                    0.05 s, twice as much each time, at most 2 s; of that
+                                               between a half and all, by chance
+    =========================================  ======================================================
+
+Openings that fail are not counted here: they have pauses of their own.
+"""
+
+from __future__ import annotations
+
+_FIRST_PAUSE = 0.05
+_MAX_PAUSE = 2.0
+_LASTING = 10.0
+
+
+class Reopening:
+    """Counts the openings of one producer or consumer that came to nothing."""
+
+    def __init__(self) -> None:
+        self._fruitless = 0
+        self._opened_at = 0.0
+
+    def opened(self, now: float) -> None:
+        """Take in that an opening has succeeded; ``now`` is in monotonic seconds."""
+        self._fruitless += 1
+        self._opened_at = now
+
+    def yielded(self) -> None:
+        """Take in that a message or a receipt came, or that the owner itself wants another opening."""
+        self._fruitless = 0
+
+    def pause(self, now: float, chance: float) -> float:
+        """Seconds to wait before the next opening.
+
+        Args:
+            now: in monotonic seconds.
+            chance: a random number from 0 to 1.
+        """
+        if self._fruitless and now >= self._opened_at + _LASTING:
+            self._fruitless = 0
+        if not self._fruitless:
+            return 0.0
+        longest = min(_FIRST_PAUSE * 2.0 ** min(self._fruitless - 1, 10), _MAX_PAUSE)
+        return longest * (1 + chance) / 2

@@ -1,0 +1,46 @@
+"""Reopening: pauses grow while openings come to nothing, and are none otherwise."""
+
+import pytest
+
+from pulsar_spark.protocol.reopening import Reopening
+
+
+def pauses(count, chance):
+    reopening, now, found = Reopening(), 0.0, []
+    for _ in range(count):
+        found.append(reopening.pause(now, chance))
+        now += found[-1]
+        reopening.opened(now)
+    return found
+
+
+@pytest.mark.parametrize(("chance", "part"), [(0.0, 0.5), (1.0, 1.0), (0.5, 0.75)])
+def test_pauses_grow_up_to_a_bound(chance, part):
+    expected = [0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    assert pauses(9, chance) == pytest.approx([part * each for each in expected])
+    assert max(pauses(3000, chance)) <= 2.0
+
+
+def test_after_what_was_of_use_there_is_none():
+    reopening = Reopening()
+    for _ in range(5):
+        reopening.opened(0.0)
+    reopening.yielded()
+    assert reopening.pause(0.0, 1.0) == 0.0
+    reopening.opened(0.0)
+    assert reopening.pause(0.0, 1.0) == 0.05
+
+
+@pytest.mark.parametrize(("lasted", "expected"), [(9.9, 0.8), (10.0, 0.0)])
+def test_one_that_lasted_counts_as_of_use(lasted, expected):
+    reopening = Reopening()
+    for _ in range(5):
+        reopening.opened(100.0)
+    assert reopening.pause(100.0 + lasted, 1.0) == expected
+    reopening.opened(100.0 + lasted)
+    assert reopening.pause(100.0 + lasted, 1.0) == (1.6 if expected else 0.05)
+
+
+def test_openings_that_fail_are_not_counted():
+    reopening = Reopening()
+    assert [reopening.pause(now, 1.0) for now in range(5)] == [0.0] * 5
