@@ -250,7 +250,7 @@ def expire(admin: Admin, topic: str, subscriptions: Iterable[str], position: Mes
     """Move subscriptions over all up to a position, and wait until the broker says so."""
     for each in subscriptions:
         backlog = admin.backlog(topic, each)
-        admin.expire(topic, each, position.ledger, position.entry)
+        admin.expire_to(topic, each, position.ledger, position.entry)
         wait_until(lambda each=each, backlog=backlog: admin.backlog(topic, each) < backlog)
 
 

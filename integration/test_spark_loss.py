@@ -83,6 +83,44 @@ def loss_of(action: Callable[[], object], topic: str) -> str:
     return text
 
 
+# ---- compaction
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
+    pulsar_in_spark: PulsarInSpark,
+    broker: StandaloneBroker,
+    admin: Admin,
+    topic,
+    checkpoint: Path,
+    later: int,
+):
+    def write(first: int, count: int) -> None:
+        with Peer(broker.service_url) as peer:
+            numbers = range(first, first + count)
+            peer.produce(topic, [Record(b"%d" % number, key=f"k{number % 16}") for number in numbers])
+
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
+    write(0, 32)
+    admin.compact(topic)
+    wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
+    old = ledgers(admin, topic)[-1]
+    admin.unload(topic)
+    write(32, later)
+    admin.delete_subscription(topic, "hold")
+    trim(admin, topic, old)
+    expected = texts(*range(16, 32 + later))
+    rows = pulsar_in_spark.read(topic, readCompacted="true").collect()
+    assert [bytes(row.value).decode() for row in rows] == expected
+    sink = Collector()
+    drain(pulsar_in_spark.stream(topic, readCompacted="true"), sink, checkpoint)
+    assert sink.values == expected
+    write(40, 3)
+    drain(pulsar_in_spark.stream(topic, readCompacted="true"), sink, checkpoint)
+    assert sink.values == [*expected, *texts(40, 41, 42)]
+
+
 # ---- no loss
 
 

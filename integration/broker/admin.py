@@ -242,7 +242,7 @@ class Admin:
         """Delete a subscription under its consumers."""
         self.request("DELETE", f"{topic_path(topic)}/subscription/{quote(name, safe='')}?force=true")
 
-    def expire(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
+    def expire_to(self, topic: str, subscription: str, ledger: int, entry: int) -> None:
         """Move a subscription over all up to this entry, as a message TTL does with what is old."""
         path = f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}/expireMessages"
         self.request("POST", path, {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -61,9 +61,7 @@ def read_entries(
     Raises what :func:`pulsar_spark.client.read_range` does.
     """
     if start < end:
-        subscription = replace(
-            reader_options("reader", start.next_entry), read_compacted=options.read_compacted
-        )
+        subscription = reader_options("reader", start.next_entry, read_compacted=options.read_compacted)
         with Consumer(client, topic, subscription, Permits(options.window_bytes)) as consumer:
             yield from _RangeReader(client, consumer, start, end, options).read()
 

@@ -29,21 +29,26 @@ class PlanningClient:
 
     Args:
         client: where to connect.
+        read_compacted: whether what compaction left is read: bounds and times are of that, then.
+
+    Attributes:
+        read_compacted: as given.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, read_compacted: bool = False) -> None:
         self._client = client
+        self.read_compacted = read_compacted
 
     @classmethod
-    def shared(cls, options: ClientOptions) -> PlanningClient:
+    def shared(cls, options: ClientOptions, *, read_compacted: bool = False) -> PlanningClient:
         """One around this process's client for ``options``."""
-        return cls(shared_client(options))
+        return cls(shared_client(options), read_compacted=read_compacted)
 
     @contextmanager
     def impatient(self) -> Iterator[PlanningClient]:
         """The same for the first contact: a cluster that cannot be reached is an error in seconds."""
         with impatient_client(self._client.options) as client:
-            yield PlanningClient(client)
+            yield PlanningClient(client, read_compacted=self.read_compacted)
 
     def now(self) -> float:
         """Seconds of a clock that never goes back."""
@@ -89,11 +94,11 @@ class PlanningClient:
 
     def bounds(self, topic: TopicName) -> PartitionBounds:
         """Where a partition begins and ends now."""
-        return probe.probe_bounds(self._client, topic)
+        return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         """The first visible entry at or after ``position``, which must exist."""
-        return probe.probe_entry(self._client, topic, position)
+        return probe.probe_entry(self._client, topic, position, read_compacted=self.read_compacted)
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
         """A probe of the entries after a position."""
@@ -101,7 +106,7 @@ class PlanningClient:
 
     def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
         """The first visible entry in ``[first, last]`` published at ``time_ms`` or later; None if none is."""
-        return probe.first_at(self._client, topic, time_ms, first, last)
+        return probe.first_at(self._client, topic, time_ms, first, last, read_compacted=self.read_compacted)
 
     def ledger_end(
         self, topic: TopicName, position: MessageId, last: MessageId

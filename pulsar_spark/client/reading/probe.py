@@ -72,13 +72,15 @@ class PartitionBounds(NamedTuple):
     last: MessageId
 
 
-def probe_bounds(client: Client, topic: TopicName) -> PartitionBounds:
+def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = False) -> PartitionBounds:
     """Where a partition begins and ends now.
 
     Args:
         client: where to connect.
         topic: one partition, which is created again where the broker has removed it; or a topic without
             partitions.
+        read_compacted: whether what compaction left counts, too. It outlives the log that it was made of, so
+            it begins at ``MessageId.EARLIEST``, before the log, and may end before the log begins.
 
     Raises:
         TopicNotFoundError, BrokerError: as ``Consumer``.
@@ -91,6 +93,11 @@ def probe_bounds(client: Client, topic: TopicName) -> PartitionBounds:
     )
     with Consumer(client, topic, options) as consumer:
         last, begin = consumer.last_message_id()
+    if read_compacted:
+        begin = MessageId.EARLIEST
+        if not last.is_message:  # the log is empty
+            with Consumer(client, topic, reader_options("planner", begin, read_compacted=True)) as consumer:
+                last = consumer.last_message_id().last
     return PartitionBounds(begin, last.whole_entry if last.is_message else begin)
 
 
@@ -107,23 +114,33 @@ def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
     return False
 
 
-def probe_entry(client: Client, topic: TopicName, position: MessageId) -> EntryInfo:
+def probe_entry(
+    client: Client, topic: TopicName, position: MessageId, *, read_compacted: bool = False
+) -> EntryInfo:
     """The first visible entry at or after ``position``.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
         position: of an entry, or of none; a visible entry at it or after it must exist.
+        read_compacted: whether what compaction left is looked at.
 
     Raises:
         DeadlineError: there is none, or the broker did not send it within the operation timeout.
     """
-    with Consumer(client, topic, reader_options("probe", position), Permits(1)) as consumer:
+    options = reader_options("probe", position, read_compacted=read_compacted)
+    with Consumer(client, topic, options, Permits(1)) as consumer:
         return receive_infos(consumer, client.operation(), 1)[0]
 
 
 def first_at(
-    client: Client, topic: TopicName, time_ms: int, first: MessageId, last: MessageId
+    client: Client,
+    topic: TopicName,
+    time_ms: int,
+    first: MessageId,
+    last: MessageId,
+    *,
+    read_compacted: bool = False,
 ) -> MessageId | None:
     """The first visible entry that was published at ``time_ms`` or later; None if there is none.
 
@@ -137,11 +154,12 @@ def first_at(
         time_ms: publish time in ms since 1970.
         first: where to begin, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
         last: the last visible message, or one before it.
+        read_compacted: whether what compaction left is looked at.
     """
 
     def probe(position: MessageId) -> EntryInfo:
         for _ in range(_MAX_CORRUPT):
-            found = probe_entry(client, topic, position)
+            found = probe_entry(client, topic, position, read_compacted=read_compacted)
             if not found.corrupt:
                 return found
             if found.id >= last.whole_entry:
@@ -268,9 +286,11 @@ class _Totals:
         return max(1, estimate)
 
 
-def reader_options(role: str, start: MessageId) -> SubscriptionOptions:
+def reader_options(role: str, start: MessageId, *, read_compacted: bool = False) -> SubscriptionOptions:
     """A non-durable subscription with a name of its own, which begins at ``start``, inclusive."""
-    return SubscriptionOptions(name=_unique_name(role), durable=False, start=start)
+    return SubscriptionOptions(
+        name=_unique_name(role), durable=False, start=start, read_compacted=read_compacted
+    )
 
 
 def _unique_name(role: str) -> str:

@@ -26,7 +26,7 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
         OptionError: a start or an end that does not fit the partitions.
         BrokerError: no broker could be asked.
     """
-    client = client or PlanningClient.shared(options.client)
+    client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
     bounds = probe_bounds(client, first_contact(client, options), must_exist=options.must_exist)
     ranges = plan_batch(
         starts=_positions(client, options, options.start, bounds),

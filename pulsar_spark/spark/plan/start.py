@@ -82,6 +82,8 @@ def start_query(
             }
         )
         starts = _existing(options, starts, answers)
+        is_earliest = {topic for topic, start in starts.items() if start is PositionWord.EARLIEST}
+        subscription.begin_before(is_earliest - is_old)
         is_by_words = all(isinstance(each, PositionWord) for each in starts.values())
         if goes_on or options.start.is_default or (given is None and is_by_words):
             positions = {topic: state.start for topic, state in subscription.partitions.items()}

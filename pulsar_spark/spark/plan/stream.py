@@ -60,7 +60,7 @@ class QueryPlanner:
 
     def __init__(self, options: SourceOptions, client: PlanningClient | None = None) -> None:
         self._options = options
-        self._client = client or PlanningClient.shared(options.client)
+        self._client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
         self._topics = Topics(self._client, options, first_contact(self._client, options))
         self._broker_probe = BrokerProbe(self._client, options.admin_url, self._meet_chunks)
         self._admission = Admission(options.limits, self._broker_probe, run_all)
@@ -219,6 +219,7 @@ class QueryPlanner:
                     for topic in partitions
                 }
             )
+            found.begin_before(topic for topic in answers if topic not in processed)
             for topic in partitions:
                 if topic in processed and not self._check_restart(
                     found, topic, processed[topic], answers, missing
@@ -305,6 +306,7 @@ class QueryPlanner:
             if topic not in answers:
                 _log.info("%s is not read: it was deleted before its first message was", topic)
                 self._topics.drop(topic)
+        subscription.begin_before(answers)
         _log.info("new partitions are read: %s", ", ".join(map(str, answers)))
         self._track(answers)
 

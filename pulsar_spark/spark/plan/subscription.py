@@ -8,11 +8,12 @@ may be lost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from pulsar_spark.client import (
     Consumer,
+    Deadline,
     InitialPosition,
     LastMessageId,
     PlanningClient,
@@ -77,8 +78,8 @@ class Subscription:
             options = SubscriptionOptions(
                 name=self.name, durable=True, initial=position, create=topic.partition >= 0
             )
-            consumer = self._consumers[topic] = self._client.subscribe(topic, options)
-            return consumer.last_message_id()
+            self._consumers[topic] = self._client.subscribe(topic, options)
+            return self._last_message_id(topic)
 
         answers = run_all([partial(open_one, topic, position) for topic, position in initial.items()])
         opened = {}
@@ -91,6 +92,12 @@ class Subscription:
             opened[topic] = answer
             self.partitions[topic] = PartitionState.opened(answer)
         return opened
+
+    def begin_before(self, topics: Iterable[TopicName]) -> None:
+        """Begin on partitions before their logs, where what compaction left is read: it outlives them."""
+        if self._client.read_compacted:
+            for topic in topics:
+                self.partitions[topic].start = MessageId.EARLIEST
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
         """The partitions on which the broker does not have it (any more); to be asked before ``open``.
@@ -138,12 +145,21 @@ class Subscription:
     def ask(self, topics: Sequence[TopicName]) -> dict[TopicName, LastMessageId | PulsarError]:
         """Ask for the last messages, all at the same time and within one operation timeout."""
         deadline, now = self._client.operation(), self._client.now()
-        calls = [partial(self._consumers[topic].last_message_id, deadline) for topic in topics]
+        calls = [partial(self._last_message_id, topic, deadline) for topic in topics]
         answers = dict(zip(topics, run_all(calls), strict=True))
         for topic, answer in answers.items():
             if not isinstance(answer, PulsarError):
                 self.partitions[topic].asked_at = now
         return answers
+
+    def _last_message_id(self, topic: TopicName, deadline: Deadline | None = None) -> LastMessageId:
+        """Where a partition ends; where its log is empty, with the last message that compaction has kept."""
+        answer = self._consumers[topic].last_message_id(deadline)
+        state = self.partitions.get(topic)
+        is_fresh = state is None or state.position is None or not state.position.is_message
+        if self._client.read_compacted and is_fresh and not answer.last.is_message:
+            return answer._replace(last=self._client.bounds(topic).last)
+        return answer
 
     def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
         """Entries that are not acknowledged, of partitions whose broker answers."""

@@ -27,6 +27,7 @@ class SimulatedTopic:
         ledgers: the ids of the ledgers that exist.
         cursors: by subscription, its mark-delete position.
         held: subscriptions that a foreign consumer holds.
+        compacted: what compaction has kept of ledgers that do not exist any more.
     """
 
     def __init__(self, ledger: int) -> None:
@@ -34,6 +35,7 @@ class SimulatedTopic:
         self.ledgers = [ledger]
         self.cursors: dict[str, MessageId] = {}
         self.held: set[str] = set()
+        self.compacted: list[EntryInfo] = []
         self._next = 0
 
     def produce(
@@ -54,6 +56,12 @@ class SimulatedTopic:
         self.ledgers.append(self.ledgers[-1] + 10 if ledger is None else ledger)
         self._next = 0
 
+    def compact_and_trim(self, *kept: MessageId) -> None:
+        """Remove all ledgers, but have these entries for those who read what compaction left."""
+        self.compacted = [entry for entry in self.entries if entry.id in kept]
+        self.roll_over()
+        self.trim()
+
     def trim(self) -> None:
         """Remove all ledgers but the last; cursors in them stand before the next ledger then."""
         self.ledgers = self.ledgers[-1:]
@@ -72,11 +80,15 @@ class SimulatedTopic:
     def ids(self) -> list[MessageId]:
         return [entry.id for entry in self.entries]
 
+    @property
+    def kept(self) -> list[EntryInfo]:
+        """All that readers get who read what compaction left."""
+        return self.compacted + self.entries
+
     def between(self, start: MessageId, end: MessageId) -> list[MessageId]:
         """The entries of which something lies in ``(start, end]``."""
-        return self.ids[
-            bisect_right(self.ids, start.last_whole_entry) : bisect_right(self.ids, end.whole_entry)
-        ]
+        ids = [entry.id for entry in self.kept]
+        return ids[bisect_right(ids, start.last_whole_entry) : bisect_right(ids, end.whole_entry)]
 
 
 class SimulatedCluster(PlanningClient):
@@ -89,9 +101,11 @@ class SimulatedCluster(PlanningClient):
         requests: what was asked or done, such as ("last", topic) or ("ack", topic, position).
         open_readers: readers and watches that are not closed.
         deleted: what watches have yet to report as deleted.
+        read_compacted: whether what compaction left is read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_compacted: bool = False) -> None:
+        self.read_compacted = read_compacted
         self.topics: dict[TopicName, SimulatedTopic] = {}
         self.clock = 1000.0
         self.failing: dict[TopicName, Exception] = {}
@@ -132,7 +146,7 @@ class SimulatedCluster(PlanningClient):
     # ---- what planning asks
 
     @classmethod
-    def shared(cls, options: Any) -> Any:
+    def shared(cls, options: Any, *, read_compacted: bool = False) -> Any:
         raise AssertionError("tests bring their own cluster")
 
     @contextmanager
@@ -175,18 +189,19 @@ class SimulatedCluster(PlanningClient):
 
     def bounds(self, topic: TopicName) -> PartitionBounds:
         found = self.topic(topic)
-        return PartitionBounds(found.begin, found.last if found.entries else found.begin)
+        begin = MessageId.EARLIEST if self.read_compacted else found.begin
+        entries = self._entries(found)
+        return PartitionBounds(begin, entries[-1].id if entries else begin)
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         self.note("probe", topic)
-        found = self.topic(topic)
-        return found.entries[bisect_left(found.ids, position)]
+        return next(each for each in self._entries(self.topic(topic)) if each.id >= position)
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> Any:
         return _Reader(self, topic, after)
 
     def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
-        entries = [each for each in self.topic(topic).entries if first <= each.id <= last]
+        entries = [each for each in self._entries(self.topic(topic)) if first <= each.id <= last]
         return next((each.id for each in entries if each.publish_time >= time_ms), None)
 
     def ledger_end(
@@ -209,6 +224,9 @@ class SimulatedCluster(PlanningClient):
         return _Arrivals(self, topic, after)
 
     # ---- for the parts of it
+
+    def _entries(self, topic: SimulatedTopic) -> list[EntryInfo]:
+        return topic.kept if self.read_compacted else topic.entries
 
     def note(self, *request: Any) -> None:
         with self._lock:
@@ -252,7 +270,8 @@ class _Cursor:
     def last_message_id(self, deadline: Any = None) -> LastMessageId:
         self._cluster.note("last", self._topic)
         found = self._opened(InitialPosition.LATEST)
-        return LastMessageId(found.last, found.cursors[self._options.name])
+        last = found.last if found.entries or not found.compacted else MessageId.EARLIEST
+        return LastMessageId(last, found.cursors[self._options.name])
 
     def ack_cumulative(self, message_id: MessageId) -> None:
         found = self._opened(InitialPosition.LATEST)

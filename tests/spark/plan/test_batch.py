@@ -52,6 +52,36 @@ def test_one_task_a_partition(cluster, options, start, end, visible):
     assert plan(cluster, **options) == [Range(T, at(start), at(end), visible, begins=at("10:-1"))]
 
 
+@pytest.mark.parametrize(
+    ("options", "start", "end"),
+    [
+        ({}, "-1:-1", "30:1"),
+        ({"startingOffsets": '{"t": {"-1": "10:1"}}'}, "10:0", "30:1"),
+        ({"endingOffsets": '{"t": {"-1": "20:0"}}'}, "-1:-1", "20:0"),
+        ({"startingTime": "100"}, "-1:-1", "30:1"),
+        ({"startingTime": "101"}, "20:0", "30:1"),
+        ({"startingTime": "101", "endingTime": "401"}, "20:0", "20:1"),
+    ],
+)
+def test_what_compaction_left_begins_before_the_log(cluster, options, start, end):
+    """Its ledgers are gone: 10:1 and 20:1 are kept of them, and two entries came later."""
+    cluster.read_compacted = True
+    topic = cluster.topics[T]
+    topic.compact_and_trim(at("10:1"), at("20:1"))
+    topic.produce(2, time=600)
+    topic.cursors["mine"] = at("10:1")
+    [task] = plan(cluster, readCompacted="true", **options)
+    assert topic.between(task.start, task.end) == topic.between(at(start), at(end))
+
+
+def test_what_compaction_left_is_read_where_the_log_is_empty(cluster):
+    cluster.read_compacted = True
+    cluster.topics[T].compact_and_trim(at("10:1"), at("20:1"))
+    cluster.topics[T].cursors["mine"] = at("10:1")
+    [task] = plan(cluster, readCompacted="true")
+    assert (task.start, task.end) == (at("-1:-1"), at("20:1"))
+
+
 def test_nothing_to_read_has_no_task(cluster):
     assert plan(cluster, startingOffsets="latest") == []
 

@@ -204,6 +204,47 @@ def test_new_partitions_are_read_from_their_first_message(cluster):
     assert spark.drain() == rows_of(P2, ids)
 
 
+# ---- what compaction left
+
+
+@pytest.mark.parametrize("options", [{"startingOffsets": "earliest"}, {"startingTime": "0"}])
+@pytest.mark.parametrize("later", [0, 2])
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_compaction_left_begins_before_the_log(options, later, fails):
+    cluster = SimulatedCluster(read_compacted=True)
+    (topic,) = cluster.create("t")
+    topic.produce(6)
+    topic.compact_and_trim(at("10:1"), at("10:4"))
+    topic.produce(later)
+    spark = SimulatedSpark(cluster, readCompacted="true", **options)
+    spark.trigger(fails=fails)
+    if fails:
+        spark.restart()
+    spark.drain()
+    topic.produce(1)
+    spark.drain()
+    spark.restart()
+    topic.produce(1)
+    spark.drain()
+    expected = [at("10:1"), at("10:4"), *topic.ids]
+    assert spark.rows == [(T, each) for each in expected]
+
+
+def test_what_compaction_left_of_a_new_topic_is_read():
+    cluster = SimulatedCluster(read_compacted=True)
+    cluster.create("t", 1)
+    spark = SimulatedSpark(cluster, startingOffsets="latest", readCompacted="true")
+    spark.drain()
+    (new,) = cluster.create("t", 2)
+    new.produce(6)
+    new.compact_and_trim(at("10:1"), at("10:4"))
+    cluster.clock += 100.0
+    spark.drain()
+    new.produce(1)
+    spark.drain()
+    assert [entry for _, entry in spark.rows] == [at("10:1"), at("10:4"), *new.ids]
+
+
 def test_new_partitions_that_cannot_be_had_are_tried_again(cluster, caplog):
     (first,) = cluster.create("t", 1)
     spark = SimulatedSpark(cluster)
