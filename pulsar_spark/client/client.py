@@ -30,6 +30,7 @@ from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.lookup import Lookup, parse_service_url
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
 T = TypeVar("T")
 
@@ -104,6 +105,7 @@ class Client:
             max_idle=options.connection_max_idle,
         )
         self._ids = itertools.count(1)
+        self._max_message_size = 0
 
     def __enter__(self) -> Client:
         return self
@@ -120,6 +122,10 @@ class Client:
     def operation(self) -> Deadline:
         """A new deadline of the operation timeout."""
         return Deadline(self.options.operation_timeout)
+
+    def max_message_size(self) -> int:
+        """Bytes of the largest message that brokers take whole, as they have told; else the default."""
+        return self._max_message_size or DEFAULT_MAX_MESSAGE_SIZE
 
     def new_id(self) -> int:
         """An id for a consumer or producer, unique in this client and so on each of its connections."""
@@ -210,7 +216,9 @@ class Client:
             )
             broker = lookup.answered(answer.lookupTopicResponse)
             if broker is not None:
-                return self._pool.get(broker, purpose, deadline)
+                found = self._pool.get(broker, purpose, deadline)
+                self._max_message_size = max(self._max_message_size, found.max_message_size)
+                return found
 
     def _ask_service(self, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
         return self._ask(self.service(deadline), build, deadline)

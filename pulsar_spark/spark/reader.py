@@ -127,8 +127,9 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     asked: Range | None = partition.value
     if asked is None:
         return iter(())
+    client = shared_client(options.client)
     entries = read_range(
-        shared_client(options.client),
+        client,
         asked.topic,
         asked.start.last_whole_entry,
         asked.end,
@@ -147,6 +148,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         asked.end,
         columns=options.columns,
         leave_out_corrupt=not options.fail_on_data_loss,
+        max_message_size=client.max_message_size,
     )
     return _until_deleted(asked, prefetch(batches), LossReporter(fail_on_data_loss=options.fail_on_data_loss))
 

@@ -6,6 +6,8 @@ that says what is wrong with a corrupt batch.
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 
 from pulsar_spark.errors import CorruptError
@@ -15,6 +17,7 @@ from pulsar_spark.wire.field_spans import (
     FIXED64,
     LARGEST_BATCH,
     LONGEST_VARINT,
+    MAX_PROPERTIES,
     NULL_KEY,
     NUMBERS,
     PAYLOAD_SIZE,
@@ -28,14 +31,15 @@ _KNOWN = dict.fromkeys(NUMBERS, VARINT) | dict.fromkeys(SPANS, BYTES)
 _FIXED_WIDTH = {FIXED64: 8, FIXED32: 4}  # bytes
 
 
-def scan(body: bytes, count: int) -> Fields:
+def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Fields:
     """Read all messages one by one; any well-formed protobuf is understood.
 
     Raises:
-        CorruptError: with the index of the message and what is wrong with it.
+        CorruptError: with the index of the message and what is wrong with it; or there are more than
+            ``max_properties`` in all.
     """
     total = len(body)
-    found = _Lists(count)
+    found = _Lists(count, max_properties)
     at = 0
     for row in range(count):
         found.start[row] = at
@@ -63,33 +67,57 @@ class _MalformedError(Exception):
 
 
 class _Lists:
-    """Collects what a scan finds."""
+    """Collects what a scan finds, in as many bytes as the columns take that are made of it."""
 
-    def __init__(self, count: int) -> None:
-        self.start = [0] * count
-        self.value_at = [0] * count
-        self.numbers: dict[int, dict[int, int]] = {number: {} for number in NUMBERS}
-        self.spans: dict[int, dict[int, tuple[int, int]]] = {number: {} for number in SPANS}
-        self.properties: list[tuple[int, int, int, int, int]] = []
+    def __init__(self, count: int, max_properties: int) -> None:
+        self.start = _zeros(count)
+        self.value_at = _zeros(count)
+        self.numbers: dict[int, array[int]] = {}
+        self.spans: dict[int, tuple[array[int], array[int]]] = {}
+        self.has: dict[int, bytearray] = {}
+        self.properties: array[int] = array("q")
+        self._max_properties = max_properties
+
+    def set_number(self, number: int, row: int, value: int) -> None:
+        if number not in self.numbers:
+            self.numbers[number] = _zeros(len(self.start), "Q")
+            self.has[number] = bytearray(len(self.start))
+        self.numbers[number][row] = value
+        self.has[number][row] = 1
+
+    def set_span(self, number: int, row: int, at: int, end: int) -> None:
+        if number not in self.spans:
+            self.spans[number] = _zeros(len(self.start)), _zeros(len(self.start))
+            self.has[number] = bytearray(len(self.start))
+        all_at, all_end = self.spans[number]
+        all_at[row], all_end[row] = at, end
+        self.has[number][row] = 1
+
+    def add_property(self, row: int, spans: tuple[int, int, int, int]) -> None:
+        self.properties.extend((row, *spans))
+        if len(self.properties) > 5 * self._max_properties:
+            raise _MalformedError(f"more properties than the {self._max_properties} that are accepted")
 
     def finish(self, total: int) -> Fields:
-        start = np.array(self.start, np.int64)
-        value_at = np.array(self.value_at, np.int64)
+        start, value_at = (np.frombuffer(one, np.int64) for one in (self.start, self.value_at))
         fields = Fields(start, (value_at, np.append(start[1:], total)))
-        for number, values in self.numbers.items():
-            if not values:
-                continue
-            signed = np.array(list(values.values()), np.uint64).view(np.int64)
-            fields.set_number(number, np.array(list(values), np.int64), signed)
-        for number, spans in self.spans.items():
-            if not spans:
-                continue
-            at, end = np.array(list(spans.values()), np.int64).T
-            fields.set_span(number, np.array(list(spans), np.int64), at, end)
+        for number, flags in self.has.items():
+            has = np.frombuffer(flags, np.bool_)
+            if number in self.numbers:
+                fields.numbers[number] = np.frombuffer(self.numbers[number], np.int64), has
+            else:
+                at, end = (np.frombuffer(one, np.int64) for one in self.spans[number])
+                for column in (at, end):
+                    np.copyto(column, start, where=~has)
+                fields.spans[number] = at, end, has
         if self.properties:
-            row, key, key_end, value, value_end = np.array(self.properties, np.int64).T
+            row, key, key_end, value, value_end = np.frombuffer(self.properties, np.int64).reshape(-1, 5).T
             fields.properties = row, key, key_end, value, value_end
         return fields
+
+
+def _zeros(count: int, kind: str = "q") -> array[int]:
+    return array(kind, bytes(8 * count))
 
 
 def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -> int:
@@ -110,7 +138,7 @@ def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -
         else:
             value, cursor = _scan_varint(body, cursor, end)
         if wire == VARINT:
-            found.numbers[number][row] = value
+            found.set_number(number, row, value)
             if number == PAYLOAD_SIZE:
                 size = value & 0xFFFFFFFF
             continue
@@ -118,9 +146,9 @@ def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -
         if cursor > end:
             raise _MalformedError("a field that ends beyond its message")
         if number == PROPERTIES:
-            found.properties.append((row, *_scan_property(body, at, cursor)))
+            found.add_property(row, _scan_property(body, at, cursor))
         else:
-            found.spans[number][row] = at, cursor
+            found.set_span(number, row, at, cursor)
     if not 0 <= size <= LARGEST_BATCH:
         raise _MalformedError("no payload_size, or a negative one")
     return size

@@ -16,6 +16,7 @@ from pulsar_spark.wire.batch_scan import scan
 from pulsar_spark.wire.field_spans import (
     BYTES,
     LARGEST_BATCH,
+    MAX_PROPERTIES,
     NULL_KEY,
     NUMBERS,
     PAYLOAD_SIZE,
@@ -42,24 +43,27 @@ _LAYOUT = Layout(
 )
 
 
-def find_fields(body: bytes | bytearray | memoryview | pa.Buffer, count: int) -> Fields:
-    """Find the fields of the ``count`` messages that make up ``body``, a whole decompressed batch.
+def find_fields(
+    body: bytes | bytearray | memoryview | pa.Buffer, count: int, max_properties: int = MAX_PROPERTIES
+) -> Fields:
+    """Find the fields of the ``count`` messages that make up ``body``, a whole decompressed batch or several.
 
     Raises:
-        CorruptError: ``body`` is anything but exactly ``count`` well-formed messages.
+        CorruptError: ``body`` is anything but exactly ``count`` well-formed messages, or they have more than
+            ``max_properties`` in all.
     """
     array = np.frombuffer(body, np.uint8)
     if not 0 < count <= len(array) // _MIN_MESSAGE_SIZE or len(array) > LARGEST_BATCH:
         raise CorruptError(f"a batch of {len(array)} bytes cannot hold {count} messages")
     fields = None
     if count >= _FEW and len(array) < _LONG * count:
-        fields = _walk_from(array, _starts_by_search(array, count))
+        fields = _walk_from(array, _starts_by_search(array, count), max_properties)
     if fields is not None:
         return fields
     indexed = bytes(body)  # reading single bytes of anything else takes longer
     if count >= _FEW:
-        fields = _walk_from(array, _starts_by_steps(indexed, count))
-    return scan(indexed, count) if fields is None else fields
+        fields = _walk_from(array, _starts_by_steps(indexed, count), max_properties)
+    return scan(indexed, count, max_properties) if fields is None else fields
 
 
 # ---- guesses of where the messages start
@@ -118,21 +122,21 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
 # ---- all messages at once
 
 
-def _walk_from(body: npt.NDArray[np.uint8], starts: Ints | None) -> Fields | None:
+def _walk_from(body: npt.NDArray[np.uint8], starts: Ints | None, max_properties: int) -> Fields | None:
     """Walk from the guessed starts, if there is a guess; None where it comes to nothing."""
     try:
-        return None if starts is None else _walk(body, starts)
+        return None if starts is None else _walk(body, starts, max_properties)
     except NotPlainError:
         return None
 
 
-def _walk(body: npt.NDArray[np.uint8], starts: Ints) -> Fields:
+def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int) -> Fields:
     """Read the fields of all messages, and prove the chain of messages."""
     require(starts[0] == 0 and starts[-1] + 4 <= len(body))
     cursor = starts + 4
     ends = cursor + big_endian(body, starts, 4)
     require(every(ends <= len(body)))
-    fields = walk(body, starts, cursor, ends, _LAYOUT)
+    fields = walk(body, starts, cursor, ends, _LAYOUT, max_properties)
     require(PAYLOAD_SIZE in fields.numbers)
     sizes, has = fields.numbers[PAYLOAD_SIZE]
     require(every(has) and every((sizes >= 0) & (sizes <= len(body))))

@@ -60,8 +60,9 @@ def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints
     is much cheaper. There is at least one batch, and all are below 2 GiB in sum; a few MiB are fastest.
 
     Raises:
-        CorruptError: a payload is anything but exactly as many well-formed messages as its count says, or a
-            key flagged as base64 is not; decode them one by one to learn which.
+        CorruptError: a payload is anything but exactly as many well-formed messages as its count says, has
+            more than 1,000,000 properties, or a key flagged as base64 is not; decode them one by one to learn
+            which.
     """
     return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
 
@@ -80,8 +81,9 @@ def decode_joined(body: pa.Buffer, sizes: fs.Ints, counts: Sequence[int] | fs.In
     expected = np.array(counts)
     if expected.min() <= 0:
         raise CorruptError(f"a batch of {expected.min()} messages")
-    fields = find_fields(body, int(expected.sum()))
+    fields = find_fields(body, int(expected.sum()), fs.MAX_PROPERTIES * len(expected))
     first = np.cumsum(expected) - expected
+    _check_properties(fields, first)
     if (fields.start[first] != np.cumsum(sizes) - sizes).any():
         raise CorruptError("a batch that does not end with its last message")
     index = np.arange(expected.sum()) - np.repeat(first, expected)
@@ -118,6 +120,16 @@ def encode_batch_messages(columns: MessageColumns) -> encode_columns.EncodedMess
     ]
     header_size = encode_columns.big_endian(encode_columns.total_sizes(fields, count))
     return encode_columns.join([header_size, *fields, encode_columns.EncodedField(value, value_sizes)], count)
+
+
+def _check_properties(fields: fs.Fields, first: fs.Ints) -> None:
+    """Refuse a batch that has too many, decoded alone or with others; ``first`` is each one's first row."""
+    if fields.properties is None or len(fields.properties[0]) <= fs.MAX_PROPERTIES:
+        return
+    begins = np.searchsorted(fields.properties[0], first)
+    most = int(np.diff(begins, append=len(fields.properties[0])).max())
+    if most > fs.MAX_PROPERTIES:
+        raise CorruptError(f"a batch of {most} properties, where {fs.MAX_PROPERTIES} are accepted")
 
 
 def _held(fields: fs.Fields) -> fs.Ints | None:

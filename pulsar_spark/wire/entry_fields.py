@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -123,13 +124,13 @@ class _Laid:
         self.start = [0] * count
         self.numbers: dict[int, dict[int, int]] = {}
         self.spans: dict[int, dict[int, tuple[int, int]]] = {}
-        self.properties: list[tuple[int, int, int, int, int]] = []
+        self.properties: array[int] = array("q")
 
     def add(self, row: int, number: int, value: object) -> None:
         if number == _PROPERTIES:
             assert isinstance(value, Sequence)
             for one in value:
-                self.properties.append((row, *self._put(one.key), *self._put(one.value)))
+                self.properties.extend((row, *self._put(one.key), *self._put(one.value)))
         elif number == _ENCRYPTION_KEYS:
             self.spans.setdefault(number, {})[row] = self._put(b"")
         elif number in _SPANS:
@@ -149,7 +150,7 @@ class _Laid:
             at, end = np.array(list(spans.values()), np.int64).T
             fields.set_span(number, np.array(list(spans), np.int64), at, end)
         if self.properties:
-            row, key, key_end, value, value_end = np.array(self.properties, np.int64).T
+            row, key, key_end, value, value_end = np.frombuffer(self.properties, np.int64).reshape(-1, 5).T
             fields.properties = row, key, key_end, value, value_end
         return fields
 

@@ -40,6 +40,8 @@ SPANS = frozenset({PROPERTIES, KEY, ORDERING_KEY})
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 
 LARGEST_BATCH = 2**31 - 1  # bytes; Arrow's binary offsets are int32
+# Maximum properties of an entry: an empty one has 6 bytes, which compress to next to nothing.
+MAX_PROPERTIES = 1_000_000
 LONGEST_VARINT = 10  # bytes
 
 

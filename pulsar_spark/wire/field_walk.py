@@ -13,7 +13,15 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pulsar_spark.wire.field_spans import BYTES, LONGEST_VARINT, VARINT, Fields, Flags, Ints
+from pulsar_spark.wire.field_spans import (
+    BYTES,
+    LONGEST_VARINT,
+    MAX_PROPERTIES,
+    VARINT,
+    Fields,
+    Flags,
+    Ints,
+)
 
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
@@ -65,7 +73,14 @@ def big_endian(body: Bytes, at: Ints, width: int) -> Ints:
     return numbers
 
 
-def walk(body: Bytes, starts: Ints, cursor: Ints, ends: Ints, layout: Layout) -> Fields:
+def walk(
+    body: Bytes,
+    starts: Ints,
+    cursor: Ints,
+    ends: Ints,
+    layout: Layout,
+    max_properties: int = MAX_PROPERTIES,
+) -> Fields:
     """Read the fields of messages whose metadata lie at [cursor, ends); ``value`` is left to the caller.
 
     A round takes the messages whose next field is the same as the first waiting message's; the others wait.
@@ -76,6 +91,7 @@ def walk(body: Bytes, starts: Ints, cursor: Ints, ends: Ints, layout: Layout) ->
         cursor: where each begins.
         ends: where each ends, inside the body.
         layout: their fields.
+        max_properties: of all of them together.
 
     Raises:
         NotPlainError: they are left to a reader one by one.
@@ -106,6 +122,7 @@ def walk(body: Bytes, starts: Ints, cursor: Ints, ends: Ints, layout: Layout) ->
             past = _walk_field(body, tag, *mine, layout, found, properties)
             cursor = cursor.copy()  # the old one may be what a field's positions are held in
             cursor[same] = past
+        require(sum(len(found_rows) for found_rows, *_ in properties) <= max_properties)
     raise NotPlainError
 
 

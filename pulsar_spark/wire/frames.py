@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 from pulsar_spark.errors import CorruptError, ProtocolError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
+from pulsar_spark.wire.field_spans import MAX_PROPERTIES
 from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
@@ -243,7 +244,8 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
     """Take a MESSAGE frame's payload section apart and verify its checksum.
 
     Raises:
-        CorruptError: wrong checksum, sizes out of bounds, metadata that cannot be parsed.
+        CorruptError: wrong checksum, sizes out of bounds, metadata that cannot be parsed, or more than
+            1,000,000 properties.
     """
     index, rest = _split_broker_entry(section)
     if rest[:2] == _CHECKSUM_MAGIC:
@@ -262,6 +264,10 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         raise CorruptError("an entry's metadata lacks a required field")
     if parsed.num_messages_in_batch <= 0:
         raise CorruptError(f"an entry claims to hold {parsed.num_messages_in_batch} messages")
+    if len(parsed.properties) > MAX_PROPERTIES:
+        raise CorruptError(
+            f"an entry of {len(parsed.properties)} properties, where {MAX_PROPERTIES} are accepted"
+        )
     return StoredMessage(parsed, payload, index)
 
 

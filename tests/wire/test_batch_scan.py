@@ -2,6 +2,7 @@ import pytest
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire.batch_scan import scan
+from pulsar_spark.wire.batch_walk import find_fields
 
 GOOD = b"\0\0\0\x02\x18\x01v"
 
@@ -33,3 +34,13 @@ def test_what_comes_last_wins():
     fields = scan(b"\0\0\0\x08\x40\x01\x18\x05\x40\x02\x18\x00", 1)
     assert fields.numbers[8][0].tolist() == [2]
     assert [bound.tolist() for bound in fields.value] == [[12], [12]]
+
+
+@pytest.mark.parametrize("messages", [1, 30])
+def test_properties_are_bounded_whoever_reads_them(messages):
+    head = b"\x0a\x04\x0a\0\x12\0" * 3 + b"\x18\0"
+    body = (len(head).to_bytes(4, "big") + head) * messages
+    for read in (scan, find_fields):
+        assert len(read(body, messages, 3 * messages).properties[0]) == 3 * messages
+        with pytest.raises(CorruptError, match="more properties than"):
+            read(body, messages, 3 * messages - 1)

@@ -487,3 +487,17 @@ def test_the_metadata_of_a_head():
     metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=7, publish_time=5)
     head = frames.encode_section_head(metadata.SerializeToString(), b"payload")
     assert frames.metadata_of_head(head) == metadata
+
+
+def test_an_entry_of_too_many_properties_is_corrupt(monkeypatch):
+    monkeypatch.setattr(frames, "MAX_PROPERTIES", 2)
+    metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=7, publish_time=5)
+    for count in range(4):
+        raw = metadata.SerializeToString()
+        section = memoryview(frames.encode_section_head(raw, b"payload") + b"payload")
+        if count <= 2:
+            assert len(frames.decode_payload_section(section).metadata.properties) == count
+        else:
+            with pytest.raises(CorruptError, match="an entry of 3 properties, where 2 are accepted"):
+                frames.decode_payload_section(section)
+        metadata.properties.add(key=b"", value=b"")

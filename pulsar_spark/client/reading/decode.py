@@ -22,14 +22,17 @@ from pulsar_spark.wire.batches import DecodedBatches, decode_batches, decode_joi
 from pulsar_spark.wire.codecs import decompress, decompress_together
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.field_spans import Flags, Ints
-from pulsar_spark.wire.frames import Buffer
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Buffer
 from pulsar_spark.wire.singles import decode_singles
 
 # Maximum bytes that one entry may decompress to and maximum messages it may hold, far above what producers
-# send: 2 KB can be made to decompress to gigabytes, and to say that they are millions of rows.
+# send: 2 KB can be made to decompress to gigabytes, and to say that they are millions of rows. So the bytes
+# are bounded by what came, too: so many times that, and so many times the largest message that came whole.
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
 MAX_MESSAGES = 1_000_000
-# The same for chunked messages, of which so much has come that they may be as large as Arrow can hold.
+MAX_RATIO = 100
+MAX_MESSAGE_SIZES = 8
+# In place of MAX_UNCOMPRESSED for chunked messages: as large as Arrow can hold, where so much has come.
 MAX_CHUNKED = 2**31 - 1
 
 _log = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ def decode_entries(
     max_rows: int,
     max_bytes: int,
     leave_out_corrupt: bool = False,
+    max_message_size: Callable[[], int] | None = None,
 ) -> Iterator[DecodedMessages]:
     """Decode whole entries in order, as many at once as make a record batch.
 
@@ -60,11 +64,13 @@ def decode_entries(
         max_rows: of the messages given together.
         max_bytes: of the payloads given together, uncompressed.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
+        max_message_size: gives that of the cluster, bytes, when entries have come; None for the default.
 
     Raises:
-        CorruptError: an entry cannot be decoded, where that is an error; topic and message id are in it.
+        CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, where that
+            is an error; topic and message id are in it.
     """
-    decoder = _Decoder(topic, start, end, leave_out_corrupt=leave_out_corrupt)
+    decoder = _Decoder(topic, start, end, max_message_size, leave_out_corrupt=leave_out_corrupt)
     collected = _Collected()
     for group, sizes in decoder.accepted(entries):
         counts = np.maximum(group.messages, 1).astype(np.int64)
@@ -139,11 +145,18 @@ class _Decoder:
     """Decodes entries of a topic partition, without the rows up to ``start`` and those after ``end``."""
 
     def __init__(
-        self, topic: TopicName, start: MessageId | None, end: MessageId | None, *, leave_out_corrupt: bool
+        self,
+        topic: TopicName,
+        start: MessageId | None,
+        end: MessageId | None,
+        max_message_size: Callable[[], int] | None,
+        *,
+        leave_out_corrupt: bool,
     ) -> None:
         self._topic = topic
         self._start = start
         self._end = end
+        self._max_message_size = max_message_size or (lambda: DEFAULT_MAX_MESSAGE_SIZE)
         self._leave_out_corrupt = leave_out_corrupt
 
     def accepted(self, groups: Iterable[Entries]) -> Iterator[tuple[Entries, Ints]]:
@@ -154,9 +167,15 @@ class _Decoder:
             are.
         """
         for entries in groups:
-            sizes = np.where(entries.compression == 0, entries.payload_sizes, entries.uncompressed_size)
-            limits = np.where(entries.chunked, MAX_CHUNKED, MAX_UNCOMPRESSED)
-            refused = np.flatnonzero((entries.messages > MAX_MESSAGES) | (sizes > limits))
+            received, chunked, messages = entries.payload_sizes, entries.chunked, entries.messages
+            sizes = np.where(entries.compression == 0, received, entries.uncompressed_size)
+            limits = np.minimum(
+                np.where(chunked, MAX_CHUNKED, MAX_UNCOMPRESSED),
+                MAX_RATIO * received + MAX_MESSAGE_SIZES * self._max_message_size(),
+            )
+            refused = np.flatnonzero(
+                (messages > MAX_MESSAGES) | (sizes > limits) | (chunked & (messages > 0))
+            )
             first = 0
             for row in refused.tolist():
                 self._refuse(entries, row, int(sizes[row]), int(limits[row]))
@@ -169,7 +188,9 @@ class _Decoder:
     def _refuse(self, entries: Entries, row: int, size: int, limit: int) -> None:
         """Raise the error of an entry that is too large, or leave it out."""
         messages = entries.messages
-        if messages[row] > MAX_MESSAGES:
+        if messages[row] and entries.chunked[row]:
+            refused = CorruptError("a batch in a chunked message, which no producer makes")
+        elif messages[row] > MAX_MESSAGES:
             refused = CorruptError(f"a batch of {messages[row]} messages, where {MAX_MESSAGES} are accepted")
         else:
             refused = CorruptError(f"a payload of {size} bytes uncompressed, where {limit} are accepted")

@@ -6,7 +6,7 @@ session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -35,6 +35,7 @@ def record_batches(
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
     leave_out_corrupt: bool = False,
+    max_message_size: Callable[[], int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Turn whole entries into record batches of rows, in order.
 
@@ -48,6 +49,7 @@ def record_batches(
         max_rows: a batch is closed when it has so many; with its last entry it never reaches twice as many.
         max_bytes: the same for the bytes of payloads; only a single row that is larger makes a larger batch.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
+        max_message_size: gives that of the cluster, bytes, when entries have come; None for the default.
 
     Raises:
         CorruptError: an entry cannot be decoded, where that is an error; topic and message id are in it.
@@ -61,6 +63,7 @@ def record_batches(
         max_rows=max_rows,
         max_bytes=max_bytes,
         leave_out_corrupt=leave_out_corrupt,
+        max_message_size=max_message_size,
     )
     return chain.from_iterable(map(assembler.record_batches, decoded))
 

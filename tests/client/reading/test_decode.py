@@ -1,6 +1,10 @@
 """What is decoded of entries, in which portions, and which entries are refused."""
 
 import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ from pulsar_spark.client.reading import decode
 from pulsar_spark.client.reading.decode import MAX_MESSAGES, MAX_UNCOMPRESSED, decode_entries
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import field_spans
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.codecs import compress
@@ -26,6 +31,7 @@ from tests.client.reading.stored_entries import (
     single_entry,
 )
 
+ROOT = Path(__file__).resolve().parents[3]
 CODECS = [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
 
 
@@ -345,7 +351,88 @@ def test_lz4_entries_whose_sizes_are_wrong_but_for_their_sum_are_found():
 def test_the_largest_decompressed_size():
     size = MAX_UNCOMPRESSED + 1
     with pytest.raises(CorruptError, match=f"{size} bytes uncompressed, where {MAX_UNCOMPRESSED}"):
-        decoded([[entry_of(5, 6, bytes(size), compression=pb.ZSTD)]])
+        decoded([[entry_of(5, 6, bytes(size), compression=pb.ZSTD)]], max_message_size=lambda: 2**30)
+
+
+@pytest.mark.parametrize("more", [{}, {"num_messages_in_batch": 1}, {"num_chunks_from_msg": 2}])
+def test_what_an_entry_may_decompress_to_is_bounded_by_what_came(more):
+    """By 100 times that and 8 times the largest message."""
+    plain = encode_batch_messages(columns([bytes(50_000)])).buffer.tobytes()
+    entry = entry_of(5, 6, plain, compression=pb.ZSTD, **more)
+    least = -(-(len(plain) - 100 * len(entry.payload)) // 8)
+    assert least > 100
+    assert len(values([[entry]], max_message_size=lambda: least)) == 1
+    with pytest.raises(CorruptError, match=r"bytes uncompressed, where \d+ are accepted.* message 5:6"):
+        decoded([[entry]], max_message_size=lambda: least - 1)
+
+
+@pytest.mark.parametrize("kind", [pb.NONE, pb.ZSTD])
+def test_a_batch_in_a_chunked_message_is_refused(kind):
+    plain = encode_batch_messages(columns([b"a", b"b"])).buffer.tobytes()
+    chunked = {"num_messages_in_batch": 2, "num_chunks_from_msg": 2}
+    with pytest.raises(CorruptError, match="a batch in a chunked message"):
+        decoded([[entry_of(5, 6, plain, compression=kind, **chunked)]])
+
+
+def with_properties(entry, messages, count):
+    """A batch of messages of which the first has so many empty properties."""
+    head = b"\x0a\x04\x0a\0\x12\0" * count + b"\x18\0"
+    plain = len(head).to_bytes(4, "big") + head + b"\0\0\0\x02\x18\0" * (messages - 1)
+    return entry_of(5, entry, plain, num_messages_in_batch=messages, compression=pb.LZ4)
+
+
+@pytest.mark.parametrize("messages", [1, 30])
+def test_too_many_properties_are_refused_alone_and_among_others(messages, monkeypatch):
+    monkeypatch.setattr(field_spans, "MAX_PROPERTIES", 40)
+    good = [with_properties(entry, messages, 40) for entry in (3, 4, 5)]
+    bad = with_properties(6, messages, 41)
+    (part,) = decoded([good])
+    assert sum(map(len, part.properties)) == 3 * 40
+    for group in ([bad], [*good, bad], [good[0], bad, *good]):
+        with pytest.raises(CorruptError, match=r"properties.* message 5:6"):
+            decoded([group])
+
+
+ATTACKS = {
+    "properties": "head = b'\\x0a\\x04\\x0a\\0\\x12\\0' * 6_000_000 + b'\\x18\\0'; count, more = 1, {}",
+    "messages": "head = b'\\x18\\0'; count, more = 1_000_000, {}",
+    "chunks": "head = b'\\x18\\0'; count, more = 0, {'num_chunks_from_msg': 2}",
+}
+ATTACK = """
+import resource
+from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.errors import CorruptError
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.codecs import compress
+from pulsar_spark.wire.entries import Entries, Entry
+from tests.client.reading.stored_entries import TOPIC, metadata
+
+{attack}
+plain = (len(head).to_bytes(4, "big") + head) * max(count, 1)
+if count:
+    more["num_messages_in_batch"] = count
+size = len(plain) if count else 2**31 - 1
+payload = memoryview(compress(pb.ZSTD, plain))
+entry = Entry(5, 6, metadata(compression=pb.ZSTD, uncompressed_size=size, **more), payload, None)
+assert len(payload) < 1 << 16
+del plain, head
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    for part in decode_entries(TOPIC, [Entries.of([entry])], max_rows=10_000, max_bytes=6 << 20):
+        part.value, part.key, part.properties, part.event_time
+except CorruptError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+def test_a_few_bytes_do_not_fill_a_worker(attack):
+    command = [sys.executable, "-c", ATTACK.format(attack=attack)]
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert int(told.stdout.split()[-1]) < 300 * 1024  # KiB
 
 
 LIMITS = [

@@ -1,7 +1,7 @@
 """A cluster in memory, as planning sees one: topics with ledgers and cursors, and a clock that is set."""
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from contextlib import contextmanager
 from typing import Any
 
