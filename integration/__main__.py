@@ -1,7 +1,7 @@
 """The project's own commands; each does all of its set-up by itself and needs only Python and Java.
 
     python3 -m integration demo     a stream from a real broker, through Spark, back to it
-    python3 -m integration test     lint, types, and all tests
+    python3 -m integration test     lint, types, and all tests; `test --pulsar VERSION` on another broker
     python3 -m integration bench    the benchmark against pulsar-client and Spark's own transport
     python3 -m integration chaos    long runs that cut, kill and restart
     python3 -m integration docs     the site of the documentation, into build/docs
@@ -115,7 +115,10 @@ def demo(python: str, rest: list[str]) -> int:
 
 
 def test(python: str, rest: list[str]) -> int:
-    """Run all checks and tests, or with arguments those that pytest is given."""
+    """Run all checks and tests, or with arguments those that pytest is given; ``--pulsar`` comes first."""
+    if rest[:1] == ["--pulsar"] and len(rest) > 1:
+        os.environ["PULSAR_SPARK_TEST_PULSAR"] = rest[1]
+        rest = rest[2:]
     if rest:
         return run(python, *_PYTEST, *rest)
     steps = (

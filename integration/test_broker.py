@@ -22,7 +22,7 @@ import pulsar
 import pytest
 
 from integration.broker import Admin, AdminError, BrokerError, StandaloneBroker, free_port
-from integration.broker.jars import broker_jars, cache_folder
+from integration.broker.jars import broker_jars, cache_folder, pulsar_version
 from integration.broker.ports import listening_addresses
 from integration.broker.waiting import HANG, wait_until
 from integration.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source
@@ -337,7 +337,7 @@ def test_a_broken_cache_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, m
         jar.unlink()
         if damage is not None:
             jar.write_bytes(damage)
-    (tmp_path / "broker.json").write_text("{broken")
+    (tmp_path / f"broker-jars-{pulsar_version()}.json").write_text("{broken")
     assert broker_jars(tmp_path) == jars
     assert all(
         jar.read_bytes() == original.read_bytes() for jar, original in zip(jars, originals, strict=True)

@@ -101,7 +101,7 @@ def test_queries_while_brokers_and_bookies_are_killed_and_bundles_moved_and_spli
     pulsar_cluster: PulsarCluster, spark: SparkSession, tmp_path: Path
 ):
     """At least once, effectively once and transactional: see integration/chaos/cluster.py."""
-    doubled = copy(pulsar_cluster, spark, tmp_path, _FAULTS, random.Random(1), rows=20_000)
+    doubled = copy(pulsar_cluster, spark, tmp_path, _FAULTS, random.Random(1), rows=20_000, partitions=3)
     assert doubled["effectively-once"] == doubled["transactional"] == 0
 
 

@@ -1,7 +1,7 @@
 """Pulsar's jars: fetched by Maven into a cache, checked against the committed SHA-256 sums.
 
-The cache is a Maven repository folder of our own; `conf/broker/jars.sha256` names the broker's jars in it,
-`conf/proxy/jars.sha256` those of Pulsar's proxy.
+The cache is a Maven repository folder of our own; in it `conf/broker/jars-VERSION.sha256` names the jars of a
+broker of that version, `conf/proxy/jars.sha256` those of Pulsar's proxy.
 A jar that is missing or differs from its sum is deleted and Maven fetches it again, and only it.
 """
 
@@ -20,6 +20,9 @@ from xml.etree import ElementTree
 from integration.broker.errors import BrokerError
 from integration.broker.maven import run_maven
 
+# Names the version of Pulsar that tests run on.
+VERSION_VARIABLE = "PULSAR_SPARK_TEST_PULSAR"
+
 _CONF = Path(__file__).resolve().parents[2] / "conf"
 
 # For each jar: size in bytes, modification time in ns, and the SHA-256 sum found when it had these.
@@ -35,9 +38,18 @@ def cache_folder() -> Path:
 
 
 def pulsar_version() -> str:
-    """Return the version that conf/broker/pom.xml names."""
-    version = ElementTree.parse(_CONF / "broker" / "pom.xml").findtext(".//{*}pulsar.version")
+    """Return the version of brokers: what PULSAR_SPARK_TEST_PULSAR says, else what conf/broker/pom.xml says.
+
+    Raises:
+        BrokerError: there are no sums of the jars of that version.
+    """
+    version = os.environ.get(VERSION_VARIABLE)
+    if not version:
+        version = ElementTree.parse(_CONF / "broker" / "pom.xml").findtext(".//{*}pulsar.version")
     assert version
+    if not _sums_of(version).exists():
+        known = sorted(file.stem.removeprefix("jars-") for file in (_CONF / "broker").glob("jars-*.sha256"))
+        raise BrokerError(f"{VERSION_VARIABLE}={version}: tests run on Pulsar {' and '.join(known)}")
     return version
 
 
@@ -49,25 +61,33 @@ def broker_jars(cache: Path | None = None) -> list[Path]:
     Raises:
         BrokerError: when Maven fails, or what it fetched is not what the sums say.
     """
-    return _jars(_CONF / "broker", cache or cache_folder())
+    version = pulsar_version()
+    return _jars(_CONF / "broker" / "pom.xml", _sums_of(version), cache or cache_folder(), version)
 
 
 def proxy_jars() -> list[Path]:
     """The same for Pulsar's proxy."""
-    return _jars(_CONF / "proxy", cache_folder())
+    pom = _CONF / "proxy" / "pom.xml"
+    return _jars(pom, pom.with_name("jars.sha256"), cache_folder())
 
 
-def _jars(conf: Path, cache: Path) -> list[Path]:
+def _sums_of(version: str) -> Path:
+    return _CONF / "broker" / f"jars-{version}.sha256"
+
+
+def _jars(pom: Path, sum_file: Path, cache: Path, version: str | None = None) -> list[Path]:
     cache.mkdir(parents=True, exist_ok=True)
-    sums = _read_sums(conf / "jars.sha256")
-    repository, stamps = cache / "m2", cache / f"{conf.name}.json"
+    sums = _read_sums(sum_file)
+    repository, stamps = cache / "m2", cache / f"{pom.parent.name}-{sum_file.stem}.json"
     with _locked(cache / "lock"):
         wrong = _check(repository, sums, stamps)
         if wrong:
-            _fetch(repository, conf / "pom.xml", wrong, cache)
+            _fetch(repository, pom, wrong, cache, version)
             wrong = _check(repository, sums, stamps)
         if wrong:
-            raise BrokerError(f"{len(wrong)} jars in {repository} differ from jars.sha256, one is {wrong[0]}")
+            raise BrokerError(
+                f"{len(wrong)} jars in {repository} differ from {sum_file.name}, one is {wrong[0]}"
+            )
     return [repository / name for name in sums]
 
 
@@ -118,7 +138,8 @@ def _stamp(jar: Path, known: tuple[int, int, str] | None) -> tuple[int, int, str
     return status.st_size, status.st_mtime_ns, hashlib.sha256(jar.read_bytes()).hexdigest()
 
 
-def _fetch(repository: Path, pom: Path, wrong: list[str], cache: Path) -> None:
+def _fetch(repository: Path, pom: Path, wrong: list[str], cache: Path, version: str | None) -> None:
+    """Fetch jars; of the version that ``pom`` names, or of another one."""
     print(f"fetching {len(wrong)} jars of Pulsar into {repository}", file=sys.stderr, flush=True)
     for name in wrong:
         (repository / name).unlink(missing_ok=True)
@@ -127,6 +148,7 @@ def _fetch(repository: Path, pom: Path, wrong: list[str], cache: Path) -> None:
             "--quiet",
             f"--file={pom}",
             f"-Dmaven.repo.local={repository}",
+            *([f"-Dpulsar.version={version}"] if version else []),
             "-Dmaven.artifact.threads=8",
             "dependency:resolve",
             "-DincludeScope=runtime",

@@ -1,9 +1,9 @@
 """Brokers and bookies are killed with -9, bundles are moved and split, while three queries copy one topic.
 
-Each of the queries of ``DELIVERIES`` copies the topic of 6 partitions to another one; a C++ producer goes on
-writing to it all the while. In the end each copy must hold what the topic holds, each key in its order: each
-row once with effectively-once and transactional delivery, else at least once. No query fails, and no backlog
-stays.
+Each of the queries of ``DELIVERIES`` copies the topic to another one, both of several partitions; a C++
+client goes on writing all the while. In the end each copy must hold what the topic holds, each key in its
+order: each row once with effectively-once and transactional delivery, else at least once. No query fails, and
+no backlog stays.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import gt
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -33,7 +34,6 @@ from integration.peer import Peer, Record
 
 _ROWS = 300_000
 _KEYS = 60
-_PARTITIONS = 6
 _RATE = 10_000.0  # rows a second that are written at most
 
 _ONCE, _PLAIN = "public/once", "public/plain"  # the first deduplicates
@@ -56,12 +56,12 @@ def cluster(seed: int, times: int) -> Iterator[tuple[object, ...]]:
         folder, began = Path(name), time.monotonic()
         spark = local_spark(folder, "cluster", {"spark.log.level": "OFF"}, cores="2,4")
         try:
-            doubled = copy(brokers, spark, folder, faults, random.Random(seed), rows=_ROWS)
+            doubled = copy(brokers, spark, folder, faults, random.Random(seed), rows=_ROWS, partitions=6)
         finally:
             spark.stop()
         seconds = time.monotonic() - began
     yield "what", "times", "rows", "missing", "doubled", "seconds"
-    for name, count in Counter(fault.__name__.replace("_", " ") for fault in faults).items():
+    for name, count in Counter(map(_name, faults)).items():
         yield name, count, "", "", "", ""
     for delivery, count in doubled.items():
         yield delivery, "", f"{_ROWS:,}", 0, count, f"{seconds:.0f}"
@@ -75,6 +75,7 @@ def copy(
     chance: random.Random,
     *,
     rows: int,
+    partitions: int,
 ) -> dict[str, int]:
     """Copy a topic by all three queries, and let each of the faults happen meanwhile.
 
@@ -85,6 +86,7 @@ def copy(
         faults: what happens, in this order.
         chance: of the moments.
         rows: that are written, an equal share of them around each of the faults.
+        partitions: of the topic and of each copy.
 
     Returns:
         How many rows are in a copy more than once, for each of ``DELIVERIES``.
@@ -94,7 +96,7 @@ def copy(
         StreamingQueryException: a query failed.
     """
     source = f"persistent://{_ONCE}/source"
-    _prepare(brokers, source)
+    _prepare(brokers, source, partitions)
     pulsar = PulsarInSpark(spark, brokers.service_url)
     queries = []
     try:
@@ -103,14 +105,13 @@ def copy(
                 messages = pulsar.stream(source).select("value", "__key")
                 writer = pulsar.write_stream(messages, folder / delivery, _copy_of(delivery), **options)
                 queries.append(writer.start())
-            go_on()
-            _await(queries, lambda: _backlogs(brokers, source))
             for number, fault in enumerate(faults):
                 go_on()
+                _await_batches(queries)
                 time.sleep(chance.uniform(0.0, 2.0))
+                print(f"{number + 1}: {_name(fault)}", flush=True)
                 fault(brokers, chance, number)
-                print(f"{number + 1}: {fault.__name__}, backlogs {_backlogs(brokers, source)}", flush=True)
-                _await(queries, lambda: True)
+            go_on()
         _await(queries, lambda: not any(_backlogs(brokers, source)))
     finally:
         for query in queries:
@@ -118,7 +119,7 @@ def copy(
     return _compare(brokers, source, rows)
 
 
-def _prepare(brokers: PulsarCluster, source: str) -> None:
+def _prepare(brokers: PulsarCluster, source: str, partitions: int) -> None:
     """Make the namespaces and the topics; all data stay."""
     admin = brokers.admin
     for namespace in (_ONCE, _PLAIN):
@@ -126,7 +127,7 @@ def _prepare(brokers: PulsarCluster, source: str) -> None:
         admin.set_retention(namespace, minutes=-1, megabytes=-1)
     admin.set_deduplication(_ONCE, True)
     for topic in (source, *map(_copy_of, DELIVERIES)):
-        admin.create_partitioned_topic(topic, _PARTITIONS)
+        admin.create_partitioned_topic(topic, partitions)
 
 
 def _copy_of(delivery: str) -> str:
@@ -161,6 +162,21 @@ def _producing(service_url: str, topic: str, rows: int, shares: int) -> Iterator
             at_end.set()
             allowed.release(shares)
         written.result()
+
+
+def _name(fault: Fault) -> str:
+    return fault.__name__.replace("_", " ")
+
+
+def _await_batches(queries: Sequence[StreamingQuery]) -> None:
+    """Wait until each query has written one more micro-batch: none begins to work only after all faults."""
+    written = [_batches(query) for query in queries]
+    _await(queries, lambda: all(map(gt, map(_batches, queries), written)))
+
+
+def _batches(query: StreamingQuery) -> int:
+    progress = query.lastProgress
+    return 0 if progress is None else int(progress["batchId"]) + 1
 
 
 def _backlogs(brokers: PulsarCluster, topic: str) -> list[int]:
