@@ -50,6 +50,7 @@ def steps() -> dict[str, Sequence[str]]:
     module = {
         "mutants": ("integration.mutants",),
         "long tests": ("pytest", "-p", "no:cacheprovider", "-m", "long", "tests", "integration"),
+        "Pulsar 4.0": ("integration", "test", "--pulsar", "4.0.7", "integration"),
         "matrix": ("integration.matrix", "full"),
         "deploy": ("integration.deploy",),
     }

@@ -360,6 +360,8 @@ def test_a_compacted_topic(
         return [(each.key, each.value) for group in groups for each in records_of(group)]
 
     expected = {("key-2", b"new"), ("key-3", b"old"), ("key-4", b"old"), ("key-5", b"new")}
+    if batch_size == 0 and admin.version().startswith("4.0."):  # it keeps the null values of deleted keys
+        expected |= {("key-0", None), ("key-1", None)}
     assert set(kept(end)) == expected
     assert len(kept(end)) == len(expected)
     assert len(read(client, name, BEGINNING, end)) == (len(records) // batch_size if batch_size else 12)

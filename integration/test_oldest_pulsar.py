@@ -1,0 +1,72 @@
+"""The oldest Pulsar that is claimed, in small; `test --pulsar 4.0.7` runs all tests on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from integration.broker import StandaloneBroker
+from integration.broker.jars import VERSION_VARIABLE
+from integration.broker.waiting import wait_until
+from integration.chaos.messages import by_key, numbered
+from integration.cluster import TEST_JVM
+from integration.fix_spark import PulsarInSpark, await_rows
+from integration.peer import Peer, Record
+from integration.transactions import SETTINGS
+
+OLDEST = "4.0.7"
+_PARTITIONS = 2
+_CHUNKED = {"pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batchingEnabled": "false"}
+
+
+@pytest.fixture(scope="module")
+def oldest() -> Iterator[StandaloneBroker]:
+    """A broker with transactions and small messages, whose namespace deduplicates."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VERSION_VARIABLE, OLDEST)
+        broker = StandaloneBroker(SETTINGS | {"maxMessageSize": "102400"}, jvm=TEST_JVM)
+        with broker:
+            broker.admin.set_deduplication("public/default", True)
+            broker.admin.set_retention("public/default", minutes=-1, megabytes=-1)
+            yield broker
+
+
+def test_it_is_of_that_version(oldest: StandaloneBroker):
+    assert oldest.admin.version() == OLDEST
+
+
+@pytest.mark.parametrize("options", [{}, {"delivery": "transactional"}], ids=["once", "transactional"])
+def test_a_stream_from_topic_to_topic(
+    oldest: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path, options: dict[str, str]
+):
+    """Single messages, batches and chunked messages come once and in order; topics are unloaded meanwhile."""
+    admin, copy, pulsar = oldest.admin, f"{topic}-copy", PulsarInSpark(spark, oldest.service_url)
+    for name in (topic, copy):
+        admin.create_partitioned_topic(name, _PARTITIONS)
+    records = numbered(2000, keys=20)
+    chunked = [Record(os.urandom(300_000), key=f"chunked-{number}") for number in range(4)]
+    with Peer(oldest.service_url) as peer:
+        peer.produce(topic, records[:500])
+        peer.produce(topic, records[500:1000], batch_size=50)
+        rows = pulsar.stream(topic, maxMessagesPerTrigger="700").select("value", "__key")
+        query = pulsar.write_stream(rows, checkpoint, copy, **_CHUNKED, **options).start()
+        try:
+            await_rows(query, lambda: query.lastProgress is not None)
+            for name in (topic, copy):
+                admin.unload(name)
+            peer.produce(topic, chunked, chunking_enabled=True)
+            peer.produce(topic, records[1000:], batch_size=50)
+            query.processAllAvailable()
+            for number in range(_PARTITIONS):
+                partition = f"{topic}-partition-{number}"
+                (held,) = admin.durable_subscriptions(partition)
+                wait_until(lambda name=partition, held=held: admin.backlog(name, held) == 0)
+        finally:
+            query.stop()
+        copied = peer.read_all(copy)
+    assert len(copied) == len(records + chunked)
+    assert by_key(copied) == by_key(records + chunked)
