@@ -38,8 +38,14 @@ _ZOOKEEPER = {
     "forceSync": "no",
 }
 
-# Of standalone.conf.
-_STORAGE = ("ledgerStorageClass", "journalSyncData", "journalMaxGroupWaitMSec", "nettyMaxFrameSizeBytes")
+# What standalone.conf says to a bookie.
+_OF_STANDALONE = (
+    "listeningInterface",
+    "ledgerStorageClass",
+    "journalSyncData",
+    "journalMaxGroupWaitMSec",
+    "nettyMaxFrameSizeBytes",
+)
 
 _BOOKIE = {
     "advertisedAddress": "127.0.0.1",
@@ -251,7 +257,6 @@ class PulsarCluster:
         )
         settings = {name: self._settings[name] for name in storage} | {
             "bookiePort": str(port),
-            "listeningInterface": _loopback_interface(),
             "metadataServiceUri": f"metadata-store:zk:{self._metadata}",
             "journalDirectories": str(folder / "journal"),
             "ledgerDirectories": str(folder / "ledgers"),
@@ -316,8 +321,3 @@ def _listens(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _loopback_interface() -> str:
-    """The name of the interface that has 127.0.0.1: lo, or lo0."""
-    return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
