@@ -69,7 +69,13 @@ from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.pending import EntryKind, Outgoing, PendingWindow
 from pulsar_spark.protocol.receipts import ReceiptTally, SentTotals
 from pulsar_spark.protocol.send_order import SequenceIds
-from pulsar_spark.protocol.stored_check import StoredCheck, StoredProof, check_stored, foreign_writes
+from pulsar_spark.protocol.stored_check import (
+    StoredCheck,
+    StoredProof,
+    check_stored,
+    foreign_writes,
+    incomplete_message,
+)
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.singles import EncodedSingle
 
@@ -366,6 +372,8 @@ class PartitionWriter:
         )
         if check is StoredCheck.FOREIGN:
             raise foreign_writes(self._topic, name)
+        if check is StoredCheck.INCOMPLETE:
+            raise incomplete_message(self._topic)
         if check is StoredCheck.MAY_REPEAT:
             raise self._may_repeat()
         if check is StoredCheck.COMPARE:

@@ -17,6 +17,8 @@ the broker's last id: it will be dropped, so it must be stored as it is.
     id
     above the first claimed id, and not    FOREIGN: this producer has sent nothing by that id
     the last id of a claimed entry
+    that of a message in chunks, whose     INCOMPLETE: the broker would drop its end
+    last chunk was not sent yet
     any other, and a claimed entry is in   COMPARE: it must be found as it was sent
     doubt, see below
     any other                              RESEND: the broker drops what it has
@@ -43,7 +45,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from pulsar_spark.errors import SendError
-from pulsar_spark.protocol.pending import Outgoing
+from pulsar_spark.protocol.pending import EntryKind, Outgoing
 from pulsar_spark.wire.entries import Entry
 
 
@@ -53,6 +55,7 @@ class StoredCheck(Enum):
     RESEND = auto()
     COMPARE = auto()
     FOREIGN = auto()
+    INCOMPLETE = auto()
     MAY_REPEAT = auto()
 
 
@@ -87,6 +90,8 @@ def check_stored(
     claimed = [entry for entry in pending if known < entry.sequence_id <= last]
     if claimed and claimed[-1].highest_sequence_id != last:
         return StoredCheck.FOREIGN, []
+    if claimed and claimed[-1].kind is EntryKind.CHUNK:
+        return StoredCheck.INCOMPLETE, []
 
     def is_in_doubt(entry: Outgoing) -> bool:
         if (entry.kind.is_chunk and entry.sequence_id == last) or entry.sequence_id == refused:
@@ -150,11 +155,7 @@ class StoredProof:
         if self._has_other:
             return foreign_writes(self._topic, self.producer_name)
         if any(entry.kind.is_chunk for entry in entries):
-            return SendError(
-                "the connection was lost within a message in chunks, and the broker would drop its end",
-                topic=self._topic,
-                advice="Let Spark try tasks again (spark.task.maxFailures)",
-            )
+            return incomplete_message(self._topic)
         messages = sum(entry.messages for entry in entries)
         return SendError(
             f"{messages} messages were not acknowledged when the connection was lost; the broker would drop "
@@ -163,6 +164,15 @@ class StoredProof:
             advice="Somebody else may have written under that name, an open transaction may hide them, or "
             "the broker has removed them already. Let Spark try tasks again (spark.task.maxFailures)",
         )
+
+
+def incomplete_message(topic: str) -> SendError:
+    """The error of a producer that cannot send the end of a message in chunks any more."""
+    return SendError(
+        "the connection was lost within a message in chunks, and the broker would drop its end",
+        topic=topic,
+        advice="Let Spark try tasks again (spark.task.maxFailures)",
+    )
 
 
 def foreign_writes(topic: str, name: str) -> SendError:

@@ -270,6 +270,7 @@ def test_what_somebody_else_writes_under_the_name_is_an_error_whatever_came_befo
     @given(EVENTS, st.integers(1, 5))
     @example([(World.add_rows, 5), (World.close_batch, 1)], 2)
     @example([(World.add_rows, 5), (World.close_batch, 1)], 3)
+    @example([(World.add_rows, 1), (World.add_rows, 4), (World.add_large, 1)], 1)
     def run(events, count):
         world = World(True, reached)
         for event, number in events:

@@ -10,8 +10,8 @@ from pulsar_spark.wire.dedup_mark import INVISIBLE, encode_dedup_mark
 from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section, encode_section_head
 
-COMPARE, FOREIGN, MAY_REPEAT, RESEND = (
-    *(StoredCheck.COMPARE, StoredCheck.FOREIGN),
+COMPARE, FOREIGN, INCOMPLETE, MAY_REPEAT, RESEND = (
+    *(StoredCheck.COMPARE, StoredCheck.FOREIGN, StoredCheck.INCOMPLETE),
     *(StoredCheck.MAY_REPEAT, StoredCheck.RESEND),
 )
 
@@ -54,7 +54,8 @@ CASES = {
     "a batch of one": (10, 9, [batch(10, 10)], COMPARE, [10]),
     "above all, with ids of the rows' own below": (12, 11, [batch(3, 5)], FOREIGN, []),
     "ids of the rows' own that are known": (11, 11, [batch(3, 5)], RESEND, []),
-    "a chunk": (10, 9, [chunk(10), chunk(10)], COMPARE, [10, 10]),
+    "chunks, and the last one": (10, 9, [chunk(10), chunk(10, LAST)], COMPARE, [10, 10]),
+    "chunks, of which the last was not sent": (10, 9, [chunk(10), chunk(10)], INCOMPLETE, []),
     "a last chunk": (10, 9, [chunk(10, LAST)], COMPARE, [10]),
     "a last chunk of a transaction": (10, 9, [chunk(10, LAST, TxnId(1, 2))], COMPARE, [10]),
     "before a chunk": (9, 9, [chunk(10)], RESEND, []),
