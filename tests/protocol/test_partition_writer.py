@@ -433,6 +433,18 @@ def test_a_message_in_chunks_is_resent_only_if_it_is_stored(found):
     assert writer.state is REGISTERING
 
 
+def test_a_message_in_chunks_of_which_the_last_was_not_sent_is_not_taken_for_stored():
+    """The broker has restarted and taken the id from the first chunk: it would drop the last one."""
+    writer = new_writer(max_messages=2, chunking=True)
+    register(writer)
+    chunks = large(writer)
+    assert len(writer.add(chunks, 0.0)) == 2 < len(chunks)
+    writer.lost(CUT)
+    with pytest.raises(SendError, match="within a message in chunks"):
+        register(writer, 0, stored=chunks[:2])
+    assert writer.state is REGISTERING
+
+
 def test_what_was_proven_needs_no_proof_again():
     """Chunks then have another name than those that are stored."""
     writer = new_writer(max_messages=10, chunking=True)
