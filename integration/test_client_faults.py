@@ -268,6 +268,23 @@ def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str)
     assert_complete(peer.read_all(topic), 200)
 
 
+def test_a_connection_that_nobody_uses_is_closed_and_opened_again(
+    peer: Peer, proxy: Proxy, topic: str
+) -> None:
+    options = ClientOptions(service_url=proxy.service_url, connection_max_idle=0.5)
+    with Client(options) as client:
+        for first in (0, 100):
+            with open_writer(client, topic) as writer:
+                writer.send(columns_of(numbered(100, first=first)))
+                writer.flush()
+                time.sleep(1.0)  # one that is used stays open
+                assert proxy.open_connections
+                writer.send(columns_of(numbered(0)))
+                writer.flush()
+            wait_until(lambda: proxy.open_connections == 0)
+    assert_complete(peer.read_all(topic), 200)
+
+
 # ---- the pending window
 
 

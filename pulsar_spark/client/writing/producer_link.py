@@ -113,8 +113,9 @@ class ProducerLink:
         size = 0
         for entry in entries:
             frame = entry.frame(self._producer_id)
-            size += entry.size
-            is_small = entry.size < _SMALL
+            entry_size = entry.size
+            size += entry_size
+            is_small = entry_size < _SMALL
             if is_small:
                 small += frame
             if small and (not is_small or size >= _GROUP_SIZE):

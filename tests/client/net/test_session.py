@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from concurrent.futures import TimeoutError as FutureTimeoutError
 
 import pytest
 
@@ -234,10 +235,10 @@ def test_a_session_that_is_used_stays_open(broker):
     held = Held(broker)
     broker.script(Type.PARTITIONED_METADATA, [held])
     answer = session.ask(metadata(), HANG)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(FutureTimeoutError):
         answer.result(0.5)
     session.detach_producer(1)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(FutureTimeoutError):
         answer.result(0.5)
     held.release()
     answer.result(HANG)
