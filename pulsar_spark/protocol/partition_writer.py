@@ -80,6 +80,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.singles import EncodedSingle
 
 _CHECKSUM_ERROR = 9
+_CHUNK = EntryKind.CHUNK  # asked for with each receipt: attributes of an enum take longer than globals
 
 
 class WriterState(Enum):
@@ -288,7 +289,7 @@ class PartitionWriter:
             return None
         entry = self._window.acknowledged(sequence_id)
         if entry is not None:
-            if entry.highest_sequence_id > self._stored_to and entry.kind is not EntryKind.CHUNK:
+            if entry.highest_sequence_id > self._stored_to and entry.kind is not _CHUNK:
                 self._stored_to = entry.highest_sequence_id
             self._tally.add(entry, message_id)
         return entry
@@ -306,7 +307,7 @@ class PartitionWriter:
     def _is_dropped(self, sequence_id: int) -> bool:
         """Whether it is the oldest entry, and has an id by which a broker must not drop it."""
         oldest = self._window.oldest
-        if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
+        if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is _CHUNK:
             return False
         return sequence_id > max(self._dropped_to, self._stored_to)
 
