@@ -147,6 +147,7 @@ class ProducerLink:
                 self._session.request(
                     lambda request_id: commands.close_producer(request_id, self._producer_id),
                     Deadline(_CLOSE_TIMEOUT),
+                    is_urgent=not self._mark.is_waiting,  # an entry must not come after it
                 )
             except PulsarError as error:
                 _log.info("%s: the producer was closed without an answer: %s", self._owner.topic, error)

@@ -169,12 +169,20 @@ class FullSession:
     """A session whose peer makes no room: what is sent waits."""
 
     def __init__(self):
+        self.error = None
         self.written_at = 0.0
+        self.urgent = []
         self.marks = []
         self.sizes = []
 
     def attach_producer(self, producer_id, link):
         pass
+
+    def detach_producer(self, producer_id):
+        pass
+
+    def request(self, build, deadline, *, is_urgent):
+        self.urgent.append(is_urgent)
 
     def send(self, *buffers, mark):
         mark.queued += 1
@@ -203,6 +211,16 @@ def test_progress_is_that_of_the_connection_while_something_waits_and_then_its_o
     mark.taken, mark.taken_at = 2, 8.0
     session.written_at = 20.0
     assert link.progress_at == 8.0
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_one_is_closed_before_what_others_send_but_after_its_own_entries(taken):
+    session: Any = FullSession()
+    link = ProducerLink(session, 1, None)
+    link.send([outgoing(10)])
+    session.marks[0].taken = taken
+    link.close()
+    assert session.urgent == [bool(taken)]
 
 
 @pytest.mark.parametrize("size", [100, 100_000])
