@@ -75,8 +75,8 @@ class Chunker:
     def chunks(self, uuid: str, numbers: Sequence[int], chunks: int) -> list[MessageId]:
         return [self.chunk(uuid, number, chunks) for number in numbers]
 
-    def plain(self, value: bytes) -> MessageId:
-        return self._producer.send(value)
+    def plain(self, value: bytes, **fields: Any) -> MessageId:
+        return self._producer.send(value, **fields)
 
 
 def part(uuid: str, number: int) -> bytes:
@@ -232,17 +232,25 @@ def test_a_message_that_took_too_long_is_left_out(
     assert len(warnings(caplog)) == 2
 
 
+@pytest.mark.parametrize("orphans_at", [1000, 1_700_000_100_000])
 def test_does_not_look_back_further_than_a_message_may_take(
-    client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture
+    client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture, orphans_at: int
 ) -> None:
+    """By the dates of the entries around the last chunk, whatever that says of itself."""
     old, new = 1_700_000_000_000, 1_700_000_100_000
-    producer.chunk("a", 0, 2, publish_time=old)
-    for _ in range(20):
-        before = producer.chunk("other", 1, 3, publish_time=old)
+    producer.chunk("a", 0, 2, publish_time=new)
+    for time in (old, new):
+        for _ in range(40):
+            producer.plain(b"x", publish_time=time)
+    first = producer.chunk("b", 0, 2, publish_time=new)
+    before = producer.plain(b"x", publish_time=1000)
+    for number in range(5):
+        producer.chunk(f"orphan {number}", 1, 2, publish_time=orphans_at)
     producer.chunk("a", 1, 2, publish_time=new)
-    assert read(client, topic, before) == []
+    last = producer.chunk("b", 1, 2, publish_time=new)
+    assert read(client, topic, before) == [Message(last, first, whole("b", 2))]
     [warning] = warnings(caplog)
-    assert "1 because its beginning is missing" in warning
+    assert "6 because its beginning is missing" in warning
 
 
 def test_more_messages_than_are_kept_in_the_making(

@@ -116,6 +116,13 @@ FAULTS = (
         test="tests/protocol/test_chunk_assembler.py::test_what_is_sent_again_is_taken_once",
     ),
     Fault(
+        name="search-for-chunks-ended-by-the-date-of-one-entry",
+        file="pulsar_spark/protocol/chunk_index.py",
+        old="np.median(self._near) - np.median(self._far)",
+        new="np.max(self._near) - np.min(self._far)",
+        test="tests/protocol/test_chunk_index.py::test_a_search_ends_where_entries_are_older_than_a_message_may_take",
+    ),
+    Fault(
         name="message-shorter-than-its-chunks-declare",
         file="pulsar_spark/protocol/chunk_assembler.py",
         old="if len(message.data) != message.total:",

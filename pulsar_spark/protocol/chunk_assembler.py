@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import blake2b
 from typing import NamedTuple
 
 from pulsar_spark.ids import MessageId
@@ -22,6 +23,8 @@ from pulsar_spark.wire.frames import Buffer
 
 # How many finished messages are remembered, to tell a repeated chunk from a message without its beginning.
 _MAX_FINISHED = 1000
+# Bytes of a uuid that is remembered as it is: clients write a producer's name and a number.
+_MAX_KEY = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,12 @@ class _Incomplete:
         self.data = bytearray()
 
 
+def message_key(metadata: pb.MessageMetadata) -> bytes:
+    """What identifies the message that a chunk is of: its uuid, or a digest of a long one."""
+    uuid = metadata.uuid
+    return uuid if len(uuid) <= _MAX_KEY else blake2b(uuid).digest()
+
+
 def is_chunk(metadata: pb.MessageMetadata) -> bool:
     """Whether an entry holds a part of a message."""
     return metadata.num_chunks_from_msg > 1
@@ -120,7 +129,7 @@ class ChunkAssembler:
             The message that it completes; NO_BEGINNING where it is the last chunk of a message whose first
             one has not come: that may lie further back in the topic, so it is not counted yet; else None.
         """
-        uuid, number = metadata.uuid, metadata.chunk_id
+        uuid, number = message_key(metadata), metadata.chunk_id
         message = self._open.get(uuid)
         if number == 0:
             message = self._begin(metadata, message_id, now)
@@ -162,7 +171,7 @@ class ChunkAssembler:
         return uuid in self._finished
 
     def _begin(self, metadata: pb.MessageMetadata, first: MessageId, now: float) -> _Incomplete:
-        uuid = metadata.uuid
+        uuid = message_key(metadata)
         self._finished.pop(uuid, None)
         self._open.pop(uuid, None)  # so that it is the youngest again
         if 0 < self._limits.max_pending <= len(self._open):

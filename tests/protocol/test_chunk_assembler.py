@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, Dropped, is_chunk
+from pulsar_spark.protocol.chunk_assembler import (
+    Assembled,
+    ChunkAssembler,
+    ChunkLimits,
+    Dropped,
+    is_chunk,
+    message_key,
+)
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 
@@ -213,6 +220,22 @@ def test_declared_sizes_take_no_memory():
     finally:
         tracemalloc.stop()
     assert log.chunks.held_bytes == 10
+
+
+def test_long_uuids_are_not_kept():
+    """They are as long as a producer likes; what differs at the end only is two messages."""
+    log, long = Log(max_pending=0), "u" * (1 << 20)
+    tracemalloc.start()
+    try:
+        for number in range(30):
+            assert log.take(f"{long}{number}", 1, chunks=2, payload=b"", total=1) is Dropped.NO_BEGINNING
+            log.chunks.finish(message_key(pb.MessageMetadata(uuid=f"{long}{number}".encode())))
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    log.take(f"{long}a", 0, chunks=2, payload=b"", total=1)
+    log.take(f"{long}b", 0, chunks=2, payload=b"", total=1)
+    assert log.chunks.pending == 2
 
 
 def test_a_message_takes_its_size_and_no_second_one():

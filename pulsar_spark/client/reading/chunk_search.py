@@ -12,8 +12,16 @@ from pulsar_spark.client.encryption import Decryption
 from pulsar_spark.client.reading.entry_range import RangeOptions, position_before, read_entries
 from pulsar_spark.client.reading.probe import EntryProbe
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, Dropped, is_chunk
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.protocol.chunk_assembler import (
+    Assembled,
+    ChunkAssembler,
+    ChunkLimits,
+    Dropped,
+    is_chunk,
+    message_key,
+)
+from pulsar_spark.protocol.chunk_index import ChunkIndex
+from pulsar_spark.wire.entries import Entries, Entry
 
 # The first step back has at most so many entries: the number of chunks that a message declares may be wrong.
 _MAX_FIRST_STEP = 1000
@@ -22,53 +30,91 @@ _PROBED_MESSAGES = 4
 _PROBED_BYTES = 1 << 20
 
 
-def find_chunks_before(
-    client: Client,
-    topic: TopicName,
-    last: Entry,
-    limits: ChunkLimits,
-    options: RangeOptions,
-    decryption: Decryption,
-) -> Assembled | Dropped | None:
-    """Assemble the message whose last chunk is ``last`` from the entries before that.
+class ChunkSearch:
+    """Finds the chunks that lie before the range which holds their message's last; one for each range.
 
-    It begins further and further back, to the topic's beginning or to where entries are older than a message
-    may take to complete.
+    It looks further and further back, to the topic's beginning, to where entries are older than a message may
+    take to complete, or to where it has looked through as many as a task may; never twice through the same.
 
     Args:
         client: where to connect.
         topic: the topic partition.
-        last: the last chunk of the message, decrypted.
+        start: of the range; nothing before it is known.
         limits: ``expire`` counts.
         options: how to read.
-        decryption: of the other chunks.
-
-    Returns:
-        The message; why it is given up; or None where ``last`` repeats the last chunk of a message that was
-        complete before it.
+        decryption: of the chunks.
     """
-    options = replace(options, visible=False, begins=None, fail_on_data_loss=False)
-    place = MessageId(last.ledger, last.entry)
-    step = min(2 * last.metadata.num_chunks_from_msg, _MAX_FIRST_STEP)
-    for start in positions_before(client, topic, place, step):
-        chunks = ChunkAssembler(limits)
-        oldest = last.metadata.publish_time
-        for entries in read_entries(client, topic, start, place.previous, options):
-            oldest = min(oldest, int(entries.publish_time[0]))
-            for row in np.flatnonzero(entries.chunked).tolist():
-                entry = entries.one(row)
-                if entry.metadata.uuid == last.metadata.uuid:
-                    plain = decryption.entry(entry)
+
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        start: MessageId,
+        limits: ChunkLimits,
+        options: RangeOptions,
+        decryption: Decryption,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._limits = limits
+        self._options = replace(options, visible=False, begins=None, fail_on_data_loss=False)
+        self._decryption = decryption
+        self._index = ChunkIndex(limits.expire)
+        # All after this is known; and the positions further back to which it is looked through.
+        self._reached = start
+        self._positions: Iterator[MessageId] | None = None
+
+    def begin(self, first: Entry) -> None:
+        """Take in the first chunk of a message that was read in the range."""
+        self._index.begin(message_key(first.metadata), MessageId(first.ledger, first.entry))
+
+    def find(self, last: Entry) -> Assembled | Dropped | None:
+        """Assemble the message whose last chunk is ``last``, decrypted, from the entries before that.
+
+        Returns:
+            The message; why it is given up; or None where ``last`` repeats the last chunk of a message that
+            was complete before it.
+        """
+        message = message_key(last.metadata)
+        while (first := self._index.find(message)) is None:
+            if self._index.has_ended:
+                return Dropped.NO_BEGINNING
+            self._look_back(2 * last.metadata.num_chunks_from_msg)
+        chunks = ChunkAssembler(self._limits)
+        place = MessageId(last.ledger, last.entry)
+        for entries in read_entries(self._client, self._topic, first.previous, place.previous, self._options):
+            for entry in _chunks_in(entries):
+                if message_key(entry.metadata) == message:
+                    plain = self._decryption.entry(entry)
                     if plain is not None and is_chunk(plain.metadata):
                         take(chunks, plain)
-        message = take(chunks, last)
-        if isinstance(message, Assembled):
-            return message
-        if chunks.is_finished(last.metadata.uuid):
-            return next(iter(chunks.dropped), None)
-        if 0 < limits.expire * 1000 < last.metadata.publish_time - oldest:
-            break
-    return Dropped.NO_BEGINNING
+        found = take(chunks, last)
+        if isinstance(found, Assembled):
+            return found
+        return next(iter(chunks.dropped), None) if chunks.is_finished(message) else Dropped.NO_BEGINNING
+
+    def _look_back(self, step: int) -> None:
+        """Look through what lies before all that is known, for first chunks."""
+        if self._positions is None:
+            first_step = min(step, _MAX_FIRST_STEP)
+            self._positions = positions_before(
+                self._client, self._topic, self._reached.next_entry, first_step
+            )
+        start = next(self._positions, None)
+        begins: dict[bytes, MessageId] = {}
+        times = [np.zeros(0, np.int64)]
+        if start is not None:
+            for entries in read_entries(self._client, self._topic, start, self._reached, self._options):
+                times.append(entries.publish_time)
+                for entry in _chunks_in(entries):
+                    if entry.metadata.chunk_id == 0:
+                        begins[message_key(entry.metadata)] = MessageId(entry.ledger, entry.entry)
+            self._reached = start
+        self._index.looked_through(begins, np.concatenate(times), is_beginning=start is None)
+
+
+def _chunks_in(entries: Entries) -> Iterator[Entry]:
+    return (entries.one(row) for row in np.flatnonzero(entries.chunked).tolist())
 
 
 def take(chunks: ChunkAssembler, entry: Entry) -> Assembled | Dropped | None:

@@ -9,10 +9,16 @@ import numpy as np
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Decryption, Decryptor
-from pulsar_spark.client.reading.chunk_search import find_chunks_before, take
+from pulsar_spark.client.reading.chunk_search import ChunkSearch, take
 from pulsar_spark.client.reading.entry_range import WINDOW_BYTES, RangeOptions, read_entries
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, Dropped
+from pulsar_spark.protocol.chunk_assembler import (
+    Assembled,
+    ChunkAssembler,
+    ChunkLimits,
+    Dropped,
+    message_key,
+)
 from pulsar_spark.wire.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
@@ -73,7 +79,9 @@ def read_range(
         window_bytes=window_bytes,
     )
     decryption = Decryption(decryptor or Decryptor(), topic)
-    assembly = _Assembly(client, topic, chunks or ChunkLimits(), options, decryption)
+    limits = chunks or ChunkLimits()
+    search = ChunkSearch(client, topic, start, limits, options, decryption)
+    assembly = _Assembly(topic, limits, search)
     for stored in read_entries(client, topic, start, end, options):
         entries = decryption.entries(stored)
         if entries.chunked.any():
@@ -87,19 +95,9 @@ def read_range(
 class _Assembly:
     """Chunked messages of one range."""
 
-    def __init__(
-        self,
-        client: Client,
-        topic: TopicName,
-        limits: ChunkLimits,
-        options: RangeOptions,
-        decryption: Decryption,
-    ) -> None:
-        self._client = client
+    def __init__(self, topic: TopicName, limits: ChunkLimits, search: ChunkSearch) -> None:
         self._topic = topic
-        self._limits = limits
-        self._options = options
-        self._decryption = decryption
+        self._search = search
         self._chunks = ChunkAssembler(limits)
 
     def whole(self, entries: Entries) -> Iterator[Entries]:
@@ -128,6 +126,8 @@ class _Assembly:
             _log.info("%s: %d chunked messages end behind %s", self._topic, self._chunks.pending, end)
 
     def _whole(self, entry: Entry) -> Entry | None:
+        if entry.metadata.chunk_id == 0:
+            self._search.begin(entry)
         message = take(self._chunks, entry)
         if message is Dropped.NO_BEGINNING:
             message = self._search_back(entry)
@@ -136,12 +136,9 @@ class _Assembly:
         return entry._replace(payload=message.payload, first_chunk=message.first)
 
     def _search_back(self, last: Entry) -> Assembled | None:
-        uuid = last.metadata.uuid
-        message = find_chunks_before(
-            self._client, self._topic, last, self._limits, self._options, self._decryption
-        )
+        message = self._search.find(last)
         if isinstance(message, Dropped):
-            self._chunks.drop(uuid, message)
+            self._chunks.drop(message_key(last.metadata), message)
             return None
-        self._chunks.finish(uuid)
+        self._chunks.finish(message_key(last.metadata))
         return message

@@ -5,10 +5,9 @@ import pytest
 from pulsar_spark.client import ChunkLimits, read_range
 from pulsar_spark.client.reading.chunk_search import positions_before
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire.commands import from_wire_id
+from pulsar_spark.protocol import chunk_index
 from tests.client.clients import TOPIC, flat, singles, values_in
 from tests.fake_broker import HANG
-from tests.fake_clients import Type
 from tests.fake_topics import chunk_sections, section_of
 
 VALUE = bytes(range(250)) * 4
@@ -61,21 +60,78 @@ def test_chunks_that_contradict_each_other_are_counted_as_such(broker, client, c
     assert "1 incomplete chunked messages" in caplog.text
 
 
-def test_it_does_not_go_further_back_than_a_message_may_take(broker, client, caplog):
-    """Entries older than `expire` end the search: the first chunk lies before them."""
+def dated(time_ms, count):
+    return singles([b"x"] * count, publish_time=time_ms)
+
+
+def orphan(uuid, **more):
+    """The last chunk of a message whose first one nobody has written."""
+    return chunk_sections(VALUE, 2, uuid, **more)[1]
+
+
+def entries_sent(broker):
+    return sum(len(consumer.sent) for consumer in broker.consumers)
+
+
+MINUTE = 60_000  # ms
+
+
+@pytest.mark.parametrize("time_ms", [1, 100 * MINUTE, 10**15])
+def test_it_does_not_go_further_back_than_a_message_may_take(broker, client, caplog, time_ms):
+    """As the entries around the chunk are dated, in the broker's order; its own date proves nothing."""
     topic = broker.create(TOPIC)
-    chunks = chunk_sections(VALUE, 2, "m", publish_time=100_000)
-    oldest = broker.publish(TOPIC, chunk_sections(VALUE, 2, "m", publish_time=1)[0])
-    for time in (1, 2, 3):
-        topic.roll()
-        broker.publish(TOPIC, *singles([b"x"] * 3, publish_time=time))
-    before = broker.publish(TOPIC, *singles([b"x"], publish_time=99_999))[0]
-    last = broker.publish(TOPIC, chunks[1])[0]
-    subscribed = len(broker.seen(Type.SUBSCRIBE))
+    for minute in range(50, 101):
+        broker.publish(TOPIC, *dated(minute * MINUTE, 40))
+        if minute % 10 == 0:
+            topic.roll()
+    before = broker.publish(TOPIC, *dated(100 * MINUTE, 1))[0]
+    last = broker.publish(TOPIC, orphan("m", publish_time=time_ms))[0]
     assert read(client, before, last, chunks=ChunkLimits(expire=60.0)) == []
     assert "its beginning is missing" in caplog.text
-    starts = [from_wire_id(one.start_message_id) for one in broker.seen(Type.SUBSCRIBE)[subscribed:]]
-    assert min(starts).ledger > oldest[0].ledger
+    assert entries_sent(broker) < 500
+
+
+@pytest.mark.parametrize("lie", [1, 10**15])
+def test_dates_of_others_do_not_end_the_search_too_early(broker, client, lie):
+    """A third of the entries say that they are decades away."""
+    chunks = chunk_sections(VALUE, 2, "m", publish_time=100 * MINUTE)
+    first = broker.publish(TOPIC, chunks[0])[0]
+    for _ in range(100):
+        broker.publish(TOPIC, *dated(100 * MINUTE, 2), *dated(lie, 1))
+    before = broker.publish(TOPIC, *dated(lie, 3))[-1]
+    last = broker.publish(TOPIC, chunks[1])[0]
+    (message,) = read(client, before, last)
+    assert message.first_chunk == first
+
+
+def test_many_orphans_are_searched_for_together(broker, client, caplog):
+    broker.publish(TOPIC, *dated(100 * MINUTE, 500))
+    before = broker.publish(TOPIC, *chunk_sections(VALUE, 2, "good")[:1], *dated(100 * MINUTE, 50))[-1]
+    sections = [orphan(f"orphan {number}", publish_time=1) for number in range(10)]
+    last = broker.publish(TOPIC, *sections, *chunk_sections(VALUE, 2, "good")[1:])[-1]
+    (message,) = read(client, before, last)
+    assert values_in([message]) == [VALUE]
+    assert "10 incomplete chunked messages" in caplog.text
+    # The topic once, the range once, and the good message from its beginning.
+    assert entries_sent(broker) <= 551 + 11 + 61
+
+
+def test_a_search_has_an_end_where_time_sets_none(broker, client, caplog, monkeypatch):
+    monkeypatch.setattr(chunk_index, "_MAX_ENTRIES", 100)
+    before = broker.publish(TOPIC, *dated(100 * MINUTE, 2000))[-1]
+    last = broker.publish(TOPIC, orphan("m"))[0]
+    assert read(client, before, last, chunks=ChunkLimits(expire=0.0)) == []
+    assert "its beginning is missing" in caplog.text
+    assert entries_sent(broker) < 300
+
+
+def test_a_message_that_was_given_up_as_one_too_many_is_read_again_from_its_first_chunk(broker, client):
+    broker.publish(TOPIC, *fill(300))
+    parts = [chunk_sections(VALUE, 2, uuid) for uuid in "abc"]
+    ids = broker.publish(TOPIC, *[part[0] for part in parts], *[part[1] for part in parts])
+    messages = read(client, ids[0].back(1), ids[-1], chunks=ChunkLimits(max_pending=1))
+    assert values_in(messages) == [VALUE] * 3
+    assert entries_sent(broker) < 50
 
 
 def test_positions_go_back_in_steps_that_double(broker, client):
