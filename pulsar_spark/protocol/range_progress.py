@@ -186,6 +186,8 @@ class RangeProgress:
             mark_delete: of the reader, when it has acknowledged ``position``. Brokers acknowledge by
                 themselves what they read over and do not deliver, so it shows how far they have read.
         """
+        if self._read_compacted and not last.is_message:
+            return Gap.UNKNOWN  # nothing is kept; or the broker has not yet opened what is
         if last.whole_entry <= self.position:
             return Gap.EMPTY
         has_read_over = not self._read_compacted and mark_delete >= self.end.whole_entry
@@ -200,9 +202,9 @@ class RangeProgress:
             found: what came after the gap; None where nothing came.
         """
         position, lost = self.position, None
-        if begins > position and begins.is_message:
+        if not self._read_compacted and begins > position and begins.is_message:
             return Looked(Gap.SKIPPED)  # it was moved, too
-        if begins.ledger > position.ledger:
+        if not self._read_compacted and begins.ledger > position.ledger:
             self.position = min(begins, self.end)
             if self._has_read or (self._begins is not None and begins > max(position, self._begins)):
                 why = f"ledger {position.ledger} was removed while it was read"

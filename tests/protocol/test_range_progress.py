@@ -193,6 +193,14 @@ def test_a_gap_is_judged_by_what_a_second_reader_finds(
     assert reading.position == at(position)
 
 
+@pytest.mark.parametrize(("first", "gap"), [(None, Gap.EMPTY), ("5:10", Gap.EMPTY), ("5:9", Gap.SKIPPED)])
+@pytest.mark.parametrize("begins", ["3:4", "3:7", "9:-1", "9:4"])
+def test_where_a_reader_of_what_compaction_left_begins_says_nothing(begins, first, gap):
+    reading = progress(**COMPACTED)
+    assert reading.looked(at(begins), first and at(first), None) == Looked(gap)
+    assert reading.position == at("3:4")
+
+
 def test_what_was_gone_when_a_batch_was_planned_is_not_lost_when_it_is_looked_for():
     reading = progress(begins="4:-1")
     assert reading.looked(at("4:-1"), at("4:3"), at("4:3")) == Looked(Gap.EMPTY)
@@ -229,6 +237,7 @@ def test_what_comes_lets_a_range_be_read_again_anew():
         ({}, "7:0", "6:-1", Gap.UNKNOWN),
         (COMPACTED, "7:0", "6:-1", None),
         (COMPACTED, "4:2", "3:4", Gap.EMPTY),
+        (COMPACTED, "-1:-1", "3:4", Gap.UNKNOWN),
     ],
 )
 def test_whether_anything_is_left_to_come(options, last, mark, judged):

@@ -181,7 +181,9 @@ class _RangeReader:
     def _look(self, found: MessageId | None) -> Gap:
         """Let a second reader begin after the position."""
         progress, topic = self._progress, self._consumer.topic
-        options = reader_options("reader", progress.position.next_entry)
+        options = reader_options(
+            "reader", progress.position.next_entry, read_compacted=self._options.read_compacted
+        )
         with Consumer(self._client, topic, options, Permits(1)) as second:
             begins = second.last_message_id().mark_delete
             first = self._first_of(second)

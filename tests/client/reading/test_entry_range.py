@@ -11,7 +11,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, TOPIC, batches, flat, ids_of, numbered, singles, values_in
 from tests.fake_broker import HANG, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
-from tests.fake_topics import section_of
+from tests.fake_topics import NO_MESSAGE, section_of
 
 
 @pytest.fixture
@@ -255,6 +255,29 @@ def test_where_compaction_ran_what_is_missing_is_no_loss(broker, client, ids, to
     entries = read(client, START, ids[14], begins=before(ids[0]), read_compacted=True)
     assert ids_of(entries) == ids[10:15]
     assert broker.seen(Type.SUBSCRIBE)[0].read_compacted
+
+
+def knows_no_message(connection, frame):
+    """As a broker answers a reader of what compaction left, before it has opened that."""
+    connection.send(
+        Type.GET_LAST_MESSAGE_ID_RESPONSE,
+        request_id=frame.command.getLastMessageId.request_id,
+        last_message_id=NO_MESSAGE,
+        consumer_mark_delete_position=NO_MESSAGE,
+    )
+
+
+def test_what_compaction_left_is_not_taken_for_nothing_when_it_is_late(broker, client, ids):
+    broker.script(Type.FLOW, [silence])
+    broker.script(Type.GET_LAST_MESSAGE_ID, [knows_no_message])
+    assert ids_of(read(client, START, ids[14], read_compacted=True)) == ids[:15]
+
+
+def test_of_a_topic_of_which_compaction_left_nothing_nothing_is_read(broker, client, ids):
+    """All keys were deleted: that nothing is left is true for each reader."""
+    broker.script(Type.FLOW, [silence] * 2)
+    broker.script(Type.GET_LAST_MESSAGE_ID, [knows_no_message] * 3)
+    assert read(client, START, ids[14], read_compacted=True) == []
 
 
 # ---- readers that the broker moves, as a message TTL does
