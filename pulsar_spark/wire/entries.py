@@ -28,6 +28,7 @@ _MESSAGES, _CHUNKS = EntryField.MESSAGES, EntryField.CHUNKS
 _PUBLISH_TIME, _SEQUENCE_ID = EntryField.PUBLISH_TIME, EntryField.SEQUENCE_ID
 _COMPRESSION, _UNCOMPRESSED_SIZE = EntryField.COMPRESSION, EntryField.UNCOMPRESSED_SIZE
 _ENCRYPTION_KEYS = EntryField.ENCRYPTION_KEYS
+_TEXTS_OF_MESSAGES = (EntryField.PRODUCER_NAME, EntryField.REPLICATED_FROM, EntryField.SCHEMA_VERSION)
 
 
 class Entry(NamedTuple):
@@ -176,6 +177,16 @@ class Entries:
             return np.array([len(one) for one in self._block.payloads[self._first : self._stop]], np.int64)
         at, end = self._block.fields.value
         return (end - at)[self._first : self._stop]
+
+    @property
+    def text_sizes(self) -> Ints:
+        """Bytes of the texts that each message of an entry has from its entry, int64[n]."""
+        sizes = np.zeros(len(self), np.int64)
+        for field in _TEXTS_OF_MESSAGES:
+            if field in self._block.fields.spans:
+                at, end, _ = self._block.fields.spans[field]
+                sizes += (end - at)[self._first : self._stop]
+        return sizes
 
     @property
     def payloads(self) -> list[Buffer]:

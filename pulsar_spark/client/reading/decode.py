@@ -167,15 +167,13 @@ class _Decoder:
             are.
         """
         for entries in groups:
-            received, chunked, messages = entries.payload_sizes, entries.chunked, entries.messages
-            sizes = np.where(entries.compression == 0, received, entries.uncompressed_size)
-            limits = np.minimum(
-                np.where(chunked, MAX_CHUNKED, MAX_UNCOMPRESSED),
-                MAX_RATIO * received + MAX_MESSAGE_SIZES * self._max_message_size(),
-            )
-            refused = np.flatnonzero(
-                (messages > MAX_MESSAGES) | (sizes > limits) | (chunked & (messages > 0))
-            )
+            chunked, messages = entries.chunked, entries.messages
+            sizes = np.where(entries.compression == 0, entries.payload_sizes, entries.uncompressed_size)
+            texts = messages * entries.text_sizes
+            for_received = MAX_RATIO * entries.sizes + MAX_MESSAGE_SIZES * self._max_message_size()
+            limits = np.minimum(for_received, np.where(chunked, MAX_CHUNKED, MAX_UNCOMPRESSED))
+            is_large = (sizes > limits) | (texts > for_received) | (messages > MAX_MESSAGES)
+            refused = np.flatnonzero(is_large | (chunked & (messages > 0)))
             first = 0
             for row in refused.tolist():
                 self._refuse(entries, row, int(sizes[row]), int(limits[row]))
@@ -192,8 +190,11 @@ class _Decoder:
             refused = CorruptError("a batch in a chunked message, which no producer makes")
         elif messages[row] > MAX_MESSAGES:
             refused = CorruptError(f"a batch of {messages[row]} messages, where {MAX_MESSAGES} are accepted")
-        else:
+        elif size > limit:
             refused = CorruptError(f"a payload of {size} bytes uncompressed, where {limit} are accepted")
+        else:
+            texts = int(entries.text_sizes[row])
+            refused = CorruptError(f"a batch of {messages[row]} messages, each with {texts} bytes of texts")
         self._leave_out(refused, entries, row)
 
     def messages(self, entries: Sequence[Entries], size: int) -> Iterator[DecodedMessages]:

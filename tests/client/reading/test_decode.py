@@ -359,11 +359,23 @@ def test_what_an_entry_may_decompress_to_is_bounded_by_what_came(more):
     """By 100 times that and 8 times the largest message."""
     plain = encode_batch_messages(columns([bytes(50_000)])).buffer.tobytes()
     entry = entry_of(5, 6, plain, compression=pb.ZSTD, **more)
-    least = -(-(len(plain) - 100 * len(entry.payload)) // 8)
+    received = int(Entries.of([entry]).sizes[0])
+    least = -(-(len(plain) - 100 * received) // 8)
     assert least > 100
     assert len(values([[entry]], max_message_size=lambda: least)) == 1
     with pytest.raises(CorruptError, match=r"bytes uncompressed, where \d+ are accepted.* message 5:6"):
         decoded([[entry]], max_message_size=lambda: least - 1)
+
+
+@pytest.mark.parametrize("field", ["producer_name", "replicated_from", "schema_version"])
+def test_what_each_message_has_of_its_entry_is_bounded_by_what_came(field):
+    """A name of a megabyte is a terabyte for a million messages."""
+    plain = encode_batch_messages(columns([b""] * 1000)).buffer.tobytes()
+    entry = entry_of(5, 6, plain, num_messages_in_batch=1000, **{field: b"n" * 10_000})
+    largest = (10_000 * 1000 - 100 * int(Entries.of([entry]).sizes[0])) // 8 + 10_000
+    assert len(values([[entry]], max_message_size=lambda: largest)) == 1000
+    with pytest.raises(CorruptError, match=r"a batch of 1000 messages, each with \d+ bytes of texts"):
+        decoded([[entry]], max_message_size=lambda: largest - 20_000)
 
 
 @pytest.mark.parametrize("kind", [pb.NONE, pb.ZSTD])
