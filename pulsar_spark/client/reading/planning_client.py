@@ -29,7 +29,7 @@ class PlanningClient:
 
     Args:
         client: where to connect.
-        read_compacted: whether what compaction left is read: bounds and times are of that, then.
+        read_compacted: whether what compaction left is read: bounds and searches for times are of that.
 
     Attributes:
         read_compacted: as given.
@@ -98,7 +98,7 @@ class PlanningClient:
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         """The first visible entry at or after ``position``, which must exist."""
-        return probe.probe_entry(self._client, topic, position, read_compacted=self.read_compacted)
+        return probe.probe_entry(self._client, topic, position)
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
         """A probe of the entries after a position."""

@@ -156,6 +156,13 @@ def first_at(
         last: the last visible message, or one before it.
         read_compacted: whether what compaction left is looked at.
     """
+    if read_compacted:
+        # A probe after the last message that was kept would wait in vain.
+        with Consumer(client, topic, reader_options("probe", first, read_compacted=True)) as consumer:
+            kept = consumer.last_message_id().last
+        last = min(last, kept)
+        if not kept.is_message or first > last.whole_entry:
+            return None
 
     def probe(position: MessageId) -> EntryInfo:
         for _ in range(_MAX_CORRUPT):

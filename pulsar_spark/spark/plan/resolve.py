@@ -77,7 +77,7 @@ def before_time(
     """
     if begin >= last:
         return last
-    if client.probe_entry(topic, begin).publish_time >= time.ms:
+    if begin != MessageId.EARLIEST and client.probe_entry(topic, begin).publish_time >= time.ms:
         return begin
     first = client.first_at(topic, time.ms, begin.next_entry, last)
     return last if first is None else first.previous

@@ -2,11 +2,21 @@
 
 import pytest
 
-from pulsar_spark.client import EntryInfo, EntryProbe, first_at, ledger_end, probe_entry
+from pulsar_spark.client import (
+    EntryInfo,
+    EntryProbe,
+    PartitionBounds,
+    first_at,
+    ledger_end,
+    probe_bounds,
+    probe_entry,
+)
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TxnId
 from tests.client.clients import START, TOPIC, batches, hurry, numbered, singles
-from tests.fake_topics import chunk_sections, section_of, split_section
+from tests.fake_broker import pass_on
+from tests.fake_clients import Type
+from tests.fake_topics import NO_MESSAGE, chunk_sections, section_of, split_section
 
 BAD = section_of(b"bad")[:-1] + b"!"  # its checksum is wrong
 
@@ -80,6 +90,46 @@ def test_the_first_entry_of_a_time(broker, client, topic, time):
     expected = next((ids[at] for at in range(30) if 100 + 2 * at >= time), None)
     assert first_at(client, TOPIC, time, START, ids[-1]) == expected
     assert len(broker.consumers) <= 2 * 6
+
+
+# ---- what compaction left
+
+
+def keeps(last):
+    """Answer as to a reader of what compaction left, which ends there."""
+
+    def action(connection, frame):
+        connection.send(
+            Type.GET_LAST_MESSAGE_ID_RESPONSE,
+            request_id=frame.command.getLastMessageId.request_id,
+            last_message_id=last,
+            consumer_mark_delete_position=NO_MESSAGE,
+        )
+
+    return action
+
+
+def test_what_compaction_left_begins_before_the_log_and_may_end_there(broker, client, topic):
+    assert probe_bounds(client, TOPIC, read_compacted=True) == PartitionBounds(START, START)
+    broker.script(Type.GET_LAST_MESSAGE_ID, [pass_on, keeps(MessageId(0, 7, 3))])
+    kept = probe_bounds(client, TOPIC, read_compacted=True)
+    assert kept == PartitionBounds(START, MessageId(0, 7))
+    assert [one.read_compacted for one in broker.seen(Type.SUBSCRIBE)[-2:]] == [False, True]
+    ids = broker.publish(TOPIC, *singles(numbered(3)))
+    assert probe_bounds(client, TOPIC, read_compacted=True) == PartitionBounds(START, ids[-1])
+
+
+@pytest.mark.parametrize(
+    ("kept", "time", "found"), [(2, 1, 0), (2, 102, 1), (2, 104, 2), (2, 105, None), (None, 1, None)]
+)
+def test_times_are_not_searched_for_after_what_compaction_left(broker, client, topic, kept, time, found):
+    """A probe there would wait in vain: entries 3 and 4 were compacted away."""
+    ids = broker.publish(TOPIC, *(section_of(b"", publish_time=100 + 2 * at) for at in range(5)))
+    last = NO_MESSAGE if kept is None else ids[kept]
+    broker.script(Type.GET_LAST_MESSAGE_ID, [keeps(last)])
+    searched = first_at(client, TOPIC, time, START, ids[-1], read_compacted=True)
+    assert searched == (None if found is None else ids[found])
+    assert all(one.read_compacted for one in broker.seen(Type.SUBSCRIBE))
 
 
 # ---- the ends of ledgers
