@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,7 @@ from integration.broker.waiting import wait_until
 from pulsar_spark.client import Client, Consumer, LastMessageId, SubscriptionOptions, TopicWatch, run_all
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.wire import commands
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -73,6 +75,38 @@ def test_a_watch_tells_what_comes_and_goes(client: Client, admin: Admin, namespa
         settle(watch, other)
         admin.delete_topic(f"{base}/a-before")
         wait_until(lambda: watch.changed)
+
+
+def test_a_named_topic_is_watched_without_a_list_of_all(
+    client: Client, admin: Admin, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one whose name, with that of its namespace, is longer than the broker's limit of patterns."""
+    asked = []
+    build = commands.watch_topic_list
+
+    def note(*given: Any) -> bytes:
+        asked.append(given[-1])
+        return build(*given)
+
+    monkeypatch.setattr(commands, "watch_topic_list", note)
+    short = f"n-{uuid4().hex[:8]}"
+    admin.create_namespace(f"public/{short}")
+    for place, name in (
+        (f"public/{short}", "t"),
+        (f"public/{short}", "orders.of-a-very-long-name-indeed-" * 2),
+    ):
+        topic = TopicName.parse(f"persistent://{place}/{name}")
+        with TopicWatch(client, TopicPattern.of(topic), may_list=False) as watch:
+            settle(watch)
+            admin.create_topic(f"persistent://{place}/unrelated-{name}")
+            admin.create_partitioned_topic(str(topic), 2)
+            wait_until(lambda: watch.changed)
+            settle(watch)
+            admin.delete_partitioned_topic(str(topic))
+            for number in range(2):
+                assert watch.take_deleted(topic.of_partition(number), 30.0)
+    assert asked[0] == f"public/{short}/t(-p.*)?"
+    assert all(len(each) <= 50 for each in asked)
 
 
 def settle(*watches: TopicWatch) -> None:

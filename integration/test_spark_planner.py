@@ -344,7 +344,10 @@ def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):
     with held(client, silent, "query"):
         for topic in partitions:
             peer.produce(str(topic), [Record(b"v")])
-        answers = subscription.ask(partitions)
+        answers = subscription.ask(partitions, 1.0)
+        assert answers.keys() == set(others), "it is not waited for"
+        assert subscription.silent == {silent}
+        wait_until(lambda: answers.update(subscription.ask([])) or silent in answers)
         assert isinstance(answers[silent], BusyError)
         lasts = {topic: answers[topic].last.whole_entry for topic in others}
         assert [last.entry for last in lasts.values()] == [0, 0]

@@ -108,6 +108,12 @@ MessageId.LATEST = MessageId(_MAX_ID, _MAX_ID)
 COMMIT_LOG_PREFIX = "spark-transactions-"
 _COMMIT_LOG = re.compile(COMMIT_LOG_PREFIX + r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+# Brokers refuse longer regular expressions (subscriptionPatternMaxLength).
+_MAX_BROKER_REGEX = 50
+_OR_PARTITION = "(-p.*)?"
+# How a regular expression begins that matches names which begin like this; a dot stands for itself, too.
+_LITERAL = re.compile(r"((?:[A-Za-z0-9_]|-|\\[-._])+)")
+
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
 _PART = re.compile(r"[-=:.\w]+")
 _NO_TEXT = re.compile("[\ud800-\udfff]")  # halves of characters, which JSON can hold and UTF-8 cannot
@@ -150,6 +156,15 @@ class TopicName(NamedTuple):
                 f"{text!r} is no topic name", advice="Write persistent://tenant/namespace/topic"
             )
         return cls(domain, *parts)
+
+    @classmethod
+    def found(cls, text: str) -> TopicName | None:
+        """Read a full name as a broker tells it; None for one that another name would be made of."""
+        try:
+            topic = cls.parse(text)
+        except OptionError:
+            return None
+        return topic if str(topic) == text else None
 
     @property
     def partition(self) -> int:
@@ -217,6 +232,31 @@ class TopicPattern:
                 f"{text[:200]!r} holds a bad regular expression: {error}",
                 advice="Write it in Python's syntax",
             ) from None
+
+    @classmethod
+    def of(cls, topic: TopicName) -> TopicPattern:
+        """The pattern that means one topic, and its partitions."""
+        return cls(topic.tenant, topic.namespace, re.compile(re.escape(topic.base.local)))
+
+    @property
+    def broker_regex(self) -> str | None:
+        """A regular expression for brokers, for ``tenant/namespace/name``, that matches all that is meant.
+
+        It may match more. Brokers have another dialect and a limit of length, so it is the beginning that all
+        names have, and anything after it. None where that is not known: all topics of the namespace match.
+        """
+        found = _LITERAL.match(self.regex.pattern)
+        if found is None or "|" in self.regex.pattern:
+            return None
+        literal, rest = found[1].replace("\\", ""), self.regex.pattern[found.end() :]
+        is_whole = not rest
+        if rest[:1] in ("*", "?", "{"):
+            literal = literal[:-1]
+        namespace = f"{self.tenant}/{self.namespace}/"
+        if is_whole and len(namespace + literal + _OR_PARTITION) <= _MAX_BROKER_REGEX:
+            return namespace + literal + _OR_PARTITION
+        head = (namespace + literal)[: _MAX_BROKER_REGEX - len(".*")]
+        return f"{head}.*" if len(head) > len(namespace) else None
 
     def matches(self, topic: TopicName) -> bool:
         """Whether ``topic``, or the partitioned topic that it is a partition of, is meant.

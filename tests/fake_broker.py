@@ -7,6 +7,7 @@ to real brokers. A test scripts its faults: what it does in place of the usual, 
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -210,9 +211,9 @@ class FakeBroker:
             waiting[0].is_ready = True
             waiting[0].connection.answer_producer(waiting[0])
 
-    def topics_of(self, namespace: str) -> list[str]:
-        """Names of all topic partitions of `tenant/namespace`."""
-        return [name for name in self.topics if name.startswith(f"persistent://{namespace}/")]
+    def topics_of(self, namespace: str, pattern: str) -> list[str]:
+        """Names of the topic partitions of `tenant/namespace` that a pattern matches; all without one."""
+        return [name for name in self.topics if is_listed(name, namespace, pattern)]
 
     def is_missing_partition(self, name: TopicName) -> bool:
         """Whether it is a partition that a partitioned topic does not have."""
@@ -220,10 +221,10 @@ class FakeBroker:
 
     def _tell_watchers(self, **names: list[str]) -> None:
         for connection in self._connections:
-            for watcher_id, namespace in connection.watchers.items():
+            for watcher_id, (namespace, pattern) in connection.watchers.items():
                 for kind, all_names in names.items():
                     for name in all_names:
-                        if name.startswith(f"persistent://{namespace}/"):
+                        if is_listed(name, namespace, pattern):
                             update = {kind: [name], "topics_hash": "hash", "watcher_id": watcher_id}
                             connection.send(Type.WATCH_TOPIC_UPDATE, **update)
 
@@ -354,3 +355,10 @@ class Held:
             kept, self._kept = self._kept[:count], [] if count is None else self._kept[count:]
             for connection, frame in kept:
                 connection.handle(frame)
+
+
+def is_listed(name: str, namespace: str, pattern: str) -> bool:
+    """Whether a broker tells a topic of `tenant/namespace`, where `pattern` may narrow what it tells."""
+    domain, _, place = name.partition("://")
+    is_there = domain == "persistent" and place.startswith(f"{namespace}/")
+    return is_there and re.fullmatch(pattern or ".*", place) is not None

@@ -37,7 +37,7 @@ class FakeConnection:
         self.is_served = True
         self.consumers: dict[int, FakeConsumer] = {}
         self.producers: dict[int, FakeProducer] = {}
-        self.watchers: dict[int, str] = {}
+        self.watchers: dict[int, tuple[str, str]] = {}
         self._broker = broker
         self._socket = opened
         self._is_connected = False
@@ -175,16 +175,16 @@ class FakeConnection:
         )
 
     def _topics_of_namespace(self, body: Any) -> None:
-        topics = self._broker.topics_of(body.namespace)
+        topics = self._broker.topics_of(body.namespace, body.topics_pattern)
         self.send(Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, request_id=body.request_id, topics=topics)
 
     def _watch(self, body: Any) -> None:
-        self.watchers[body.watcher_id] = body.namespace
+        self.watchers[body.watcher_id] = body.namespace, body.topics_pattern
         self.send(
             Type.WATCH_TOPIC_LIST_SUCCESS,
             request_id=body.request_id,
             watcher_id=body.watcher_id,
-            topic=self._broker.topics_of(body.namespace),
+            topic=self._broker.topics_of(body.namespace, body.topics_pattern),
             topics_hash="hash",
         )
 

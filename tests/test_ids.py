@@ -1,6 +1,7 @@
 """Message ids and topic names: text forms and order."""
 
 import pickle
+import re
 from itertools import pairwise
 
 import pytest
@@ -294,6 +295,75 @@ def test_topic_patterns(text, matching, others):
     assert not any(pattern.matches(TopicName.parse(name)) for name in others)
     assert TopicPattern.parse(str(pattern)) == pattern
     assert pickle.loads(pickle.dumps(pattern)) == pattern
+
+
+@pytest.mark.parametrize(
+    ("text", "regex"),
+    [
+        ("orders", "public/default/orders(-p.*)?"),
+        ("a/b/orders-eu", "a/b/orders-eu(-p.*)?"),
+        (r"a/b/orders\.eu", "a/b/orders.eu(-p.*)?"),
+        ("orders-.*", "public/default/orders-.*"),
+        ("orders.*", "public/default/orders.*"),
+        ("orders*", "public/default/order.*"),
+        ("orders?x", "public/default/order.*"),
+        ("orders{2}", "public/default/order.*"),
+        ("orders+", "public/default/orders.*"),
+        ("orders(eu|us)", None),
+        ("a|b", None),
+        (".*", None),
+        ("(?i)orders", None),
+        ("[ab]c", None),
+        (r"\d", None),
+        ("o*", None),
+        ("o" * 60, "public/default/" + "o" * 33 + ".*"),
+        ("a/" + "n" * 60 + "/t", None),
+        ("orders$", "public/default/orders.*"),
+        ("a b", "public/default/a.*"),
+    ],
+)
+def test_what_a_pattern_is_for_brokers(text, regex):
+    assert TopicPattern.parse(text).broker_regex == regex
+    assert regex is None or len(regex) <= 50
+
+
+@given(
+    st.text("ab-.", min_size=1, max_size=4),
+    st.text("ab-._*+?{}[]()|\\$^", max_size=5),
+    st.booleans(),
+    st.integers(-1, 12),
+)
+def test_brokers_give_all_that_a_pattern_means(local, regex, is_named, partition):
+    topic = TopicName("persistent", "p", "d", local)
+    try:
+        pattern = TopicPattern.of(topic) if is_named else TopicPattern.parse(f"p/d/{regex}")
+    except OptionError:
+        return
+    part = topic if partition < 0 else topic.of_partition(partition)
+    if pattern.matches(part) and pattern.broker_regex is not None:
+        assert re.fullmatch(pattern.broker_regex, f"p/d/{part.local}")
+
+
+def test_the_pattern_of_one_topic():
+    topic = TopicName.parse("a/b/t.x")
+    pattern = TopicPattern.of(topic.of_partition(3))
+    assert pattern.matches(topic)
+    assert pattern.matches(topic.of_partition(0))
+    assert not pattern.matches(TopicName.parse("a/b/tyx"))
+
+
+@pytest.mark.parametrize(
+    "text", ["persistent://a/b/t", "persistent://a/b/t-partition-0", "persistent://a/b/x/y"]
+)
+def test_a_name_that_a_broker_tells(text):
+    assert str(TopicName.found(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["non-persistent://a/b/t", "t", "persistent://a/b/t ", "persistent://a/b/", "://", ""]
+)
+def test_a_name_that_cannot_be_read(text):
+    assert TopicName.found(text) is None
 
 
 @pytest.mark.parametrize(

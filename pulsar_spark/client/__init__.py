@@ -19,7 +19,7 @@ from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url
 from pulsar_spark.client.net.auth import Authentication, Credentials, Identity, path_of
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.net.transport import TlsOptions
-from pulsar_spark.client.parallel import prefetch, run_all
+from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
 from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
 from pulsar_spark.client.reading.consumer import Consumer, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.reading.decode import decode_entries
@@ -90,6 +90,7 @@ __all__ = [
     "LostRange",
     "MessageColumns",
     "PartitionBounds",
+    "PendingCalls",
     "PlanningClient",
     "Producer",
     "ProducerCryptoFailureAction",

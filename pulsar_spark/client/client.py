@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 # Maximum partitions of a topic, far above what clusters have: a broker may say any number, and each takes
 # memory.
@@ -106,6 +109,7 @@ class Client:
         )
         self._ids = itertools.count(1)
         self._max_message_size = 0
+        self._unreadable: set[str] = set()  # names of topics that were warned of
 
     def __enter__(self) -> Client:
         return self
@@ -162,27 +166,43 @@ class Client:
             )
         return [topic.of_partition(number) for number in range(answer.partitions)] or [topic]
 
-    def topics_of_namespace(self, tenant: str, namespace: str) -> list[TopicName]:
-        """All persistent topics of a namespace; each partition by its own name."""
+    def topics_of_namespace(
+        self, tenant: str, namespace: str, broker_regex: str | None = None
+    ) -> list[TopicName]:
+        """The persistent topics of a namespace; each partition by its own name.
+
+        A name that cannot be read is left out with one WARNING.
+
+        Args:
+            tenant: of the namespace.
+            namespace: its name within the tenant.
+            broker_regex: as :attr:`TopicPattern.broker_regex`; brokers may give more. None: all.
+        """
         name = f"{tenant}/{namespace}"
         deadline = self.operation()
         try:
             answer = retry(
                 lambda: self._ask_service(
-                    lambda request_id: commands.topics_of_namespace(request_id, name), deadline
+                    lambda request_id: commands.topics_of_namespace(request_id, name, broker_regex),
+                    deadline,
                 ),
                 deadline,
             )
         except AuthError as error:
             raise AuthError(f"{error.what}; namespace {name}", advice=error.advice) from None
-        return [TopicName.parse(text) for text in answer.getTopicsOfNamespaceResponse.topics]
+        names = {text: TopicName.found(text) for text in answer.getTopicsOfNamespaceResponse.topics}
+        for text in sorted(text for text, topic in names.items() if topic is None):
+            if text not in self._unreadable:
+                self._unreadable.add(text)
+                _log.warning("a topic of namespace %s is left out, whose name is %r", name, text[:500])
+        return [topic for topic in names.values() if topic is not None]
 
     def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
         """The topics that ``pattern`` means, sorted; a partitioned one once, by its own name.
 
         One that is deleted meanwhile is a TopicNotFoundError of ``partitions``.
         """
-        found = self.topics_of_namespace(pattern.tenant, pattern.namespace)
+        found = self.topics_of_namespace(pattern.tenant, pattern.namespace, pattern.broker_regex)
         return sorted({topic.base for topic in found if pattern.matches(topic)})
 
     def admin(self, url: str) -> Admin:

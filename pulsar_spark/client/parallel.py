@@ -1,14 +1,16 @@
-"""Work in short-lived threads: many blocking calls at once, and the next item made while one is used."""
+"""Work in short-lived threads: blocking calls at once, waited for or not, and the next item made early."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from pulsar_spark.errors import PulsarError
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 # Calls in flight: so many requests a connection that neither side waits for the other.
@@ -63,6 +65,86 @@ def _work(
             results[number] = error
         except BaseException as error:  # noqa: BLE001 - raised by run_all()
             failures.append(error)
+
+
+class PendingCalls(Generic[K]):
+    """Blocking calls that one thread makes and need not wait for: one at a time for each key.
+
+    Args:
+        limit: maximum number that begin at once.
+    """
+
+    def __init__(self, limit: int = _LIMIT) -> None:
+        self._limit = limit
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[K, Callable[[], object]]] = deque()
+        self._busy: set[K] = set()
+        self._results: dict[K, object] = {}
+        self._left: dict[K, Callable[[], object]] = {}
+        self._failure: BaseException | None = None
+
+    @property
+    def busy(self) -> set[K]:
+        """The keys whose call has not ended."""
+        with self._changed:
+            return set(self._busy)
+
+    def run(self, calls: Mapping[K, Callable[[], T]], patience: float | None) -> dict[K, T | PulsarError]:
+        """Run calls on short-lived threads and return the results of all that have ended, earlier ones too.
+
+        A call for a key that is busy is not made.
+
+        Args:
+            calls: by key; all runs of one object give results of one type.
+            patience: seconds for which those that begin here are waited for; None: until they end. Earlier
+                ones are not waited for.
+
+        Returns:
+            By key the result, a PulsarError in the place of one that failed. Any other exception is raised.
+        """
+        with self._changed:
+            begun = calls.keys() - self._busy
+            self._busy |= begun
+            self._waiting.extend((key, call) for key, call in calls.items() if key in begun)
+            for _ in range(min(self._limit, len(self._waiting))):
+                threading.Thread(target=self._work, daemon=True).start()
+            self._changed.wait_for(lambda: self._failure is not None or not begun & self._busy, patience)
+            if self._failure is not None:
+                raise self._failure
+            results, self._results = self._results, {}
+        return results  # type: ignore[return-value]  # each call has left its result
+
+    def leave(self, key: K, then: Callable[[], object]) -> bool:
+        """Drop the call for ``key``, and call ``then`` when it has ended; False if there is none."""
+        with self._changed:
+            if key in self._busy:
+                self._left[key] = then
+                return True
+            self._results.pop(key, None)
+            return False
+
+    def _work(self) -> None:
+        """Take one call after the other until none is left."""
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    return
+                key, call = self._waiting.popleft()
+            result: object = None
+            try:
+                result = call()
+            except PulsarError as error:
+                result = error
+            except BaseException as error:  # noqa: BLE001 - raised by run()
+                self._failure = error
+            with self._changed:
+                then = self._left.pop(key, None)
+                if then is None:
+                    self._results[key] = result
+                self._busy.discard(key)
+                self._changed.notify_all()
+            if then is not None:
+                then()
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:

@@ -19,7 +19,7 @@ from pulsar_spark.errors import ConnectError, DeadlineError, ProtocolError, Puls
 from pulsar_spark.protocol.outgoing_queue import OutgoingQueue
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Frame, FrameReader
+from pulsar_spark.wire.frames import Frame, FrameReader, asks_for_list
 from pulsar_spark.wire.messages import Messages
 
 CLIENT_VERSION = "pulsar-spark 0.1.0"
@@ -158,6 +158,7 @@ class Connection:
         self._heard_at = now
         self._pinged_at = now
         self._deadlines: dict[int, float] = {}
+        self._lists: set[int] = set()  # requests for lists of topics without an answer, also those given up
         self._next_request = 0
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
 
@@ -169,10 +170,14 @@ class Connection:
     def request(self, build: Callable[[int], bytes], deadline: float, *, is_urgent: bool = False) -> int:
         """Give a command its request id and send it; an Answer follows at ``deadline`` at the latest."""
         request_id = self._next_request
+        request = build(request_id)
         if is_urgent:
-            self.outgoing.put_urgent(build(request_id))
+            self.outgoing.put_urgent(request)
         else:
-            self.outgoing.put((build(request_id),))
+            self.outgoing.put((request,))
+        if asks_for_list(request):
+            self._lists.add(request_id)
+            self._reader.expects_list = True
         self._next_request += 1
         self._deadlines[request_id] = deadline
         return request_id
@@ -280,6 +285,8 @@ class Connection:
             raise from_server(command.error.error, command.error.message)
         if command.type == _Type.PRODUCER_SUCCESS and not command.producer_success.producer_ready:
             return None  # another answer follows when it is this producer's turn
+        self._lists.discard(request_id)
+        self._reader.expects_list = bool(self._lists)
         if self._deadlines.pop(request_id, None) is None:
             return None  # the answer to a request that had timed out
         if command.type == _Type.ERROR:

@@ -121,17 +121,25 @@ def lookup(request_id: int, topic: str, *, authoritative: bool) -> bytes:
     return encode_command(pb.BaseCommand(type=_Type.LOOKUP, lookupTopic=command))
 
 
-def topics_of_namespace(request_id: int, namespace: str) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE: all persistent topics, each partition by its own name."""
-    command = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=namespace)
+def topics_of_namespace(request_id: int, namespace: str, pattern: str | None = None) -> bytes:
+    """GET_TOPICS_OF_NAMESPACE: persistent topics, each partition by its own name.
+
+    ``pattern`` is of the broker's regular expressions, for ``tenant/namespace/name``; None for all. Brokers
+    may give more.
+    """
+    command = pb.CommandGetTopicsOfNamespace(
+        request_id=request_id, namespace=namespace, topics_pattern=pattern
+    )
     return encode_command(pb.BaseCommand(type=_Type.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=command))
 
 
-def watch_topic_list(request_id: int, watcher_id: int, namespace: str) -> bytes:
-    """WATCH_TOPIC_LIST: the topics of a namespace, and from then on which come and go."""
-    # A pattern for all: the broker's regular expressions are not Python's, and it limits their length.
+def watch_topic_list(request_id: int, watcher_id: int, namespace: str, pattern: str | None = None) -> bytes:
+    """WATCH_TOPIC_LIST: the topics of a namespace, and from then on which come and go.
+
+    ``pattern`` is as in :func:`topics_of_namespace`.
+    """
     command = pb.CommandWatchTopicList(
-        request_id=request_id, watcher_id=watcher_id, namespace=namespace, topics_pattern=".*"
+        request_id=request_id, watcher_id=watcher_id, namespace=namespace, topics_pattern=pattern or ".*"
     )
     return encode_command(pb.BaseCommand(type=_Type.WATCH_TOPIC_LIST, watchTopicList=command))
 

@@ -32,6 +32,13 @@ UNPARSABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 # What a frame may hold beside a message of the largest size: the broker's own allowance.
 FRAME_PADDING = 10 * 1024
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
+# Brokers send the names of a namespace's topics in one frame, however many they are: 800,000 fit in this.
+MAX_LIST_SIZE = 64 * 1024 * 1024
+_LIST_REQUESTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, pb.BaseCommand.WATCH_TOPIC_LIST)
+_LISTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
+# A frame's command begins here, after both sizes, with its type.
+_KIND_AT = 8
+_KIND_TAG = 0x08
 
 _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_ENTRY_MAGIC = b"\x0e\x02"
@@ -100,10 +107,15 @@ class FrameReader:
 
     Args:
         max_message_size: bytes; frames larger than this and the padding are refused before they are buffered.
+
+    Attributes:
+        max_message_size: as given.
+        expects_list: whether a list of topics was asked for, whose frame may have up to MAX_LIST_SIZE.
     """
 
     def __init__(self, max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE) -> None:
         self.max_message_size = max_message_size
+        self.expects_list = False
         self._pending: list[Buffer] = []
         self._held = 0
         self._needed = 4
@@ -120,9 +132,7 @@ class FrameReader:
         run: list[int] = []  # where the frames begin that look like the last MESSAGE
         while not self._pending:
             left = len(data) - position
-            self._needed = 4
-            if left >= 4:
-                self._needed += self._checked_total(_U32.unpack_from(data, position)[0])
+            self._needed = 4 if left < 4 else self._size(data, position)
             if left < self._needed:
                 break
             if data.startswith(self._template.head, position + 4):
@@ -155,11 +165,11 @@ class FrameReader:
             position += missing
             whole = b"".join(self._pending)
             self._pending = [whole]
-            if self._held > 4:
+            self._needed = self._size(whole, 0)
+            if self._held == self._needed:
                 self._take(whole, 0, len(whole), frames)
                 self._pending, self._held = [], 0
                 return position
-            self._needed += self._checked_total(_U32.unpack(whole)[0])
 
     def _take_run(self, data: bytes, run: list[int], end: int, frames: list[Frame | Messages]) -> None:
         if len(run) >= _FEW:
@@ -184,14 +194,35 @@ class FrameReader:
         places = np.array([[at], [end]])
         frames.append(Messages(command.message.consumer_id, data, *ids, *places))
 
-    def _checked_total(self, total: int) -> int:
-        if not 4 < total <= self.max_message_size + FRAME_PADDING:
-            raise ProtocolError(
-                f"the peer announced a frame of {total} bytes, allowed are 5 to "
-                f"{self.max_message_size + FRAME_PADDING}",
-                advice="Check that service.url names a Pulsar broker's binary port",
-            )
-        return total
+    def _size(self, data: bytes, position: int) -> int:
+        """Bytes of the frame that begins at a position, or so many of it as show whether it may be so large.
+
+        Four of them are there.
+        """
+        (total,) = _U32.unpack_from(data, position)
+        allowed = self.max_message_size + FRAME_PADDING
+        if 4 < total <= allowed:
+            return 4 + int(total)
+        if self.expects_list and allowed < total <= MAX_LIST_SIZE:
+            if len(data) - position < _KIND_AT + 2:
+                return _KIND_AT + 2
+            if _has_kind(data, position, _LISTS):
+                return 4 + int(total)
+        raise ProtocolError(
+            f"the peer announced a frame of {total} bytes, allowed are 5 to {allowed}",
+            advice="Check that service.url names a Pulsar broker's binary port",
+        )
+
+
+def asks_for_list(frame: bytes) -> bool:
+    """Whether the answer to a request, framed by :func:`encode_command`, is a list of topics."""
+    return _has_kind(frame, 0, _LIST_REQUESTS)
+
+
+def _has_kind(data: bytes, position: int, kinds: tuple[int, ...]) -> bool:
+    """Whether the frame that begins at a position holds a command of one of these types, all below 128."""
+    kind = data[position + _KIND_AT : position + _KIND_AT + 2]
+    return len(kind) == 2 and kind[0] == _KIND_TAG and kind[1] in kinds
 
 
 def _parse_frame(body: memoryview) -> Frame:

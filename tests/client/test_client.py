@@ -78,6 +78,43 @@ def test_topics_of_a_namespace(broker, client):
     assert client.topics_matching(TopicPattern.parse("public/default/a")) == []
 
 
+def test_only_what_a_pattern_may_mean_is_listed(broker, client):
+    for number in range(3):
+        broker.create(f"a-{number}")
+        broker.create(f"b-{number}")
+    assert client.topics_matching(TopicPattern.parse("b-[12]")) == [name("b-1"), name("b-2")]
+    (asked,) = broker.seen(Type.GET_TOPICS_OF_NAMESPACE)
+    assert asked.topics_pattern == "public/default/b-.*"
+
+
+def test_more_topics_than_fit_in_a_message(broker, client):
+    names = [f"{number:0200}" for number in range(30_000)]
+    listed = [f"persistent://public/default/{each}" for each in names]
+
+    def answer(connection, frame):
+        request_id = frame.command.getTopicsOfNamespace.request_id
+        connection.send(Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, request_id=request_id, topics=listed)
+
+    broker.script(Type.GET_TOPICS_OF_NAMESPACE, [answer])
+    found = client.topics_matching(TopicPattern.parse(".*"))
+    assert [topic.local for topic in found] == names
+    assert len(broker.seen(Type.CONNECT)) == 1, "the connection is not lost by it"
+
+
+def test_a_name_that_cannot_be_read_is_left_out_with_one_warning(broker, client, caplog):
+    broker.create("good")
+    names = ["persistent://public/default/good", "persistent://public/default/", "persistent://x/y"]
+
+    def answer(connection, frame):
+        request_id = frame.command.getTopicsOfNamespace.request_id
+        connection.send(Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, request_id=request_id, topics=names)
+
+    broker.script(Type.GET_TOPICS_OF_NAMESPACE, [answer] * 3)
+    for _ in range(3):
+        assert client.topics_matching(TopicPattern.parse(".*")) == [name("good")]
+    assert caplog.text.count("is left out, whose name is") == 2
+
+
 def test_a_right_that_is_missing_names_the_namespace(broker, client):
     broker.script(Type.GET_TOPICS_OF_NAMESPACE, [refuses(pb.AuthorizationError)])
     with pytest.raises(AuthError, match="namespace public/default"):

@@ -163,6 +163,27 @@ def test_the_broker_s_size_rules_the_frames_behind_connected(fresh, size):
         fresh.receive(frame_of(size + 10 * 1024 + 1)[:4], 1)
 
 
+def test_only_where_a_list_of_topics_was_asked_for_a_frame_may_be_larger(ready):
+    topics = [f"persistent://public/default/{number:0200}" for number in range(30_000)]
+
+    def listed(request_id):
+        answer = {"request_id": request_id, "topics": topics}
+        return framed(
+            pb.BaseCommand(type=Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=answer)
+        )
+
+    first, late = (
+        ready.request(lambda request_id: commands.topics_of_namespace(request_id, "a/b"), deadline)
+        for deadline in (99, 5)
+    )
+    assert len(ready.tick(6)) == 1, "nobody waits for the second any more"
+    (answer,) = ready.receive(listed(first), 7)
+    assert len(answer.result.getTopicsOfNamespaceResponse.topics) == 30_000
+    assert ready.receive(listed(late), 8) == [], "a late answer does no harm"
+    with pytest.raises(ProtocolError):
+        ready.receive(listed(first), 9)
+
+
 # ---- keep-alive
 
 

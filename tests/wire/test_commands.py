@@ -122,6 +122,15 @@ CASES = {
 }
 
 
+def test_a_broker_may_be_told_which_topics_are_meant():
+    listed = commands.topics_of_namespace(9, "a/b", "a/b/t.*")
+    expected = pb.CommandGetTopicsOfNamespace(request_id=9, namespace="a/b", topics_pattern="a/b/t.*")
+    assert body_of(listed) == ("GET_TOPICS_OF_NAMESPACE", expected)
+    watched = commands.watch_topic_list(9, 5, "a/b", "a/b/t.*")
+    more = pb.CommandWatchTopicList(request_id=9, watcher_id=5, namespace="a/b", topics_pattern="a/b/t.*")
+    assert body_of(watched) == ("WATCH_TOPIC_LIST", more)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_commands(name):
     data, expected = CASES[name]

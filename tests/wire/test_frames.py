@@ -12,7 +12,7 @@ from pulsar_spark.errors import CorruptError, ProtocolError
 from pulsar_spark.wire import commands, frames
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.frames import FrameReader, decode_payload_section
+from pulsar_spark.wire.frames import MAX_LIST_SIZE, FrameReader, asks_for_list, decode_payload_section
 from pulsar_spark.wire.messages import Messages
 
 MAX_FRAME = 5 * 1024 * 1024 + 10 * 1024
@@ -289,6 +289,56 @@ def test_the_largest_frame(limit):
     stream = framed(command, bytes(total - 9))
     ((_, rest),) = read([stream], FrameReader(limit))
     assert len(rest) == total - 9
+
+
+def topic_list(size):
+    """A frame of more than ``size`` bytes that lists topics."""
+    topics = [f"persistent://public/default/{number:0200}" for number in range(size // 200)]
+    return framed(
+        pb.BaseCommand(
+            type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+            getTopicsOfNamespaceResponse={"request_id": 1, "topics": topics},
+        )
+    )
+
+
+@pytest.mark.parametrize("piece", [1, 9, 10, 4096, 1 << 20])
+def test_a_list_of_topics_may_be_larger_where_one_was_asked_for(piece):
+    stream = PING + topic_list(20_000) + PING
+    reader = FrameReader(1000)
+    reader.expects_list = True
+    found = read([stream[at : at + piece] for at in range(0, len(stream), piece)], reader)
+    assert len(found) == 3
+    listed = pb.BaseCommand.FromString(found[1][0])
+    assert len(listed.getTopicsOfNamespaceResponse.topics) == 100
+    with pytest.raises(ProtocolError):
+        FrameReader(1000).feed(stream)
+
+
+def test_nothing_else_is_larger_and_no_list_is_endless():
+    reader = FrameReader(1000)
+    reader.expects_list = True
+    large = framed(pb.BaseCommand(type=pb.BaseCommand.PING, ping={}), bytes(20_000))
+    assert reader.feed(large[:9]) == []
+    with pytest.raises(ProtocolError, match="frame of 200"):
+        reader.feed(large[9:10])
+    reader = FrameReader(1000)
+    reader.expects_list = True
+    with pytest.raises(ProtocolError):
+        reader.feed(struct.pack(">I", MAX_LIST_SIZE + 1))
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (commands.topics_of_namespace(1, "a/b"), True),
+        (commands.watch_topic_list(1, 2, "a/b"), True),
+        (commands.partitioned_metadata(1, "t", create=False), False),
+        (b"short", False),
+    ],
+)
+def test_requests_for_lists(request_, expected):
+    assert asks_for_list(request_) is expected
 
 
 @pytest.mark.parametrize("size", [6, 2**31, 2**32 - 1])

@@ -72,9 +72,9 @@ class PlanningClient:
         """The topics that ``pattern`` means, sorted; a partitioned one once, by its own name."""
         return self._client.topics_matching(pattern)
 
-    def watch_topics(self, pattern: TopicPattern) -> TopicWatch:
+    def watch_topics(self, pattern: TopicPattern, *, may_list: bool) -> TopicWatch:
         """Watch the topics that ``pattern`` means."""
-        return TopicWatch(self._client, pattern)
+        return TopicWatch(self._client, pattern, may_list=may_list)
 
     def admin(self, url: str) -> Admin:
         """The admin service at ``url``, with this client's login."""

@@ -73,7 +73,8 @@ class _Updates:
         self.count += 1
 
     def _is_meant(self, name: str) -> bool:
-        return name.startswith("persistent://") and self._pattern.matches(TopicName.parse(name))
+        topic = TopicName.found(name)
+        return topic is not None and self._pattern.matches(topic)
 
 
 class TopicWatch:
@@ -85,13 +86,17 @@ class TopicWatch:
     Args:
         client: where to connect.
         pattern: the topics, all of one namespace.
+        may_list: whether the broker may list all topics of the namespace, as it does when a watch is opened
+            on a pattern that it cannot be told (:attr:`TopicPattern.broker_regex`). Else such a pattern is
+            not watched.
 
     Raises:
         BrokerError: the broker refused, or none answered within the operation timeout.
     """
 
-    def __init__(self, client: Client, pattern: TopicPattern) -> None:
+    def __init__(self, client: Client, pattern: TopicPattern, *, may_list: bool = True) -> None:
         self._client = client
+        self._is_watched = may_list or pattern.broker_regex is not None
         self._pattern = pattern
         self._lock = threading.Lock()
         self._deleted = _Deleted()
@@ -167,11 +172,14 @@ class TopicWatch:
         updates, watcher_id = _Updates(self._pattern, self._deleted), self._client.new_id()
         namespace = f"{self._pattern.tenant}/{self._pattern.namespace}"
         watched: Session | None = None
-        if session.topic_watchers:
+        if session.topic_watchers and self._is_watched:
             session.attach_watcher(watcher_id, updates)
             try:
                 session.request(
-                    lambda request_id: commands.watch_topic_list(request_id, watcher_id, namespace), deadline
+                    lambda request_id: commands.watch_topic_list(
+                        request_id, watcher_id, namespace, self._pattern.broker_regex
+                    ),
+                    deadline,
                 )
             except PulsarError as error:
                 session.detach_watcher(watcher_id)

@@ -44,6 +44,10 @@ T = TypeVar("T")
 
 # Seconds until a batch that was not due, or not possible, is planned again.
 _HELD_BACK = 0.5
+# Seconds that a trigger waits for the answers of brokers about the partitions that it reads.
+_PATIENCE = 1.0
+# So many times as long as new partitions were waited for in vain the others are read before the next attempt.
+_REST = 10
 
 
 class QueryPlanner:
@@ -73,6 +77,8 @@ class QueryPlanner:
         self._start_is_durable = False
         self._frozen: Mapping[TopicName, MessageId] | None = None
         self._held_back_until = 0.0
+        self._silent: set[TopicName] = set()
+        self._open_again_at = 0.0
 
     # ---- called by Spark
 
@@ -291,7 +297,8 @@ class QueryPlanner:
             return
         self._topics.refresh()
         new = [topic for topic in self._topics.partitions if topic not in subscription.partitions]
-        if not new:
+        began = self._client.now()
+        if not new or began < self._open_again_at:
             return
         try:
             answers = subscription.open(dict.fromkeys(new, InitialPosition.EARLIEST))
@@ -301,6 +308,8 @@ class QueryPlanner:
             if not error.is_passing:
                 raise
             _log.warning("new partitions cannot be read yet, it is tried again: %s", error)
+            now = self._client.now()
+            self._open_again_at = now + max(_HELD_BACK, _REST * (now - began))
             return
         for topic in new:
             if topic not in answers:
@@ -336,7 +345,15 @@ class QueryPlanner:
             _log.warning("topic %s was deleted; all that was seen of it is processed", topic)
 
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
-        return {} if self._subscription is None else self._subscription.ask(topics)
+        if self._subscription is None:
+            return {}
+        # A run over what there was when it began would end as if all were read: it waits for everybody.
+        answers = self._subscription.ask(topics, _PATIENCE if self._frozen is None else None)
+        silent = self._subscription.silent
+        for topic in silent - self._silent:
+            _log.warning("%s gives no answer: it is left out of micro-batches until it does", topic)
+        self._silent = silent
+        return answers
 
     def _meet_chunks(self, topic: TopicName) -> None:
         if self._subscription is not None:
@@ -354,9 +371,9 @@ class QueryPlanner:
         starts = {topic: state.position for topic, state in states.items() if state.position is not None}
         ends = {
             # One that was set back must be in the checkpoint before anything of it is read.
-            topic: max(position, states[topic].end)
-            if checkpoint.positions.get(topic, position) <= position
-            else position
+            topic: position
+            if checkpoint.positions.get(topic, position) > position or topic in self._silent
+            else max(position, states[topic].end)
             for topic, position in starts.items()
         }
         limits = self._options.limits

@@ -16,6 +16,7 @@ from pulsar_spark.client import (
     Deadline,
     InitialPosition,
     LastMessageId,
+    PendingCalls,
     PlanningClient,
     SubscriptionOptions,
     run_all,
@@ -54,6 +55,7 @@ class Subscription:
         self._client = client
         self._consumers: dict[TopicName, Consumer] = {}
         self._held_for_chunks: set[TopicName] = set()
+        self._asked: PendingCalls[TopicName] = PendingCalls()
 
     # ---- opening and closing
 
@@ -78,8 +80,8 @@ class Subscription:
             options = SubscriptionOptions(
                 name=self.name, durable=True, initial=position, create=topic.partition >= 0
             )
-            self._consumers[topic] = self._client.subscribe(topic, options)
-            return self._last_message_id(topic)
+            consumer = self._consumers[topic] = self._client.subscribe(topic, options)
+            return self._last_message_id(topic, consumer)
 
         answers = run_all([partial(open_one, topic, position) for topic, position in initial.items()])
         opened = {}
@@ -118,13 +120,16 @@ class Subscription:
         """Close it on one partition, which is gone."""
         self.partitions.pop(topic, None)
         consumer = self._consumers.pop(topic, None)
-        if consumer is not None:
+        if consumer is not None and not self._asked.leave(topic, consumer.close):
             consumer.close()
 
     def unsubscribe(self) -> None:
         """Remove the subscription from the brokers and close it; what cannot be removed is logged."""
         deadline = self._client.operation()
-        topics = list(self._consumers)
+        silent = self.silent
+        for topic in silent:
+            _log.warning("subscription %s stays behind on topic %s: it gives no answer", self.name, topic)
+        topics = [topic for topic in self._consumers if topic not in silent]
         answers = run_all([partial(self._consumers[topic].unsubscribe, deadline) for topic in topics])
         for topic, answer in zip(topics, answers, strict=True):
             if isinstance(answer, PulsarError):
@@ -135,26 +140,50 @@ class Subscription:
 
     def close(self) -> None:
         """Close it; the broker keeps it and its position."""
-        consumers, self._consumers = list(self._consumers.values()), {}
+        consumers, self._consumers = self._consumers, {}
         self.partitions.clear()
-        if consumers:
-            run_all([consumer.close for consumer in consumers])
+        closing = [
+            each.close for topic, each in consumers.items() if not self._asked.leave(topic, each.close)
+        ]
+        if closing:
+            run_all(closing)
 
     # ---- what the broker answers
 
-    def ask(self, topics: Sequence[TopicName]) -> dict[TopicName, LastMessageId | PulsarError]:
-        """Ask for the last messages, all at the same time and within one operation timeout."""
-        deadline, now = self._client.operation(), self._client.now()
-        calls = [partial(self._last_message_id, topic, deadline) for topic in topics]
-        answers = dict(zip(topics, run_all(calls), strict=True))
-        for topic, answer in answers.items():
-            if not isinstance(answer, PulsarError):
-                self.partitions[topic].asked_at = now
-        return answers
+    def ask(
+        self, topics: Sequence[TopicName], patience: float | None = None
+    ) -> dict[TopicName, LastMessageId | PulsarError]:
+        """Ask for the last messages, all at the same time and within one operation timeout.
 
-    def _last_message_id(self, topic: TopicName, deadline: Deadline | None = None) -> LastMessageId:
+        A partition that gives no answer is :attr:`silent`, until a later call has its answer.
+
+        Args:
+            topics: whom to ask, unless they are silent.
+            patience: seconds to wait for the answers; None: until all have answered.
+        """
+        deadline = self._client.operation()
+
+        def ask_one(topic: TopicName, consumer: Consumer, state: PartitionState) -> LastMessageId:
+            now = self._client.now()
+            answer = self._last_message_id(topic, consumer, deadline)
+            state.asked_at = now
+            return answer
+
+        calls = {
+            topic: partial(ask_one, topic, self._consumers[topic], self.partitions[topic]) for topic in topics
+        }
+        return self._asked.run(calls, patience)
+
+    @property
+    def silent(self) -> set[TopicName]:
+        """The partitions that have not answered for a while; no more is asked of them meanwhile."""
+        return self._asked.busy
+
+    def _last_message_id(
+        self, topic: TopicName, consumer: Consumer, deadline: Deadline | None = None
+    ) -> LastMessageId:
         """Where a partition ends; where its log is empty, with the last message that compaction has kept."""
-        answer = self._consumers[topic].last_message_id(deadline)
+        answer = consumer.last_message_id(deadline)
         state = self.partitions.get(topic)
         is_fresh = state is None or state.position is None or not state.position.is_message
         if self._client.read_compacted and is_fresh and not answer.last.is_message:
@@ -163,6 +192,8 @@ class Subscription:
 
     def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
         """Entries that are not acknowledged, of partitions whose broker answers."""
+        silent = self.silent
+        topics = [topic for topic in topics if topic not in silent]
         counts = run_all([self._consumers[topic].backlog for topic in topics])
         found = zip(topics, counts, strict=True)
         return {topic: count for topic, count in found if not isinstance(count, PulsarError)}
@@ -313,8 +344,10 @@ class Subscription:
             expire: seconds for which an incomplete chunked message is waited for, by publish times. 0: for
                 ever.
         """
-        now = self._client.now()
-        steps = {topic: state.ack_step(now) for topic, state in self.partitions.items()}
+        now, silent = self._client.now(), self.silent
+        steps = {
+            topic: state.ack_step(now) for topic, state in self.partitions.items() if topic not in silent
+        }
         probed = self._probe_chunks([topic for topic, step in steps.items() if step is AckStep.PROBE])
         if expire == 0:
             self._warn_of_chunks()

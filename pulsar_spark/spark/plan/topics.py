@@ -18,6 +18,12 @@ _log = logging.getLogger(__name__)
 # Seconds for which a report that a topic was deleted is waited for, where messages seem lost.
 _REPORT_TIMEOUT = 2.0
 
+# So many times as long as a list of topics was waited for in vain the topics that are known are read.
+_REST = 10
+
+# Topics of one namespace that are watched one by one; the partitions of more are looked up once a minute.
+_MAX_WATCHES = 100
+
 
 def find_partitions(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
     """All partitions of all topics that are to be read now, each once.
@@ -71,15 +77,24 @@ class Topics:
         self._options = options
         self._watches: list[TopicWatch] = []
         self._stale = False
+        self._again_at = 0.0
 
     def refresh(self) -> None:
         """List the partitions again, if some came or went, or the last time is a minute ago.
 
-        A broker that does not answer is logged and asked again: an exception would end the query.
+        A broker that does not answer is logged and asked again: an exception would end the query. What is
+        known is read meanwhile, ten times as long as was waited in vain.
         """
+        began = self._client.now()
+        if began < self._again_at:
+            return
         try:
             if not self._watches:
-                self._watches = [self._client.watch_topics(pattern) for pattern in _patterns(self._options)]
+                may_list = self._options.pattern is not None
+                self._watches = [
+                    self._client.watch_topics(pattern, may_list=may_list)
+                    for pattern in _patterns(self._options)
+                ]
             changed = [watch.changed for watch in self._watches]
             if any(changed) or self._stale:
                 self._stale = True
@@ -93,6 +108,8 @@ class Topics:
             if not error.is_passing:
                 raise
             _log.warning("the topics are not known now, they are listed again: %s", error)
+            now = self._client.now()
+            self._again_at = now + _REST * (now - began)
 
     def take_deleted(self, topic: TopicName) -> bool:
         """Whether a partition was deleted since this was asked before; it may exist again.
@@ -118,10 +135,16 @@ class Topics:
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
-    """What to watch: the pattern, or the named topics of each namespace."""
+    """What to watch: the pattern, or each of the topics that are named; together where they are many."""
     if options.pattern is not None:
         return [options.pattern]
-    names: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for topic in options.topics:
-        names[topic.tenant, topic.namespace].append(re.escape(topic.base.local))
-    return [TopicPattern(*place, re.compile("|".join(locals_))) for place, locals_ in names.items()]
+    places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)
+    for topic in dict.fromkeys(topic.base for topic in options.topics):
+        places[topic.tenant, topic.namespace].append(TopicPattern.of(topic))
+    patterns: list[TopicPattern] = []
+    for place, named in places.items():
+        if len(named) > _MAX_WATCHES:
+            names = "|".join(each.regex.pattern for each in named)
+            named = [TopicPattern(*place, re.compile(names))]
+        patterns += named
+    return patterns

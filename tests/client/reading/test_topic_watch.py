@@ -110,6 +110,34 @@ def test_topics_of_no_kind_that_can_be_read_do_not_count(broker, client):
         assert not watch.changed
 
 
+def test_names_that_cannot_be_read_do_not_count(broker, client):
+    with TopicWatch(client, PATTERN) as watch:
+        assert watch.changed
+        (asked,) = broker.seen(Type.WATCH_TOPIC_LIST)
+        names = {"new_topics": ["persistent://public/default/", "nonsense"], "topics_hash": ""}
+        broker.send(Type.WATCH_TOPIC_UPDATE, watcher_id=asked.watcher_id, **names)
+        settle(client)
+        assert not watch.changed
+
+
+@pytest.mark.parametrize(
+    ("text", "may_list", "asked"),
+    [
+        ("t", False, ["public/default/t(-p.*)?"]),
+        ("t.*", True, ["public/default/t.*"]),
+        (".*", True, [".*"]),
+        ("a|b", False, []),
+    ],
+)
+def test_the_broker_lists_no_more_than_it_must(broker, client, time_passes, text, may_list, asked):
+    with TopicWatch(client, TopicPattern.parse(text), may_list=may_list) as watch:
+        assert watch.changed
+        assert not watch.changed
+        time_passes(61)
+        assert watch.changed
+    assert [each.topics_pattern for each in broker.seen(Type.WATCH_TOPIC_LIST)] == asked
+
+
 def test_once_a_minute_topics_are_listed_in_any_case(client, time_passes):
     with TopicWatch(client, PATTERN) as watch:
         assert watch.changed

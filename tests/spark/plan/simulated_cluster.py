@@ -98,6 +98,7 @@ class SimulatedCluster(PlanningClient):
         topics: the partitions, and the topics without partitions, that exist.
         clock: seconds.
         failing: what a request about a topic raises.
+        stalled: topics whose last message is answered when the event is set.
         requests: what was asked or done, such as ("last", topic) or ("ack", topic, position).
         open_readers: readers and watches that are not closed.
         deleted: what watches have yet to report as deleted.
@@ -109,6 +110,7 @@ class SimulatedCluster(PlanningClient):
         self.topics: dict[TopicName, SimulatedTopic] = {}
         self.clock = 1000.0
         self.failing: dict[TopicName, Exception] = {}
+        self.stalled: dict[TopicName, threading.Event] = {}
         self.requests: list[tuple[Any, ...]] = []
         self.open_readers = 0
         self.deleted: set[TopicName] = set()
@@ -172,7 +174,8 @@ class SimulatedCluster(PlanningClient):
     def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
         return sorted({topic.base for topic in self.topics if pattern.matches(topic)})
 
-    def watch_topics(self, pattern: TopicPattern) -> Any:
+    def watch_topics(self, pattern: TopicPattern, *, may_list: bool) -> Any:
+        self.note("watch topics", str(pattern), may_list)
         return _TopicChanges(self)
 
     def admin(self, url: str) -> Any:
@@ -270,6 +273,8 @@ class _Cursor:
 
     def last_message_id(self, deadline: Any = None) -> LastMessageId:
         self._cluster.note("last", self._topic)
+        if self._topic in self._cluster.stalled:
+            self._cluster.stalled[self._topic].wait(60)
         found = self._opened(InitialPosition.LATEST)
         last = found.last if found.entries or not found.compacted else MessageId.EARLIEST
         return LastMessageId(last, found.cursors[self._options.name])

@@ -2,12 +2,14 @@
 
 import inspect
 import logging
+import threading
 
 import pytest
 
 from pulsar_spark.client import PlanningClient
 from pulsar_spark.errors import BusyError, DataLossError, DeadlineError, SchemaError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan import stream
 from pulsar_spark.spark.plan.ranges import Range
 from tests.spark.plan import simulated_cluster
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -204,45 +206,66 @@ def test_new_partitions_are_read_from_their_first_message(cluster):
     assert spark.drain() == rows_of(P2, ids)
 
 
-# ---- what compaction left
+def test_a_partition_without_an_answer_is_left_out_until_it_has_one(cluster, monkeypatch, caplog):
+    monkeypatch.setattr(stream, "_PATIENCE", 0.01)
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    known = second.produce(1)
+    spark.trigger()
+    answered = cluster.stalled[P1] = threading.Event()
+    try:
+        known += second.produce(1)
+        for _ in range(3):
+            ids = first.produce(1)
+            assert spark.drain() == rows_of(P0, ids)
+        assert caplog.text.count("gives no answer") == 1
+        assert str(P1) in caplog.text
+        assert cluster.count("last", P1) <= 3 + 1
+    finally:
+        answered.set()
+    del cluster.stalled[P1]
+    while len(spark.rows) < 5:
+        spark.trigger()
+    assert [each for topic, each in spark.rows if topic == P1] == known
 
 
-@pytest.mark.parametrize("options", [{"startingOffsets": "earliest"}, {"startingTime": "0"}])
-@pytest.mark.parametrize("later", [0, 2])
-@pytest.mark.parametrize("fails", [True, False])
-def test_what_compaction_left_begins_before_the_log(options, later, fails):
-    cluster = SimulatedCluster(read_compacted=True)
-    (topic,) = cluster.create("t")
-    topic.produce(6)
-    topic.compact_and_trim(at("10:1"), at("10:4"))
-    topic.produce(later)
-    spark = SimulatedSpark(cluster, readCompacted="true", **options)
-    spark.trigger(fails=fails)
-    if fails:
-        spark.restart()
-    spark.drain()
-    topic.produce(1)
-    spark.drain()
-    spark.restart()
-    topic.produce(1)
-    spark.drain()
-    expected = [at("10:1"), at("10:4"), *topic.ids]
-    assert spark.rows == [(T, each) for each in expected]
+def test_a_run_over_what_there_was_waits_for_all(cluster, monkeypatch):
+    monkeypatch.setattr(stream, "_PATIENCE", 0.0)
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    first.produce(1)
+    ids = second.produce(1)
+    spark.restart(available_now=True)
+    cluster.stalled[P1] = threading.Event()
+    timer = threading.Timer(0.2, cluster.stalled[P1].set)
+    timer.start()
+    found = spark.drain()
+    timer.join()
+    assert (P1, ids[0]) in found
 
 
-def test_what_compaction_left_of_a_new_topic_is_read():
-    cluster = SimulatedCluster(read_compacted=True)
-    cluster.create("t", 1)
-    spark = SimulatedSpark(cluster, startingOffsets="latest", readCompacted="true")
-    spark.drain()
-    (new,) = cluster.create("t", 2)
-    new.produce(6)
-    new.compact_and_trim(at("10:1"), at("10:4"))
-    cluster.clock += 100.0
-    spark.drain()
-    new.produce(1)
-    spark.drain()
-    assert [entry for _, entry in spark.rows] == [at("10:1"), at("10:4"), *new.ids]
+def test_attempts_to_take_in_new_partitions_leave_time_for_the_others(cluster, monkeypatch):
+    (first,) = cluster.create("t", 1)
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    cluster.create("t", 2)
+    subscribe, tried = cluster.subscribe, []
+
+    def take_long(topic, options):
+        if topic == P1:
+            tried.append(topic)
+            cluster.clock += 30.0
+            raise DeadlineError("late")
+        return subscribe(topic, options)
+
+    monkeypatch.setattr(cluster, "subscribe", take_long)
+    for _ in range(60):
+        first.produce(1)
+        spark.trigger()
+    assert 2 <= len(tried) <= 4, "660 s of triggers, and 30 s for each attempt"
+    assert len(spark.rows) == 60
 
 
 def test_new_partitions_that_cannot_be_had_are_tried_again(cluster, caplog):
@@ -463,6 +486,47 @@ def test_a_topic_that_is_named_no_longer_is_no_loss(cluster, caplog):
     spark.restart(topics="t")
     assert spark.drain() == rows_of(T, ids)
     assert "the query reads persistent://public/default/u no longer" in caplog.text
+
+
+# ---- what compaction left
+
+
+@pytest.mark.parametrize("options", [{"startingOffsets": "earliest"}, {"startingTime": "0"}])
+@pytest.mark.parametrize("later", [0, 2])
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_compaction_left_begins_before_the_log(options, later, fails):
+    cluster = SimulatedCluster(read_compacted=True)
+    (topic,) = cluster.create("t")
+    topic.produce(6)
+    topic.compact_and_trim(at("10:1"), at("10:4"))
+    topic.produce(later)
+    spark = SimulatedSpark(cluster, readCompacted="true", **options)
+    spark.trigger(fails=fails)
+    if fails:
+        spark.restart()
+    spark.drain()
+    topic.produce(1)
+    spark.drain()
+    spark.restart()
+    topic.produce(1)
+    spark.drain()
+    expected = [at("10:1"), at("10:4"), *topic.ids]
+    assert spark.rows == [(T, each) for each in expected]
+
+
+def test_what_compaction_left_of_a_new_topic_is_read():
+    cluster = SimulatedCluster(read_compacted=True)
+    cluster.create("t", 1)
+    spark = SimulatedSpark(cluster, startingOffsets="latest", readCompacted="true")
+    spark.drain()
+    (new,) = cluster.create("t", 2)
+    new.produce(6)
+    new.compact_and_trim(at("10:1"), at("10:4"))
+    cluster.clock += 100.0
+    spark.drain()
+    new.produce(1)
+    spark.drain()
+    assert [entry for _, entry in spark.rows] == [at("10:1"), at("10:4"), *new.ids]
 
 
 # ---- ends

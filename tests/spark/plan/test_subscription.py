@@ -1,6 +1,7 @@
 """Subscription on a cluster in memory: opening, putting back, acknowledging, leaving."""
 
 import logging
+import threading
 
 import pytest
 
@@ -60,6 +61,44 @@ def test_where_it_is_missing(cluster):
     cluster.failing[P0] = DeadlineError("late")
     with pytest.raises(DeadlineError, match="partition-0"):
         subscription.missing([P0, P1, P2])
+
+
+def test_a_partition_without_an_answer_holds_nobody_up(cluster):
+    subscription = opened(cluster)
+    answered = cluster.stalled[P1] = threading.Event()
+    try:
+        while (found := subscription.ask([P0, P1, P2], 0.01)).keys() != {P0, P2}:
+            pass
+        assert subscription.silent == {P1}
+        assert subscription.backlogs([P0, P1]) == {P0: 3}
+        processed(subscription, 2)
+        subscription.acknowledge_processed(60.0)
+        assert [mark(cluster, each).entry for each in (P0, P1, P2)] == [2, -1, 2]
+    finally:
+        answered.set()
+    del cluster.stalled[P1]
+    while P1 not in (found := subscription.ask([], 60.0)):
+        pass
+    assert found[P1].last == MessageId(10, 2)
+    assert subscription.silent == set()
+    assert subscription.partitions[P1].asked_at > 0
+
+
+@pytest.mark.parametrize("how", ["drop", "close", "unsubscribe"])
+def test_one_that_is_closed_under_a_question_is_closed_after_it(cluster, monkeypatch, caplog, how):
+    subscription = opened(cluster)
+    answered = cluster.stalled[P1] = threading.Event()
+    closed = threading.Event()
+    monkeypatch.setattr(subscription._consumers[P1], "close", closed.set)
+    subscription.ask([P1], 0.0)
+    if how == "drop":
+        subscription.drop(P1)
+    else:
+        getattr(subscription, how)()
+    assert not closed.is_set()
+    answered.set()
+    assert closed.wait(60)
+    assert ("stays behind" in caplog.text) is (how == "unsubscribe")
 
 
 def test_backlogs_of_partitions_whose_broker_answers(cluster):

@@ -5,8 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from pulsar_spark.errors import AuthError, ConnectError, TopicNotFoundError
+from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.plan import topics as plan_topics
 from pulsar_spark.spark.plan.topics import Topics, find_partitions, first_contact
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import options_of
@@ -75,9 +76,21 @@ def test_topics_are_listed_again_when_they_change(cluster):
     cluster.create("parted", 3)
     topics.refresh()
     assert names(topics.partitions) == [*(f"parted-partition-{n}" for n in range(3)), "other"]
-    assert cluster.open_readers == 2, "one watch a namespace"
+    assert cluster.open_readers == 2, "one watch a topic"
+    assert not any(request[2] for request in cluster.requests if request[0] == "watch topics")
     topics.close()
     assert cluster.open_readers == 0
+
+
+@pytest.mark.parametrize(("most", "watched_for"), [(3, ["a", "b", "c"]), (2, ["a|b|c"])])
+def test_many_named_topics_are_watched_together(cluster, monkeypatch, most, watched_for):
+    monkeypatch.setattr(plan_topics, "_MAX_WATCHES", most)
+    for name in "abc":
+        cluster.create(name)
+    topics = watched(cluster, topics="a,b,c")
+    topics.refresh()
+    found = [request[1:] for request in cluster.requests if request[0] == "watch topics"]
+    assert found == [(f"persistent://public/default/{each}", False) for each in watched_for]
 
 
 def test_a_dropped_topic_is_read_again_when_it_is_found_again(cluster):
@@ -118,3 +131,25 @@ def test_a_broker_that_is_silent_is_asked_again(cluster, caplog):
     cluster.failing[plain] = AuthError("no")
     with pytest.raises(AuthError):
         topics.refresh()
+
+
+def test_attempts_to_list_topics_leave_time_to_read(cluster, monkeypatch):
+    topics = watched(cluster, topic="plain")
+    topics.refresh()
+    cluster.create("unrelated")
+    tried = []
+
+    def take_long(topic):
+        tried.append(topic)
+        cluster.clock += 30.0
+        raise DeadlineError("late")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "partitions", take_long)
+        for _ in range(30):
+            cluster.clock += 11.0
+            topics.refresh()
+    assert len(tried) == 2
+    cluster.clock += 300.0
+    topics.refresh()
+    assert names(topics.partitions) == ["plain"]
