@@ -100,11 +100,14 @@ def copy(
     pulsar = PulsarInSpark(spark, brokers.service_url)
     queries = []
     try:
-        with _producing(brokers.service_url, source, rows, len(faults) + 1) as go_on:
+        with _producing(brokers.service_url, source, rows, len(faults) + 2) as go_on:
+            go_on()
             for delivery, (_, options) in DELIVERIES.items():
                 messages = pulsar.stream(source).select("value", "__key")
                 writer = pulsar.write_stream(messages, folder / delivery, _copy_of(delivery), **options)
                 queries.append(writer.start())
+                # Each starts Python workers, for which Spark waits 15 s, however busy the machine is.
+                _await(queries, lambda: _batches(queries[-1]) > 0)
             for number, fault in enumerate(faults):
                 go_on()
                 _await_batches(queries)
@@ -175,8 +178,9 @@ def _await_batches(queries: Sequence[StreamingQuery]) -> None:
 
 
 def _batches(query: StreamingQuery) -> int:
-    progress = query.lastProgress
-    return 0 if progress is None else int(progress["batchId"]) + 1
+    """How many micro-batches with rows a query has written, or more."""
+    numbers = [each["batchId"] for each in query.recentProgress if each["numInputRows"]]
+    return max(numbers, default=-1) + 1
 
 
 def _backlogs(brokers: PulsarCluster, topic: str) -> list[int]:
