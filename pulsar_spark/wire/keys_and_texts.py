@@ -58,8 +58,9 @@ def decode_keys(keys: pa.BinaryArray, is_base64: npt.NDArray[np.bool_]) -> pa.Bi
 
 
 def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
-    """Cast to strings; each malformed part of what is not UTF-8 becomes U+FFFD."""
+    """Cast to strings; each malformed part of what is not UTF-8 becomes U+FFFD. Null stays null."""
     try:
         return texts.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([text.decode("utf-8", "replace") for text in texts.to_pylist()], pa.string())
+        replaced = (None if text is None else text.decode("utf-8", "replace") for text in texts.to_pylist())
+        return pa.array(replaced, pa.string())
