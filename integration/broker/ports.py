@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import random
 import socket
@@ -44,7 +45,10 @@ def listening_addresses(pid: int) -> list[str]:
         OSError: there is no such process, or it is somebody else's.
     """
     folder = Path("/proc") / str(pid)
-    sockets = {str(each.readlink()) for each in (folder / "fd").iterdir()}
+    sockets = set()
+    for each in (folder / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile: a listening socket stays open
+            sockets.add(str(each.readlink()))
     found = []
     for name in ("tcp", "tcp6"):
         for line in (folder / "net" / name).read_text().splitlines()[1:]:
