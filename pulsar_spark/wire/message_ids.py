@@ -13,11 +13,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.field_spans import Ints
+from pulsar_spark.wire.frames import UNPARSABLE
 from pulsar_spark.wire.messages import varint
 
 _Bytes = npt.NDArray[np.uint8]
@@ -63,8 +63,10 @@ def parse_message_id(data: bytes) -> MessageId:
     """
     try:
         found = pb.MessageIdData.FromString(data)
-    except DecodeError as error:
+    except UNPARSABLE as error:
         raise ValueError(str(error)) from None
+    if not found.IsInitialized():
+        raise ValueError("a message id without ledger or entry")
     ledger, entry = (-1 if part == _UNSET else part for part in (found.ledgerId, found.entryId))
     return MessageId(ledger, entry, max(found.batch_index, -1))
 

@@ -73,7 +73,13 @@ def test_an_index_below_minus_one_is_the_whole_entry():
     assert parse_message_id(data.SerializeToString()) == MessageId(1, 2)
 
 
-@pytest.mark.parametrize("data", [b"\x08", b"\xff", b"no id"])
+@pytest.mark.parametrize("data", [b"\x08", b"\xff", b"no id", b"\x13" * 3000])
 def test_what_is_no_id_is_a_value_error(data):
-    with pytest.raises(ValueError, match="MessageIdData"):
+    with pytest.raises(ValueError, match=r"MessageIdData|group|message"):
+        parse_message_id(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08\x01", b"\x10\x01", b"\x08\x01\x10\x02\x3a\x00"])
+def test_what_lacks_a_ledger_or_an_entry_is_a_value_error(data):
+    with pytest.raises(ValueError, match="without ledger or entry"):
         parse_message_id(data)
