@@ -8,6 +8,7 @@
     python3 -m integration deploy   a user's script on all kinds of clusters
     python3 -m integration matrix   all versions that are claimed, in fresh environments
     python3 -m integration long     all that `test` leaves out, for hours, with a summary
+    python3 -m integration hostile  fuzzers of what a broker or a producer may send, with counts
     python3 -m integration mutants  faults that are planted one at a time, each to be caught by a named test
 
 The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says), of the exact files that
@@ -183,6 +184,11 @@ def mutants(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.mutants", *rest)
 
 
+def hostile(python: str, rest: list[str]) -> int:
+    """Run the fuzzers."""
+    return run(python, "-m", "integration.hostile", *rest)
+
+
 COMMANDS = {
     "demo": demo,
     "test": test,
@@ -191,6 +197,7 @@ COMMANDS = {
     "docs": docs,
     "deploy": deploy,
     "matrix": matrix,
+    "hostile": hostile,
     "long": long,
     "mutants": mutants,
 }

@@ -1,0 +1,1 @@
+"""Fuzzers of what a broker or a producer may send, with counts."""

@@ -1,0 +1,50 @@
+"""Fuzzers of what a broker or a producer may send: the exit code is 1 where one finds something.
+
+python3 -m integration hostile --entries 5000000 --frames 10000000    before a release
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import time
+from collections.abc import Iterator
+
+from integration.hostile import entries, frames
+
+_PAUSE = 10.0  # seconds between two lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run both; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python3 -m integration hostile", description=__doc__)
+    parser.add_argument("--entries", type=int, default=20_000, help="decoded together (default: %(default)s)")
+    parser.add_argument("--frames", type=int, default=20_000, help="broken inputs (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="of a run that is to be repeated")
+    given = parser.parse_args(arguments)
+    logging.disable(logging.WARNING)  # of what is left out
+    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    try:
+        _report("entries decoded together", seed, entries.run(seed, given.entries))
+        _report("broken inputs", seed, frames.run(seed, given.frames))
+    except (entries.DifferenceError, frames.UndocumentedError) as error:
+        print(f"failed, --seed {seed}: {error}", flush=True)
+        return 1
+    return 0
+
+
+def _report(what: str, seed: int, counts: Iterator[int]) -> None:
+    began = said = time.monotonic()
+    count = 0
+    for count in counts:
+        now = time.monotonic()
+        if now - said >= _PAUSE:
+            said = now
+            print(f"  {count} {what}, {now - began:.0f} s", flush=True)
+    print(f"{count} {what}: nothing found in {time.monotonic() - began:.0f} s, --seed {seed}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

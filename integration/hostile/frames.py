@@ -1,0 +1,339 @@
+"""The mutation fuzzer: broken bytes into each decoder and state machine; documented errors only may come.
+
+Each input has a second and 200 MB more address space than there was before the first.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from integration.hostile.broker import any_stream, fill
+from integration.hostile.wire import CODECS, EXTREMES, Wire
+from pulsar_spark.errors import BrokerError, CorruptError, CryptoError, ProtocolError
+from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.batcher import BatchLimits
+from pulsar_spark.protocol.chunk_assembler import ChunkAssembler, ChunkLimits, is_chunk
+from pulsar_spark.protocol.connection import Answer, Challenged, Connection, ForProducer
+from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
+from pulsar_spark.protocol.lookup import Address, Lookup
+from pulsar_spark.protocol.memory_budget import MemoryBudget
+from pulsar_spark.protocol.packer import Packer
+from pulsar_spark.protocol.partition_writer import PartitionWriter
+from pulsar_spark.protocol.pending import PendingWindow
+from pulsar_spark.protocol.range_progress import RangeProgress
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import decode_batches
+from pulsar_spark.wire.codecs import decompress, decompress_together
+from pulsar_spark.wire.dedup_mark import read_dedup_mark
+from pulsar_spark.wire.entries import decode
+from pulsar_spark.wire.frames import Frame, FrameReader, decode_payload_section, encode_command
+from pulsar_spark.wire.message_ids import parse_message_id
+from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.singles import EncodedSingle
+
+_SECONDS = 1.0
+_MEMORY = 200 << 20  # bytes
+_LIMIT = 1 << 20  # bytes that a payload may decompress to, here
+_TOPIC = "persistent://a/b/t"
+_LOGIN = commands.Login("token", b"s3cret")
+
+
+class UndocumentedError(AssertionError):
+    """An input did what it must not; the text has it."""
+
+
+def run(seed: int, frames: int) -> Iterator[int]:
+    """Give so many inputs to the targets in turn; gives how many there were now and then.
+
+    Raises:
+        UndocumentedError: with the target, the seed of the input, and what happened.
+    """
+    names = list(TARGETS)
+    with _limited_memory():
+        for number in range(frames):
+            one_input(names[number % len(names)], f"{seed}/{number}")
+            if number % 1000 == 999:
+                yield number + 1
+    yield frames
+
+
+def one_input(target: str, seed: str) -> None:
+    """Give one input to a target; raises UndocumentedError."""
+    chance = random.Random(seed)
+    wire = Wire(chance, chance.choice((0.01, 0.1, 0.5)))
+    prepare, documented = TARGETS[target]
+    act = prepare(wire)
+    began = time.perf_counter()
+    try:
+        act()
+    except documented:
+        pass
+    except Exception as error:
+        raise UndocumentedError(f"{target}, seed {seed}: {error!r}") from error
+    took = time.perf_counter() - began
+    if took > _SECONDS:
+        raise UndocumentedError(f"{target}, seed {seed}: it took {took:.1f} s")
+
+
+@contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Let allocations fail that an input must not make; where the system cannot, nothing happens."""
+    usual = resource.getrlimit(resource.RLIMIT_AS)
+    sizes = Path("/proc/self/statm")
+    if sizes.exists():
+        used = int(sizes.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, usual)
+
+
+# ---- targets: each prepares an input, and gives what takes it
+
+
+def _frame_reader(wire: Wire) -> Callable[[], object]:
+    stream, reader = any_stream(wire), FrameReader()
+    return lambda: [reader.feed(piece) for piece in stream]
+
+
+def _connection(wire: Wire) -> Callable[[], object]:
+    stream = any_stream(wire)
+    connection = Connection(0, keep_alive=30, timeout=10, login=_LOGIN)
+    connected = pb.CommandConnected(server_version="hostile")
+    if wire.chance.random() < 0.9:
+        connection.receive(
+            encode_command(pb.BaseCommand(type=pb.BaseCommand.CONNECTED, connected=connected)), 0
+        )
+    for _ in range(5):
+        connection.request(lambda request_id: commands.lookup(request_id, _TOPIC, authoritative=False), 20)
+    writer = _writer(wire)
+
+    def act() -> None:
+        for now, piece in enumerate(stream):
+            for event in connection.receive(piece, now):
+                _heard(connection, writer, event)
+            connection.tick(now + wire.chance.choice((0, 1, 25)))
+
+    return act
+
+
+def _heard(connection: Connection, writer: PartitionWriter, event: object) -> None:
+    """What those do whom an event is for."""
+    if isinstance(event, Challenged):
+        connection.log_in(_LOGIN)
+    elif isinstance(event, Answer) and isinstance(event.result, pb.BaseCommand):
+        answer = event.result
+        if answer.type == pb.BaseCommand.LOOKUP_RESPONSE:
+            Lookup(_TOPIC, Address("h", 6650)).answered(answer.lookupTopicResponse)
+        elif answer.type == pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE:
+            str(commands.from_wire_id(answer.getLastMessageIdResponse.last_message_id))
+        elif answer.type == pb.BaseCommand.CONSUMER_STATS_RESPONSE:
+            commands.from_wire_count(answer.consumerStatsResponse.msgBacklog)
+        elif answer.type == pb.BaseCommand.PRODUCER_SUCCESS:
+            writer.registering()
+            writer.registered("p", answer.producer_success.last_sequence_id, 5000, None)
+            writer.resend("1", 0.0)
+    elif isinstance(event, ForProducer) and isinstance(event.frame, Frame):
+        command = event.frame.command
+        if command.type == pb.BaseCommand.SEND_RECEIPT:
+            writer.receipt(command.send_receipt.sequence_id, command.send_receipt.message_id)
+            assert writer.sent.messages >= 0
+        elif command.type == pb.BaseCommand.SEND_ERROR:
+            error = command.send_error
+            writer.refused(error.sequence_id, error.error, error.message)
+
+
+def _writer(wire: Wire) -> PartitionWriter:
+    """One with entries that wait for their receipts."""
+    packer = Packer(_TOPIC, pb.NONE, chunking=True, chunk_max_message_size=None)
+    window = PendingWindow(_TOPIC, 10, MemoryBudget(1 << 20), 30.0)
+    writer = PartitionWriter(_TOPIC, packer, window, BatchLimits(10, 0, 0.5))
+    writer.registering()
+    writer.registered("p", -1, 5000, None)
+    writer.resend("1", 0.0)
+    sizes = [wire.chance.choice((1, 9000)) for _ in range(3)]
+    messages = [EncodedSingle(memoryview(b""), memoryview(bytes(size))) for size in sizes]
+    writer.add(list(writer.pack_singles(messages, 5)), 0.0)
+    return writer
+
+
+def _lookup(wire: Wire) -> Callable[[], object]:
+    answers = [pb.CommandLookupTopicResponse() for _ in range(25)]
+    for answer in answers:
+        fill(wire, answer, 0)
+        url = f"pulsar{wire.chance.choice(('', '+ssl'))}://{wire.text().decode(errors='replace')}:6650"
+        answer.brokerServiceUrl = wire.chance.choice((url, "pulsar://h:1", "pulsar://[::1%eth0]:65536"))
+
+    def act() -> None:
+        look_up = Lookup(_TOPIC, Address("h", 6650, tls=wire.chance.random() < 0.5))
+        for answer in answers:
+            if look_up.answered(answer) is not None:
+                return
+
+    return act
+
+
+def _range(wire: Wire) -> Callable[[], object]:
+    """A range, and a broker that says any positions."""
+
+    def place() -> MessageId:
+        ledger, entry = (wire.chance.choice((-1, 0, 1, 2, 3, 2**63 - 1)) for _ in range(2))
+        return MessageId(ledger, entry, wire.chance.choice((-1, 0)))
+
+    places = [place() for _ in range(60)]
+    start, end = sorted(places[:2])
+    progress = RangeProgress(
+        start, end, visible=wire.chance.random() < 0.5, begins=wire.chance.choice((None, places[2]))
+    )
+    ids = np.array([[each.ledger, each.entry] for each in sorted(places[:5])], np.int64).T
+
+    def act() -> None:
+        for one, other, third in zip(places[::3], places[1::3], places[2::3], strict=True):
+            kind = wire.chance.randrange(7)
+            if kind == 0:
+                progress.opened(one)
+            elif kind == 1:
+                progress.first_gap(*ids)
+            elif kind == 2:
+                progress.judge_gap(one, other)
+            elif kind == 3:
+                progress.judge_silence(one, other)
+            elif kind == 4:
+                progress.looked(one, wire.chance.choice((None, other)), wire.chance.choice((None, third)))
+            elif kind == 5:
+                progress.repeat(wire.chance.choice((None, one)))
+            else:
+                progress.came(one)
+            str((progress.position, progress.is_done, progress.entries_left))
+        progress.passed(wire.chance.choice((None, places[0])))
+
+    return act
+
+
+def _data_key(wire: Wire) -> Callable[[], object]:
+    """A data key under a public key, and a payload, both of them damaged or not."""
+    private, sealer = wire.chance.choice(_keys())
+    fields, sealed = sealer.seal(b"payload")
+    metadata = pb.MessageMetadata.FromString(fields)
+    wrapped, nonce = metadata.encryption_keys[0].value, metadata.encryption_param
+    if wire.is_broken():
+        wrapped = wire.damaged(wrapped)
+    if wire.is_broken():
+        nonce = wire.damaged(nonce)
+    return lambda: Opener(private, wrapped).open(nonce, wire.damaged(bytes(sealed)))
+
+
+@lru_cache(maxsize=1)
+def _keys() -> list[tuple[bytes, Sealer]]:
+    """An RSA and an EC key: each private one in PEM, and what encrypts for it."""
+    made = []
+    for key in (rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())):
+        public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        made.append((private, Sealer([PublicKey("k", public)])))
+    return made
+
+
+def _section(wire: Wire) -> Callable[[], object]:
+    section = wire.section()
+    return lambda: read_dedup_mark(decode_payload_section(memoryview(section)).metadata)
+
+
+def _sections(wire: Wire) -> Callable[[], object]:
+    """As many as are read by column; the good ones are alike."""
+    sections = [Wire(wire.chance, 0.0).section()] * 30
+    rows = [wire.chance.randrange(30) for _ in range(wire.chance.choice((1, 2)))]
+    for row in rows:
+        sections[row] = wire.section()
+    ends = np.cumsum([len(each) for each in sections])
+    starts = ends - np.array([len(each) for each in sections])
+    messages = Messages(1, b"".join(sections), np.full(30, 5), np.arange(30), starts, ends)
+
+    def act() -> None:
+        entries = decode([messages]).entries
+        for row in rows:
+            if row < len(entries):
+                read_dedup_mark(entries.one(row).metadata)
+
+    return act
+
+
+def _batch(wire: Wire) -> Callable[[], object]:
+    count = wire.chance.choice((1, 3, 30))
+    payload = wire.batch(count)
+    if wire.is_broken():
+        payload = wire.damaged(payload)
+    if wire.is_broken():
+        count = wire.chance.choice(EXTREMES[:9])
+    return lambda: decode_batches([payload], [count])
+
+
+def _codec(wire: Wire) -> Callable[[], object]:
+    chance = wire.chance
+    kind = chance.choice((*CODECS, 9))
+    data = wire.damaged(wire.batch(chance.choice((1, 30)))) if chance.random() < 0.5 else wire.section()
+    size = chance.choice((len(data), 0, 1, _LIMIT, *EXTREMES))
+    return lambda: (
+        decompress(kind, data, size, _LIMIT),
+        decompress_together([data, data], [min(size, _LIMIT)] * 2),
+    )
+
+
+def _chunks(wire: Wire) -> Callable[[], object]:
+    chance, made = wire.chance, []
+    for _ in range(20):
+        metadata = pb.MessageMetadata(
+            publish_time=wire.number(),
+            uuid=chance.choice((b"a", b"b", b"\xff")),
+            num_chunks_from_msg=chance.choice((2, 3, 2**31 - 1)),
+            chunk_id=chance.choice((0, 0, 1, 1, 2, -1, 2**31 - 1)),
+            total_chunk_msg_size=chance.choice((2, 8, 12, 2**31 - 1, -1)),
+        )
+        made.append(metadata)
+    limits = ChunkLimits(max_pending=chance.choice((0, 1, 10)), auto_ack_oldest=chance.random() < 0.5)
+
+    def act() -> None:
+        chunks = ChunkAssembler(limits)
+        for entry, metadata in enumerate(made):
+            assert is_chunk(metadata)
+            chunks.take(metadata, b"part", MessageId(5, entry), metadata.publish_time / 1000)
+            assert chunks.held_bytes <= 4 * len(made)
+
+    return act
+
+
+def _message_id(wire: Wire) -> Callable[[], object]:
+    place = pb.MessageIdData()
+    fill(wire, place, 0)
+    data = wire.damaged(place.SerializePartialToString())
+    return lambda: parse_message_id(data)
+
+
+_Target = tuple[Callable[[Wire], Callable[[], object]], tuple[type[Exception], ...]]
+
+# What takes the input, and the errors that its docstring names.
+TARGETS: dict[str, _Target] = {
+    "FrameReader": (_frame_reader, (ProtocolError,)),
+    "Connection": (_connection, (ProtocolError, BrokerError)),
+    "decode_payload_section": (_section, (CorruptError,)),
+    "decode": (_sections, ()),
+    "decode_batches": (_batch, (CorruptError,)),
+    "decompress": (_codec, (CorruptError,)),
+    "ChunkAssembler": (_chunks, ()),
+    "Lookup": (_lookup, (ProtocolError, BrokerError)),
+    "RangeProgress": (_range, ()),
+    "Opener": (_data_key, (CryptoError,)),
+    "parse_message_id": (_message_id, (ValueError,)),
+}

@@ -1,0 +1,94 @@
+"""The fuzzers find nothing, and would find what they are for."""
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from integration.hostile import entries, frames
+from integration.hostile.__main__ import main
+from integration.local_spark import ROOT
+from pulsar_spark.wire import codecs, keys_and_texts
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+
+def test_a_small_run_finds_nothing():
+    # In a process of its own: it takes address space away.
+    command = [sys.executable, "-m", "integration.hostile", "--entries", "4000", "--frames", "4000"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4000 broken inputs: nothing found" in done.stdout
+
+
+def test_the_same_seed_gives_the_same_inputs():
+    assert [entries.one_round(f"7/{number}") for number in range(3)] == [
+        entries.one_round(f"7/{number}") for number in range(3)
+    ]
+
+
+def found_by(seeds, one):
+    """What is found first; None where nothing is."""
+    for seed in seeds:
+        try:
+            one(seed)
+        except (entries.DifferenceError, frames.UndocumentedError) as error:
+            return str(error)
+    return None
+
+
+def test_a_size_that_is_verified_in_sum_only_is_found(monkeypatch):
+    """One entry could take bytes of another's."""
+
+    def unverified(blocks, sizes):
+        codec = codecs._codec(pb.LZ4)
+        held = [next(size for size in range(2000) if codecs._fits(codec, block, size)) for block in blocks]
+        plain = b"".join(
+            codec.decompress(block, size, asbytes=True) for block, size in zip(blocks, held, strict=True)
+        )
+        return pa.py_buffer(plain) if len(plain) == sum(sizes) else None
+
+    monkeypatch.setattr("pulsar_spark.client.reading.decode.decompress_together", unverified)
+    found = found_by((f"1/{number}" for number in range(3000)), entries.one_round)
+    assert found is not None
+    assert found.startswith("seed 1/")
+
+
+def test_a_raw_error_of_one_column_is_found(monkeypatch):
+    def raw(texts):
+        return pa.array([text.decode(errors="replace") for text in texts.to_pylist()], pa.string())
+
+    monkeypatch.setattr(keys_and_texts, "to_strings", raw)
+    assert "Error" in found_by((f"1/{number}" for number in range(200)), entries.one_round)
+
+
+@pytest.mark.parametrize("target", frames.TARGETS)
+def test_an_error_that_is_not_documented_is_found(target, monkeypatch):
+    prepare, documented = frames.TARGETS[target]
+
+    def breaks(wire):
+        def act():
+            prepare(wire)()
+            raise KeyError("raw")
+
+        return act
+
+    monkeypatch.setitem(frames.TARGETS, target, (breaks, documented))
+    found = found_by((f"1/{number}" for number in range(100)), lambda seed: frames.one_input(target, seed))
+    assert found.startswith(f"{target}, seed 1/")
+    assert "KeyError" in found
+
+
+def test_what_takes_too_long_is_found(monkeypatch):
+    monkeypatch.setattr(frames, "_SECONDS", -1.0)
+    assert "it took" in found_by(["1/1"], lambda seed: frames.one_input("decode", seed))
+
+
+def test_what_is_found_is_said_with_its_seed(monkeypatch, capsys):
+    def differs(seed, count):
+        yield count // 2
+        raise entries.DifferenceError("seed 5/3: this")
+
+    monkeypatch.setattr(entries, "run", differs)
+    assert main(["--entries", "10", "--seed", "5"]) == 1
+    assert "failed, --seed 5: seed 5/3: this" in capsys.readouterr().out
