@@ -7,9 +7,13 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulsar_spark.client import Credentials, TlsOptions
+from pulsar_spark.client.net import admin as admin_module
 from pulsar_spark.client.net.admin import Admin, Ledger
 from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.errors import (
@@ -19,6 +23,7 @@ from pulsar_spark.errors import (
     ConnectError,
     OptionError,
     ProtocolError,
+    PulsarError,
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName
@@ -219,6 +224,49 @@ def test_a_redirect_to_nowhere_is_told(place):
         pytest.raises(ConnectError, match="does not answer"),
     ):
         Admin(url, timeout=5).subscriptions(TOPIC)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+LEDGER = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("ledgerId", "entries", "size"), st.integers() | JSON)
+)
+STATS = st.fixed_dictionaries({}, optional=dict.fromkeys(("isDurable", "consumers", "msgBacklog"), JSON))
+ANSWERS = {
+    "topics": JSON | st.lists(st.just(str(TOPIC)) | JSON, max_size=3),
+    "subscriptions": JSON | st.lists(st.text(max_size=3) | JSON, max_size=3),
+    "stats": JSON | st.fixed_dictionaries({"subscriptions": st.dictionaries(st.just("s"), STATS | JSON)}),
+    "ledgers": JSON
+    | st.fixed_dictionaries(
+        {"ledgers": st.lists(LEDGER, max_size=3)},
+        optional=dict.fromkeys(("currentLedgerEntries", "currentLedgerSize"), JSON),
+    ),
+}
+
+
+@pytest.mark.parametrize("method", ANSWERS)
+@given(data=st.data())
+def test_whatever_is_answered_is_read_or_refused(method, data):
+    answer = data.draw(ANSWERS[method].map(json.dumps).map(str.encode) | st.binary(max_size=30))
+    status = data.draw(st.sampled_from([200, 200, 200, 404, 500]))
+    argument = "a/b" if method == "topics" else TOPIC
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admin_module, "fetch", lambda request, **_: (status, answer))
+        try:
+            found = getattr(Admin("http://localhost"), method)(argument)
+        except PulsarError:
+            return
+    assert status == 200
+    for one in found:
+        if method == "ledgers":
+            assert np.array(one, np.int64).min(initial=0) >= 0
+        elif method == "stats":
+            assert tuple(map(type, one)) == (str, bool, bool, int)
+        else:
+            str(one).encode()
 
 
 def test_nobody_answers():

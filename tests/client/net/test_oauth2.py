@@ -10,8 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulsar_spark.client import Credentials
+from pulsar_spark.client.net import oauth2
 from pulsar_spark.client.net.auth import authentication_of
 from pulsar_spark.errors import AuthError, ConnectError
 
@@ -229,6 +232,29 @@ def test_what_is_asked_on_this_machine_does_not_send_the_secret_elsewhere_in_cle
         issuer.endpoint = "http://192.0.2.1/token"
         with pytest.raises(AuthError, match="names no token endpoint"):
             login(issuer.url).data()
+
+
+ANYTHING = (
+    st.none() | st.integers() | st.floats() | st.text(max_size=9) | st.just("\ud800") | st.lists(st.none())
+)
+ANSWERS = st.dictionaries(st.sampled_from(["access_token", "expires_in", "error"]), ANYTHING)
+
+
+@given(
+    st.sampled_from([200, 200, 401, 503, 307]),
+    ANSWERS.map(json.dumps).map(str.encode) | ANYTHING.map(json.dumps).map(str.encode) | st.binary(),
+    ANYTHING | st.sampled_from(["https://i/token", "http://i/token", "https://[", "file:///x"]),
+)
+def test_whatever_is_answered_is_a_token_or_refused(status, answer, endpoint):
+    described = json.dumps({"issuer": "https://i", "token_endpoint": endpoint}).encode()
+    answers = [(200, described), (status, answer)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oauth2, "fetch", lambda request, **_: answers.pop(0))
+        try:
+            shown = login("https://i").data().decode("ascii")
+        except (AuthError, ConnectError) as error:
+            shown = str(error)
+    assert "s3cret" not in shown
 
 
 def test_an_issuer_that_is_not_there():
