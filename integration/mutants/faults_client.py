@@ -194,4 +194,25 @@ FAULTS = (
         new="index - run.of_rows(_batch_sizes) + run.batch_index",
         test="tests/client/reading/test_decoded_messages.py::test_columns_of_batches_and_singles",
     ),
+    Fault(
+        name="login-sent-in-clear-beside-tls",
+        file="pulsar_spark/client/client.py",
+        old="if has_tls and identity.sends_secret and admin_url is not None and is_in_clear(admin_url):",
+        new="if False:",
+        test="tests/client/test_client.py::test_a_login_does_not_go_out_in_clear_beside_tls",
+    ),
+    Fault(
+        name="description-of-another-issuer-believed",
+        file="pulsar_spark/client/net/oauth2.py",
+        old='if not isinstance(issuer, str) or issuer.rstrip("/") != self._issuer:',
+        new="if False:",
+        test="tests/client/net/test_oauth2.py::test_the_description_must_be_that_of_the_issuer",
+    ),
+    Fault(
+        name="login-kept-where-a-redirect-leaves-tls",
+        file="pulsar_spark/client/net/admin.py",
+        old="kept = dict(request.headers) if trusted else {}",
+        new="kept = dict(request.headers)",
+        test="tests/client/net/test_admin.py::test_a_login_that_came_over_tls_is_not_repeated_without",
+    ),
 )

@@ -192,4 +192,11 @@ FAULTS = (
         new="follows = (ledger[1:] != ledger[:-1]) | (entry[1:] == entry[:-1] + 1)",
         test="tests/protocol/test_range_progress.py::test_the_first_gap_among_what_came",
     ),
+    Fault(
+        name="login-that-the-broker-repeats-shown",
+        file="pulsar_spark/protocol/connection.py",
+        old="if kind in _WORDS and self._logins:",
+        new="if False:",
+        test="tests/protocol/test_connection.py::test_a_login_that_the_broker_repeats_is_blanked",
+    ),
 )

@@ -200,4 +200,18 @@ FAULTS = (
         new="state = _ONES",
         test="tests/wire/test_crc32c.py::test_data_of_a_large_message_in_pieces",
     ),
+    Fault(
+        name="text-of-a-command-that-is-no-utf8-taken",
+        file="pulsar_spark/wire/frames.py",
+        old="if command.type in _TYPES_WITH_TEXT and not _is_utf8(command):",
+        new="if False:",
+        test="tests/wire/test_frames.py::test_what_is_no_command",
+    ),
+    Fault(
+        name="encryption-keys-by-column-not-verified",
+        file="pulsar_spark/wire/entries.py",
+        old="if _ENCRYPTION_KEYS in fields.spans:",
+        new="if False:",
+        test="tests/wire/test_entries.py::test_what_lacks_something_is_corrupt",
+    ),
 )
