@@ -32,8 +32,9 @@ ADMIN_URL = CONNECTION.add(
     "URL",
     checked_admin_url,
     None,
-    "`http://host:8080` of the admin service. Only makes estimates of sizes better; nothing requires "
-    "it, and the sink does not use it.",
+    "`http://host:8080` of the admin service; `https://` where the service URL has TLS and a token or a "
+    "password logs in. Only makes estimates of sizes better; nothing requires it, and the sink does not "
+    "use it.",
 )
 _AUTH_PLUGIN = CONNECTION.add(
     "pulsar.client.authPluginClassName",
