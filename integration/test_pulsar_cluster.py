@@ -109,8 +109,7 @@ def test_queries_while_brokers_and_bookies_are_killed_and_bundles_moved_and_spli
 @pytest.mark.long
 def test_nothing_stays_when_the_process_is_killed():
     script = (
-        "from integration.broker.ports import listening_addresses
-from integration.broker.pulsar_cluster import PulsarCluster\n"
+        "from integration.broker.pulsar_cluster import PulsarCluster\n"
         "with PulsarCluster() as cluster:\n"
         "    servers = [cluster.zookeeper, *cluster.bookies, *cluster.brokers]\n"
         "    print(*(server.pid for server in servers), cluster.folder, flush=True)\n"

@@ -174,8 +174,8 @@ FAULTS = (
     Fault(
         name="ledger-removed-under-a-reader-not-noticed",
         file="pulsar_spark/protocol/range_progress.py",
-        old="        if begins.ledger > position.ledger:\n",
-        new="        if begins.ledger > self.end.ledger:\n",
+        old="        if not self._read_compacted and begins.ledger > position.ledger:\n",
+        new="        if not self._read_compacted and begins.ledger > self.end.ledger:\n",
         test="tests/protocol/test_range_progress.py::test_a_gap_is_judged_by_what_a_second_reader_finds",
     ),
     Fault(
