@@ -24,7 +24,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--frames", type=int, default=20_000, help="broken inputs (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of a run that is to be repeated")
     given = parser.parse_args(arguments)
-    logging.disable(logging.WARNING)  # of what is left out
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     try:
         _report("entries decoded together", seed, entries.run(seed, given.entries))
@@ -47,4 +46,5 @@ def _report(what: str, seed: int, counts: Iterator[int]) -> None:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # of what is left out
     sys.exit(main())
