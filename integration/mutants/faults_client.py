@@ -148,8 +148,8 @@ FAULTS = (
     Fault(
         name="declared-size-of-an-entry-not-checked",
         file="pulsar_spark/client/reading/decode.py",
-        old="is_large = (sizes > limits) | ",
-        new="is_large = ",
+        old="is_refused = sizes > limits",
+        new="is_refused = sizes < 0",
         test="tests/client/reading/test_decode.py::test_limits_are_the_largest_that_is_accepted",
     ),
     Fault(
@@ -176,8 +176,8 @@ FAULTS = (
     Fault(
         name="entry-of-too-many-messages-decoded",
         file="pulsar_spark/client/reading/decode.py",
-        old=" | (messages > MAX_MESSAGES)\n",
-        new="\n",
+        old="(messages > MAX_MESSAGES) | (texts",
+        new="(texts",
         test="tests/client/reading/test_decode.py::test_limits_are_the_largest_that_is_accepted",
     ),
     Fault(

@@ -181,11 +181,11 @@ class Entries:
     @property
     def text_sizes(self) -> Ints:
         """Bytes of the texts that each message of an entry has from its entry, int64[n]."""
-        sizes = np.zeros(len(self), np.int64)
+        sizes, rows = np.zeros(len(self), np.int64), slice(self._first, self._stop)
         for field in _TEXTS_OF_MESSAGES:
             if field in self._block.fields.spans:
                 at, end, _ = self._block.fields.spans[field]
-                sizes += (end - at)[self._first : self._stop]
+                sizes += end[rows] - at[rows]
         return sizes
 
     @property

@@ -169,11 +169,13 @@ class _Decoder:
         for entries in groups:
             chunked, messages = entries.chunked, entries.messages
             sizes = np.where(entries.compression == 0, entries.payload_sizes, entries.uncompressed_size)
-            texts = messages * entries.text_sizes
             for_received = MAX_RATIO * entries.sizes + MAX_MESSAGE_SIZES * self._max_message_size()
             limits = np.minimum(for_received, np.where(chunked, MAX_CHUNKED, MAX_UNCOMPRESSED))
-            is_large = (sizes > limits) | (texts > for_received) | (messages > MAX_MESSAGES)
-            refused = np.flatnonzero(is_large | (chunked & (messages > 0)))
+            is_refused = sizes > limits
+            if messages.any():
+                texts = messages * entries.text_sizes
+                is_refused |= (messages > MAX_MESSAGES) | (texts > for_received) | (chunked & (messages > 0))
+            refused = np.flatnonzero(is_refused)
             first = 0
             for row in refused.tolist():
                 self._refuse(entries, row, int(sizes[row]), int(limits[row]))
