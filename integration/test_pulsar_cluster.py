@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from integration.broker.ports import listening_addresses
 from integration.broker.pulsar_cluster import ClusterBroker, PulsarCluster
@@ -99,10 +98,10 @@ def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(
 
 
 def test_queries_while_brokers_and_bookies_are_killed_and_bundles_moved_and_split(
-    pulsar_cluster: PulsarCluster, spark: SparkSession, tmp_path: Path
+    pulsar_cluster: PulsarCluster, tmp_path: Path
 ):
     """At least once, effectively once and transactional: see integration/chaos/cluster.py."""
-    doubled = copy(pulsar_cluster, spark, tmp_path, _FAULTS, random.Random(1), rows=20_000, partitions=3)
+    doubled = copy(pulsar_cluster, tmp_path, _FAULTS, random.Random(1), rows=20_000, partitions=3)
     assert doubled["effectively-once"] == doubled["transactional"] == 0
 
 

@@ -4,12 +4,15 @@ Each of the queries of ``DELIVERIES`` copies the topic to another one, both of s
 client goes on writing all the while. In the end each copy must hold what the topic holds, each key in its
 order: each row once with effectively-once and transactional delivery, else at least once. No query fails, and
 no backlog stays.
+
+This file is also the driver of the queries: ``python -m integration.chaos.cluster SERVICE_URL TOPIC FOLDER``.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+import sys
 import tempfile
 import threading
 import time
@@ -21,13 +24,13 @@ from functools import partial
 from operator import gt
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.broker import Admin, AdminError
 from integration.broker.pulsar_cluster import PulsarCluster
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import by_key, number_of
+from integration.chaos.restarts import Driver
 from integration.fix_spark import PulsarInSpark
 from integration.local_spark import local_spark
 from integration.peer import Peer, Record
@@ -52,13 +55,9 @@ Fault = Callable[[PulsarCluster, random.Random, int], None]
 def cluster(seed: int, times: int) -> Iterator[tuple[object, ...]]:
     """Break something ``times`` times while 300,000 rows are copied; the rows of the chaos table."""
     faults = list(itertools.islice(itertools.cycle(FAULTS), times))
-    with tempfile.TemporaryDirectory() as name, PulsarCluster() as brokers:
-        folder, began = Path(name), time.monotonic()
-        spark = local_spark(folder, "cluster", {"spark.log.level": "OFF"}, cores="2,4")
-        try:
-            doubled = copy(brokers, spark, folder, faults, random.Random(seed), rows=_ROWS, partitions=6)
-        finally:
-            spark.stop()
+    with tempfile.TemporaryDirectory() as folder, PulsarCluster() as brokers:
+        began = time.monotonic()
+        doubled = copy(brokers, Path(folder), faults, random.Random(seed), rows=_ROWS, partitions=6)
         seconds = time.monotonic() - began
     yield "what", "times", "rows", "missing", "doubled", "seconds"
     for name, count in Counter(map(_name, faults)).items():
@@ -69,7 +68,6 @@ def cluster(seed: int, times: int) -> Iterator[tuple[object, ...]]:
 
 def copy(
     brokers: PulsarCluster,
-    spark: SparkSession,
     folder: Path,
     faults: Sequence[Fault],
     chance: random.Random,
@@ -81,8 +79,7 @@ def copy(
 
     Args:
         brokers: of which this makes the namespaces.
-        spark: which runs the queries.
-        folder: for their checkpoints.
+        folder: for checkpoints and the driver's log.
         faults: what happens, in this order.
         chance: of the moments.
         rows: that are written, an equal share of them around each of the faults.
@@ -92,34 +89,50 @@ def copy(
         How many rows are in a copy more than once, for each of ``DELIVERIES``.
 
     Raises:
-        AssertionError: a promise is not kept.
-        StreamingQueryException: a query failed.
+        AssertionError: a promise is not kept, or a query failed.
     """
     source = f"persistent://{_ONCE}/source"
     _prepare(brokers, source, partitions)
-    pulsar = PulsarInSpark(spark, brokers.service_url)
-    queries = []
+    arguments = (brokers.service_url, source, str(folder))
+    driver = Driver(folder / "driver.log", *arguments, module=__spec__.name)
     try:
         with _producing(brokers.service_url, source, rows, len(faults) + 2) as go_on:
             go_on()
-            for delivery, (_, options) in DELIVERIES.items():
-                messages = pulsar.stream(source).select("value", "__key")
-                writer = pulsar.write_stream(messages, folder / delivery, _copy_of(delivery), **options)
-                queries.append(writer.start())
-                # Each starts Python workers, for which Spark waits 15 s, however busy the machine is.
-                _await(queries, lambda: _batches(queries[-1]) > 0)
             for number, fault in enumerate(faults):
+                _await_batches(driver, folder)
                 go_on()
-                _await_batches(queries)
                 time.sleep(chance.uniform(0.0, 2.0))
                 print(f"{number + 1}: {_name(fault)}", flush=True)
                 fault(brokers, chance, number)
             go_on()
-        _await(queries, lambda: not any(_backlogs(brokers, source)))
+        _await(driver, lambda: not any(_backlogs(brokers, source)))
+        (folder / "stop").touch()
+        assert driver.wait_for(HANG) == 0, driver.log_tail()
     finally:
-        for query in queries:
-            query.stop()
+        driver.kill()
     return _compare(brokers, source, rows)
+
+
+def run_driver(service_url: str, source: str, folder: Path) -> None:
+    """Run the queries until there is FOLDER/stop; raises the error of one that fails."""
+    spark = local_spark(folder, "cluster", {"spark.log.level": "OFF"}, cores="2,4")
+    pulsar = PulsarInSpark(spark, service_url)
+    queries: list[StreamingQuery] = []
+    while not (folder / "stop").exists():
+        # One after the other: each starts Python, for which Spark waits 15 s, however busy the machine is.
+        if len(queries) < len(DELIVERIES) and all(query.lastProgress for query in queries):
+            delivery = list(DELIVERIES)[len(queries)]
+            messages = pulsar.stream(source).select("value", "__key")
+            options = DELIVERIES[delivery][1]
+            writer = pulsar.write_stream(messages, folder / delivery, _copy_of(delivery), **options)
+            queries.append(writer.start())
+        for query in queries:
+            if (error := query.exception()) is not None:
+                raise error
+        time.sleep(0.2)
+    for query in queries:
+        query.stop()
+    spark.stop()
 
 
 def _prepare(brokers: PulsarCluster, source: str, partitions: int) -> None:
@@ -171,16 +184,15 @@ def _name(fault: Fault) -> str:
     return fault.__name__.replace("_", " ")
 
 
-def _await_batches(queries: Sequence[StreamingQuery]) -> None:
+def _await_batches(driver: Driver, folder: Path) -> None:
     """Wait until each query has written one more micro-batch: none begins to work only after all faults."""
-    written = [_batches(query) for query in queries]
-    _await(queries, lambda: all(map(gt, map(_batches, queries), written)))
+    written = _batches(folder)
+    _await(driver, lambda: all(map(gt, _batches(folder), written)))
 
 
-def _batches(query: StreamingQuery) -> int:
-    """How many micro-batches with rows a query has written, or more."""
-    numbers = [each["batchId"] for each in query.recentProgress if each["numInputRows"]]
-    return max(numbers, default=-1) + 1
+def _batches(folder: Path) -> list[int]:
+    """How many micro-batches each query has written."""
+    return [len(list((folder / delivery / "commits").glob("[0-9]*"))) for delivery in DELIVERIES]
 
 
 def _backlogs(brokers: PulsarCluster, topic: str) -> list[int]:
@@ -189,15 +201,13 @@ def _backlogs(brokers: PulsarCluster, topic: str) -> list[int]:
     return [each["msgBacklog"] for each in subscriptions if each["durable"]]
 
 
-def _await(queries: Sequence[StreamingQuery], condition: Callable[[], object]) -> None:
-    """Wait for a condition while the queries run; raises the error of one that failed."""
+def _await(driver: Driver, condition: Callable[[], bool]) -> None:
+    """Wait for a condition while the queries run."""
 
     def is_over() -> bool:
-        for query in queries:
-            if (error := query.exception()) is not None:
-                raise error
+        assert driver.wait_for(0) is None, f"a query failed: {driver.log_tail()}"
         with suppress(AdminError, OSError):  # a topic is about to be loaded elsewhere
-            return bool(condition())
+            return condition()
         return False
 
     wait_until(is_over, timeout=5 * HANG, interval=0.5)
@@ -293,3 +303,6 @@ FAULTS: tuple[Fault, ...] = (
     bundle_moved,
     broker_killed,
 )
+
+if __name__ == "__main__":
+    run_driver(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
