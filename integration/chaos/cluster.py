@@ -37,7 +37,7 @@ from integration.peer import Peer, Record
 
 _ROWS = 300_000
 _KEYS = 60
-_RATE = 10_000.0  # rows a second that are written at most
+_SHARE = 2.0  # seconds in which a share of the rows is written
 
 _ONCE, _PLAIN = "public/once", "public/plain"  # the first deduplicates
 
@@ -82,7 +82,7 @@ def copy(
         folder: for checkpoints and the driver's log.
         faults: what happens, in this order.
         chance: of the moments.
-        rows: that are written, an equal share of them around each of the faults.
+        rows: that are written, equal shares of them before and during each fault, and after all.
         partitions: of the topic and of each copy.
 
     Returns:
@@ -96,12 +96,14 @@ def copy(
     arguments = (brokers.service_url, source, str(folder))
     driver = Driver(folder / "driver.log", *arguments, module=__spec__.name)
     try:
-        with _producing(brokers.service_url, source, rows, len(faults) + 2) as go_on:
-            go_on()
+        with _producing(brokers.service_url, source, rows, 2 * len(faults) + 1) as go_on:
             for number, fault in enumerate(faults):
-                _await_batches(driver, folder)
+                written = _batches(folder)
                 go_on()
-                time.sleep(chance.uniform(0.0, 2.0))
+                # None of the queries begins to work only after all faults.
+                _await(driver, lambda before=written: all(map(gt, _batches(folder), before)))
+                go_on()
+                time.sleep(chance.uniform(0.0, _SHARE))
                 print(f"{number + 1}: {_name(fault)}", flush=True)
                 fault(brokers, chance, number)
             go_on()
@@ -152,7 +154,7 @@ def _copy_of(delivery: str) -> str:
 
 @contextmanager
 def _producing(service_url: str, topic: str, rows: int, shares: int) -> Iterator[Callable[[], None]]:
-    """Write numbers, and give what allows the next share of them; at the end all are written."""
+    """Write numbers, and give what lets the next share of them be written; at the end all are."""
     allowed = threading.Semaphore(0)
     at_end = threading.Event()
     bounds = [rows * share // shares for share in range(shares + 1)]
@@ -161,8 +163,8 @@ def _producing(service_url: str, topic: str, rows: int, shares: int) -> Iterator
         for first, last in itertools.pairwise(bounds):
             allowed.acquire()
             for number in range(first, last):
-                if number % 500 == 0:
-                    at_end.wait(500 / _RATE)
+                if number % 100 == 0:
+                    at_end.wait(_SHARE * 100 / (last - first))
                 yield Record(b"%d " % number, key=f"key-{number % _KEYS}")
 
     def run() -> None:
@@ -184,12 +186,6 @@ def _name(fault: Fault) -> str:
     return fault.__name__.replace("_", " ")
 
 
-def _await_batches(driver: Driver, folder: Path) -> None:
-    """Wait until each query has written one more micro-batch: none begins to work only after all faults."""
-    written = _batches(folder)
-    _await(driver, lambda: all(map(gt, _batches(folder), written)))
-
-
 def _batches(folder: Path) -> list[int]:
     """How many micro-batches each query has written."""
     return [len(list((folder / delivery / "commits").glob("[0-9]*"))) for delivery in DELIVERIES]
@@ -201,7 +197,7 @@ def _backlogs(brokers: PulsarCluster, topic: str) -> list[int]:
     return [each["msgBacklog"] for each in subscriptions if each["durable"]]
 
 
-def _await(driver: Driver, condition: Callable[[], bool]) -> None:
+def _await(driver: Driver, condition: Callable[..., bool]) -> None:
     """Wait for a condition while the queries run."""
 
     def is_over() -> bool:
