@@ -142,7 +142,7 @@ def test_waits_while_the_backlog_is_full(
     client: Client, hasty: Client, peer: Peer, admin: Admin, own_topic: str
 ) -> None:
     fill_up(client, admin, own_topic, "producer_request_hold")
-    with pytest.raises(BusyError, match=r"\[PULSAR_BUSY\].*backlog quota.*raise the quota"):
+    with pytest.raises(BusyError, match=r"\[PULSAR_QUOTA\].*backlog quota.*raise the quota"):
         open_writer(hasty, own_topic)
     timer = Timer(0.5, admin.delete_subscription, [own_topic, "slow"])
     timer.start()

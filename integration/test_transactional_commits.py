@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,18 @@ from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import FAR_AWAY, wait_until
 from integration.chaos.messages import columns_of
 from integration.peer import Peer, Record
-from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter, Transaction, Transactions
+from pulsar_spark.client import (
+    Client,
+    ClientOptions,
+    ProducerOptions,
+    TopicWriter,
+    Transaction,
+    Transactions,
+    UserCode,
+)
 from pulsar_spark.errors import TransactionError
 from pulsar_spark.ids import TopicName, TxnId
-from pulsar_spark.spark.sink.commit_log import CommitLog, log_topic
+from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, log_topic
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import (
     TransactionalTaskReport,
@@ -59,18 +68,26 @@ class DriverDied(BaseException):
 class Query:
     """What the tasks and the driver of one streaming query do, called here in any order."""
 
-    def __init__(self, client: Client, peer: Peer, topic: str) -> None:
+    def __init__(
+        self, client: Client, peer: Peer, topic: str, protection: LogProtection | None = None
+    ) -> None:
         self.client = client
+        self.protection = protection or LogProtection()
         self.transactions = Transactions(client)
         self.topic = TopicName.parse(topic)
         self.log = log_topic(self.topic, uuid.uuid4().hex)
         self._peer = peer
 
-    def task(self, *values: str) -> TransactionalTaskReport:
+    def log_of(self, batch: int) -> QueryLog:
+        """The query's log, for a micro-batch."""
+        return QueryLog(self.log, batch, self.protection)
+
+    def task(self, *values: str, batch: int = 0) -> TransactionalTaskReport:
         """Run a task that writes rows."""
 
         def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
-            with TopicWriter(self.client, self.topic, ProducerOptions(), transaction=transaction) as writer:
+            options, code = ProducerOptions(), UserCode(encryptor=self.protection.encryptor)
+            with TopicWriter(self.client, self.topic, options, transaction=transaction, code=code) as writer:
                 for batch in batches:
                     records = [Record(value.encode(), key=value) for value in batch[0].to_pylist()]
                     writer.send(columns_of(records))
@@ -78,10 +95,10 @@ class Query:
             return TaskReport.of(writer.sent)
 
         rows = pa.record_batch([pa.array(values, pa.string())], names=["value"])
-        return write_in_transaction(self.client, self.log, 600.0, iter([rows]), write)
+        return write_in_transaction(self.client, self.log_of(batch), 600.0, iter([rows]), write)
 
     def commit(self, batch: int, *reports: TransactionalTaskReport) -> None:
-        commit_batch(self.client, reports, batch)
+        commit_batch(self.client, reports, batch, self.protection)
 
     def die_in_commit(self, batch: int, reports: Sequence[TransactionalTaskReport], commits: int) -> None:
         """Commit a batch, in a driver that dies when ``commits`` of its transactions are committed."""
@@ -114,16 +131,17 @@ def transactions(reports: Sequence[TransactionalTaskReport]) -> tuple[TxnId, ...
     return tuple(report.transaction for report in reports if report.transaction is not None)
 
 
-def test_a_batch_comes_as_a_whole(query: Query):
+def test_a_batch_comes_as_a_whole(query: Query, caplog: pytest.LogCaptureFixture):
     for batch in range(4):
         reports = [query.task(f"{batch}-{task}-a", f"{batch}-{task}-b") for task in range(3)]
         assert len(query.rows()) == 6 * batch
         query.commit(batch, *reports, query.task())
     assert len(set(query.rows())) == len(query.rows()) == 24
-    with CommitLog(query.client, query.log) as log:
+    with CommitLog(query.client, query.log_of(4)) as log:
         assert log.state.intent is not None
         assert log.state.intent.batch == 3
         assert not log.state.opened
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_a_driver_that_died_before_its_first_commit(query: Query):
@@ -178,7 +196,7 @@ def test_an_answer_that_was_lost(query: Query):
     """The broker says of what was committed what it says of what is gone; the marker tells them apart."""
     reports = [query.task("a"), query.task("b"), query.task("c")]
     query.die_in_commit(0, reports, commits=1)
-    with CommitLog(query.client, query.log) as log:
+    with CommitLog(query.client, query.log_of(0)) as log:
         query.transactions.commit(transactions(reports)[2])
         log.refresh()
         assert log.state.committed == {transactions(reports)[0]}  # the second holds the third's marker back
@@ -197,7 +215,7 @@ def test_abort_leaves_what_a_commit_has_begun(query: Query):
     reports = [query.task("a"), query.task("b")]
     query.die_in_commit(0, reports, commits=1)
     failed = query.task("c")
-    abort_batch(query.client, [*reports, failed, None], 0)
+    abort_batch(query.client, [*reports, failed, None], 0, query.protection)
     with pytest.raises(TransactionError):
         query.transactions.commit(transactions([failed])[0])
     query.commit(0, query.task("a", "b"))

@@ -16,6 +16,7 @@
         ├── NotReadyError               PULSAR_NOT_READY   yes
         ├── BusyError                   PULSAR_BUSY        yes
         ├── TlsError                    PULSAR_TLS
+        │   └── QuotaError              PULSAR_QUOTA       yes
         ├── AuthError                   PULSAR_AUTH
         ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
         ├── NotAllowedError             PULSAR_NOT_ALLOWED
@@ -207,6 +208,13 @@ class TlsError(BrokerError):
 
 
 class AuthError(BrokerError):
+class QuotaError(BusyError):
+    """A backlog quota keeps producers out until subscriptions have caught up."""
+
+    code = "PULSAR_QUOTA"
+    usual_advice = "Let the subscriptions with the largest backlog catch up, remove them, or raise the quota"
+
+
     """Credentials refused, or a right that is missing."""
 
     code = "PULSAR_AUTH"
@@ -256,7 +264,7 @@ _BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
     4: AuthError,
     5: BusyError,  # ConsumerBusy
     6: NotReadyError,  # ServiceNotReady
-    7: BusyError,  # ProducerBlockedQuotaExceededError: producer_request_hold asks to wait
+    7: QuotaError,  # ProducerBlockedQuotaExceededError: producer_request_hold asks to wait
     8: SendError,  # ProducerBlockedQuotaExceededException
     9: SendError,  # ChecksumError
     11: TopicNotFoundError,
@@ -274,11 +282,9 @@ _BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
 }
 
 # Where the class's usual advice does not fit.
-_OF_QUOTA = "Let the subscriptions with the largest backlog catch up, remove them, or raise the quota"
 _ADVICE = {
     4: "The login is right, but may not do this: grant its role the permission (produce, consume)",
-    7: _OF_QUOTA,
-    8: _OF_QUOTA,
+    8: QuotaError.usual_advice,
 }
 
 

@@ -141,6 +141,15 @@ class Admin:
         path = f"namespaces/{namespace}/backlogQuota?backlogQuotaType=destination_storage"
         self.request("POST", path, {"limitSize": limit_bytes, "policy": policy})
 
+    def set_message_age_quota(self, namespace: str, *, limit_seconds: int, policy: str) -> None:
+        """Limit how long messages stay unacknowledged; `policy` as in `set_backlog_quota`."""
+        path = f"namespaces/{namespace}/backlogQuota?backlogQuotaType=message_age"
+        self.request("POST", path, {"limitTime": limit_seconds, "policy": policy})
+
+    def require_encryption(self, namespace: str) -> None:
+        """Refuse producers that do not encrypt, and messages that are not encrypted."""
+        self.request("POST", f"namespaces/{namespace}/encryptionRequired", True)
+
     def set_dispatch_rate(self, namespace: str, *, messages: int) -> None:
         """Give out no more than so many messages a second of each topic, and of each subscription."""
         rate = {"dispatchThrottlingRateInMsg": messages, "ratePeriodInSecond": 1}

@@ -20,7 +20,7 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
-from pulsar_spark.spark.sink.commit_log import log_topic
+from pulsar_spark.spark.sink.delivery import query_log
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.task import write_task
@@ -64,8 +64,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         batch = micro_batch()
         if batch is None or batch.number == 0:
             check_reachable(self._options.client)
-        log = None if batch is None else log_topic(self._options.topic, batch.query)
-        return write_task(self._options, self._shape, iterator, log)
+        return write_task(self._options, self._shape, iterator, query_log(self._options, batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All tasks have succeeded: commit their transactions, and report what is written."""

@@ -12,6 +12,7 @@ from pulsar_spark.errors import ConnectError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark import writer
 from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 from tests.spark.sink.fake_task import of_micro_batch, run_as
@@ -20,6 +21,7 @@ GIVEN = {"service.url": "pulsar://localhost:6650", "topic": "a/b/t"}
 VALUE = StructType().add("value", StringType())
 REPORT = TaskReport({})
 LOG = TopicName.parse("a/b/spark-transactions-query")
+TRANSACTIONAL = {"delivery": "transactional"}
 
 
 @pytest.fixture
@@ -69,16 +71,19 @@ def test_a_stream_writer_is_made_without_a_broker(calls):
 
 # What Spark says of the task, whether the broker is looked for first, the log.
 TASKS = {
-    "the first micro-batch": (of_micro_batch(0), True, LOG),
-    "a later one": (of_micro_batch(7), False, LOG),
-    "one that Spark does not name": (None, True, None),
+    "the first micro-batch": ({}, of_micro_batch(0), True, None),
+    "a later one": ({}, of_micro_batch(7), False, None),
+    "one in transactions": (TRANSACTIONAL, of_micro_batch(7), False, QueryLog(LOG, 7)),
+    "one that Spark does not name": (TRANSACTIONAL, None, True, None),
 }
 
 
-@pytest.mark.parametrize(("task", "is_checked", "log"), TASKS.values(), ids=TASKS.keys())
-def test_only_the_first_micro_batch_finds_a_bad_address_soon(calls, monkeypatch, task, is_checked, log):
+@pytest.mark.parametrize(("given", "task", "is_checked", "log"), TASKS.values(), ids=TASKS.keys())
+def test_only_the_first_micro_batch_finds_a_bad_address_soon(
+    calls, monkeypatch, given, task, is_checked, log
+):
     run_as(monkeypatch, task)
-    assert PulsarStreamWriter(parse_sink(GIVEN), VALUE).write(iter([])) is REPORT
+    assert PulsarStreamWriter(parse_sink(GIVEN | given), VALUE).write(iter([])) is REPORT
     assert calls == [*([("check",)] if is_checked else []), ("write", "value", [], log)]
 
 

@@ -139,6 +139,11 @@ class Producer:
         self._writer.transaction = transaction
 
     @property
+    def topic_epoch(self) -> int | None:
+        """How many exclusive producers the topic partition had before this one; None: this is none."""
+        return self._writer.topic_epoch
+
+    @property
     def sent(self) -> SentTotals:
         """What is acknowledged so far; after ``flush``, all that was sent."""
         with self._changed:

@@ -1,103 +1,93 @@
 """RecordTopic: a small topic of records that one owner appends to, holds, reads and trims.
 
-A record is an unbatched, uncompressed message; what its bytes mean is the owner's business. Others may append
-too (``append_record``). The owner's durable subscription makes the broker keep what is not acknowledged.
+A record is a property of a message without a value, so that it can be read without a private key where the
+namespace takes encrypted messages only; what its bytes mean is the owner's business. Others may append too
+(``append_record``). The owner's durable subscription makes the broker keep what is not acknowledged.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable
+import time
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.encryption import Encryptor
+from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
-from pulsar_spark.client.reading.message_range import read_range
+from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.writing.producer import Producer
-from pulsar_spark.client.writing.producer_options import ProducerOptions
+from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
+from pulsar_spark.errors import QuotaError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import encode_singles
 
 # Before the first record.
 _START = MessageId(-1, -1)
 
-# Bytes in flight from the broker while a value is waited for.
+# The message's property that is the record.
+_PROPERTY = b"record"
+
+# Bytes in flight from the broker.
 _WINDOW_BYTES = 1 << 20
+
+# Seconds between two looks whether a record is visible, or a backlog is gone, and the longest for the second.
+_PAUSE = 0.005
+_STEPPING = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """One record as the broker has it.
+    """One message of the topic as the broker has it.
 
     Attributes:
         position: of its entry.
-        value: its bytes.
+        value: the record's bytes; None: the message is no record.
+        transaction: that it is visible by, or None.
     """
 
     position: MessageId
-    value: bytes
+    value: bytes | None
+    transaction: TxnId | None = None
 
 
-class UnreadRecords(NamedTuple):
-    """What ``RecordTopic.read`` gives.
+class _RecordProducer(Producer):
+    """A producer that says at once when a backlog quota keeps it out.
 
-    Attributes:
-        records: in order.
-        is_released: whether all records were found acknowledged, though the owner keeps the last ones: a
-            message TTL or somebody else did it, and the broker may have removed some.
+    To wait would not help: the backlog is the owner's, who keeps the last records.
     """
 
-    records: list[StoredRecord]
-    is_released: bool
+    def _open(self, deadline: Deadline) -> None:
+        try:
+            super()._open(deadline)
+        except QuotaError as error:
+            raise SendError(error.what, topic=error.topic, advice=error.advice) from error
 
 
-class ReadStart(NamedTuple):
-    """Where a read starts.
-
-    Attributes:
-        position: the record before the first one to read.
-        is_released: as in :class:`UnreadRecords`.
-    """
-
-    position: MessageId
-    is_released: bool
-
-
-def read_start(read_to: MessageId, last: MessageId, mark_delete: MessageId) -> ReadStart | None:
-    """Where to read from; None where nothing new is visible.
-
-    Args:
-        read_to: the last record that was read; (-1, -1) for none.
-        last: the last visible record; entry -1 for none.
-        mark_delete: all records up to this one are acknowledged.
-    """
-    last = last.whole_entry
-    if last.entry < 0 or last <= read_to:
-        return None
-    if mark_delete >= last:
-        return ReadStart(_START, is_released=True)
-    return ReadStart(max(mark_delete, read_to), is_released=False)
-
-
-def append_record(client: Client, topic: TopicName, value: bytes) -> None:
+def append_record(
+    client: Client, topic: TopicName, value: bytes, *, encryptor: Encryptor | None = None
+) -> None:
     """Append one record to a topic that somebody else owns; returns with the broker's receipt.
 
     Args:
         client: where to connect.
         topic: of the records, created if it does not exist.
-        value: the record's bytes.
+        value: the record's bytes, UTF-8.
+        encryptor: of the message, where the namespace takes encrypted ones only. The record itself is a
+            property, which is not encrypted.
 
     Raises:
+        SendError: a backlog quota keeps producers out.
         PulsarError: the broker did not take it.
     """
-    producer = Producer(client, _first_partition(client, topic), ProducerOptions(), 1)
+    partition = _first_partition(client, topic)
+    producer = _RecordProducer(client, partition, ProducerOptions(), 1, encryptor=encryptor)
     try:
         _send(producer, value)
         producer.flush()
@@ -112,65 +102,88 @@ class RecordTopic:
         client: where to connect.
         topic: created if it does not exist; its first partition where the brokers create topics with
             partitions.
-        name: of the owner's producer and durable subscription; the broker lets one owner in at a time, when
-            it has finished with all that the one before sent.
+        name: of the owner's durable subscription and producer, after the client's prefix; the broker lets one
+            owner in at a time.
+        encryptor: as :func:`append_record` takes it.
 
     Attributes:
         topic: the topic partition that holds the records.
-        read_to: the position of the last record that was read; (-1, -1) where none was.
+        read_to: the position of the last message that was read; (-1, -1) where none was.
+        owners_before: how many owners have opened the topic for writing before this one. Brokers count them,
+            as long as the topic is there. 0 before ``open_for_writing``.
 
     Raises:
         BusyError: another owner has it.
         BrokerError: it cannot be had within the operation timeout.
     """
 
-    def __init__(self, client: Client, topic: TopicName, name: str) -> None:
+    def __init__(
+        self, client: Client, topic: TopicName, name: str, *, encryptor: Encryptor | None = None
+    ) -> None:
         self.topic = _first_partition(client, topic)
         self.read_to = _START
+        self.owners_before = 0
         self._client = client
-        self._name = name
-        # Open transactions hide records from a comparison; the owner reads what it has appended anyway.
-        self._producer = Producer(client, self.topic, ProducerOptions(name=name), 1, is_compared=False)
-        options = SubscriptionOptions(name=name, durable=True, initial=InitialPosition.EARLIEST, create=True)
-        try:
-            self._holder = Consumer(client, self.topic, options)
-        except BaseException:
-            self._producer.close()
-            raise
+        self._name = f"{client.options.subscription_prefix}-{name}"
+        self._encryptor = encryptor
+        self._producer: Producer | None = None
+        options = SubscriptionOptions(
+            name=self._name, durable=True, initial=InitialPosition.EARLIEST, create=True
+        )
+        self._holder = Consumer(client, self.topic, options, Permits(_WINDOW_BYTES))
 
     def close(self) -> None:
         """Let the next owner in; nothing may be pending, ``flush`` first."""
-        self._producer.close()
+        if self._producer is not None:
+            self._producer.close()
         self._holder.close()
 
+    def open_for_writing(self) -> None:
+        """Open the producer, which shuts all others out until ``close``; does nothing where it is open.
+
+        So no message of somebody else comes between those that are appended here.
+
+        Raises:
+            SendError: a backlog quota keeps producers out.
+        """
+        if self._producer is None:
+            options = ProducerOptions(name=self._name, access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
+            # Open transactions hide records from a comparison; the owner reads what it has appended anyway.
+            self._producer = _RecordProducer(
+                self._client, self.topic, options, 1, encryptor=self._encryptor, is_compared=False
+            )
+            self.owners_before = self._producer.topic_epoch or 0
+
     def append(self, value: bytes, *, transaction: TxnId | None = None) -> None:
-        """Send a record, in a transaction that has this topic as a part, or outside of any."""
+        """Send a record, in a transaction that has this topic as a part, or outside of any.
+
+        Args:
+            value: the record's bytes, UTF-8.
+            transaction: the one that it is a part of, or None.
+        """
+        self.open_for_writing()
+        assert self._producer is not None
         self._producer.transaction = transaction
         _send(self._producer, value)
 
     def flush(self) -> None:
         """Wait for the broker's receipts of all records that were appended."""
-        self._producer.flush()
+        if self._producer is not None:
+            self._producer.flush()
 
-    def read(self) -> UnreadRecords:
-        """Read the visible records after ``read_to`` that are not acknowledged.
-
-        Where all are acknowledged it reads all that the broker still has, from the first one.
-        """
+    def read(self) -> list[StoredRecord]:
+        """Read the visible messages after ``read_to`` that are not acknowledged."""
         last, mark_delete = self._holder.last_message_id()
-        start = read_start(self.read_to, last, mark_delete)
-        if start is None:
-            return UnreadRecords([], is_released=False)
-        timeout = self._client.options.operation_timeout
-        batches = read_range(
-            self._client, self.topic, start.position, last, poll_timeout=timeout, visible=False
-        )
-        return UnreadRecords(self._take(batches), start.is_released)
+        return self._read_between(max(mark_delete, self.read_to), last)
+
+    def read_all(self) -> list[StoredRecord]:
+        """Read all that the broker still has from the first message on, acknowledged and read ones, too."""
+        return self._read_between(_START, self._holder.last_message_id().last)
 
     def read_through(self, value: bytes) -> list[StoredRecord]:
-        """Append ``value``, wait until it is visible and read all records after ``read_to``.
+        """Append ``value``, wait until it is visible and read all messages after ``read_to``.
 
-        A record is visible when each transaction that has a record before it has ended.
+        A message is visible when each transaction that has one before it has ended.
 
         Args:
             value: of which there is no other such record.
@@ -180,14 +193,16 @@ class RecordTopic:
         """
         self.append(value)
         self.flush()
-        options = SubscriptionOptions(
-            name=f"{self._name}-{uuid.uuid4().hex}", durable=False, start=self.read_to.next_entry
-        )
         deadline = self._client.operation()
-        records: list[StoredRecord] = []
-        with Consumer(self._client, self.topic, options, Permits(_WINDOW_BYTES)) as consumer:
-            while all(record.value != value for record in records):
-                records += self._take([consumer.receive(deadline)])
+        records = self.read()
+        while all(record.value != value for record in records):
+            if deadline.passed:
+                raise deadline.error(
+                    "a record that was stored is not visible: an open transaction holds readers back",
+                    topic=str(self.topic),
+                )
+            time.sleep(_PAUSE)
+            records += self.read()
         return records
 
     def release(self, position: MessageId) -> None:
@@ -195,14 +210,27 @@ class RecordTopic:
         if position != _START:
             self._holder.ack_cumulative(position)
 
-    def _take(self, batches: Iterable[Entries]) -> list[StoredRecord]:
-        records = [
-            StoredRecord(MessageId(entry.ledger, entry.entry), bytes(entry.payload))
-            for entries in batches
-            for entry in entries
-        ]
-        if records:
-            self.read_to = records[-1].position
+    def release_all(self) -> None:
+        """Let the broker remove all that was read; where nothing else came, the backlog is 0 then."""
+        self.release(self.read_to)
+        # Markers of transactions, which brokers keep to themselves, count until they have read over them.
+        self._holder.ask_for(1)
+        until = self._client.operation().at_most(_STEPPING)
+        while self._holder.backlog() > 0 and not self._holder.holds_entries and not until.passed:
+            time.sleep(_PAUSE)
+
+    def _read_between(self, start: MessageId, last: MessageId) -> list[StoredRecord]:
+        end = last.whole_entry
+        if end.entry < 0 or end <= start:
+            return []
+        timeout = self._client.options.operation_timeout
+        # What cannot be taken apart is nobody's record; it is left out with a warning.
+        options = RangeOptions(
+            poll_timeout=timeout, visible=False, fail_on_data_loss=False, window_bytes=_WINDOW_BYTES
+        )
+        batches = read_entries(self._client, self.topic, start, end, options)
+        records = [_stored(entry) for entries in batches for entry in entries]
+        self.read_to = max(self.read_to, end)
         return records
 
 
@@ -212,5 +240,23 @@ def _first_partition(client: Client, topic: TopicName) -> TopicName:
 
 
 def _send(producer: Producer, value: bytes) -> None:
-    columns = MessageColumns(value=pa.array([value], pa.binary()), key=pa.nulls(1, pa.binary()))
+    name = _PROPERTY.decode()
+    properties = pa.array([[(name, value.decode())]], pa.map_(pa.string(), pa.string()))
+    columns = MessageColumns(
+        value=pa.array([b""], pa.binary()), key=pa.nulls(1, pa.binary()), properties=properties
+    )
     producer.send_singles(encode_singles(columns))
+
+
+def _stored(entry: Entry) -> StoredRecord:
+    metadata = entry.metadata
+    transaction = None
+    if metadata.HasField("txnid_most_bits"):
+        transaction = TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
+    return StoredRecord(MessageId(entry.ledger, entry.entry), _record(metadata), transaction)
+
+
+def _record(metadata: pb.MessageMetadata) -> bytes | None:
+    """The record in a message's properties; None where it has none, or several."""
+    values = [each.value for each in metadata.properties if each.key == _PROPERTY]
+    return values[0] if len(values) == 1 else None

@@ -121,6 +121,14 @@ def dotted_names(text: str) -> tuple[str, ...]:
     return tuple(dotted_name(part.strip()) for part in text.split(","))
 
 
+def place_of_secret(text: str) -> str:
+    """Where a secret is, a file or a variable of the environment; gives it as it is."""
+    is_file = text.startswith("file:") and str(path_of(text)).startswith("/")
+    if not is_file and not re.fullmatch(r"env:\w+", text):
+        raise ValueError("a file (file:///PATH) or a variable of the environment (env:NAME)")
+    return text
+
+
 def key_reader(text: str) -> str:
     """An absolute path, of a folder of keys, or a dotted name."""
     path = str(path_of(text)) if text.startswith("file:") else text

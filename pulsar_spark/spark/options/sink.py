@@ -60,6 +60,16 @@ _UPSERT = SINK.add(
     "For compacted topics: each row must have a `__key`, whose last value counts; a null deletes it.",
 )
 _ON_BATCH_WRITTEN = SINK.add(
+_TRANSACTION_LOG_KEY = SINK.add(
+    "transactionLogKey",
+    "file, variable",
+    parsers.place_of_secret,
+    None,
+    "With `delivery=transactional` in a stream: `file:///PATH` or `env:NAME` of a secret of at least 16 "
+    "characters, with which the query signs the records of its commits. Without it only the query's role "
+    "may have the right to produce to its log; see docs/guarantees.md.",
+    secret=True,
+)
     "onBatchWritten",
     "Python name",
     parsers.dotted_name,
@@ -278,6 +288,7 @@ class SinkOptions:
     router: str | None
     delivery: Delivery | None
     encryption: EncryptionOptions | None
+        transaction_log_key: where the key of the query's log is, or None.
     transaction_timeout: float | None
     interceptors: tuple[str, ...]
     upsert: bool
@@ -291,6 +302,7 @@ def sink_options(values: Values) -> SinkOptions:
         values: of the tables CONNECTION and SINK.
 
     Raises:
+    transaction_log_key: str | None
         OptionError: options do not go together.
     """
     client = client_options(values)
@@ -319,6 +331,7 @@ def _producer_options(values: Values) -> ProducerOptions:
         access_mode=values[_ACCESS_MODE],
         initial_sequence_id=values[_INITIAL_SEQUENCE_ID],
         properties=properties or (),
+        transaction_log_key=values[_TRANSACTION_LOG_KEY],
         batching=values[_BATCHING],
         batching_max_messages=values[_BATCHING_MAX_MESSAGES],
         batching_max_bytes=values[_BATCHING_MAX_BYTES],

@@ -3,18 +3,21 @@
 Per micro-batch it holds, in this order: which transactions the tasks have opened, which of them the driver is
 about to commit, and in each of these one marker, which readers see if and only if it was committed
 (:mod:`~pulsar_spark.spark.sink.commit_records`). What is older than the last intent is released, and the
-broker removes it.
+broker removes it. What somebody else has written there is left out.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
-from pulsar_spark.client import Client, RecordTopic, StoredRecord, append_record
-from pulsar_spark.errors import CorruptError
+from pulsar_spark.client import Client, Encryptor, RecordTopic, StoredRecord, append_record, path_of
+from pulsar_spark.errors import CorruptError, OptionError, SendError, TransactionError
 from pulsar_spark.ids import COMMIT_LOG_PREFIX, MessageId, TopicName, TxnId
 from pulsar_spark.spark.sink.commit_records import (
     CommitRecord,
@@ -22,15 +25,47 @@ from pulsar_spark.spark.sink.commit_records import (
     Intent,
     LogState,
     OpenedRecord,
+    RecordFormat,
     TokenRecord,
-    decode_record,
-    encode_record,
+    is_next,
+    lost_history,
 )
 
 _log = logging.getLogger(__name__)
 
 # Of the driver's subscription and producer: there is one driver at a time.
-_NAME = "spark-transactions"
+_NAME = "transactions"
+
+# Characters of a key, below which it can be guessed.
+_MIN_KEY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LogProtection:
+    """What keeps a query's log from others.
+
+    Attributes:
+        key: with which its records are signed, or None; secret.
+        encryptor: of its messages, where the namespace takes encrypted ones only, or None.
+    """
+
+    key: bytes | None = field(default=None, repr=False)
+    encryptor: Encryptor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLog:
+    """The log of a query, for one micro-batch.
+
+    Attributes:
+        topic: of the log, without a partition.
+        batch: id of the micro-batch.
+        protection: what keeps others from it.
+    """
+
+    topic: TopicName
+    batch: int
+    protection: LogProtection = LogProtection()
 
 
 def log_topic(topic: TopicName | None, query: str) -> TopicName:
@@ -39,9 +74,45 @@ def log_topic(topic: TopicName | None, query: str) -> TopicName:
     return TopicName.parse(f"persistent://{near.tenant}/{near.namespace}/{COMMIT_LOG_PREFIX}{query}")
 
 
-def announce(client: Client, topic: TopicName, transaction: TxnId) -> None:
-    """Record a task's transaction before anything is written in it, so that the driver can abort it."""
-    append_record(client, topic, encode_record(OpenedRecord(transaction)))
+def read_log_key(place: str) -> bytes:
+    """The key that ``file:///PATH`` or ``env:NAME`` names.
+
+    Raises:
+        OptionError: it is not there, or is too short.
+    """
+    try:
+        if place.startswith("env:"):
+            text = os.environ[place.removeprefix("env:")]
+        else:
+            text = Path(path_of(place)).read_text()
+    except (OSError, ValueError, KeyError) as error:
+        raise OptionError(
+            f"the key that option transactionLogKey names cannot be read: {type(error).__name__}",
+            advice="The file or variable must be there where the query's driver and its tasks run, and text",
+        ) from None
+    key = text.strip().encode()
+    if len(key) < _MIN_KEY:
+        raise OptionError(
+            f"the key that option transactionLogKey names has fewer than {_MIN_KEY} characters",
+            advice="Make one with: openssl rand -hex 32",
+        )
+    return key
+
+
+def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
+    """Record a task's transaction before anything is written in it, so that the driver can abort it.
+
+    Raises:
+        SendError: a backlog quota keeps producers out, for the sake of records that are still needed.
+        PulsarError: the broker did not take it.
+    """
+    value = _format(log).encode(OpenedRecord(transaction))
+    try:
+        append_record(client, log.topic, value, encryptor=log.protection.encryptor)
+    except SendError as error:
+        with CommitLog(client, log) as opened:
+            opened.make_room(error)
+            opened.announce(transaction)
 
 
 class CommitLog:
@@ -49,7 +120,7 @@ class CommitLog:
 
     Args:
         client: where to connect.
-        topic: of the log, created if it does not exist.
+        log: which one; its topic is created if it does not exist.
 
     Attributes:
         state: what the records add up to that were read or written here.
@@ -57,15 +128,21 @@ class CommitLog:
     Raises:
         BusyError: another driver of this query has it.
         BrokerError: it cannot be had within the operation timeout.
-        CorruptError: somebody else writes to the topic.
+        CorruptError: a record of the query's own cannot be read by this version.
     """
 
-    def __init__(self, client: Client, topic: TopicName) -> None:
+    def __init__(self, client: Client, log: QueryLog) -> None:
         self.state = LogState()
-        self._records = RecordTopic(client, topic, _NAME)
+        self._batch = log.batch
+        self._format = _format(log)
+        self._records = RecordTopic(client, log.topic, _NAME, encryptor=log.protection.encryptor)
         self._before_intent: MessageId | None = None
+        self._is_found_again = False
         try:
             self.refresh()
+            if self.state.intent is None:
+                self._take(self._records.read_all())
+                self._is_found_again = self.state.intent is not None
         except BaseException:
             self.close()
             raise
@@ -89,26 +166,46 @@ class CommitLog:
 
     def refresh(self) -> None:
         """Read what has become visible."""
-        records, is_released = self._records.read()
-        if is_released:  # the last intent is never released here
-            _log.warning(
-                "%s: records of the query's commits were acknowledged, by a message TTL or by somebody; "
-                "without them a restart may write a micro-batch twice",
-                self.topic,
-            )
-        self._take(records)
+        self._take(self._records.read())
 
     def write(self, intent: Intent) -> None:
-        """Write down what is about to be committed; returns with the broker's receipt."""
+        """Write down what is about to be committed; returns when it is visible.
+
+        From then on nobody else writes to the topic until ``close``.
+
+        Raises:
+            DeadlineError: an open transaction of somebody else's keeps it from being visible.
+            TransactionError: another driver of the query has written one meanwhile.
+        """
+        try:
+            self._records.open_for_writing()
+        except SendError as error:
+            self.make_room(error)
+        warning = lost_history(
+            self.state, drivers_before=self._records.owners_before, is_found_again=self._is_found_again
+        )
+        if warning is not None:
+            _log.warning("%s, micro-batch %d: %s", self.topic, intent.batch, warning)
         self._before_intent = self._records.read_to
-        self._records.append(encode_record(intent))
-        self._records.flush()
-        self.state = self.state.after([intent])
+        # All that an open transaction has hidden is visible then, too.
+        self._take(self._records.read_through(self._format.encode(intent)))
+        if self.state.intent != intent:
+            raise TransactionError(
+                f"micro-batch {intent.batch} is not committed, nothing of it is in the topic: another driver "
+                "of the query has written to its log meanwhile",
+                topic=str(self.topic),
+                advice="Let one query use a checkpoint, and start it again",
+            )
+
+    def announce(self, transaction: TxnId) -> None:
+        """Record a task's transaction; returns with the broker's receipt."""
+        self._append([OpenedRecord(transaction)])
 
     def mark(self, transactions: Sequence[TxnId]) -> None:
         """Write a marker in each, in order; this topic must be a part of each. Returns with the receipts."""
         for transaction in transactions:
-            self._records.append(encode_record(CommittedRecord(transaction)), transaction=transaction)
+            record = CommittedRecord(transaction)
+            self._records.append(self._format.encode(record), transaction=transaction)
         self._records.flush()
 
     def await_markers(self) -> None:
@@ -116,19 +213,72 @@ class CommitLog:
 
         All transactions that have one must have been ended.
         """
-        self._take(self._records.read_through(encode_record(TokenRecord(uuid.uuid4().hex))))
+        self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
 
     def trim(self) -> None:
         """Let the broker remove what was read before the intent was written here."""
         if self._before_intent is not None:
             self._records.release(self._before_intent)
 
-    def _take(self, records: Iterable[StoredRecord]) -> None:
-        self.state = self.state.after(self._decoded(records))
+    def make_room(self, error: SendError) -> None:
+        """Take the backlog away, by which a quota keeps producers out, and write anew what still counts.
 
-    def _decoded(self, records: Iterable[StoredRecord]) -> Iterator[CommitRecord | None]:
+        Only where a later micro-batch is written: the transactions of the last intent are settled then, and
+        it only counts that there was one. A driver that dies in between leaves the transactions of running
+        tasks to their time-out.
+
+        Args:
+            error: by which a producer was refused, raised where the records are still needed.
+        """
+        intent = self.state.intent
+        if intent is not None and intent.batch >= self._batch:
+            raise SendError(
+                f"{error.what}; the backlog is what is needed to finish micro-batch {intent.batch}",
+                topic=str(self.topic),
+                advice="Raise the backlog quota of the namespace until the query has finished a micro-batch",
+            ) from error
+        _log.info("%s: a backlog quota keeps producers out: what is finished is released", self.topic)
+        self._records.release_all()
+        self._records.open_for_writing()
+        kept: list[CommitRecord] = [] if intent is None else [intent]
+        self._append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
+
+    def _append(self, records: Iterable[CommitRecord]) -> None:
         for record in records:
+            self._records.append(self._format.encode(record))
+        self._records.flush()
+
+    def _take(self, records: Iterable[StoredRecord]) -> None:
+        left_out: list[tuple[StoredRecord, str]] = []
+        self.state = self.state.after(self._decoded(records, left_out))
+        if left_out:
+            (first, why) = left_out[0]
+            _log.warning(
+                "%s: %d messages are left out that are no records of the query's commits; somebody else "
+                "writes to its log. The first is %s, %s",
+                *(self.topic, len(left_out), first.position, why),
+            )
+
+    def _decoded(
+        self, records: Iterable[StoredRecord], left_out: list[tuple[StoredRecord, str]]
+    ) -> Iterator[CommitRecord]:
+        """The query's own records; the others, and why they are none, are added to ``left_out``."""
+        last = self.state.intent
+        for stored in records:
             try:
-                yield decode_record(record.value)
+                record = None if stored.value is None else self._format.decode(stored.value)
             except CorruptError as error:
-                raise error.located(str(self.topic), str(record.position)) from error
+                raise error.located(str(self.topic), str(stored.position)) from error
+            if record is None:
+                left_out.append((stored, "which is not one, or is not signed with the query's key"))
+            elif stored.transaction != (record.transaction if isinstance(record, CommittedRecord) else None):
+                left_out.append((stored, "which is in another transaction than it says"))
+            elif isinstance(record, Intent) and record != last and not is_next(last, record):
+                left_out.append((stored, "an intent that does not follow the last one"))
+            else:
+                last = record if isinstance(record, Intent) else last
+                yield record
+
+
+def _format(log: QueryLog) -> RecordFormat:
+    return RecordFormat(str(log.topic), log.protection.key)

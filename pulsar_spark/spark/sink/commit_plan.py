@@ -23,7 +23,8 @@ committed and of one that was aborted. Then its marker in the log decides.
     READ_LOG             read the log                      -> ABORT_OPEN
     ABORT_OPEN           try to abort what tasks opened    something to commit -> WRITE_INTENT
                          and nobody will commit            nothing, or it is a replay -> END
-    WRITE_INTENT         write the intent                  -> ADD_LOG
+    WRITE_INTENT         write the intent, until it is     -> ADD_LOG
+                         visible as the last one
     ADD_LOG              make the log a part of each       all -> MARK
                                                            one had ended -> GIVE_UP
     MARK                 write a marker in each            -> COMMIT_FIRST
@@ -145,7 +146,8 @@ class CommitPlan:
     @property
     def first(self) -> TxnId:
         """The transaction with which the whole intent is committed."""
-        return self.transactions[0]
+        assert self.intent is not None
+        return self.intent.first
 
     @property
     def transactions(self) -> tuple[TxnId, ...]:
@@ -246,7 +248,9 @@ def _replay_reported(plan: CommitPlan, _: Failures) -> CommitPlan:
 def _open_aborted(plan: CommitPlan, _: Failures) -> CommitPlan:
     if plan.is_replay or not plan.written:
         return plan._at(CommitStage.END)
-    return replace(plan, stage=CommitStage.WRITE_INTENT, intent=Intent(plan.batch, plan.written))
+    last = plan.log.intent
+    intent = Intent(plan.batch, plan.written, None if last is None else last.first)
+    return replace(plan, stage=CommitStage.WRITE_INTENT, intent=intent)
 
 
 def _added(plan: CommitPlan, failures: Failures) -> CommitPlan:

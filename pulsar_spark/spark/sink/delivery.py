@@ -7,8 +7,10 @@ from enum import Enum, auto
 
 from pulsar_spark.client import Client, DedupTask
 from pulsar_spark.errors import OptionError, PulsarError
+from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
+from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog, log_topic, read_log_key
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
 
 _log = logging.getLogger(__name__)
@@ -103,7 +105,27 @@ def dedup_task(
     return DedupTask(client, name, batch.number, batch.task, required=decision is Dedup.REQUIRED)
 
 
-def log_guarantee(batch: MicroBatch | None, dedup: DedupTask | None) -> None:
+def log_protection(options: SinkOptions) -> LogProtection:
+    """What keeps the query's log from others, where there are transactions; reads the key.
+
+    Raises:
+        OptionError: the key, or the reader of the encryption's keys, cannot be had.
+    """
+    place, encryption = options.transaction_log_key, options.encryption
+    return LogProtection(
+        key=None if place is None else read_log_key(place),
+        encryptor=None if encryption is None else encryptor_of(encryption),
+    )
+
+
+def query_log(options: SinkOptions, batch: MicroBatch | None) -> QueryLog | None:
+    """The log of a query, for a task; None where it has none. Raises what ``log_protection`` does."""
+    if options.transaction_timeout is None or batch is None:
+        return None
+    return QueryLog(log_topic(options.topic, batch.query), batch.number, log_protection(options))
+
+
+def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> None:
     """Log what is promised, once for each query in a process; to be called when all is written."""
     query = None if batch is None else batch.query
     if query in _queries_logged:
@@ -127,3 +149,7 @@ def log_guarantee(batch: MicroBatch | None, dedup: DedupTask | None) -> None:
             "deduplication for the namespace, or set delivery=at-least-once to say that this is meant",
             query,
         )
+    if options.delivery is Delivery.TRANSACTIONAL:
+        _queries_logged.add(query)
+        _log_transactional(options, query)
+        return

@@ -36,7 +36,7 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         if batch is None:
             commit_once(client, messages)
         else:
-            commit_batch(client, messages, batch)
+            commit_batch(client, messages, batch, log_protection(options))
     attempts = [message.attempt for message in messages if isinstance(message, TaskReport)]
     warn_of_other_tasks(client, attempts, len(messages))
     reports = [each.report if isinstance(each, TransactionalTaskReport) else each for each in messages]
@@ -52,4 +52,5 @@ def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None
         batch: the number of the micro-batch; None: a batch write.
     """
     if options.transaction_timeout is not None:
-        abort_batch(shared_client(options.client), messages, -1 if batch is None else batch)
+        number = -1 if batch is None else batch
+        abort_batch(shared_client(options.client), messages, number, log_protection(options))

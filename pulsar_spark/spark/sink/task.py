@@ -11,12 +11,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import Client, ProducerOptions, Transaction, UserCode, shared_client
-from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import MessageShape
+from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
@@ -26,7 +26,7 @@ from pulsar_spark.spark.sink.transactional import write_in_transaction
 
 
 def write_task(
-    options: SinkOptions, shape: MessageShape, batches: Iterator[pa.RecordBatch], log: TopicName | None
+    options: SinkOptions, shape: MessageShape, batches: Iterator[pa.RecordBatch], log: QueryLog | None
 ) -> WriterCommitMessage:
     """Send the rows of one Spark partition; returns when the brokers have acknowledged all of them.
 
@@ -34,7 +34,7 @@ def write_task(
         options: of the sink.
         shape: which column means what.
         batches: the rows.
-        log: topic of the query's commit log, where there are transactions; None in a batch write.
+        log: of the query, where there are transactions; None in a batch write.
 
     Raises:
         PulsarError: not all rows are acknowledged.

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pulsar_spark.client import Client, Transaction, Transactions, run_all
 from pulsar_spark.errors import PulsarError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
-from pulsar_spark.spark.sink.commit_log import CommitLog, announce
+from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, announce
 from pulsar_spark.spark.sink.commit_plan import (
     CommitAction,
     CommitPlan,
@@ -35,7 +35,6 @@ from pulsar_spark.spark.sink.commit_plan import (
     plan_commit,
     transactions_to_abort,
 )
-from pulsar_spark.spark.sink.commit_records import Intent
 from pulsar_spark.spark.sink.report import TaskReport
 
 _log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ Batches = Iterator[pa.RecordBatch]
 
 def write_in_transaction(
     client: Client,
-    log: TopicName | None,
+    log: QueryLog | None,
     ttl: float,
     batches: Batches,
     write: Callable[[Batches, Transaction | None], TaskReport],
@@ -70,14 +69,15 @@ def write_in_transaction(
 
     Args:
         client: where to connect.
-        log: topic of the query's log; None in a batch write.
+        log: of the query; None in a batch write.
         ttl: seconds after which the broker aborts the transaction.
         batches: the rows.
         write: writes them in a transaction, and has closed all its producers when it returns or raises.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
+    topic = None if log is None else log.topic
     if first is None:
-        return TransactionalTaskReport(write(iter([]), None), log, None)
+        return TransactionalTaskReport(write(iter([]), None), topic, None)
     transactions = Transactions(client)
     transaction = transactions.begin(ttl)
     try:
@@ -87,11 +87,22 @@ def write_in_transaction(
     except BaseException:
         _try_abort(transactions, [transaction])
         raise
-    return TransactionalTaskReport(report, log, transaction)
+    return TransactionalTaskReport(report, topic, transaction)
 
 
-def commit_batch(client: Client, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
+def commit_batch(
+    client: Client,
+    messages: Iterable[WriterCommitMessage | None],
+    batch: int,
+    protection: LogProtection,
+) -> None:
     """Commit a micro-batch of a stream, or find that it is committed: all of it, or nothing and an error.
+
+    Args:
+        client: where to connect.
+        messages: the reports of the tasks.
+        batch: id of the micro-batch.
+        protection: of the query's log.
 
     Raises:
         TransactionError: transactions ran out. The text says whether nothing of the batch is committed, so
@@ -104,20 +115,26 @@ def commit_batch(client: Client, messages: Iterable[WriterCommitMessage | None],
         if _transactions(reports):
             commit_once(client, reports)
         return
-    with CommitLog(client, topic) as log:
+    with CommitLog(client, QueryLog(topic, batch, protection)) as log:
         _run(plan_commit(batch, _transactions(reports), log.state, log.topic), log, Transactions(client))
 
 
-def abort_batch(client: Client, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
+def abort_batch(
+    client: Client,
+    messages: Iterable[WriterCommitMessage | None],
+    batch: int,
+    protection: LogProtection,
+) -> None:
     """Abort what the tasks of a micro-batch wrote, but for what a commit that has begun will end.
 
-    Where no task has succeeded nobody says which query it is: the next commit aborts what they wrote.
+    Where no task has succeeded nobody says which query it is: the next commit aborts what they wrote. The
+    arguments are those of :func:`commit_batch`.
     """
     reports = _reports(messages)
     topic = _log_topic(reports)
     written: Sequence[TxnId] = sorted(set(_transactions(reports)))
     if topic is not None:
-        with CommitLog(client, topic) as log:
+        with CommitLog(client, QueryLog(topic, batch, protection)) as log:
             written = transactions_to_abort(log.state, written, batch)
     _try_abort(Transactions(client), written)
 
@@ -156,7 +173,8 @@ def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> 
     elif action is CommitAction.AWAIT_MARKERS:
         log.await_markers()
     elif action is CommitAction.WRITE_INTENT:
-        log.write(Intent(plan.batch, ids))
+        assert plan.intent is not None
+        log.write(plan.intent)
     elif action is CommitAction.ADD_LOG:
         return _failures(ids, lambda each: transactions.add(each, [log.topic]))
     elif action is CommitAction.MARK:

@@ -1,4 +1,4 @@
-"""A topic of records: where a read starts, and the order of what its owner does."""
+"""A topic of records: the order of what its owner does, and what a message is taken for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.consumer import LastMessageId
 from pulsar_spark.client.writing import record_topic
-from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record, read_start
-from pulsar_spark.errors import BusyError
+from pulsar_spark.client.writing.producer import Producer
+from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
+from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
+from pulsar_spark.errors import BusyError, DeadlineError, QuotaError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entries, Entry
@@ -24,25 +26,6 @@ def at(entry: int, ledger: int = 1) -> MessageId:
     return MessageId(ledger, entry)
 
 
-# ---- where a read starts: read so far, last visible, acknowledged up to, start, whether all was released
-
-STARTS = {
-    "an empty topic": (NONE, MessageId(1, -1), MessageId(1, -1), None),
-    "the first read": (NONE, at(5), MessageId(1, -1), (MessageId(1, -1), False)),
-    "after what was released": (NONE, at(5), at(2), (at(2), False)),
-    "after what was read": (at(4), at(5), at(2), (at(4), False)),
-    "nothing new": (at(5), at(5), at(2), None),
-    "nothing new, in a batch": (at(5), MessageId(1, 5, 0), at(2), None),
-    "all was released": (NONE, at(5), at(5), (NONE, True)),
-    "all was released, to a ledger without entries": (at(4), at(5), MessageId(2, -1), (NONE, True)),
-}
-
-
-@pytest.mark.parametrize(("read_to", "last", "mark", "expected"), STARTS.values(), ids=STARTS.keys())
-def test_where_a_read_starts(read_to, last, mark, expected):
-    assert read_start(read_to, last, mark) == expected
-
-
 # ---- what is done, with fakes of a producer, a consumer and a range of entries
 
 
@@ -52,14 +35,19 @@ class Fakes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[tuple[Any, ...]] = []
         self.values: list[bytes] = []
-        self.batches: list[list[int]] = []  # the entries that each receive() of a consumer gives
+        self.transactions: list[TxnId | None] = []
         self.mark = NONE
+        self.seen: int | None = None  # the last visible message, where that is not the last one
+        self.backlogs = [0]
+        self.epoch = 0
+        self.quota = False
         self.busy = False
         self.options = self
         self.operation_timeout = 30.0
-        monkeypatch.setattr(record_topic, "Producer", lambda *args, **_: FakeProducer(self, *args))
+        self.subscription_prefix = "role"
+        monkeypatch.setattr(record_topic, "_RecordProducer", lambda *a, **k: FakeProducer(self, *a, **k))
         monkeypatch.setattr(record_topic, "Consumer", lambda *args: FakeConsumer(self, *args))
-        monkeypatch.setattr(record_topic, "read_range", self.read_range)
+        monkeypatch.setattr(record_topic, "read_entries", self.read_entries)
 
     def partitions(self, topic: TopicName, *, create: bool) -> list[TopicName]:
         assert create
@@ -68,29 +56,39 @@ class Fakes:
     def operation(self) -> Deadline:
         return Deadline(self.operation_timeout)
 
-    def entries(self, first: int, last: int) -> Entries:
+    def entry(self, number: int) -> Entry:
         metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=0, publish_time=1)
-        return Entries.of(
-            [Entry(1, number, metadata, self.values[number], None) for number in range(first, last + 1)]
-        )
+        if self.values[number]:
+            metadata.properties.add(key=b"record", value=self.values[number])
+        transaction = self.transactions[number] if number < len(self.transactions) else None
+        if transaction is not None:
+            metadata.txnid_most_bits, metadata.txnid_least_bits = transaction
+        return Entry(1, number, metadata, b"", None)
 
-    def read_range(self, client, topic, start, end, *, poll_timeout, visible):
-        assert (topic, poll_timeout, visible) == (PARTITION, 30.0, False)
-        self.done.append(("read range", start, end))
-        first = start.entry + 1
-        for number in range(first, end.entry + 1):
-            yield self.entries(number, number)
+    def read_entries(self, client, topic, start, end, options):
+        assert (topic, options.poll_timeout, options.visible) == (PARTITION, 30.0, False)
+        assert not options.fail_on_data_loss
+        self.done.append(("read", start, end))
+        for number in range(start.entry + 1, end.entry + 1):
+            yield Entries.of([self.entry(number)])
 
 
 class FakeProducer:
-    def __init__(self, fakes, client, topic, options, partitions):
+    def __init__(self, fakes, client, topic, options, partitions, *, encryptor, is_compared=True):
         assert (topic, partitions) == (PARTITION, 1)
         self.fakes, self.name, self.transaction = fakes, options.name, None
+        self.topic_epoch = fakes.epoch if options.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING else None
+        assert is_compared is (options.name is None)
+        fakes.done.append(("open producer", self.name, encryptor))
 
     def send_singles(self, messages):
         (message,) = messages
-        self.fakes.values.append(bytes(message.payload))
-        self.fakes.done.append(("send", bytes(message.payload), self.transaction))
+        head = pb.MessageMetadata(producer_name=b"p", sequence_id=0, publish_time=1).SerializeToString()
+        metadata = pb.MessageMetadata.FromString(head + bytes(message.metadata))
+        (record,) = metadata.properties
+        assert (record.key, bytes(message.payload)) == (b"record", b"")
+        self.fakes.values.append(record.value)
+        self.fakes.done.append(("send", record.value.decode(), self.transaction))
 
     def flush(self):
         self.fakes.done.append(("flush", self.name))
@@ -100,31 +98,30 @@ class FakeProducer:
 
 
 class FakeConsumer:
+    holds_entries = False
+
     def __init__(self, fakes, client, topic, options, permits=None):
         if fakes.busy:
             raise BusyError("another one has it")
-        self.fakes, self.options = fakes, options
-        if not options.durable:
-            fakes.done.append(("read from", options.start))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
+        assert (options.durable, options.name) == (True, "role-owner")
+        self.fakes = fakes
 
     def last_message_id(self):
-        return LastMessageId(at(len(self.fakes.values) - 1), self.fakes.mark)
-
-    def receive(self, deadline):
-        first, last = self.fakes.batches.pop(0)
-        return self.fakes.entries(first, last)
+        last = len(self.fakes.values) - 1 if self.fakes.seen is None else self.fakes.seen
+        self.fakes.seen = None  # the next time all are visible
+        return LastMessageId(at(last), self.fakes.mark)
 
     def ack_cumulative(self, position):
         self.fakes.done.append(("acknowledge", position))
 
+    def ask_for(self, entries):
+        self.fakes.done.append(("ask for", entries))
+
+    def backlog(self):
+        return self.fakes.backlogs.pop(0)
+
     def close(self):
-        self.fakes.done.append(("close consumer", self.options.durable))
+        self.fakes.done.append(("close consumer",))
 
 
 @pytest.fixture
@@ -133,61 +130,117 @@ def fakes(monkeypatch) -> Fakes:
 
 
 def test_somebody_else_appends_a_record(fakes):
-    append_record(fakes, TOPIC, b"opened")
-    assert fakes.done == [("send", b"opened", None), ("flush", None), ("close producer", None)]
+    append_record(fakes, TOPIC, b"opened", encryptor=fakes)
+    assert fakes.done == [
+        ("open producer", None, fakes),
+        ("send", "opened", None),
+        ("flush", None),
+        ("close producer", None),
+    ]
 
 
 def test_records_go_into_their_transactions(fakes):
-    records = RecordTopic(fakes, TOPIC, "owner")
+    records = RecordTopic(fakes, TOPIC, "owner", encryptor=fakes)
+    assert not fakes.done  # who only reads shuts nobody out
     transaction = TxnId(1, 2)
     records.append(b"a", transaction=transaction)
     records.append(b"b")
     records.flush()
     records.close()
     assert fakes.done == [
-        ("send", b"a", transaction),
-        ("send", b"b", None),
-        ("flush", "owner"),
-        ("close producer", "owner"),
-        ("close consumer", True),
+        ("open producer", "role-owner", fakes),
+        ("send", "a", transaction),
+        ("send", "b", None),
+        ("flush", "role-owner"),
+        ("close producer", "role-owner"),
+        ("close consumer",),
     ]
+
+
+def test_an_owner_that_has_only_read_has_nothing_to_flush(fakes):
+    records = RecordTopic(fakes, TOPIC, "owner")
+    records.flush()
+    records.close()
+    assert fakes.done == [("close consumer",)]
+
+
+def test_how_many_owners_have_written_before(fakes):
+    fakes.epoch = 7
+    records = RecordTopic(fakes, TOPIC, "owner")
+    assert records.owners_before == 0
+    records.open_for_writing()
+    records.open_for_writing()
+    assert records.owners_before == 7
+    assert fakes.done == [("open producer", "role-owner", None)]
 
 
 def test_records_are_read_once(fakes):
     records = RecordTopic(fakes, TOPIC, "owner")
     assert records.topic == PARTITION
-    assert records.read() == ([], False)
+    assert records.read() == []
     fakes.values += [b"a", b"b"]
-    assert records.read() == ([StoredRecord(at(0), b"a"), StoredRecord(at(1), b"b")], False)
+    assert records.read() == [StoredRecord(at(0), b"a"), StoredRecord(at(1), b"b")]
     assert records.read_to == at(1)
-    assert records.read() == ([], False)
+    assert records.read() == []
     fakes.values.append(b"c")
-    assert records.read().records == [StoredRecord(at(2), b"c")]
+    assert records.read() == [StoredRecord(at(2), b"c")]
+    assert [done for done in fakes.done if done[0] == "read"] == [
+        ("read", NONE, at(1)),
+        ("read", at(1), at(2)),
+    ]
 
 
-def test_what_was_released_by_somebody_else_is_read_and_said(fakes):
+def test_what_is_acknowledged_is_read_on_demand_only(fakes):
     fakes.values += [b"a", b"b"]
-    fakes.mark = at(1)
-    records, is_released = RecordTopic(fakes, TOPIC, "owner").read()
-    assert [record.value for record in records] == [b"a", b"b"]
-    assert is_released
+    fakes.mark = at(0)
+    records = RecordTopic(fakes, TOPIC, "owner")
+    assert [record.value for record in records.read()] == [b"b"]
+    assert [record.value for record in records.read_all()] == [b"a", b"b"]
+    assert records.read() == []
+
+
+def test_a_message_says_its_transaction_and_whether_it_is_a_record(fakes):
+    fakes.values += [b"a", b""]
+    fakes.transactions = [TxnId(1, 2), None]
+    assert RecordTopic(fakes, TOPIC, "owner").read() == [
+        StoredRecord(at(0), b"a", TxnId(1, 2)),
+        StoredRecord(at(1), None),
+    ]
+
+
+def test_a_message_with_two_records_is_none():
+    metadata = pb.MessageMetadata()
+    metadata.properties.add(key=b"record", value=b"a")
+    metadata.properties.add(key=b"other", value=b"b")
+    assert record_topic._record(metadata) == b"a"
+    metadata.properties.add(key=b"record", value=b"c")
+    assert record_topic._record(metadata) is None
 
 
 def test_reading_through_a_value_ends_when_it_is_visible(fakes):
     fakes.values += [b"a", b"b"]
     records = RecordTopic(fakes, TOPIC, "owner")
     records.read()
-    fakes.values += [b"c", b"d"]
+    fakes.values.append(b"c")
     fakes.done.clear()
-    fakes.batches = [[2, 2], [3, 4], [5, 5]]
-    assert [record.value for record in records.read_through(b"token")] == [b"c", b"d", b"token"]
-    assert records.read_to == at(4)
+    fakes.seen = 2  # not yet what is written now
+    assert [record.value for record in records.read_through(b"token")] == [b"c", b"token"]
+    assert records.read_to == at(3)
     assert fakes.done == [
-        ("send", b"token", None),
-        ("flush", "owner"),
-        ("read from", at(2)),
-        ("close consumer", False),
+        ("open producer", "role-owner", None),
+        ("send", "token", None),
+        ("flush", "role-owner"),
+        ("read", at(1), at(2)),
+        ("read", at(2), at(3)),
     ]
+
+
+def test_a_value_that_does_not_become_visible(fakes, monkeypatch):
+    fakes.operation_timeout = 0.0
+    monkeypatch.setattr(FakeConsumer, "last_message_id", lambda _: LastMessageId(at(-1), NONE))
+    with pytest.raises(DeadlineError, match="an open transaction holds readers back") as raised:
+        RecordTopic(fakes, TOPIC, "owner").read_through(b"token")
+    assert raised.value.topic == str(PARTITION)
 
 
 def test_what_is_released_is_acknowledged(fakes):
@@ -198,8 +251,35 @@ def test_what_is_released_is_acknowledged(fakes):
     assert fakes.done == [("acknowledge", at(3))]
 
 
+def test_all_is_released_when_the_broker_has_read_over_what_it_keeps_to_itself(fakes):
+    fakes.values += [b"a", b"b"]
+    fakes.backlogs = [2, 1, 0]
+    records = RecordTopic(fakes, TOPIC, "owner")
+    records.read()
+    fakes.done.clear()
+    records.release_all()
+    assert fakes.done == [("acknowledge", at(1)), ("ask for", 1)]
+    assert fakes.backlogs == []
+
+
 def test_an_owner_that_is_not_let_in_leaves_nothing_open(fakes):
     fakes.busy = True
     with pytest.raises(BusyError):
         RecordTopic(fakes, TOPIC, "owner")
-    assert fakes.done == [("close producer", "owner")]
+    assert fakes.done == []
+
+
+def test_a_quota_is_an_error_at_once(monkeypatch):
+    """It is the owner's own backlog: to wait for others would block for good."""
+
+    def refuse(*_: object) -> None:
+        raise QuotaError("the broker answered: backlog exceeded", topic="t")
+
+    monkeypatch.setattr(Producer, "_open", refuse)
+    with pytest.raises(SendError, match=r"backlog exceeded; topic t\. .*raise the quota"):
+        record_topic._RecordProducer(FakeClient(), PARTITION, ProducerOptions(), 1)  # type: ignore[arg-type]
+
+
+class FakeClient:
+    def operation(self) -> Deadline:
+        return Deadline(30.0)

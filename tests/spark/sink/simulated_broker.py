@@ -7,15 +7,14 @@ It stands where the sink meets the client: ``plug_in`` puts it in the place of `
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
 from pulsar_spark.client import StoredRecord
-from pulsar_spark.client.writing.record_topic import UnreadRecords
-from pulsar_spark.errors import NotReadyError, TransactionError
+from pulsar_spark.errors import DeadlineError, NotReadyError, SendError, TransactionError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.sink import commit_log, transactional
 from pulsar_spark.spark.sink.commit_records import CommittedRecord, Intent, OpenedRecord, decode_record
@@ -51,6 +50,8 @@ class SimulatedBroker:
         effects: what has changed the state or was asked of the broker, in order, as tuples of a name and what
             it concerned.
         states: of transactions: "open", "committed" or "aborted".
+        has_quota: whether a backlog quota keeps producers out of topics that hold what is ``old``.
+        old: the last message that is older than the quota allows.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,10 @@ class SimulatedBroker:
         self._topics: dict[TopicName, list[Stored]] = {}
         self._parts: dict[TxnId, set[TopicName]] = {}
         self._released: dict[TopicName, MessageId] = {}
+        self._owners: dict[TopicName, int] = {}
         self._next = 0
+        self.has_quota = False
+        self.old = MessageId(-1, -1)
         self.start_process()
 
     def start_process(self, fault: Fault | None = None, at: int = 0) -> None:
@@ -134,15 +138,34 @@ class SimulatedBroker:
         self._next += 1
         self._topics.setdefault(topic, []).append(Stored(MessageId(1, self._next), value, transaction))
 
-    def visible(self, topic: TopicName) -> Iterator[Stored]:
+    def visible(self, topic: TopicName, *, with_released: bool = False) -> Iterator[Stored]:
         """What a reader gets: not what was aborted or released, and nothing from an open transaction on."""
-        released = self._released.get(topic, MessageId(-1, -1))
+        released = MessageId(-1, -1) if with_released else self._released.get(topic, MessageId(-1, -1))
         for stored in self._topics.get(topic, []):
             state = "committed" if stored.transaction is None else self.states[stored.transaction]
             if state == "open":
                 return
             if state == "committed" and stored.position > released:
                 yield stored
+
+    def open_for_writing(self, topic: TopicName) -> int:
+        """Open an exclusive producer, and return how many there were before."""
+        self.check_quota(topic)
+        self._owners[topic] = self._owners.get(topic, 0) + 1
+        return self._owners[topic] - 1
+
+    def check_quota(self, topic: TopicName) -> None:
+        """Refuse a producer as a backlog quota does."""
+        if self.has_quota and any(each for each in self.visible(topic) if each.position <= self.old):
+            raise SendError("the broker answered: backlog quota exceeded")
+
+    def grow_old(self) -> None:
+        """What is stored up to now is older than the backlog quota allows."""
+        self.old = MessageId(1, self._next)
+
+    def trim(self, topic: TopicName) -> None:
+        """Remove what is released, as brokers do with whole ledgers."""
+        self._topics[topic] = list(self.visible(topic))
 
     def release(self, topic: TopicName, position: MessageId) -> None:
         self._released[topic] = position
@@ -173,49 +196,65 @@ class SimulatedTransactions:
 class SimulatedRecordTopic:
     """In the place of ``RecordTopic``; what is not flushed dies with the process."""
 
-    is_released = False
-
-    def __init__(self, broker: SimulatedBroker, topic: TopicName, name: str) -> None:
+    def __init__(self, broker: SimulatedBroker, topic: TopicName, name: str, *, encryptor: object) -> None:
         self.topic = topic
         self.read_to = MessageId(-1, -1)
+        self.owners_before = 0
+        self._is_open = False
         self._broker = broker
         self._pending: list[tuple[bytes, TxnId | None]] = []
 
     def close(self) -> None:
         pass
 
+    def open_for_writing(self) -> None:
+        if not self._is_open:
+            self.owners_before = self._broker.open_for_writing(self.topic)
+            self._is_open = True
+
     def append(self, value: bytes, *, transaction: TxnId | None = None) -> None:
+        self.open_for_writing()
         self._pending.append((value, transaction))
 
     def flush(self) -> None:
         while self._pending:
             _store_record(self._broker, self.topic, *self._pending.pop(0))
 
-    def read(self) -> UnreadRecords:
+    def read(self) -> list[StoredRecord]:
         found = self._broker.effect("read", apply=lambda: list(self._broker.visible(self.topic)))
-        new = [StoredRecord(each.position, each.value) for each in found if each.position > self.read_to]
-        if new:
-            self.read_to = new[-1].position
-        return UnreadRecords(new, self.is_released)
+        return self._taken(each for each in found if each.position > self.read_to)
+
+    def read_all(self) -> list[StoredRecord]:
+        return self._taken(self._broker.visible(self.topic, with_released=True))
 
     def read_through(self, value: bytes) -> list[StoredRecord]:
         self.append(value)
         self.flush()
-        records = self.read().records
-        assert records[-1].value == value, "an open transaction holds readers back"
+        records = self.read()
+        if all(record.value != value for record in records):
+            raise DeadlineError("an open transaction holds readers back")
+        return records
+
+    def release_all(self) -> None:
+        self.release(self.read_to)
+
+    def _taken(self, stored: Iterable[Stored]) -> list[StoredRecord]:
+        records = [StoredRecord(*each) for each in stored]
+        self.read_to = max([self.read_to, *(each.position for each in records)])
         return records
 
     def release(self, position: MessageId) -> None:
         self._broker.effect("release", apply=lambda: self._broker.release(self.topic, position))
 
 
-def append_record(broker: SimulatedBroker, topic: TopicName, value: bytes) -> None:
+def append_record(broker: SimulatedBroker, topic: TopicName, value: bytes, *, encryptor: object) -> None:
     """In the place of ``append_record``."""
+    broker.check_quota(topic)
     _store_record(broker, topic, value, None)
 
 
 def _store_record(broker: SimulatedBroker, topic: TopicName, value: bytes, transaction: TxnId | None) -> None:
-    record = decode_record(value)
+    record = decode_record(value[value.index(b"{") :])
     if isinstance(record, Intent):
         effect: tuple[Any, ...] = ("intent", record.batch, record.transactions)
     elif isinstance(record, CommittedRecord):

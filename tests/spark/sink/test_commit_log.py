@@ -1,23 +1,50 @@
-"""A query's log of commits, over a record topic in memory."""
+"""A query's log of commits, over a record topic in memory; and what others may write to it."""
+
+from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
-from pulsar_spark.errors import CorruptError
+from pulsar_spark.errors import CorruptError, DeadlineError, OptionError, SendError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink import commit_log
-from pulsar_spark.spark.sink.commit_log import CommitLog, announce, log_topic
-from pulsar_spark.spark.sink.commit_records import Intent, LogState
+from pulsar_spark.spark.sink.commit_log import (
+    CommitLog,
+    LogProtection,
+    QueryLog,
+    announce,
+    log_topic,
+    read_log_key,
+)
+from pulsar_spark.spark.sink.commit_records import (
+    CommitRecord,
+    CommittedRecord,
+    Intent,
+    LogState,
+    OpenedRecord,
+    RecordFormat,
+    TokenRecord,
+)
 from tests.spark.sink.simulated_broker import SimulatedBroker, SimulatedRecordTopic, plug_in
 
 TOPIC = log_topic(None, "id")
-ONE, TWO = TxnId(0, 0), TxnId(0, 1)
+KEY = b"a secret of the query"
+SIGNED = QueryLog(TOPIC, 5, LogProtection(KEY))
+PLAIN = QueryLog(TOPIC, 5)
+ONE, TWO, THREE = TxnId(0, 0), TxnId(0, 1), TxnId(0, 2)
 
 
 @pytest.fixture
-def broker(monkeypatch) -> SimulatedBroker:
+def broker(monkeypatch, caplog) -> SimulatedBroker:
+    caplog.set_level(logging.WARNING, commit_log.__name__)
     return plug_in(monkeypatch)
+
+
+@pytest.fixture(params=[PLAIN, SIGNED], ids=["without a key", "with a key"])
+def query(request) -> QueryLog:
+    return request.param
 
 
 @pytest.mark.parametrize(
@@ -40,11 +67,11 @@ def begun(broker):
     return transaction
 
 
-def test_the_next_driver_reads_what_was_written(broker):
+def test_the_next_driver_reads_what_was_written(broker, query):
     one, two = begun(broker), begun(broker)
-    announce(broker, TOPIC, one)
-    announce(broker, TOPIC, two)
-    with CommitLog(broker, TOPIC) as log:
+    announce(broker, query, one)
+    announce(broker, query, two)
+    with CommitLog(broker, query) as log:
         assert log.state == LogState(opened=frozenset([one, two]))
         log.write(Intent(4, (one,)))
         log.mark([one])
@@ -52,12 +79,12 @@ def test_the_next_driver_reads_what_was_written(broker):
         log.refresh()
         expected = LogState(Intent(4, (one,)), frozenset([one]), frozenset([two]))
         assert log.state == expected
-    assert CommitLog(broker, TOPIC).state == expected
+    assert CommitLog(broker, query).state == expected
 
 
-def test_markers_are_read_when_all_are_visible(broker):
+def test_markers_are_read_when_all_are_visible(broker, query):
     one, two = begun(broker), begun(broker)
-    with CommitLog(broker, TOPIC) as log:
+    with CommitLog(broker, query) as log:
         log.mark([one, two])
         broker.end(two, "committed")
         log.refresh()
@@ -68,32 +95,230 @@ def test_markers_are_read_when_all_are_visible(broker):
     assert broker.effects[-2:] == [("token",), ("read",)]
 
 
-def test_what_is_older_than_the_intent_is_released(broker):
-    announce(broker, TOPIC, ONE)
-    with CommitLog(broker, TOPIC) as log:
+def test_what_is_older_than_the_intent_is_released(broker, query):
+    announce(broker, query, ONE)
+    with CommitLog(broker, query) as log:
         log.trim()
         assert len(list(broker.visible(TOPIC))) == 1  # no intent was written here
         log.write(Intent(4, (ONE,)))
         log.refresh()
-        announce(broker, TOPIC, TWO)
+        announce(broker, query, TWO)
         log.trim()
-    assert CommitLog(broker, TOPIC).state == LogState(Intent(4, (ONE,)), opened=frozenset([TWO]))
+    assert CommitLog(broker, query).state == LogState(Intent(4, (ONE,)), opened=frozenset([TWO]))
 
 
-def test_what_somebody_else_wrote_is_an_error_that_names_it(broker, monkeypatch):
-    broker.store(TOPIC, b"plain", None)
+# ---- what others may write, in each state of a commit
+
+
+def signed(record: CommitRecord, key: bytes = KEY, topic: TopicName = TOPIC) -> bytes:
+    return RecordFormat(str(topic), key).encode(record)
+
+
+def committed_batch(broker, query: QueryLog, batch: int = 5) -> tuple[TxnId, LogState]:
+    """A micro-batch whose only transaction is committed, and the log's state then."""
+    transaction = begun(broker)
+    announce(broker, query, transaction)
+    with CommitLog(broker, query) as log:
+        last = log.state.intent
+        log.write(Intent(batch, (transaction,), None if last is None else last.first))
+        log.mark([transaction])
+        broker.end(transaction, "committed")
+        log.refresh()
+        log.trim()
+        return transaction, log.state
+
+
+FORGED = {
+    "no record": None,
+    "no text of ours": b"\xff",
+    "a transaction to abort": OpenedRecord(THREE),
+    "a later micro-batch": Intent(99, (THREE,), ONE),
+    "the same micro-batch, by another transaction": Intent(5, (THREE,), ONE),
+    "an earlier micro-batch": Intent(3, (THREE,), ONE),
+    "a marker": CommittedRecord(THREE),
+    "a token": TokenRecord("token"),
+}
+SIGNATURES = {
+    "without a signature": lambda record: RecordFormat(str(TOPIC), None).encode(record),
+    "with another key": lambda record: signed(record, b"another key of somebody"),
+    "of another query": lambda record: signed(record, topic=log_topic(None, "other")),
+    "with the signature of another record": lambda record: (
+        signed(TokenRecord("a"))[:64] + signed(record)[64:]
+    ),
+}
+
+
+@pytest.mark.parametrize("sign", SIGNATURES.values(), ids=SIGNATURES.keys())
+@pytest.mark.parametrize("record", FORGED.values(), ids=FORGED.keys())
+def test_what_is_made_up_changes_nothing_where_there_is_a_key(broker, caplog, record, sign):
+    _, state = committed_batch(broker, SIGNED)
+    value = sign(record) if record is not None and not isinstance(record, bytes) else record
+    broker.store(TOPIC, value, None)
+    assert CommitLog(broker, SIGNED).state == state
+    (line,) = caplog.messages
+    assert "1 messages are left out that are no records of the query's commits" in line
+    assert KEY.decode() not in line
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"plain", b"\xff", b"[" * 100_000, b'{"opened": [1, 2], "batch": 3}']
+)
+def test_what_is_no_record_is_left_out(broker, caplog, value):
+    _, state = committed_batch(broker, PLAIN)
+    broker.store(TOPIC, value, None)
+    assert CommitLog(broker, PLAIN).state == state
+    assert len(caplog.messages) == 1
+
+
+def test_a_copy_of_any_record_changes_nothing(broker, query, caplog):
+    """Whatever was visible at any time is written again, as it is, by somebody who has no key."""
+    committed_batch(broker, query, 3)
+    older = [each.value for each in broker.visible(TOPIC)]
+    committed_batch(broker, query, 4)
+    transaction, state = committed_batch(broker, query, 5)
+    for stored in [*older, *(each.value for each in broker.visible(TOPIC))]:
+        broker.store(TOPIC, stored, None)
+    found = CommitLog(broker, query).state
+    assert found.intent == state.intent
+    assert found.committed == {transaction}
+    assert transaction not in found.opened
+    assert any(
+        "an intent that does not follow the last one" in line or "than it says" in line
+        for line in caplog.messages
+    )
+
+
+def test_a_copied_marker_is_no_proof_that_its_transaction_was_committed(broker, query):
+    transaction = begun(broker)
+    with CommitLog(broker, query) as log:
+        log.write(Intent(5, (transaction,)))
+        log.mark([transaction])
+    broker.end(transaction, "aborted")
+    marker = RecordFormat(str(TOPIC), query.protection.key).encode(CommittedRecord(transaction))
+    broker.store(TOPIC, marker, None)
+    assert not CommitLog(broker, query).state.committed
+
+
+def test_an_intent_that_somebody_has_written_meanwhile_stops_the_commit(broker, query):
+    with CommitLog(broker, query) as log:
+        with CommitLog(broker, query) as other:
+            other.write(Intent(5, (TWO,)))
+        with pytest.raises(TransactionError, match=r"micro-batch 5 is not committed, nothing .* meanwhile"):
+            log.write(Intent(5, (ONE,)))
+    assert CommitLog(broker, query).state.intent == Intent(5, (TWO,))
+
+
+def test_an_intent_that_an_open_transaction_hides_stops_the_commit(broker, query):
+    """Else what is hidden, maybe the intent of the same micro-batch, would count for nothing."""
+    transaction = begun(broker)
+    broker.store(TOPIC, b"anything", transaction)
+    with CommitLog(broker, query) as log, pytest.raises(DeadlineError):
+        log.write(Intent(5, (ONE,)))
+
+
+def test_a_signed_record_that_cannot_be_read_is_an_error_that_names_it(broker, monkeypatch):
+    value = RecordFormat(str(TOPIC), KEY)
+    text = b'{"of a later version": 1}'
+    broker.store(TOPIC, value._signature(KEY, text) + text, None)
     closed = []
     monkeypatch.setattr(SimulatedRecordTopic, "close", lambda topic: closed.append(topic.topic))
-    with pytest.raises(CorruptError, match="somebody else writes to this topic") as raised:
-        CommitLog(broker, TOPIC)
+    with pytest.raises(CorruptError, match="no record of a query's commits") as raised:
+        CommitLog(broker, SIGNED)
     assert (raised.value.topic, raised.value.message_id) == (str(TOPIC), "1:1")
     assert closed == [TOPIC]
 
 
-def test_records_that_were_acknowledged_by_somebody_else_are_warned_of(broker, monkeypatch, caplog):
-    monkeypatch.setattr(SimulatedRecordTopic, "is_released", True)
-    announce(broker, TOPIC, ONE)
-    with caplog.at_level(logging.WARNING, commit_log.__name__):
-        assert CommitLog(broker, TOPIC).state.opened == {ONE}
+# ---- records that were removed by somebody else
+
+
+def write_batch_again(broker, query: QueryLog) -> None:
+    """What a restart does that does not know that the micro-batch was committed."""
+    announce(broker, query, TWO)
+    with CommitLog(broker, query) as log:
+        log.write(Intent(5, (TWO,)))
+
+
+@pytest.mark.parametrize("evicted", ["all", "all but the last marker"])
+def test_a_batch_that_is_written_again_because_its_records_were_removed_is_warned_of(
+    broker, query, caplog, evicted
+):
+    committed_batch(broker, query)
+    *_, before, last = broker.visible(TOPIC)
+    broker.release(TOPIC, last.position if evicted == "all" else before.position)
+    broker.trim(TOPIC)
+    write_batch_again(broker, query)
     (line,) = caplog.messages
-    assert line.startswith(f"{TOPIC}: records of the query's commits were acknowledged, by a message TTL")
+    assert line.startswith(f"{TOPIC}, micro-batch 5: the records of the query's commits were removed")
+    assert "its rows are now there twice" in line
+
+
+def test_records_that_were_only_acknowledged_are_found_again(broker, query, caplog):
+    transaction, state = committed_batch(broker, query)
+    broker.release(TOPIC, list(broker.visible(TOPIC))[-1].position)
+    announce(broker, query, TWO)
+    with CommitLog(broker, query) as log:
+        assert log.state == LogState(state.intent, state.committed, frozenset([TWO]))
+        log.write(Intent(6, (TWO,), transaction))
+    (line,) = caplog.messages
+    assert "they are still there this time" in line
+
+
+def test_a_new_query_is_not_warned(broker, query, caplog):
+    write_batch_again(broker, query)
+    assert caplog.messages == []
+
+
+# ---- a backlog quota that keeps producers out
+
+
+def test_what_is_finished_makes_room_for_the_next_micro_batch(broker, query, caplog):
+    first, _ = committed_batch(broker, query, 4)
+    broker.grow_old()
+    broker.has_quota = True
+    second = begun(broker)
+    announce(broker, query, second)
+    with CommitLog(broker, query) as log:
+        assert log.state.opened == {second}
+        assert log.state.intent is not None
+        assert log.state.intent.batch == 4
+        broker.grow_old()  # the micro-batch takes longer than the quota
+        log.write(Intent(5, (second,), first))
+    assert CommitLog(broker, query).state == LogState(Intent(5, (second,), first))
+    assert caplog.messages == []
+
+
+def test_what_is_not_finished_makes_no_room(broker, query):
+    committed_batch(broker, query, 5)
+    broker.grow_old()
+    broker.has_quota = True
+    with pytest.raises(SendError, match=r"needed to finish micro-batch 5.* Raise the backlog quota"):
+        announce(broker, query, TWO)
+
+
+# ---- where the key is
+
+
+def test_the_key_is_read_from_a_file_or_a_variable(tmp_path: Path, monkeypatch):
+    (tmp_path / "key").write_text("0123456789abcdef\n")
+    monkeypatch.setenv("LOG_KEY", "fedcba9876543210")
+    assert read_log_key(f"file://{tmp_path}/key") == b"0123456789abcdef"
+    assert read_log_key("env:LOG_KEY") == b"fedcba9876543210"
+
+
+@pytest.mark.parametrize("key", [None, b"short secret", b"\xff" * 20])
+def test_a_key_that_cannot_be_used(tmp_path: Path, key):
+    if key is not None:
+        (tmp_path / "key").write_bytes(key)
+    with pytest.raises(OptionError, match="transactionLogKey") as raised:
+        read_log_key(f"file://{tmp_path}/key")
+    assert "secret" not in str(raised.value)
+
+
+def test_a_variable_that_is_not_set(monkeypatch):
+    monkeypatch.delenv("LOG_KEY", raising=False)
+    with pytest.raises(OptionError, match="cannot be read"):
+        read_log_key("env:LOG_KEY")
+
+
+def test_the_key_is_not_shown():
+    assert KEY.decode() not in repr(SIGNED)

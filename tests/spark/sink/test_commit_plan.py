@@ -152,7 +152,7 @@ def test_without_rows_there_is_no_intent():
 
 def test_the_intent_is_of_what_the_tasks_wrote():
     plan = plan_commit(7, [TWO, ONE], LogState(Intent(6, (OLD,))), TOPIC)
-    assert plan.after(plan.log, {}).intent == Intent(7, (TWO, ONE))
+    assert plan.after(plan.log, {}).intent == Intent(7, (TWO, ONE), OLD)
 
 
 @pytest.mark.parametrize("stage", [stage for stage in S if STEPS[stage][0] in (A.ABORT, A.COMMIT)])

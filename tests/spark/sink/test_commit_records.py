@@ -1,5 +1,7 @@
 """The records of a commit log: their bytes, which restarts read, and what they add up to."""
 
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +13,11 @@ from pulsar_spark.spark.sink.commit_records import (
     Intent,
     LogState,
     OpenedRecord,
+    RecordFormat,
     TokenRecord,
     decode_record,
     encode_record,
+    lost_history,
 )
 
 ONE, TWO, THREE = (TxnId(3, number) for number in (1, 2, 1 << 63))
@@ -21,7 +25,10 @@ ONE, TWO, THREE = (TxnId(3, number) for number in (1, 2, 1 << 63))
 # As they have been stored by all versions.
 STORED = {
     b'{"opened": [3, 1]}': OpenedRecord(ONE),
-    b'{"batch": 5, "transactions": [[3, 1], [3, 9223372036854775808]]}': Intent(5, (ONE, THREE)),
+    b'{"batch": 5, "after": null, "transactions": [[3, 1], [3, 9223372036854775808]]}': Intent(
+        5, (ONE, THREE)
+    ),
+    b'{"batch": 6, "after": [3, 1], "transactions": [[3, 2]]}': Intent(6, (TWO,), ONE),
     b'{"committed": [3, 2]}': CommittedRecord(TWO),
     b'{"read to": "abc"}': TokenRecord("abc"),
 }
@@ -33,11 +40,6 @@ def test_the_bytes_of_each_record(value, record):
     assert decode_record(value) == record
 
 
-def test_a_record_of_an_unknown_kind_means_nothing():
-    assert decode_record(b'{"later": 1}') is None
-    assert LogState().after([None]) == LogState()
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -46,11 +48,13 @@ def test_a_record_of_an_unknown_kind_means_nothing():
         *(b'{"opened": [1, -2]}', b'{"committed": null}', b'{"committed": [1, 2, 3]}'),
         *(b'{"batch": 1}', b'{"batch": 1, "transactions": []}', b'{"batch": 1.5, "transactions": [[1, 2]]}'),
         *(b'{"batch": 1, "transactions": {"1": 2}}', b'{"batch": 1, "transactions": [1]}'),
-        b'{"read to": 7}',
+        *(b'{"batch": 1, "transactions": [[1, 2], [1, 2]]}', b'{"opened": [1, 18446744073709551616]}'),
+        *(b'{"batch": 1, "after": 7, "transactions": [[1, 2]]}', b'{"later": 1}'),
+        *(b'{"opened": [1, 2], "committed": [1, 2]}', b'{"opened": ' + b"[" * 100_000, b'{"read to": 7}'),
     ],
 )
 def test_what_is_no_record_is_an_error(value):
-    with pytest.raises(CorruptError, match="somebody else writes to this topic"):
+    with pytest.raises(CorruptError, match="no record of a query's commits"):
         decode_record(value)
 
 
@@ -59,6 +63,7 @@ def state(intent=None, committed=(), opened=()):
 
 
 INTENT = Intent(5, (ONE, TWO))
+NEXT = Intent(6, (THREE,), ONE)
 STATES = {
     "nothing": ([], state()),
     "tasks have opened": ([OpenedRecord(ONE), OpenedRecord(TWO)], state(opened=[ONE, TWO])),
@@ -68,7 +73,12 @@ STATES = {
     ),
     "the first marker": ([INTENT, CommittedRecord(ONE)], state(INTENT, [ONE])),
     "a token": ([INTENT, TokenRecord("a")], state(INTENT)),
-    "the next intent": ([INTENT, Intent(6, (THREE,))], state(Intent(6, (THREE,)))),
+    "the next intent": ([INTENT, NEXT], state(NEXT)),
+    "a copy of the one before": ([INTENT, NEXT, INTENT], state(NEXT)),
+    "a copy of the last one": ([INTENT, NEXT, NEXT], state(NEXT)),
+    "one of who has not read the last one": ([INTENT, Intent(6, (THREE,))], state(INTENT)),
+    "the first that is left": ([NEXT], state(NEXT)),
+    "a copy of what a task has opened": ([INTENT, OpenedRecord(TWO)], state(INTENT)),
 }
 
 
@@ -82,7 +92,12 @@ _records = st.lists(
     st.one_of(
         st.builds(OpenedRecord, _txns),
         st.builds(CommittedRecord, _txns),
-        st.builds(Intent, st.integers(0, 3), st.lists(_txns, min_size=1).map(tuple)),
+        st.builds(
+            Intent,
+            st.integers(0, 3),
+            st.lists(_txns, min_size=1, unique=True).map(tuple),
+            st.none() | _txns,
+        ),
     )
 )
 
@@ -90,3 +105,57 @@ _records = st.lists(
 @given(_records, st.integers(0, 20))
 def test_records_may_be_read_in_any_portions(records, cut):
     assert LogState().after(records[:cut]).after(records[cut:]) == LogState().after(records)
+
+
+# ---- what is stored
+
+TOPIC = "persistent://public/default/spark-transactions-id"
+KEY = b"a secret of the query"
+
+
+def test_a_signature_is_of_the_topic_and_the_record():
+    record = OpenedRecord(ONE)
+    stored = RecordFormat(TOPIC, KEY).encode(record)
+    expected = hmac.digest(KEY, TOPIC.encode() + b'\0{"opened": [3, 1]}', "sha256").hex()
+    assert stored == expected.encode() + b'{"opened": [3, 1]}'
+    assert RecordFormat(TOPIC, KEY).decode(stored) == record
+    assert RecordFormat(TOPIC, None).decode(stored) == record  # the key was given up
+    assert RecordFormat(TOPIC, b"another").decode(stored) is None
+    assert RecordFormat("another", KEY).decode(stored) is None
+
+
+def test_without_a_key_a_record_is_its_json():
+    record = Intent(5, (ONE,))
+    assert RecordFormat(TOPIC, None).encode(record) == encode_record(record)
+    assert RecordFormat(TOPIC, None).decode(encode_record(record)) == record
+    assert RecordFormat(TOPIC, None).decode(b"plain") is None
+
+
+@given(st.binary())
+def test_any_bytes_are_a_record_or_none(value):
+    assert RecordFormat(TOPIC, KEY).decode(value) is None
+    RecordFormat(TOPIC, None).decode(value)
+
+
+@given(st.integers(0, 8 * 82 - 1))
+def test_each_bit_is_signed(bit):
+    stored = bytearray(RecordFormat(TOPIC, KEY).encode(OpenedRecord(ONE)))
+    stored[bit // 8] ^= 1 << bit % 8
+    assert RecordFormat(TOPIC, KEY).decode(bytes(stored)) is None
+
+
+# ---- what was removed: intent, whether it was found again, drivers before, how the warning goes on
+
+LOSSES = [
+    (INTENT, False, 0, None),
+    (INTENT, False, 7, None),
+    (INTENT, True, 7, "they are still there this time"),
+    (None, False, 0, None),
+    (None, False, 1, "its rows are now there twice"),
+]
+
+
+@pytest.mark.parametrize(("intent", "again", "drivers", "expected"), LOSSES)
+def test_what_is_warned_of(intent, again, drivers, expected):
+    found = lost_history(state(intent), drivers_before=drivers, is_found_again=again)
+    assert (found is None) if expected is None else (found is not None and expected in found)

@@ -13,7 +13,15 @@ from pulsar_spark.errors import NotReadyError, OptionError
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.sink import delivery
-from pulsar_spark.spark.sink.delivery import Dedup, decide_dedup, dedup_task, log_guarantee, name_prefix
+from pulsar_spark.spark.sink.commit_log import LogProtection
+from pulsar_spark.spark.sink.delivery import (
+    Dedup,
+    decide_dedup,
+    dedup_task,
+    log_guarantee,
+    log_protection,
+    name_prefix,
+)
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
 
 BATCH = MicroBatch("query", "run", 7, 3, is_retried=False)
@@ -120,9 +128,14 @@ def nothing_logged(monkeypatch, caplog):
     caplog.set_level(logging.INFO, delivery.__name__)
 
 
-def logged(caplog, batch: MicroBatch | None, dedup: DedupTask | Asked | None) -> str:
+def logged(
+    caplog,
+    batch: MicroBatch | None,
+    dedup: DedupTask | Asked | None,
+    given: Mapping[str, str] | None = None,
+) -> str:
     caplog.clear()
-    log_guarantee(batch, dedup)  # type: ignore[arg-type]
+    log_guarantee(options(given or {}), batch, dedup)  # type: ignore[arg-type]
     return " ".join(f"{record.levelname} {record.getMessage()}" for record in caplog.records)
 
 
@@ -149,3 +162,30 @@ def test_what_is_not_known_yet_is_logged_later(caplog):
     assert logged(caplog, BATCH, asked) == ""
     assert "not known yet whether the broker deduplicates" in logged(caplog, BATCH, asked)
     assert "effectively once" in logged(caplog, BATCH, asked)
+TRANSACTIONAL = {"delivery": "transactional"}
+
+
+def test_a_log_that_others_may_write_to_is_warned_of(caplog):
+    said, warned = logged(caplog, BATCH, None, TRANSACTIONAL).split(" WARNING ")
+    assert said == "INFO query query: each row is written once, in transactions"
+    assert "produce to persistent://public/default/spark-transactions-query can make the query" in warned
+    assert logged(caplog, BATCH, None, TRANSACTIONAL) == ""
+
+
+def test_a_log_that_is_signed_is_not_warned_of(caplog):
+    given = TRANSACTIONAL | {"transactionLogKey": "env:LOG_KEY"}
+    assert logged(caplog, BATCH, None, given) == "INFO query query: each row is written once, in transactions"
+
+
+def test_a_batch_write_has_no_log(caplog):
+    assert logged(caplog, None, None, TRANSACTIONAL).startswith("INFO rows are written in transactions")
+
+
+def test_the_key_of_the_log_is_read_where_it_is_used(monkeypatch):
+    monkeypatch.setenv("LOG_KEY", "0123456789abcdef")
+    given = TRANSACTIONAL | {"transactionLogKey": "env:LOG_KEY"}
+    assert log_protection(options(given)) == LogProtection(b"0123456789abcdef")
+    assert log_protection(options(TRANSACTIONAL)) == LogProtection()
+    assert log_protection(options(TRANSACTIONAL | ENCRYPTED)).encryptor is not None
+
+

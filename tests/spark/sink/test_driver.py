@@ -11,6 +11,7 @@ from pulsar_spark.errors import TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink import driver
+from pulsar_spark.spark.sink.commit_log import LogProtection
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
@@ -41,7 +42,7 @@ URL = PLAIN["service.url"]
 BATCHES = {
     "plain": (PLAIN, [REPORT, None], 3, []),
     "plain batch write": (PLAIN, [REPORT, None], None, []),
-    "transactional": (TRANSACTIONAL, [IN_TRANSACTION, None], 3, [("commit_batch", URL, 3)]),
+    "transactional": (TRANSACTIONAL, [IN_TRANSACTION, None], 3, [("commit_batch", URL, 3, OPEN)]),
     "transactional batch write": (TRANSACTIONAL, [IN_TRANSACTION, None], None, [("commit_once", URL)]),
 }
 
@@ -74,6 +75,6 @@ def test_transactions_of_a_write_that_failed_are_aborted(calls):
     fail_batch(parse_sink(TRANSACTIONAL), [IN_TRANSACTION, None], 3)
     fail_batch(parse_sink(TRANSACTIONAL), [IN_TRANSACTION, None], None)
     assert calls == [
-        ("abort_batch", URL, [IN_TRANSACTION, None], 3),
-        ("abort_batch", URL, [IN_TRANSACTION, None], -1),
+        ("abort_batch", URL, [IN_TRANSACTION, None], 3, OPEN),
+        ("abort_batch", URL, [IN_TRANSACTION, None], -1, OPEN),
     ]

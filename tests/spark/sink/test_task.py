@@ -15,6 +15,7 @@ from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.sink import micro_batch, task
+from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.task import write_task
@@ -22,7 +23,7 @@ from tests.spark.sink.fake_task import FakeTask, of_micro_batch, run_as
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
 ROWS = StructType().add("value", StringType()).add("__topic", StringType())
-LOG = TopicName.parse("log")
+LOG = QueryLog(TopicName.parse("log"), 7)
 
 
 class Fakes:

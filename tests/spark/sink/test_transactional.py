@@ -14,6 +14,7 @@ import pytest
 from pulsar_spark.client import Transaction
 from pulsar_spark.errors import NotReadyError, PulsarError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import (
     TransactionalTaskReport,
@@ -26,6 +27,8 @@ from tests.spark.sink.simulated_broker import Crash, Fault, SimulatedBroker, plu
 
 DATA = TopicName.parse("orders")
 LOG = TopicName.parse("spark-transactions-query")
+QUERY_LOG = QueryLog(LOG, 0)
+OPEN = LogProtection()
 BATCHES = {0: "abc", 1: "defg", 2: "hi"}
 ALL = sorted("".join(BATCHES.values()))
 
@@ -35,7 +38,7 @@ def broker(monkeypatch) -> SimulatedBroker:
     return plug_in(monkeypatch)
 
 
-def task(broker: Any, values: Sequence[str], log: TopicName | None = LOG):
+def task(broker: Any, values: Sequence[str], log: QueryLog | None = QUERY_LOG):
     """Run a task that writes rows, one message a row."""
 
     def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
@@ -57,9 +60,9 @@ def write_batch(broker: Any, batch: int, tasks: int, shift: int) -> None:
     try:
         for number in range(tasks):
             reports.append(task(broker, rows[number::tasks]))
-        commit_batch(broker, reports, batch)
+        commit_batch(broker, reports, batch, OPEN)
     except PulsarError:
-        abort_batch(broker, [*reports, None], batch)
+        abort_batch(broker, [*reports, None], batch, OPEN)
         raise
 
 
@@ -109,10 +112,11 @@ def test_a_task_announces_its_transaction_before_it_writes(broker):
 
 def test_the_intent_and_all_markers_are_durable_before_the_first_commit(broker):
     reports, first, second = two_tasks(broker)
-    commit_batch(broker, reports, 0)
+    commit_batch(broker, reports, 0, OPEN)
     effects = iter(broker.effects)
     assert next(effects) == ("read",)
     assert next(effects) == ("intent", 0, (first, second))
+    assert next(effects) == ("read",)
     assert {next(effects), next(effects)} == {("add", first), ("add", second)}
     assert list(effects) == [
         ("mark", first),
@@ -126,15 +130,15 @@ def test_the_intent_and_all_markers_are_durable_before_the_first_commit(broker):
 
 def test_a_batch_that_was_committed_is_not_written_again(broker, caplog):
     reports, first, second = two_tasks(broker)
-    broker.start_process(Fault.CRASH_AFTER, 6)
+    broker.start_process(Fault.CRASH_AFTER, 7)
     with pytest.raises(Crash):
-        commit_batch(broker, reports, 0)
+        commit_batch(broker, reports, 0, OPEN)
     assert broker.effects[-1] == ("commit", first)
     broker.start_process()
     again = [task(broker, "abc")]
     broker.effects.clear()
     with caplog.at_level(logging.WARNING):
-        commit_batch(broker, again, 0)
+        commit_batch(broker, again, 0, OPEN)
     assert broker.effects == [("read",), ("commit", second), ("read",), ("abort", *ids(again))]
     assert caplog.messages == ["micro-batch 0 had been committed before; nothing is written"]
     assert rows(broker) == ["a", "b", "c"]
@@ -142,13 +146,13 @@ def test_a_batch_that_was_committed_is_not_written_again(broker, caplog):
 
 def test_a_batch_that_was_not_committed_is_aborted_before_it_is_written_again(broker):
     reports, first, second = two_tasks(broker)
-    broker.start_process(Fault.CRASH_BEFORE, 6)
+    broker.start_process(Fault.CRASH_BEFORE, 7)
     with pytest.raises(Crash):
-        commit_batch(broker, reports, 0)
+        commit_batch(broker, reports, 0, OPEN)
     broker.start_process()
     again = [task(broker, "abc")]
     broker.effects.clear()
-    commit_batch(broker, again, 0)
+    commit_batch(broker, again, 0, OPEN)
     assert broker.effects[:5] == [
         ("read",),
         ("abort", first),
@@ -254,16 +258,16 @@ def test_an_error_names_what_ran_out_and_why(broker):
     with pytest.raises(
         TransactionError, match=r"transactions \(0,1\) were aborted .* nothing of it"
     ) as raised:
-        commit_batch(broker, reports, 0)
+        commit_batch(broker, reports, 0, OPEN)
     assert isinstance(raised.value.__cause__, TransactionError)
     assert raised.value.topic == str(LOG)
     assert broker.states[first] == "aborted"
 
 
 def test_a_checkpoint_that_is_older_than_the_log(broker):
-    commit_batch(broker, [task(broker, "a")], 7)
+    commit_batch(broker, [task(broker, "a")], 7, OPEN)
     with pytest.raises(TransactionError, match=r"micro-batch 6 .* after 7 .* The checkpoint is older"):
-        commit_batch(broker, [task(broker, "b")], 6)
+        commit_batch(broker, [task(broker, "b")], 6, OPEN)
     assert rows(broker) == ["a"]
 
 
@@ -277,11 +281,11 @@ def test_a_task_that_fails_aborts_its_transaction(broker):
 def test_abort_leaves_what_a_commit_has_begun(broker):
     reports, first, second = two_tasks(broker)
     failed = task(broker, "d")
-    broker.start_process(Fault.ERROR_BEFORE, 8)
+    broker.start_process(Fault.ERROR_BEFORE, 9)
     with pytest.raises(NotReadyError):
-        commit_batch(broker, reports, 0)
+        commit_batch(broker, reports, 0, OPEN)
     broker.start_process()
-    abort_batch(broker, [*reports, failed, None], 0)
+    abort_batch(broker, [*reports, failed, None], 0, OPEN)
     assert [broker.states[each] for each in (first, second, *ids([failed]))] == [
         "committed",
         "open",
@@ -292,7 +296,7 @@ def test_abort_leaves_what_a_commit_has_begun(broker):
 def test_abort_ends_what_killed_tasks_left_open(broker):
     (killed,) = ids([task(broker, "a")])
     reports = [task(broker, "b")]
-    abort_batch(broker, [*reports, None], 0)
+    abort_batch(broker, [*reports, None], 0, OPEN)
     assert broker.states[killed] == "aborted"
     assert set(broker.states.values()) == {"aborted"}
 
@@ -300,7 +304,7 @@ def test_abort_ends_what_killed_tasks_left_open(broker):
 def test_an_abort_that_fails_is_logged(broker, caplog):
     report = task(broker, "a", log=None)
     broker.start_process(Fault.ERROR_BEFORE, 0)
-    abort_batch(broker, [report], -1)
+    abort_batch(broker, [report], -1, OPEN)
     assert caplog.messages[0].startswith("transaction (0,0) stays open until its time is over")
 
 
@@ -312,10 +316,10 @@ def test_a_batch_write_has_no_log(broker):
     assert sorted(broker.effects) == [("commit", each) for each in ids(reports[:2])]
     assert rows(broker) == ["a", "b", "c"]
     with pytest.raises(TransactionError, match=r"\(0,0\)"):
-        commit_batch(broker, reports, 3)
+        commit_batch(broker, reports, 3, OPEN)
 
 
 def test_a_batch_without_rows_commits_nothing(broker):
-    commit_batch(broker, [task(broker, ""), None], 0)
-    commit_batch(broker, [task(broker, "", log=None)], 0)
+    commit_batch(broker, [task(broker, ""), None], 0, OPEN)
+    commit_batch(broker, [task(broker, "", log=None)], 0, OPEN)
     assert broker.effects == [("read",)]
