@@ -7,12 +7,13 @@ driver of its own is killed.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from integration.broker import Admin, StandaloneBroker
@@ -22,9 +23,11 @@ from integration.chaos.once import WARNING, check, one_run, prepare
 from integration.fails_once import FailsOnce
 from integration.fix_spark import InjectedError, PulsarInSpark, await_rows, finish, start
 from integration.peer import Peer, Record
+from integration.users_code import notes_of
+from pulsar_spark import PulsarProgressListener
 from pulsar_spark.client import Client, DedupTask, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.sink.other_tasks import DedupAttempt, warn_of_other_tasks
+from pulsar_spark.spark.sink.other_tasks import DedupAttempt, count_of_other_tasks
 
 ROWS = 8000
 KEYS = 50
@@ -103,6 +106,41 @@ def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe: Pipe):
     assert {key: sorted(set(numbers)) for key, numbers in found.items()} == EXPECTED
 
 
+def test_what_may_be_there_twice_is_told_or_refused(
+    pipe: Pipe, spark: SparkSession, once_topic: str, caplog: pytest.LogCaptureFixture
+):
+    """A part of the first run is stored. The next lacks a key; the last has fewer tasks, too."""
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
+        pipe.run()
+    strict = {"delivery": "effectively-once", "failOnDuplicates": "true"}
+    with pytest.raises(StreamingQueryException, match=r"\[PULSAR_DUPLICATES\].*failOnDuplicates=false"):
+        pipe.run(lambda rows: rows.where("__key <> 'key-0'"), **strict)
+    stored = pipe.written()
+    assert set(Counter(stored).values()) == {1}
+    listener = PulsarProgressListener()
+    spark.streams.addListener(listener)
+    notes = notes_of(once_topic)
+    try:
+        pipe.run(lambda rows: rows.limit(10), onBatchWritten="integration.users_code.note_duplicates")
+        wait_until(lambda: f"up to {len(stored)} messages may be there twice" in caplog.text)
+        assert [int(line) for line in notes.read_text().splitlines()] == [len(stored)]
+    finally:
+        spark.streams.removeListener(listener)
+        notes.unlink(missing_ok=True)
+    assert len(pipe.written()) == len(stored) + 10
+
+
+def test_an_initial_sequence_id_is_not_ignored(
+    pulsar_in_spark: PulsarInSpark, once_topic: str, checkpoint: Path
+):
+    rows = ticks(pulsar_in_spark, 10, 1).selectExpr("cast(value as string) as value")
+    initial = {"pulsar.producer.initialSequenceId": "7"}
+    with pytest.raises(
+        StreamingQueryException, match=r"\[PULSAR_OPTION\] option initialSequenceId has no use"
+    ):
+        finish(pulsar_in_spark.write_stream(rows, checkpoint, once_topic, **initial).start())
+
+
 def test_what_foreach_batch_writes_is_written_once(
     pulsar_in_spark: PulsarInSpark, peer, once_topic, checkpoint
 ):
@@ -148,11 +186,12 @@ def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog
             writer.send(columns_of(numbered(10)))
             writer.finish()
     same, later = (DedupAttempt("spark-query", first, frozenset({topic})) for first in (8 << 32, 9 << 32))
-    warn_of_other_tasks(client, [None, None], 2)
-    warn_of_other_tasks(client, [same] * 4, 4)
-    warn_of_other_tasks(client, [later, None], 2)
+    assert count_of_other_tasks(client, [None, None], 2, strict=False) == {}
+    assert count_of_other_tasks(client, [same] * 4, 4, strict=False) == {}
+    assert count_of_other_tasks(client, [later, None], 2, strict=False) == {}
     assert not caplog.records
-    warn_of_other_tasks(client, [None, same], 2)
+    found = count_of_other_tasks(client, [None, same], 2, strict=False)
+    assert sum(found.values()) == 20
     (record,) = caplog.records
     assert WARNING in record.message
     assert "task 3" in record.message

@@ -38,6 +38,12 @@ def note_figures(batch: int | None, figures: Sequence[TopicPartitionMetrics]) ->
         notes.write(json.dumps([batch, lines]) + "\n")
 
 
+def note_duplicates(batch: int | None, figures: Sequence[TopicPartitionMetrics]) -> None:
+    """An `onBatchWritten`: a line for each batch, how many messages may be there twice."""
+    with notes_of(figures[0].topic.partition("-partition-")[0]).open("a") as notes:
+        notes.write(f"{sum(each.possible_duplicates for each in figures)}\n")
+
+
 class Shout(ProducerInterceptor):
     """An interceptor."""
 

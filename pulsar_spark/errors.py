@@ -7,6 +7,7 @@
     ├── DataLossError                   PULSAR_DATA_LOSS
     ├── UnsupportedError                PULSAR_UNSUPPORTED
     ├── CryptoError                     PULSAR_CRYPTO
+    ├── DuplicatesError                 PULSAR_DUPLICATES
     ├── DeadlineError                   PULSAR_TIMEOUT
     ├── QueueFullError                  PULSAR_QUEUE_FULL
     ├── ClosedError                     PULSAR_CLOSED
@@ -15,8 +16,8 @@
         ├── ConnectError                PULSAR_CONNECT     yes
         ├── NotReadyError               PULSAR_NOT_READY   yes
         ├── BusyError                   PULSAR_BUSY        yes
-        ├── TlsError                    PULSAR_TLS
         │   └── QuotaError              PULSAR_QUOTA       yes
+        ├── TlsError                    PULSAR_TLS
         ├── AuthError                   PULSAR_AUTH
         ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
         ├── NotAllowedError             PULSAR_NOT_ALLOWED
@@ -138,6 +139,13 @@ class CryptoError(PulsarError):
     usual_advice = "Check the keys that cryptoKeyReader finds; docs/encryption.md tells more"
 
 
+class DuplicatesError(PulsarError):
+    """A run of a micro-batch would write rows that may be stored already, with ``failOnDuplicates``."""
+
+    code = "PULSAR_DUPLICATES"
+    usual_advice = "Make the query give the same rows in each run, or set failOnDuplicates=false to write all"
+
+
 class DeadlineError(PulsarError):
     """Something did not happen within its time."""
 
@@ -200,6 +208,13 @@ class BusyError(BrokerError):
     retriable = True
 
 
+class QuotaError(BusyError):
+    """A backlog quota keeps producers out until subscriptions have caught up."""
+
+    code = "PULSAR_QUOTA"
+    usual_advice = "Let the subscriptions with the largest backlog catch up, remove them, or raise the quota"
+
+
 class TlsError(BrokerError):
     """No TLS with this peer, for a reason that does not pass: its certificate, our files, or plain text."""
 
@@ -208,13 +223,6 @@ class TlsError(BrokerError):
 
 
 class AuthError(BrokerError):
-class QuotaError(BusyError):
-    """A backlog quota keeps producers out until subscriptions have caught up."""
-
-    code = "PULSAR_QUOTA"
-    usual_advice = "Let the subscriptions with the largest backlog catch up, remove them, or raise the quota"
-
-
     """Credentials refused, or a right that is missing."""
 
     code = "PULSAR_AUTH"

@@ -144,6 +144,11 @@ class DedupReplay:
         else:
             self.verdict = Verdict.DIFFERENT
 
+    @property
+    def is_later(self) -> bool:
+        """Whether a later micro-batch is stored, so that all of this one may be, too."""
+        return judge_stored_run(self.stored, self._stored_digest) is StoredRun.LATER
+
     def is_foreign(self, last_sequence_id: int, first_sequence_id: int) -> bool:
         """Whether another run of the task has written since: more is stored than this run knows of.
 

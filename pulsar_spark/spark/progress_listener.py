@@ -6,7 +6,8 @@ It reads what the source reports to Spark of each micro-batch (``sources[i].late
                                                         "backlogMessages": 1000}}},
      "backlogEntries": 10, "backlogMessages": 1000, "dataLosses": 0}
 
-``backlogMessages`` is there where the broker numbers messages. Sources of other formats are ignored.
+``backlogMessages`` is there where the broker numbers messages. Sources of other formats are ignored. Of the
+sink it tells how many messages may be there twice (``sink/duplicate_counts``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
     StreamingQueryProgress,
 )
+
+from pulsar_spark.spark.sink.duplicate_counts import read_duplicates
 
 _log = logging.getLogger("pulsar_spark.progress")
 
@@ -50,7 +53,7 @@ class Backlog(NamedTuple):
 
 
 class _Query(NamedTuple):
-    """The figures of a running query; rows are those of its run since the listener was added."""
+    """The figures of a running query; rows and duplicates are of its run since the listener was added."""
 
     run: str
     name: str
@@ -60,10 +63,13 @@ class _Query(NamedTuple):
     milliseconds: int
     losses: int
     backlogs: tuple[Backlog, ...]
+    duplicates: int
 
 
 class PulsarProgressListener(StreamingQueryListener):
     """Logs the progress of all queries that read from Pulsar, and gives it to Prometheus.
+
+    Of queries that only write to Pulsar it tells where messages may be there twice.
 
         listener = PulsarProgressListener()
         spark.streams.addListener(listener)
@@ -76,9 +82,11 @@ class PulsarProgressListener(StreamingQueryListener):
     def __init__(self) -> None:
         self._queries: Mapping[str, _Query] = {}  # by name: that of a running query is its own
         self._complained: set[str] = set()
+        self._duplicates: dict[str, int] = {}  # by query id, all that were there at its last progress
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing is known of it yet."""
+        """Take what may be there twice of runs before this one."""
+        self._duplicates[str(event.id)] = _duplicates_of(str(event.id))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing has changed."""
@@ -106,23 +114,44 @@ class PulsarProgressListener(StreamingQueryListener):
 
     def _take(self, run: str, progress: StreamingQueryProgress) -> None:
         shown = [found for source in progress.sources if (found := _reported(source.latestOffset))]
-        if not shown:
-            return
-        backlogs = _of_partitions(backlog for report in shown for backlog in _backlogs(report))
         name = progress.name or str(progress.id)
         before = self._queries.get(name)
+        new = self._new_duplicates(str(progress.id))
+        if new:
+            _log.warning(
+                "query %s, batch %d: up to %d messages may be there twice, see the sink's log",
+                *(name, progress.batchId, new),
+            )
+        if not shown and not new and before is None:
+            return
+        backlogs = _of_partitions(backlog for report in shown for backlog in _backlogs(report))
+        same = before if before is not None and before.run == run else None
         query = _Query(
             run=run,
             name=name,
-            rows=progress.numInputRows + (before.rows if before and before.run == run else 0),
+            rows=progress.numInputRows + (same.rows if same else 0),
             batch=progress.batchId,
             rows_per_second=progress.processedRowsPerSecond,
             milliseconds=progress.batchDuration,
             losses=sum(int(report.get("dataLosses", 0)) for report in shown),
             backlogs=backlogs,
+            duplicates=new + (same.duplicates if same else 0),
         )
         self._queries = {**self._queries, name: query}
         _log_batch(name, progress, backlogs)
+
+    def _new_duplicates(self, query: str) -> int:
+        """How many messages may be there twice that were not known of at the query's last progress."""
+        found = _duplicates_of(query)
+        new, self._duplicates[query] = found - self._duplicates.get(query, 0), found
+        return new
+
+
+def _duplicates_of(query: str) -> int:
+    try:
+        return read_duplicates(query)
+    except (OSError, RuntimeError):
+        return 0  # not beside Spark's driver, so nothing can be known
 
 
 def _reported(text: str | None) -> dict[str, Any] | None:
@@ -194,6 +223,12 @@ def _ends(backlogs: tuple[Backlog, ...]) -> str:
 
 def _exposition(queries: Sequence[_Query]) -> Iterator[str]:
     yield from _metric("rows_total", "counter", "Rows read.", [(_of(each), each.rows) for each in queries])
+    yield from _metric(
+        "possible_duplicates_total",
+        "counter",
+        "Messages that may be there twice.",
+        [(_of(each), each.duplicates) for each in queries],
+    )
     yield from _metric("batch_id", "gauge", "Last batch.", [(_of(each), each.batch) for each in queries])
     yield from _metric(
         "batch_duration_ms",

@@ -5,10 +5,17 @@ import logging
 import uuid
 
 import pytest
-from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryProgress
+from pyspark import SparkFiles
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryProgress,
+)
 
 import pulsar_spark
 from pulsar_spark.spark.progress_listener import PulsarProgressListener
+from pulsar_spark.spark.sink.duplicate_counts import add_duplicates
 
 TOPIC = "persistent://public/default/orders"
 RUN = uuid.UUID(int=7)
@@ -85,6 +92,9 @@ def test_prometheus_text(listener):
         "# HELP pulsar_spark_rows_total Rows read.\n"
         "# TYPE pulsar_spark_rows_total counter\n"
         'pulsar_spark_rows_total{query="orders"} 150\n'
+        "# HELP pulsar_spark_possible_duplicates_total Messages that may be there twice.\n"
+        "# TYPE pulsar_spark_possible_duplicates_total counter\n"
+        'pulsar_spark_possible_duplicates_total{query="orders"} 0\n'
         "# HELP pulsar_spark_batch_id Last batch.\n"
         "# TYPE pulsar_spark_batch_id gauge\n"
         'pulsar_spark_batch_id{query="orders"} 4\n'
@@ -209,6 +219,48 @@ def test_what_cannot_be_read_is_told_once_and_disturbs_nobody(listener, caplog, 
     assert listener.prometheus_text() == ""
     listener.onQueryProgress(progress(ORDERS))
     assert "backlog_entries" in listener.prometheus_text()
+
+
+# ---- what the sink says may be there twice
+
+QUERY = uuid.UUID(int=1)
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+
+
+def started(run=RUN):
+    return QueryStartedEvent(QUERY, run, "orders", "2026-11-21T11:00:00.000Z", set())
+
+
+def duplicates(listener):
+    found = [line for line in listener.prometheus_text().splitlines() if line.startswith("pulsar_spark_poss")]
+    return [int(line.rpartition(" ")[2]) for line in found]
+
+
+@pytest.mark.parametrize("latest", [ORDERS, None], ids=["reads from Pulsar", "only writes"])
+def test_what_may_be_there_twice(folder, listener, caplog, latest):
+    add_duplicates(str(QUERY), 100)
+    listener.onQueryStarted(started())  # what was before is not of this run
+    listener.onQueryProgress(progress(latest))
+    assert caplog.messages == []
+    add_duplicates(str(QUERY), 8)
+    listener.onQueryProgress(progress(latest, batch=4))
+    listener.onQueryProgress(progress(latest, batch=5))
+    assert duplicates(listener) == [8]
+    assert caplog.messages == [
+        "query orders, batch 4: up to 8 messages may be there twice, see the sink's log"
+    ]
+    add_duplicates(str(QUERY), 2)
+    listener.onQueryProgress(progress(latest, batch=6))
+    assert duplicates(listener) == [10]
+    again = uuid.UUID(int=8)
+    listener.onQueryStarted(started(again))
+    add_duplicates(str(QUERY), 5)
+    listener.onQueryProgress(progress(latest, run=again, batch=7))
+    assert duplicates(listener) == [5]
 
 
 def test_it_is_exported():

@@ -22,7 +22,7 @@ from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.spool import FileSpool
 from pulsar_spark.client.writing.task_memory import TaskMemory
-from pulsar_spark.errors import AuthError, OptionError
+from pulsar_spark.errors import AuthError, DuplicatesError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.dedup_replay import (
@@ -55,15 +55,19 @@ class DedupTask:
         batch: number of the micro-batch, from 0 to 2**31 - 2.
         task: number of the Spark partition; rows without a key begin at a partition that depends on it.
         required: whether a topic that does not deduplicate, or cannot be read to compare, is an error.
+        strict: whether it is an error, too, where rows would be sent that may be stored already.
     """
 
-    def __init__(self, client: Client, name: str, batch: int, task: int, *, required: bool) -> None:
+    def __init__(
+        self, client: Client, name: str, batch: int, task: int, *, required: bool, strict: bool = False
+    ) -> None:
         self.client = client
         self.name = name
         self.task = task
         # Batch 0 too has an id before its first, which the proof of deduplication takes.
         self.first_sequence_id = (batch + 1) * IDS_PER_BATCH
         self.required = required
+        self.strict = strict
         self._replays: dict[TopicName, DedupReplay] = {}
         self._known: set[TopicName] = set()
 
@@ -137,6 +141,8 @@ class DedupProducer(Producer):
 
     Raises:
         SendError: another run of the task has written meanwhile.
+        DuplicatesError: the task is strict, and what is stored cannot be compared. Other calls raise it where
+            other rows come than are stored; nothing of them is sent.
     """
 
     def __init__(
@@ -154,6 +160,7 @@ class DedupProducer(Producer):
         self._partitions = partitions
         self._encryptor = encryptor
         self._left_out = 0
+        self._possible_duplicates = 0
         super().__init__(
             dedup.client,
             topic,
@@ -176,9 +183,10 @@ class DedupProducer(Producer):
 
     @property
     def sent(self) -> SentTotals:
-        """As :attr:`Producer.sent`, with the messages that were left out."""
+        """As :attr:`Producer.sent`, with messages that were left out and those that may be there twice."""
         sent = super().sent
-        return replace(sent, messages=sent.messages + self._left_out)
+        twice = sent.messages if self.replay.is_later else self._possible_duplicates
+        return replace(sent, messages=sent.messages + self._left_out, possible_duplicates=twice)
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """As :meth:`Producer.send_batches`; what is stored already is left out."""
@@ -202,9 +210,10 @@ class DedupProducer(Producer):
         digest, why = self._stored_digest() if has_digest(stored) else (None, "")
         run = judge_stored_run(stored, digest)
         if run is StoredRun.LATER:
-            self._warn("a later micro-batch is stored: the checkpoint was set back", "all of its messages")
+            self._report("a later micro-batch is stored: the checkpoint was set back", "all of its messages")
         elif run is StoredRun.UNREADABLE:
-            self._warn(why, f"up to {stored} messages")
+            self._report(why, f"up to {stored} messages")
+            self._possible_duplicates = stored
         return DedupReplay(stored, digest, FileSpool())
 
     def _stored_digest(self) -> tuple[bytes | None, str]:
@@ -272,18 +281,24 @@ class DedupProducer(Producer):
         self._dedup.proven(self.topic)
 
     def _differs(self, why: str) -> None:
-        self._warn(why, f"up to {self.replay.stored} messages")
+        self._report(why, f"up to {self.replay.stored} messages")
+        self._possible_duplicates = self.replay.stored
         self._rename()
 
     def _rename(self) -> None:
         """Go on under a name of its own: nothing that is sent may be taken for what is stored."""
         self.reopen(f"{self._dedup.name}-{uuid.uuid4().hex[:8]}", 0)
 
-    def _warn(self, why: str, what: str) -> None:
+    def _report(self, why: str, what: str) -> None:
+        """Warn of messages that may be there twice, or refuse to send them."""
+        text = (
+            f"producer {self._dedup.name}: this run of the micro-batch is not known to be the same as the "
+            f"one before: {why}"
+        )
+        if self._dedup.strict:
+            raise DuplicatesError(f"{text}. Nothing of it is sent", topic=str(self.topic))
         _log.warning(
-            "%s: producer %s: this run of the micro-batch is not known to be the same as the one before: %s. "
-            "All of it is sent, none is missing, and %s may be there twice",
-            *(self.topic, self._dedup.name, why, what),
+            "%s: %s. All of it is sent, none is missing, and %s may be there twice", self.topic, text, what
         )
 
 

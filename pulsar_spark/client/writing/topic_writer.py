@@ -169,7 +169,7 @@ class TopicWriter:
         """What is acknowledged so far, of each partition that has something."""
         with self._changed:
             sent = {producer.topic: producer.sent for producer in self._producers}
-        return {topic: part for topic, part in sent.items() if part.messages}
+        return {topic: part for topic, part in sent.items() if part.messages or part.possible_duplicates}
 
     def close(self) -> None:
         """Give the producers up without waiting for what is pending; ``flush`` first."""

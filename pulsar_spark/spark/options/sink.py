@@ -43,6 +43,14 @@ _DELIVERY = SINK.add(
     "`transactional`: each micro-batch is written in transactions, and readers see all of it or nothing; "
     "see docs/guarantees.md.",
 )
+_FAIL_ON_DUPLICATES = SINK.add(
+    "failOnDuplicates",
+    "boolean",
+    parsers.boolean,
+    "false",
+    "With `delivery=effectively-once`: fail with `[PULSAR_DUPLICATES]` where a micro-batch is run again and "
+    "its rows are not known to be those that are stored. `false`: log a warning, and write all of them.",
+)
 _TRANSACTION_TIMEOUT = SINK.add(
     "transactionTimeout",
     "time (ms)",
@@ -52,14 +60,6 @@ _TRANSACTION_TIMEOUT = SINK.add(
     "commit; it is then aborted, and fails. What a killed task or driver leaves open holds all readers "
     "of its topics back, until the query's next commit or this time.",
 )
-_UPSERT = SINK.add(
-    "upsert",
-    "boolean",
-    parsers.boolean,
-    "false",
-    "For compacted topics: each row must have a `__key`, whose last value counts; a null deletes it.",
-)
-_ON_BATCH_WRITTEN = SINK.add(
 _TRANSACTION_LOG_KEY = SINK.add(
     "transactionLogKey",
     "file, variable",
@@ -70,13 +70,22 @@ _TRANSACTION_LOG_KEY = SINK.add(
     "may have the right to produce to its log; see docs/guarantees.md.",
     secret=True,
 )
+_UPSERT = SINK.add(
+    "upsert",
+    "boolean",
+    parsers.boolean,
+    "false",
+    "For compacted topics: each row must have a `__key`, whose last value counts; a null deletes it.",
+)
+_ON_BATCH_WRITTEN = SINK.add(
     "onBatchWritten",
     "Python name",
     parsers.dotted_name,
     None,
     "`package.module.function`, called on the driver when a batch is written, with the micro-batch's "
     "number (None in a batch write) and a list that has for each topic partition `topic`, `messages`, "
-    "`bytes`, `first_id` and `last_id`. An error in it is logged, the batch stays written.",
+    "`bytes`, `first_id`, `last_id` and `possible_duplicates`. An error in it is logged, the batch stays "
+    "written.",
 )
 _PRODUCER_NAME = SINK.add(
     "pulsar.producer.producerName",
@@ -101,8 +110,9 @@ _INITIAL_SEQUENCE_ID = SINK.add(
     "number",
     parsers.sequence_id,
     None,
-    "Sequence ids begin behind this one, and never below what the broker has of the producer's name, so "
-    "that no row is taken for a duplicate.",
+    "The first sequence id is this value + 1, or the broker's last id for this producer name + 1 if that is "
+    "higher. Not for rows that are deduplicated, whose ids come from the micro-batch: a stream, or "
+    "foreachBatch, needs `delivery=at-least-once` or `transactional` with it.",
 )
 _PROPERTIES = SINK.add(
     "pulsar.producer.properties",
@@ -275,8 +285,10 @@ class SinkOptions:
         producer: how messages are sent.
         router: dotted name of the function that chooses partitions, or None.
         delivery: what was asked for; None for the best that the broker has.
+        fail_on_duplicates: whether to fail rather than write rows that may be stored already.
         encryption: how messages are encrypted, or None.
         transaction_timeout: seconds that a micro-batch's transactions may last; None without transactions.
+        transaction_log_key: where the key of the query's log is, or None.
         interceptors: dotted names of the interceptors' classes.
         upsert: whether each row must have a key.
         on_batch_written: dotted name of the function that is called for each batch, or None.
@@ -287,9 +299,10 @@ class SinkOptions:
     producer: ProducerOptions
     router: str | None
     delivery: Delivery | None
+    fail_on_duplicates: bool
     encryption: EncryptionOptions | None
-        transaction_log_key: where the key of the query's log is, or None.
     transaction_timeout: float | None
+    transaction_log_key: str | None
     interceptors: tuple[str, ...]
     upsert: bool
     on_batch_written: str | None
@@ -302,7 +315,6 @@ def sink_options(values: Values) -> SinkOptions:
         values: of the tables CONNECTION and SINK.
 
     Raises:
-    transaction_log_key: str | None
         OptionError: options do not go together.
     """
     client = client_options(values)
@@ -316,8 +328,10 @@ def sink_options(values: Values) -> SinkOptions:
         producer=_producer_options(values),
         router=values[_ROUTER],
         delivery=values[_DELIVERY],
+        fail_on_duplicates=values[_FAIL_ON_DUPLICATES],
         encryption=_encryption(values),
         transaction_timeout=values[_TRANSACTION_TIMEOUT] if is_transactional else None,
+        transaction_log_key=values[_TRANSACTION_LOG_KEY],
         interceptors=interceptors or (),
         upsert=values[_UPSERT],
         on_batch_written=values[_ON_BATCH_WRITTEN],
@@ -331,7 +345,6 @@ def _producer_options(values: Values) -> ProducerOptions:
         access_mode=values[_ACCESS_MODE],
         initial_sequence_id=values[_INITIAL_SEQUENCE_ID],
         properties=properties or (),
-        transaction_log_key=values[_TRANSACTION_LOG_KEY],
         batching=values[_BATCHING],
         batching_max_messages=values[_BATCHING_MAX_MESSAGES],
         batching_max_bytes=values[_BATCHING_MAX_BYTES],
@@ -381,11 +394,20 @@ def _check_router(values: Values) -> None:
         )
 
 
-def _check_transaction_timeout(values: Values) -> None:
-    if values[_DELIVERY] is not Delivery.TRANSACTIONAL and _TRANSACTION_TIMEOUT in values.given:
+def _check_transactions(values: Values) -> None:
+    for option in (_TRANSACTION_TIMEOUT, _TRANSACTION_LOG_KEY):
+        if values[_DELIVERY] is not Delivery.TRANSACTIONAL and option in values.given:
+            raise OptionError(
+                f"option {option.name} has no use without transactions",
+                advice="Set delivery=transactional, or leave it out",
+            )
+
+
+def _check_duplicates(values: Values) -> None:
+    if values[_FAIL_ON_DUPLICATES] and values[_DELIVERY] is not Delivery.EFFECTIVELY_ONCE:
         raise OptionError(
-            "option transactionTimeout has no use without transactions",
-            advice="Set delivery=transactional, or leave it out",
+            f"option {_FAIL_ON_DUPLICATES.name} has no use without delivery=effectively-once",
+            advice="Set that, or leave it out",
         )
 
 
@@ -402,6 +424,7 @@ _CHECKS: tuple[Callable[[Values], None], ...] = (
     _check_chunking_or_batching,
     _check_size_of_chunks,
     _check_router,
-    _check_transaction_timeout,
+    _check_transactions,
+    _check_duplicates,
     _check_encryption,
 )

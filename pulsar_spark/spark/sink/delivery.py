@@ -26,11 +26,17 @@ class Dedup(Enum):
     WHERE_ENABLED = auto()
     REQUIRED = auto()
     REFUSED_SEQUENCE_IDS = auto()
+    REFUSED_INITIAL_ID = auto()
     REFUSED_BATCH_WRITE = auto()
 
 
 def decide_dedup(
-    delivery: Delivery | None, *, is_micro_batch: bool, has_sequence_ids: bool, is_encrypted: bool
+    delivery: Delivery | None,
+    *,
+    is_micro_batch: bool,
+    has_sequence_ids: bool,
+    is_encrypted: bool,
+    has_initial_id: bool,
 ) -> Dedup:
     """Decide how a task deduplicates.
 
@@ -47,14 +53,26 @@ def decide_dedup(
     not given                        yes           no           no         WHERE_ENABLED
     ===============================  ============  ===========  =========  ====================
 
-    Encrypted entries get no digest of their plain content unless somebody asks for it.
+    Encrypted entries get no digest of their plain content unless somebody asks for it. In place of REQUIRED
+    and WHERE_ENABLED it is REFUSED_INITIAL_ID where the user gives an id before the first one: ids come from
+    the micro-batch then.
 
     Args:
         delivery: the option; None where it is not given.
         is_micro_batch: whether Spark names the micro-batch that the task writes a part of.
         has_sequence_ids: whether rows have sequence ids of their own, by which the broker deduplicates.
         is_encrypted: whether payloads are encrypted.
+        has_initial_id: whether the user says where sequence ids begin.
     """
+    found = _decide(delivery, is_micro_batch, has_sequence_ids, is_encrypted)
+    if has_initial_id and found in (Dedup.REQUIRED, Dedup.WHERE_ENABLED):
+        return Dedup.REFUSED_INITIAL_ID
+    return found
+
+
+def _decide(
+    delivery: Delivery | None, is_micro_batch: bool, has_sequence_ids: bool, is_encrypted: bool
+) -> Dedup:
     if delivery is Delivery.EFFECTIVELY_ONCE:
         if has_sequence_ids:
             return Dedup.REFUSED_SEQUENCE_IDS
@@ -81,18 +99,26 @@ def dedup_task(
         has_sequence_ids: whether rows have sequence ids of their own.
 
     Raises:
-        OptionError: effectively-once is asked for, and this is no micro-batch, or rows have ids.
+        OptionError: effectively-once is asked for, and this is no micro-batch, or rows have ids; or rows are
+            deduplicated, and the user says where sequence ids begin.
     """
     decision = decide_dedup(
         options.delivery,
         is_micro_batch=batch is not None,
         has_sequence_ids=has_sequence_ids,
         is_encrypted=options.encryption is not None,
+        has_initial_id=options.producer.initial_sequence_id is not None,
     )
     if decision is Dedup.REFUSED_SEQUENCE_IDS:
         raise OptionError(
             f"delivery is effectively-once, and rows have {SEQUENCE_ID}, by which the broker deduplicates",
             advice="Leave one of them out",
+        )
+    if decision is Dedup.REFUSED_INITIAL_ID:
+        raise OptionError(
+            "option initialSequenceId has no use in a stream and in foreachBatch, where the sequence ids of "
+            "rows come from the micro-batch, to write each once",
+            advice="Leave it out, or set delivery=at-least-once",
         )
     if decision is Dedup.REFUSED_BATCH_WRITE:
         raise OptionError(
@@ -102,7 +128,10 @@ def dedup_task(
     if batch is None or decision is Dedup.NO:
         return None
     name = f"{name_prefix(options, batch)}-{batch.task}"
-    return DedupTask(client, name, batch.number, batch.task, required=decision is Dedup.REQUIRED)
+    required = decision is Dedup.REQUIRED
+    return DedupTask(
+        client, name, batch.number, batch.task, required=required, strict=options.fail_on_duplicates
+    )
 
 
 def log_protection(options: SinkOptions) -> LogProtection:
@@ -130,6 +159,10 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
     query = None if batch is None else batch.query
     if query in _queries_logged:
         return
+    if options.delivery is Delivery.TRANSACTIONAL:
+        _queries_logged.add(query)
+        _log_transactional(options, query)
+        return
     is_deduplicated = None
     if dedup is not None:
         try:
@@ -149,7 +182,16 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
             "deduplication for the namespace, or set delivery=at-least-once to say that this is meant",
             query,
         )
-    if options.delivery is Delivery.TRANSACTIONAL:
-        _queries_logged.add(query)
-        _log_transactional(options, query)
+
+
+def _log_transactional(options: SinkOptions, query: str | None) -> None:
+    if query is None:
+        _log.info("rows are written in transactions, at least once: this is a plain batch write")
         return
+    _log.info("query %s: each row is written once, in transactions", query)
+    if options.transaction_log_key is None:
+        _log.warning(
+            "query %s: whoever may produce to %s can make the query leave rows out or write them twice. Let "
+            "only its own role do so, or set transactionLogKey",
+            *(query, log_topic(options.topic, query)),
+        )

@@ -8,7 +8,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import shared_client
 from pulsar_spark.spark.options.sink import SinkOptions
-from pulsar_spark.spark.sink.other_tasks import warn_of_other_tasks
+from pulsar_spark.spark.sink.delivery import log_protection
+from pulsar_spark.spark.sink.other_tasks import count_of_other_tasks
 from pulsar_spark.spark.sink.report import TaskReport, report_batch
 from pulsar_spark.spark.sink.transactional import (
     TransactionalTaskReport,
@@ -29,7 +30,8 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         batch: the number of the micro-batch; None: a batch write.
 
     Raises:
-        PulsarError: the transactions are not all committed.
+        PulsarError: the transactions are not all committed; or rows are written twice, in a query that is to
+            fail then.
     """
     client = shared_client(options.client)
     if options.transaction_timeout is not None:
@@ -38,9 +40,9 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         else:
             commit_batch(client, messages, batch, log_protection(options))
     attempts = [message.attempt for message in messages if isinstance(message, TaskReport)]
-    warn_of_other_tasks(client, attempts, len(messages))
+    twice = count_of_other_tasks(client, attempts, len(messages), strict=options.fail_on_duplicates)
     reports = [each.report if isinstance(each, TransactionalTaskReport) else each for each in messages]
-    report_batch(reports, batch, options.on_batch_written)
+    report_batch(reports, twice, batch, options.on_batch_written)
 
 
 def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
-# Runs of queries of which this process has written a micro-batch.
-_runs_seen: set[str] = set()
+# The first micro-batch that this process has written a part of, by run of a query. Processes outlive runs.
+_first_batches: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,12 @@ class MicroBatch:
     is_retried: bool
 
     def is_possible_replay(self) -> bool:
-        """Whether an earlier run of the task may have written something.
+        """Whether an earlier run of the micro-batch may have written something.
 
-        True where the task was tried before, and the first time that this process is asked for a run.
+        True where the task was tried before, and for all tasks of the first micro-batch of a run that this
+        process is asked for: only the first one of a run can be a replay.
         """
-        is_first = self.run not in _runs_seen
-        _runs_seen.add(self.run)
-        return is_first or self.is_retried
+        return self.number <= _first_batches.setdefault(self.run, self.number) or self.is_retried
 
 
 def micro_batch() -> MicroBatch | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from pulsar_spark.client import Client, last_sequence_id, run_all
-from pulsar_spark.errors import PulsarError
+from pulsar_spark.errors import DuplicatesError, PulsarError
 from pulsar_spark.ids import TopicName
 
 # Numbers of tasks in a row that are not known to the broker, after which it is asked about no more.
@@ -41,12 +41,14 @@ class TaskSearch:
 
     Attributes:
         number: of the task to ask about now.
-        stored: by number of the task, how many messages of the micro-batch it has stored.
+        last_found: number of the last task that has stored messages of the micro-batch; None: there is none.
+        stored: by topic partition, how many messages of the micro-batch the tasks have stored.
     """
 
     def __init__(self, tasks: int, first_sequence_id: int) -> None:
         self.number = tasks
-        self.stored: dict[int, int] = {}
+        self.last_found: int | None = None
+        self.stored: dict[TopicName, int] = {}
         self._first_sequence_id = first_sequence_id
         self._gap = 0
 
@@ -55,30 +57,41 @@ class TaskSearch:
         """Whether as many numbers in a row are unknown to the broker that no more are expected."""
         return self._gap >= _MAX_GAP
 
-    def add(self, last_sequence_ids: Sequence[int]) -> None:
+    def add(self, last_sequence_ids: Mapping[TopicName, int]) -> None:
         """Take what the broker says of the task, and go on to the next one.
 
         Args:
             last_sequence_ids: of its producer on each topic partition; -1 where there was none.
         """
-        stored = sum(max(0, each - self._first_sequence_id + 1) for each in last_sequence_ids)
-        if stored:
-            self.stored[self.number] = stored
-        self._gap = 0 if max(last_sequence_ids, default=-1) >= 0 else self._gap + 1
+        for topic, last in last_sequence_ids.items():
+            if last >= self._first_sequence_id:
+                self.stored[topic] = self.stored.get(topic, 0) + last - self._first_sequence_id + 1
+                self.last_found = self.number
+        self._gap = 0 if max(last_sequence_ids.values(), default=-1) >= 0 else self._gap + 1
         self.number += 1
 
 
-def warn_of_other_tasks(client: Client, attempts: Iterable[DedupAttempt | None], tasks: int) -> None:
-    """Warn where a task with a higher number than there are now has written rows of the same micro-batch.
+def count_of_other_tasks(
+    client: Client, attempts: Iterable[DedupAttempt | None], tasks: int, *, strict: bool
+) -> dict[TopicName, int]:
+    """Count the rows of the same micro-batch that tasks have written with a higher number than there are now.
 
     Args:
         client: where to connect.
         attempts: of the tasks; None where it is certain that the micro-batch is no replay.
         tasks: how many there are now.
+        strict: whether it is an error where there are such rows, or it cannot be found out.
+
+    Returns:
+        Messages by topic partition; those without any are left out.
+
+    Raises:
+        DuplicatesError: there are, in a strict query.
+        PulsarError: it cannot be found out, in a strict query.
     """
     known = [attempt for attempt in attempts if attempt is not None]
     if not known:
-        return
+        return {}
     prefix = known[0].prefix
     search = TaskSearch(tasks, known[0].first_sequence_id)
     try:
@@ -87,21 +100,30 @@ def warn_of_other_tasks(client: Client, attempts: Iterable[DedupAttempt | None],
         while not search.is_done:
             search.add(_last_sequence_ids(client, partitions, f"{prefix}-{search.number}"))
     except PulsarError as error:
+        if strict:
+            raise
         _log.warning("producers %s-*: not known whether other tasks have written: %s", prefix, error)
-        return
+        return {}
     if search.stored:
-        _log.warning(
-            "producers %s-*: this run of the micro-batch is not the same as the one before: it has %d tasks, "
-            "and task %d has written rows of it. None is missing, and up to %d messages may be there twice",
-            *(prefix, tasks, max(search.stored), sum(search.stored.values())),
+        text = (
+            f"producers {prefix}-*: this run of the micro-batch is not the same as the one before: it has "
+            f"{tasks} tasks, and task {search.last_found} has written rows of it"
         )
+        count = sum(search.stored.values())
+        if strict:
+            raise DuplicatesError(f"{text}. All of it is written, and up to {count} messages are there twice")
+        _log.warning("%s. None is missing, and up to %d messages may be there twice", text, count)
+    return search.stored
 
 
-def _last_sequence_ids(client: Client, partitions: Sequence[TopicName], producer: str) -> list[int]:
+def _last_sequence_ids(
+    client: Client, partitions: Sequence[TopicName], producer: str
+) -> dict[TopicName, int]:
     """What the broker says of a producer on each topic partition; raises the first error."""
-    last = []
-    for answer in run_all([partial(last_sequence_id, client, topic, producer) for topic in partitions]):
+    answers = run_all([partial(last_sequence_id, client, topic, producer) for topic in partitions])
+    last = {}
+    for topic, answer in zip(partitions, answers, strict=True):
         if isinstance(answer, PulsarError):
             raise answer
-        last.append(answer)
+        last[topic] = answer
     return last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -11,6 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pulsar_spark.client import SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.user_code import load
+from pulsar_spark.spark.sink.duplicate_counts import add_duplicates
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 
 _log = logging.getLogger(__name__)
@@ -18,9 +19,9 @@ _log = logging.getLogger(__name__)
 # Topic partitions that a log line names one by one.
 _MAX_LISTED = 30
 
-# A topic partition in a report: its number, messages, bytes, and the first and last message id, each three
-# numbers.
-_Numbers = tuple[int, int, int, int, int, int, int, int, int]
+# A topic partition in a report: its number, messages, bytes, possible duplicates, and the first and last
+# message id, each three numbers.
+_Numbers = tuple[int, int, int, int, int, int, int, int, int, int]
 _NO_ID = MessageId(-1, -1)
 
 
@@ -34,6 +35,8 @@ class TopicPartitionMetrics:
         bytes: of their entries as they are stored: metadata and compressed payloads.
         first_id: of the first message; None where none is known: the broker had all of them before.
         last_id: of the last message; None where ``first_id`` is. Other producers' messages may lie between.
+        possible_duplicates: messages of the micro-batch that may be there twice, at most: an earlier run of
+            it has stored others than this one, or could not be compared.
     """
 
     topic: str
@@ -41,6 +44,7 @@ class TopicPartitionMetrics:
     bytes: int
     first_id: MessageId | None
     last_id: MessageId | None
+    possible_duplicates: int = 0
 
     def __str__(self) -> str:
         where = "" if self.first_id is None else f" from {self.first_id} to {self.last_id}"
@@ -54,21 +58,28 @@ class TaskReport(WriterCommitMessage):
     Attributes:
         topics: for each topic, by its name without the partition, the numbers of each partition.
         attempt: where the micro-batch may be a replay.
+        query: id of the query; None in a plain batch write.
     """
 
     topics: dict[str, list[_Numbers]]
     attempt: DedupAttempt | None = None
+    query: str | None = None
 
     @classmethod
-    def of(cls, sent: Mapping[TopicName, SentTotals], attempt: DedupAttempt | None = None) -> TaskReport:
-        """The report of what was sent to each topic partition."""
+    def of(
+        cls,
+        sent: Mapping[TopicName, SentTotals],
+        attempt: DedupAttempt | None = None,
+        query: str | None = None,
+    ) -> TaskReport:
+        """The report of what was sent to each topic partition; for the others see the attributes."""
         topics: dict[str, list[_Numbers]] = {}
         for topic, part in sent.items():
             first, last = part.first_id or _NO_ID, part.last_id or _NO_ID
             ids = first.ledger, first.entry, first.batch_index, last.ledger, last.entry, last.batch_index
-            numbers = topic.partition, part.messages, part.bytes, *ids
+            numbers = topic.partition, part.messages, part.bytes, part.possible_duplicates, *ids
             topics.setdefault(str(topic.base), []).append(numbers)
-        return cls(topics, attempt)
+        return cls(topics, attempt, query)
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
@@ -76,11 +87,16 @@ class TaskReport(WriterCommitMessage):
         found = {}
         for name, partitions in self.topics.items():
             base = TopicName.parse(name)
-            for number, messages, size, *ids in partitions:
+            for number, messages, size, twice, *ids in partitions:
                 first, last = MessageId(*ids[:3]), MessageId(*ids[3:])
-                known_ids = (None, None) if first == _NO_ID else (first, last)
                 topic = base if number < 0 else base.of_partition(number)
-                found[topic] = SentTotals(messages, size, *known_ids)
+                found[topic] = SentTotals(
+                    messages,
+                    size,
+                    None if first == _NO_ID else first,
+                    None if first == _NO_ID else last,
+                    twice,
+                )
         return found
 
 
@@ -97,49 +113,82 @@ def add_up(parts: Iterable[Mapping[TopicName, SentTotals]]) -> dict[TopicName, S
                 others.bytes + sent.bytes,
                 min(first_ids, default=None),
                 max(last_ids, default=None),
+                others.possible_duplicates + sent.possible_duplicates,
             )
     return total
 
 
-def metrics_of(messages: Iterable[WriterCommitMessage | None]) -> list[TopicPartitionMetrics]:
+def metrics_of(
+    messages: Iterable[WriterCommitMessage | None], of_other_tasks: Mapping[TopicName, int]
+) -> list[TopicPartitionMetrics]:
     """What all tasks have written to each topic partition, in the order of topics and partitions.
 
     Args:
         messages: the tasks' reports; what is no :class:`TaskReport` counts as nothing.
+        of_other_tasks: by topic partition, what tasks of an earlier run have stored that are no more.
     """
-    total = add_up(message.sent for message in messages if isinstance(message, TaskReport))
+    reports = [message.sent for message in messages if isinstance(message, TaskReport)]
+    total = add_up(
+        [*reports, {topic: SentTotals(possible_duplicates=count) for topic, count in of_other_tasks.items()}]
+    )
     return [
-        TopicPartitionMetrics(str(topic), sent.messages, sent.bytes, sent.first_id, sent.last_id)
+        TopicPartitionMetrics(
+            str(topic), sent.messages, sent.bytes, sent.first_id, sent.last_id, sent.possible_duplicates
+        )
         for topic, sent in sorted(total.items(), key=lambda each: (each[0].base, each[0].partition))
     ]
 
 
 def report_batch(
-    messages: Iterable[WriterCommitMessage | None], batch: int | None, callback: str | None
+    messages: Sequence[WriterCommitMessage | None],
+    of_other_tasks: Mapping[TopicName, int],
+    batch: int | None,
+    callback: str | None,
 ) -> None:
-    """Log what all tasks have written, one line, and give it to the user's function.
+    """Log what all tasks have written, and give it to the user's function and to the query's listener.
 
     Args:
         messages: the tasks' reports.
+        of_other_tasks: as :func:`metrics_of` takes it.
         batch: the number of the micro-batch; None: of a batch write.
         callback: dotted name of a function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`,
             by topic. An error in it is logged, and that is all: what is written stays written.
     """
-    metrics = metrics_of(messages)
+    metrics = metrics_of(messages, of_other_tasks)
+    what = "the batch" if batch is None else f"micro-batch {batch}"
     if _log.isEnabledFor(logging.INFO):
         listed = "".join(f"; {each}" for each in metrics[:_MAX_LISTED])
         more = f"; and {len(metrics) - _MAX_LISTED} more" if len(metrics) > _MAX_LISTED else ""
         _log.info(
             "%s is written: %d messages, %d bytes to %d topic partitions%s%s",
-            "the batch" if batch is None else f"micro-batch {batch}",
+            what,
             sum(each.messages for each in metrics),
             sum(each.bytes for each in metrics),
             len(metrics),
             listed,
             more,
         )
+    queries = {each.query for each in messages if isinstance(each, TaskReport) and each.query is not None}
+    _report_duplicates(what, metrics, next(iter(queries), None))
     if callback is not None:
         try:
             load("onBatchWritten", callback)(batch, metrics)
         except Exception:  # noqa: BLE001 - a user's code, and no reason to write the batch again
             _log.exception("onBatchWritten failed; the batch is written all the same")
+
+
+def _report_duplicates(what: str, metrics: Iterable[TopicPartitionMetrics], query: str | None) -> None:
+    """Warn of what may be there twice, and tell the query's listener."""
+    twice = [each for each in metrics if each.possible_duplicates]
+    if not twice:
+        return
+    total = sum(each.possible_duplicates for each in twice)
+    listed = ", ".join(f"{each.topic}: {each.possible_duplicates}" for each in twice[:_MAX_LISTED])
+    more = f", and {len(twice) - _MAX_LISTED} more" if len(twice) > _MAX_LISTED else ""
+    _log.warning(
+        "%s was run before, and not with the same rows, or it is not known: none is missing, and up to %d "
+        "messages may be there twice (%s%s)",
+        *(what, total, listed, more),
+    )
+    if query is not None:
+        add_duplicates(query, total)

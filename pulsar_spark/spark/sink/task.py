@@ -74,8 +74,8 @@ def _send(
                 topics = frozenset(writers.topics)
                 attempt = DedupAttempt(name_prefix(options, micro), dedup.first_sequence_id, topics)
             writers.finish()
-        log_guarantee(micro, dedup)
-    return TaskReport.of(writers.sent, attempt)
+        log_guarantee(options, micro, dedup)
+    return TaskReport.of(writers.sent, attempt, None if micro is None else micro.query)
 
 
 def _producer_options(options: SinkOptions) -> ProducerOptions:

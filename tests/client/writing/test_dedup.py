@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import DedupTask, TopicWriter, last_sequence_id
-from pulsar_spark.errors import AuthError, OptionError, SendError
+from pulsar_spark.errors import AuthError, DuplicatesError, OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
@@ -25,8 +25,8 @@ def topic(broker):
     return broker.topics[str(TOPIC)]
 
 
-def task_of(client, batch=0, *, required=True, name="query-0"):
-    return DedupTask(client, name, batch, 0, required=required)
+def task_of(client, batch=0, *, required=True, strict=False, name="query-0"):
+    return DedupTask(client, name, batch, 0, required=required, strict=strict)
 
 
 def open_writer(client, task, topic=TOPIC, **options):
@@ -224,6 +224,59 @@ def test_another_run_that_wrote_while_the_connection_was_lost_is_an_error(broker
     run(client, numbered(12))
     assert topic.values == numbered(12)
     assert names_of(topic) == {"query-0"}
+
+
+# ---- how many may be there twice, and what a strict task does
+
+
+def remove_last_entry(topic):
+    topic.roll()
+    topic.trim(next(iter(topic.ledgers)))
+
+
+# What is stored of another run, what comes, in which micro-batch, how many of it may be there twice.
+REPLAYS = {
+    "the same": (None, numbered(10), 5, 0),
+    "more": (None, numbered(14), 5, 0),
+    "other rows": (None, [b"other", *numbered(12)], 5, 10),
+    "fewer rows": (None, numbered(6), 5, 10),
+    "no rows": (None, [], 5, 10),
+    "what is stored is gone": (remove_last_entry, numbered(10), 5, 10),
+    "an earlier micro-batch": (None, numbered(7), 3, 7),
+    "a later micro-batch": (None, numbered(7), 6, 0),
+}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(("meanwhile", "values", "batch", "twice"), REPLAYS.values(), ids=REPLAYS.keys())
+def test_what_may_be_there_twice(broker, client, topic, meanwhile, values, batch, twice, strict):
+    run(client, numbered(10), 5)
+    if meanwhile is not None:
+        meanwhile(topic)
+        hurry(client, 1.0)
+    before = len(topic.values)
+    with task_of(client, batch, strict=strict) as task:
+        if strict and twice:
+            with pytest.raises(DuplicatesError, match=r"PULSAR_DUPLICATES.*failOnDuplicates") as raised:
+                send(client, task, values)
+            assert raised.value.topic == str(TOPIC)
+            assert len(topic.values) == before
+        else:
+            assert send(client, task, values) == twice
+    assert broker.open_producers == []
+
+
+def send(client, task, values):
+    with open_writer(client, task) as writer:
+        writer.send(columns(values))
+        writer.finish()
+        return sum(part.possible_duplicates for part in writer.sent.values())
+
+
+def test_what_may_be_there_twice_is_counted_once_where_a_writer_is_opened_again(client, topic):
+    run(client, numbered(4), 5)
+    with task_of(client, 5) as task:
+        assert [send(client, task, values) for values in ([b"a", b"b", b"c", b"d"], [b"e"])] == [4, 0]
 
 
 # ---- whether the topic deduplicates

@@ -70,6 +70,31 @@ def test_transactions_have_a_time_out():
         parse_sink({**URL, "delivery": "exactly"})
 
 
+@pytest.mark.parametrize("place", ["env:LOG_KEY", "file:///run/secrets/log", "file:/run/secrets/log"])
+def test_the_key_of_the_log_is_named_by_its_place(place):
+    assert sink().transaction_log_key is None
+    assert sink(delivery="transactional", transactionLogKey=place).transaction_log_key == place
+    with pytest.raises(OptionError, match="transactionLogKey has no use without transactions"):
+        sink(transactionLogKey=place)
+
+
+@pytest.mark.parametrize("given", ["my secret", "env:", "env:a b", "file:secret", "token:secret"])
+def test_a_key_in_the_place_of_its_place_is_not_shown(given):
+    with pytest.raises(OptionError, match=r"option transactionLogKey is wrong\. Give it a file") as raised:
+        sink(delivery="transactional", transactionLogKey=given)
+    assert "secret" not in str(raised.value)
+
+
+def test_who_wants_to_fail_rather_than_to_write_twice():
+    assert not sink().fail_on_duplicates
+    assert sink(delivery="effectively-once", failOnDuplicates="true").fail_on_duplicates
+    for delivery in ({}, {"delivery": "transactional"}, {"delivery": "at-least-once"}):
+        with pytest.raises(
+            OptionError, match="failOnDuplicates has no use without delivery=effectively-once"
+        ):
+            sink(failOnDuplicates="true", **delivery)
+
+
 def test_producers_of_the_sink():
     given = {
         "accessMode": "waitforexclusive",

@@ -50,8 +50,11 @@ CASES = [
 
 @pytest.mark.parametrize(("asked", "is_batch", "has_ids", "is_encrypted", "expected"), CASES)
 def test_the_decision(asked, is_batch, has_ids, is_encrypted, expected):
-    found = decide_dedup(asked, is_micro_batch=is_batch, has_sequence_ids=has_ids, is_encrypted=is_encrypted)
-    assert found is expected
+    given = {"is_micro_batch": is_batch, "has_sequence_ids": has_ids, "is_encrypted": is_encrypted}
+    assert decide_dedup(asked, **given, has_initial_id=False) is expected
+    is_deduplicated = expected in (Dedup.REQUIRED, Dedup.WHERE_ENABLED)
+    refused = Dedup.REFUSED_INITIAL_ID if is_deduplicated else expected
+    assert decide_dedup(asked, **given, has_initial_id=True) is refused
 
 
 def test_the_table_is_complete():
@@ -106,6 +109,22 @@ def test_a_batch_write_is_not_deduplicated():
     assert task({}, None) is None
 
 
+@pytest.mark.parametrize("given", [{}, ASKED])
+def test_an_initial_sequence_id_is_refused_where_it_has_no_effect(given):
+    initial = {"pulsar.producer.initialSequenceId": "7"}
+    with pytest.raises(OptionError, match=r"initialSequenceId has no use .* delivery=at-least-once"):
+        task({**given, **initial})
+    assert task({**initial, "delivery": "at-least-once"}) is None
+    assert task(initial, None) is None
+
+
+def test_a_query_may_fail_rather_than_write_twice():
+    found = task({**ASKED, "failOnDuplicates": "true"})
+    assert found is not None
+    assert found.strict
+    assert not task(ASKED).strict
+
+
 # ---- what is logged
 
 
@@ -157,11 +176,6 @@ def test_at_least_once_is_said_so(caplog):
     assert logged(caplog, None, None) == ""
 
 
-def test_what_is_not_known_yet_is_logged_later(caplog):
-    asked = Asked(None, NotReadyError("no broker"), True)
-    assert logged(caplog, BATCH, asked) == ""
-    assert "not known yet whether the broker deduplicates" in logged(caplog, BATCH, asked)
-    assert "effectively once" in logged(caplog, BATCH, asked)
 TRANSACTIONAL = {"delivery": "transactional"}
 
 
@@ -189,3 +203,8 @@ def test_the_key_of_the_log_is_read_where_it_is_used(monkeypatch):
     assert log_protection(options(TRANSACTIONAL | ENCRYPTED)).encryptor is not None
 
 
+def test_what_is_not_known_yet_is_logged_later(caplog):
+    asked = Asked(None, NotReadyError("no broker"), True)
+    assert logged(caplog, BATCH, asked) == ""
+    assert "not known yet whether the broker deduplicates" in logged(caplog, BATCH, asked)
+    assert "effectively once" in logged(caplog, BATCH, asked)

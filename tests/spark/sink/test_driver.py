@@ -20,6 +20,8 @@ from pulsar_spark.spark.sink.transactional import TransactionalTaskReport
 T = TopicName.parse("t")
 PLAIN = {"service.url": "pulsar://localhost:6650", "topic": "t", "onBatchWritten": "users.note"}
 TRANSACTIONAL = {**PLAIN, "delivery": "transactional"}
+OPEN = LogProtection()
+TWICE = {T: 7}
 ATTEMPT = DedupAttempt("spark-query", 7, frozenset([T]))
 REPORT = TaskReport.of({T: SentTotals(2, 20)}, ATTEMPT)
 IN_TRANSACTION = TransactionalTaskReport(REPORT, TopicName.parse("log"), TxnId(0, 1))
@@ -29,12 +31,18 @@ IN_TRANSACTION = TransactionalTaskReport(REPORT, TopicName.parse("log"), TxnId(0
 def calls(monkeypatch) -> list[tuple[Any, ...]]:
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(driver, "shared_client", lambda options: options.service_url)
-    for name in ("abort_batch", "commit_batch", "commit_once", "warn_of_other_tasks", "report_batch"):
+    for name in ("abort_batch", "commit_batch", "commit_once", "report_batch"):
 
         def note(*args: Any, name: str = name) -> None:
             calls.append((name, *(list(arg) if isinstance(arg, list) else arg for arg in args)))
 
         monkeypatch.setattr(driver, name, note)
+
+    def count(*args: Any, strict: bool) -> dict[TopicName, int]:
+        calls.append(("count_of_other_tasks", *args, strict))
+        return TWICE
+
+    monkeypatch.setattr(driver, "count_of_other_tasks", count)
     return calls
 
 
@@ -54,8 +62,8 @@ def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
     attempts = [ATTEMPT] if given is PLAIN else []
     assert calls == [
         *expected,
-        ("warn_of_other_tasks", URL, attempts, 2),
-        ("report_batch", [REPORT, None], batch, "users.note"),
+        ("count_of_other_tasks", URL, attempts, 2, False),
+        ("report_batch", [REPORT, None], TWICE, batch, "users.note"),
     ]
 
 

@@ -33,14 +33,16 @@ def test_a_plain_batch_write_has_none(monkeypatch, task):
     assert micro_batch() is None
 
 
-def test_the_first_micro_batch_of_a_run_in_a_process_may_be_a_replay(monkeypatch):
-    monkeypatch.setattr(module, "_runs_seen", set())
+def test_all_tasks_of_the_first_micro_batch_of_a_run_may_be_a_replay(monkeypatch):
+    """A process runs many tasks, and those of later runs of the query, too."""
+    monkeypatch.setattr(module, "_first_batches", {})
     table = [
         (MicroBatch("query", "run", 4, 0, is_retried=False), True),
-        (MicroBatch("query", "run", 4, 1, is_retried=False), False),
+        (MicroBatch("query", "run", 4, 1, is_retried=False), True),
         (MicroBatch("query", "run", 5, 0, is_retried=False), False),
         (MicroBatch("query", "run", 5, 1, is_retried=True), True),
         (MicroBatch("query", "again", 5, 0, is_retried=False), True),
+        (MicroBatch("query", "again", 5, 7, is_retried=False), True),
         (MicroBatch("query", "again", 6, 0, is_retried=False), False),
     ]
     assert [batch.is_possible_replay() for batch, _ in table] == [expected for _, expected in table]

@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.errors import NotReadyError
+from pulsar_spark.errors import DuplicatesError, NotReadyError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink import other_tasks
-from pulsar_spark.spark.sink.other_tasks import DedupAttempt, TaskSearch, warn_of_other_tasks
+from pulsar_spark.spark.sink.other_tasks import DedupAttempt, TaskSearch, count_of_other_tasks
 
-T, U = TopicName.parse("t"), TopicName.parse("u")
+T, U, V = (TopicName.parse(name) for name in "tuv")
 FIRST = 100
 
 # What the broker says of the tasks from number 2 on, and what it means; then it knows none.
 SEARCHES = {
     "no other task": ({}, {}, 6),
-    "no topics": ({2: []}, {}, 6),
-    "two that stored": ({2: [104], 3: [100]}, {2: 5, 3: 1}, 8),
-    "one with several partitions": ({2: [101, -1, 100]}, {2: 3}, 7),
-    "one of an older micro-batch": ({2: [99]}, {}, 7),
-    "after a gap": ({5: [100]}, {5: 1}, 10),
-    "after too large a gap": ({6: [100]}, {}, 6),
-    "older ones fill a gap": ({4: [7], 8: [100]}, {8: 1}, 13),
+    "no topics": ({2: {}}, {}, 6),
+    "two that stored": ({2: {T: 104}, 3: {T: 100}}, {T: 6}, 8),
+    "one with several partitions": ({2: {T: 101, V: -1, U: 100}}, {T: 2, U: 1}, 7),
+    "one of an older micro-batch": ({2: {T: 99}}, {}, 7),
+    "after a gap": ({5: {T: 100}}, {T: 1}, 10),
+    "after too large a gap": ({6: {T: 100}}, {}, 6),
+    "older ones fill a gap": ({4: {T: 7}, 8: {T: 100}}, {T: 1}, 13),
 }
 
 
@@ -31,7 +31,7 @@ SEARCHES = {
 def test_the_search(answers, stored, end):
     search = TaskSearch(2, FIRST)
     while not search.is_done:
-        search.add(answers.get(search.number, [-1]))
+        search.add(answers.get(search.number, {T: -1}))
     assert search.stored == stored
     assert search.number == end
 
@@ -65,16 +65,20 @@ def attempt(*topics: TopicName) -> DedupAttempt:
     return DedupAttempt("spark-q", FIRST, frozenset(topics))
 
 
+def count(broker: Any, attempts: list[DedupAttempt | None], tasks: int, *, strict: bool = False):
+    return count_of_other_tasks(broker, attempts, tasks, strict=strict)
+
+
 def test_nobody_is_asked_where_no_task_may_be_a_replay(caplog):
     broker: Any = Broker()
-    warn_of_other_tasks(broker, [None, None], 2)
+    assert count(broker, [None, None], 2) == {}
     assert not broker.asked
     assert not caplog.records
 
 
 def test_all_topics_of_all_tasks_are_looked_at(caplog):
     broker: Any = Broker()
-    warn_of_other_tasks(broker, [attempt(T), None, attempt(U, T)], 3)
+    assert count(broker, [attempt(T), None, attempt(U, T)], 3) == {}
     assert sorted(broker.asked[:4]) == [
         (f"{topic}-partition-{number}", "spark-q-3") for topic in "tu" for number in range(2)
     ]
@@ -83,7 +87,7 @@ def test_all_topics_of_all_tasks_are_looked_at(caplog):
 
 def test_rows_of_tasks_that_are_no_more_are_warned_of(caplog):
     broker: Any = Broker(**{"t_0_spark-q-2": 104, "t_1_spark-q-2": 99, "t_1_spark-q-3": 101})
-    warn_of_other_tasks(broker, [attempt(T)], 2)
+    assert count(broker, [attempt(T)], 2) == {T.of_partition(0): 5, T.of_partition(1): 2}
     assert caplog.messages == [
         "producers spark-q-*: this run of the micro-batch is not the same as the one before: it has 2 tasks, "
         "and task 3 has written rows of it. None is missing, and up to 7 messages may be there twice"
@@ -93,5 +97,15 @@ def test_rows_of_tasks_that_are_no_more_are_warned_of(caplog):
 def test_a_broker_that_does_not_answer_is_no_error(caplog):
     broker: Any = Broker()
     broker.error = NotReadyError("no broker")
-    warn_of_other_tasks(broker, [attempt(T)], 2)
+    assert count(broker, [attempt(T)], 2) == {}
     assert "not known whether other tasks have written" in caplog.text
+
+
+def test_a_strict_query_fails(caplog):
+    broker: Any = Broker(**{"t_0_spark-q-2": 104})
+    with pytest.raises(DuplicatesError, match=r"task 2 has written rows of it.* up to 5 messages"):
+        count(broker, [attempt(T)], 2, strict=True)
+    broker.error = NotReadyError("no broker")
+    with pytest.raises(NotReadyError):
+        count(broker, [attempt(T)], 2, strict=True)
+    assert not caplog.records

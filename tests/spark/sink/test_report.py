@@ -59,7 +59,7 @@ def test_one_line_says_what_is_written(caplog):
         TaskReport.of({T.of_partition(10): sent(3, two, two), T.of_partition(9): sent(1, None, None)})
     )
     with caplog.at_level(logging.INFO, report.__name__):
-        report_batch(reports, 4, f"{__name__}.note")
+        report_batch(reports, {}, 4, f"{__name__}.note")
     (line,) = caplog.messages
     assert line == (
         "micro-batch 4 is written: 6 messages, 60 bytes to 2 topic partitions; "
@@ -78,10 +78,39 @@ def test_one_line_says_what_is_written(caplog):
     ] == REPORTED
 
 
+def test_what_may_be_there_twice_is_told_to_all(caplog, monkeypatch):
+    told = []
+    monkeypatch.setattr(report, "add_duplicates", lambda *what: told.append(what))
+    one, two = T.of_partition(0), T.of_partition(1)
+    reports = [
+        TaskReport.of({one: SentTotals(3, 30, possible_duplicates=2)}, query="q"),
+        TaskReport.of({one: SentTotals(4, 40, possible_duplicates=1)}, query="q"),
+        TaskReport.of({}, query="q"),
+    ]
+    report_batch(reports, {two: 5}, 4, f"{__name__}.note")
+    (line,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert line == (
+        "micro-batch 4 was run before, and not with the same rows, or it is not known: none is missing, and "
+        f"up to 8 messages may be there twice ({one}: 3, {two}: 5)"
+    )
+    assert told == [("q", 8)]
+    ((_, metrics),) = REPORTED
+    assert [(each.topic, each.messages, each.possible_duplicates) for each in metrics] == [
+        (str(one), 7, 3),
+        (str(two), 0, 5),
+    ]
+
+
+def test_a_plain_batch_write_has_no_listener(caplog, monkeypatch):
+    monkeypatch.setattr(report, "add_duplicates", None)
+    report_batch([TaskReport.of({T: SentTotals(3, 30, possible_duplicates=2)})], {}, None, None)
+    assert "up to 2 messages may be there twice" in caplog.text
+
+
 def test_many_partitions_stay_one_line(caplog):
     parts = {T.of_partition(number): sent(1, None, None) for number in range(100)}
     with caplog.at_level(logging.INFO, report.__name__):
-        report_batch([TaskReport.of(parts)], None, None)
+        report_batch([TaskReport.of(parts)], {}, None, None)
     (line,) = caplog.messages
     assert line.startswith("the batch is written: 100 messages, 1000 bytes to 100 topic partitions; ")
     assert line.endswith("; and 70 more")
@@ -89,7 +118,7 @@ def test_many_partitions_stay_one_line(caplog):
 
 @pytest.mark.parametrize("name", ["fail", "missing"])
 def test_what_goes_wrong_in_the_users_function_is_logged(caplog, name):
-    report_batch([], 0, f"{__name__}.{name}")
+    report_batch([], {}, 0, f"{__name__}.{name}")
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "onBatchWritten failed" in record.message

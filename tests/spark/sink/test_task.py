@@ -81,7 +81,7 @@ def fakes(monkeypatch) -> Fakes:
     monkeypatch.setattr(task, "shared_client", lambda options: fakes)
     monkeypatch.setattr(task, "TopicWriters", fakes.writers)
     monkeypatch.setattr(task, "log_guarantee", lambda *_: fakes.calls.append("log"))
-    monkeypatch.setattr(micro_batch, "_runs_seen", set())
+    monkeypatch.setattr(micro_batch, "_first_batches", {})
     run_as(monkeypatch, None)
     return fakes
 
