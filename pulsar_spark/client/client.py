@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import threading
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -52,6 +53,8 @@ class ClientOptions:
         connection_timeout: for one TCP connection, and for one handshake.
         keep_alive_interval: silence after which a PING is sent.
         connection_max_idle: after which a connection that nobody uses is closed.
+        subscription_prefix: how the names of this client's own subscriptions begin; a namespace may demand
+            that they begin with the role.
         tls: how TLS is spoken, where the service URL says so.
         credentials: who this client is; None says nothing, unless ``tls`` has a certificate.
     """
@@ -61,6 +64,7 @@ class ClientOptions:
     connection_timeout: float = 10.0
     keep_alive_interval: float = 30.0
     connection_max_idle: float = 60.0
+    subscription_prefix: str = "spark-pulsar"
     tls: TlsOptions = field(default_factory=TlsOptions)
     credentials: Credentials | None = None
 
@@ -130,6 +134,10 @@ class Client:
     def max_message_size(self) -> int:
         """Bytes of the largest message that brokers take whole, as they have told; else the default."""
         return self._max_message_size or DEFAULT_MAX_MESSAGE_SIZE
+
+    def reader_name(self, role: str) -> str:
+        """A name for a non-durable subscription, which no other has."""
+        return f"{self.options.subscription_prefix}-{role}-{uuid.uuid4()}"
 
     def new_id(self) -> int:
         """An id for a consumer or producer, unique in this client and so on each of its connections."""

@@ -30,7 +30,9 @@ class ArrivalWatch:
     def __init__(self, client: Client, topic: TopicName, after: MessageId) -> None:
         self._client = client
         self._entry: EntryInfo | None = None
-        self._consumer = Consumer(client, topic, reader_options("watch", after.next_entry), Permits(1))
+        self._consumer = Consumer(
+            client, topic, reader_options(client, "watch", after.next_entry), Permits(1)
+        )
         try:
             self._consumer.ask_for(1)
         except PulsarError:

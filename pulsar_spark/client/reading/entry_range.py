@@ -61,7 +61,9 @@ def read_entries(
     Raises what :func:`pulsar_spark.client.read_range` does.
     """
     if start < end:
-        subscription = reader_options("reader", start.next_entry, read_compacted=options.read_compacted)
+        subscription = reader_options(
+            client, "reader", start.next_entry, read_compacted=options.read_compacted
+        )
         with Consumer(client, topic, subscription, Permits(options.window_bytes)) as consumer:
             yield from _RangeReader(client, consumer, start, end, options).read()
 
@@ -72,7 +74,7 @@ def position_before(client: Client, topic: TopicName, position: MessageId) -> Me
     Where ``position`` lies after the end of its ledger that is the ledger's last entry. Where its ledger is
     gone it is the position before everything that is left.
     """
-    with Consumer(client, topic, reader_options("reader", position)) as consumer:
+    with Consumer(client, topic, reader_options(client, "reader", position)) as consumer:
         return consumer.last_message_id().mark_delete
 
 
@@ -182,7 +184,7 @@ class _RangeReader:
         """Let a second reader begin after the position."""
         progress, topic = self._progress, self._consumer.topic
         options = reader_options(
-            "reader", progress.position.next_entry, read_compacted=self._options.read_compacted
+            self._client, "reader", progress.position.next_entry, read_compacted=self._options.read_compacted
         )
         with Consumer(self._client, topic, options, Permits(1)) as second:
             begins = second.last_message_id().mark_delete

@@ -116,7 +116,9 @@ class _Search:
             _log.info("%s: the search for what is stored has ended: %s", self._topic, error)
 
     def _run(self) -> None:
-        with Consumer(self._client, self._topic, reader_options("replay", MessageId.LATEST)) as consumer:
+        with Consumer(
+            self._client, self._topic, reader_options(self._client, "replay", MessageId.LATEST)
+        ) as consumer:
             visible, stored = consumer.last_message_id()
             end = visible.whole_entry
             self._backwards(end)

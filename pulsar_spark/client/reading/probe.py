@@ -6,7 +6,6 @@ All of it goes through readers that leave nothing at the broker, and keep no pay
 from __future__ import annotations
 
 import logging
-import uuid
 from collections import deque
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -86,7 +85,7 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
         TopicNotFoundError, BrokerError: as ``Consumer``.
     """
     options = SubscriptionOptions(
-        name=_unique_name("planner"),
+        name=client.reader_name("planner"),
         durable=False,
         initial=InitialPosition.EARLIEST,
         create=topic.partition >= 0,
@@ -96,7 +95,8 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
     if read_compacted:
         begin = MessageId.EARLIEST
         if not last.is_message:  # the log is empty
-            with Consumer(client, topic, reader_options("planner", begin, read_compacted=True)) as consumer:
+            compacted = reader_options(client, "planner", begin, read_compacted=True)
+            with Consumer(client, topic, compacted) as consumer:
                 last = consumer.last_message_id().last
     return PartitionBounds(begin, last.whole_entry if last.is_message else begin)
 
@@ -128,7 +128,7 @@ def probe_entry(
     Raises:
         DeadlineError: there is none, or the broker did not send it within the operation timeout.
     """
-    options = reader_options("probe", position, read_compacted=read_compacted)
+    options = reader_options(client, "probe", position, read_compacted=read_compacted)
     with Consumer(client, topic, options, Permits(1)) as consumer:
         return receive_infos(consumer, client.operation(), 1)[0]
 
@@ -158,7 +158,7 @@ def first_at(
     """
     if read_compacted:
         # A probe after the last message that was kept would wait in vain.
-        with Consumer(client, topic, reader_options("probe", first, read_compacted=True)) as consumer:
+        with Consumer(client, topic, reader_options(client, "probe", first, read_compacted=True)) as consumer:
             kept = consumer.last_message_id().last
         last = min(last, kept)
         if not kept.is_message or first > last.whole_entry:
@@ -195,7 +195,7 @@ def ledger_end(
     """
     if position.ledger >= last.ledger:
         return last.entry, None
-    after_end = reader_options("probe", MessageId(position.ledger, _NO_ENTRY))
+    after_end = reader_options(client, "probe", MessageId(position.ledger, _NO_ENTRY))
     with Consumer(client, topic, after_end, Permits(1)) as consumer:
         # The broker begins with the next entry there is; its mark is the entry before that.
         before = consumer.last_message_id().mark_delete
@@ -223,7 +223,7 @@ class EntryProbe:
         self.position = after.whole_entry
         self._client = client
         self._consumer = Consumer(
-            client, topic, reader_options("probe", after.next_entry), Permits(_WINDOW_BYTES)
+            client, topic, reader_options(client, "probe", after.next_entry), Permits(_WINDOW_BYTES)
         )
         self._found: deque[EntryInfo] = deque()
         self._totals = _Totals()
@@ -293,15 +293,13 @@ class _Totals:
         return max(1, estimate)
 
 
-def reader_options(role: str, start: MessageId, *, read_compacted: bool = False) -> SubscriptionOptions:
+def reader_options(
+    client: Client, role: str, start: MessageId, *, read_compacted: bool = False
+) -> SubscriptionOptions:
     """A non-durable subscription with a name of its own, which begins at ``start``, inclusive."""
     return SubscriptionOptions(
-        name=_unique_name(role), durable=False, start=start, read_compacted=read_compacted
+        name=client.reader_name(role), durable=False, start=start, read_compacted=read_compacted
     )
-
-
-def _unique_name(role: str) -> str:
-    return f"spark-pulsar-{role}-{uuid.uuid4()}"
 
 
 def receive_infos(consumer: Consumer, deadline: Deadline, remaining_entries: int) -> list[EntryInfo]:

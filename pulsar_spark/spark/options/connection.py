@@ -110,6 +110,15 @@ _KEEP_ALIVE_INTERVAL = CONNECTION.add(
     "30s",
     "Silence after which a PING is sent.",
 )
+_SUBSCRIPTION_PREFIX = CONNECTION.add(
+    "subscriptionPrefix",
+    "text",
+    parsers.non_empty,
+    "spark-pulsar",
+    "How the names of all subscriptions begin that the user does not name: a stream's durable one is "
+    "`<prefix>-<uuid>`, made once per query and kept in its checkpoint. Where the namespace's "
+    "subscription-auth-mode is `Prefix`, begin it with the role.",
+)
 TOPIC = CONNECTION.add(
     "topic",
     "topic",
@@ -136,6 +145,7 @@ def client_options(values: Values) -> ClientOptions:
         operation_timeout=values[_OPERATION_TIMEOUT],
         connection_timeout=values[_CONNECTION_TIMEOUT],
         keep_alive_interval=values[_KEEP_ALIVE_INTERVAL],
+        subscription_prefix=values[_SUBSCRIPTION_PREFIX],
         tls=TlsOptions(
             trust_certs=values[_TLS_TRUST_CERTS],
             certificate=values[_TLS_CERTIFICATE],

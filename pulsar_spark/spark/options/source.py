@@ -144,14 +144,6 @@ _PREDEFINED_SUBSCRIPTION = SOURCE.add(
     "exists is moved forward only by what the query has processed, or by a start that you give. "
     "Batches: the one whose position the word `subscription` means; it is not moved.",
 )
-_SUBSCRIPTION_PREFIX = SOURCE.add(
-    "subscriptionPrefix",
-    "text",
-    parsers.non_empty,
-    "spark-pulsar",
-    "Streams: the durable subscription is named `<prefix>-<uuid>`, made once per query and kept "
-    "in its checkpoint.",
-)
 _RETAIN_SUBSCRIPTION = SOURCE.add(
     "retainSubscription",
     "boolean",
@@ -246,7 +238,6 @@ class SourceOptions:
         min_partitions: the minimum number of tasks, where there are as many entries.
         max_messages_per_partition: the maximum number of messages of a task, by estimate.
         subscription: the user's name for the durable subscription, or None.
-        subscription_prefix: how the durable subscription's name begins, where the user did not name it.
         retain_subscription: whether a stream's subscription stays when it stops.
         poll_timeout: seconds that a task waits for a message that must exist.
         fail_on_data_loss: whether it is an error that unprocessed messages are gone.
@@ -267,7 +258,6 @@ class SourceOptions:
     min_partitions: int | None
     max_messages_per_partition: int | None
     subscription: str | None
-    subscription_prefix: str
     retain_subscription: bool
     poll_timeout: float
     fail_on_data_loss: bool
@@ -313,7 +303,6 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         min_partitions=values[_MIN_PARTITIONS],
         max_messages_per_partition=values[_MAX_MESSAGES_PER_PARTITION],
         subscription=values[_PREDEFINED_SUBSCRIPTION],
-        subscription_prefix=values[_SUBSCRIPTION_PREFIX],
         retain_subscription=values[_RETAIN_SUBSCRIPTION],
         poll_timeout=values[_POLL_TIMEOUT],
         fail_on_data_loss=values[_FAIL_ON_DATA_LOSS],
@@ -359,14 +348,6 @@ def _check_offsets_or_times(values: Values, mode: Mode | None) -> None:
         )
 
 
-def _check_subscription_is_named_once(values: Values, mode: Mode | None) -> None:
-    if _PREDEFINED_SUBSCRIPTION in values.given and _SUBSCRIPTION_PREFIX in values.given:
-        raise OptionError(
-            "options predefinedSubscription and subscriptionPrefix both name the subscription",
-            advice="Leave one out",
-        )
-
-
 def _check_subscription_is_of_use(values: Values, mode: Mode | None) -> None:
     bounds = (_start(values, mode), _end(values))
     asking = [each.option for each in bounds if each.everywhere is PositionWord.SUBSCRIPTION]
@@ -400,7 +381,6 @@ def _check_min_messages(values: Values, mode: Mode | None) -> None:
 _CHECKS: tuple[Callable[[Values, Mode | None], None], ...] = (
     _check_topics,
     _check_offsets_or_times,
-    _check_subscription_is_named_once,
     _check_subscription_is_of_use,
     _check_start_before_end,
     _check_min_messages,

@@ -66,7 +66,7 @@ def start_query(
         BrokerError: the broker could not be asked. A subscription that was made here is removed again.
     """
     given = options.subscription
-    name = given or f"{options.subscription_prefix}-{uuid4()}"
+    name = given or f"{options.client.subscription_prefix}-{uuid4()}"
     starts = options.start.of(partitions)
     goes_on = options.start.everywhere is PositionWord.SUBSCRIPTION
     if goes_on:

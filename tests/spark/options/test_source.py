@@ -16,7 +16,7 @@ def test_source_defaults():
     options = source()
     assert options.topics == (TopicName.parse("persistent://public/default/t"),)
     assert options.start.everywhere is PositionWord.LATEST
-    assert options.subscription_prefix == "spark-pulsar"
+    assert options.client.subscription_prefix == "spark-pulsar"
     assert options.poll_timeout == 120.0
     assert options.client.service_url == "pulsar://localhost:6650"
     assert options.client.operation_timeout == 30.0
@@ -84,7 +84,9 @@ def test_the_usual_start_is_the_modes():
 
 
 def test_the_prefix_of_the_subscription():
-    assert source(subscriptionPrefix="mine").subscription_prefix == "mine"
+    assert source(subscriptionPrefix="mine").client.subscription_prefix == "mine"
+    named = source(subscriptionPrefix="mine", predefinedSubscription="mine-too")
+    assert (named.client.subscription_prefix, named.subscription) == ("mine", "mine-too")
 
 
 def test_times_in_place_of_offsets():
@@ -119,7 +121,6 @@ def test_a_subscription_as_a_position_has_a_name():
     source(Mode.BATCH, startingOffsets="subscription", predefinedSubscription="s")
     source(Mode.BATCH, endingOffsets="subscription", predefinedSubscription="s")
     refused("no use in this batch", Mode.BATCH, predefinedSubscription="s")
-    refused("both name the subscription", predefinedSubscription="s", subscriptionPrefix="p")
 
 
 def test_an_end_before_the_start():

@@ -1,0 +1,102 @@
+"""A namespace that takes only subscriptions whose names begin with the role of who subscribes."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+from pyspark.sql import SparkSession
+
+from integration.chaos.messages import columns_of, numbered
+from integration.fix_spark import PulsarInSpark, finish
+from integration.peer import Peer
+from integration.secured import ADMIN, CLERK, Secured, open_secured
+from integration.test_spark_errors import error_of
+from integration.transactions import SETTINGS
+from pulsar_spark.client import (
+    Client,
+    ClientOptions,
+    Credentials,
+    DedupTask,
+    ProducerOptions,
+    TlsOptions,
+    TopicWriter,
+)
+from pulsar_spark.ids import TopicName
+
+_COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with open_secured(tmp_path_factory.mktemp("prefix"), SETTINGS) as opened:
+        opened.grant(_COORDINATORS, CLERK, "consume")
+        yield opened
+
+
+@pytest.fixture
+def namespace(secured: Secured) -> str:
+    """A namespace of the test's own, in which the clerk may read and write."""
+    admin, name = secured.broker.admin, f"public/{uuid.uuid4().hex[:8]}"
+    admin.create_namespace(name)
+    admin.set_deduplication(name, True)
+    admin.request("POST", f"namespaces/{name}/subscriptionAuthMode", "Prefix")
+    admin.request("POST", f"namespaces/{name}/permissions/{CLERK}", ["produce", "consume"])
+    return name
+
+
+@pytest.fixture
+def peer(secured: Secured) -> Iterator[Peer]:
+    login = pulsar.AuthenticationToken(secured.tokens.token(ADMIN))
+    trust = secured.authority.file
+    with Peer(secured.tls_url, authentication=login, tls_trust_certs_file_path=trust) as opened:
+        yield opened
+
+
+def test_source_and_sink_use_the_prefix_for_all_their_subscriptions(
+    spark: SparkSession, secured: Secured, namespace: str, peer: Peer, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Planner, probes, watches, tasks, and the log of the commits with its reader."""
+    here = PulsarInSpark(spark, secured.tls_url)
+    topic = f"persistent://{namespace}/orders"
+    secured.broker.admin.create_partitioned_topic(topic, 2)
+    (tmp_path / "key").write_text("a secret of the query")
+    clerk = secured.options(params=f"token:{secured.tokens.token(CLERK)}")
+    named = {**clerk, "subscriptionPrefix": f"{CLERK}-orders"}
+    sent = numbered(400, keys=10)
+    peer.produce(topic, sent)
+    rows = here.stream(topic, **named, maxMessagesPerTrigger="150", minPartitions="4").drop("__topic")
+    transactional = {"delivery": "transactional", "transactionLogKey": f"file://{tmp_path}/key"}
+    copy = here.write_stream(rows, checkpoint, f"{topic}-copy", **named, **transactional)
+    finish(copy.trigger(availableNow=True).start())
+    found = peer.read_all(f"{topic}-copy")
+    assert Counter((each.value, each.key) for each in found) == Counter(
+        (each.value, each.key) for each in sent
+    )
+    assert here.read(topic, **named, startingTime="2020-01-01T00:00:00Z").count() == len(sent)
+    assert "[PULSAR_AUTH]" in error_of(lambda: here.read(topic, **clerk).count())
+
+
+def test_what_is_stored_is_compared_through_a_reader_with_the_prefix(
+    secured: Secured, namespace: str, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = ClientOptions(
+        service_url=secured.tls_url,
+        tls=TlsOptions(trust_certs=secured.authority.file),
+        credentials=Credentials("token", secured.tokens.token(CLERK)),
+        subscription_prefix=CLERK,
+    )
+    topic = TopicName.parse(f"persistent://{namespace}/once")
+    with Client(options) as client, caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            dedup = DedupTask(client, "spark-query-0", 7, 0, required=True)
+            with dedup, TopicWriter(client, topic, ProducerOptions(), dedup=dedup) as writer:
+                writer.send(columns_of(numbered(10)))
+                writer.finish()
+    assert [each.value for each in peer.read_all(str(topic))] == [each.value for each in numbered(10)]
+    assert caplog.messages == []
