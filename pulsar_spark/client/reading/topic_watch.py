@@ -49,6 +49,12 @@ class _Deleted:
             self._names.pop(name, None)
             return found
 
+    def forget(self, names: Iterable[str]) -> None:
+        if self._names:  # mostly there is none, and this is asked at each trigger
+            with self._changed:
+                for name in names:
+                    self._names.pop(name, None)
+
 
 class _Updates:
     """Counts the updates of one watch; the session's thread calls it."""
@@ -149,6 +155,10 @@ class TopicWatch:
             within: seconds to wait for the broker's report: the deletion may show elsewhere before.
         """
         return self._deleted.take(str(topic), within)
+
+    def forget_deleted(self, topics: Iterable[TopicName]) -> None:
+        """Leave out of :meth:`take_deleted` what was reported of some partitions up to now."""
+        self._deleted.forget(map(str, topics))
 
     def close(self) -> None:
         """Stop watching; never raises what a broker answers."""

@@ -78,7 +78,7 @@ class QueryPlanner:
         self._frozen: Mapping[TopicName, MessageId] | None = None
         self._held_back_until = 0.0
         self._silent: set[TopicName] = set()
-        self._open_again_at = 0.0
+        self._open_again_at: dict[TopicName, float] = {}
 
     # ---- called by Spark
 
@@ -106,6 +106,7 @@ class QueryPlanner:
             limited: whether the user's limits hold.
         """
         subscription = self._follow(start, start.positions)
+        self._absent &= start.positions.keys()
         self._fresh_is_planned = True
         begins_with_rows = self._options.start.everywhere is PositionWord.EARLIEST
         if start == self._fresh and not self._start_is_durable and not begins_with_rows:
@@ -238,6 +239,7 @@ class QueryPlanner:
             if before is not None:
                 self._leave(before)
         self._ends.close()
+        self._silent = set()
         self._subscription = found
         self._track({topic: answers[topic] for topic in found.partitions})
         return found
@@ -296,28 +298,28 @@ class QueryPlanner:
         if self._frozen is not None:
             return
         self._topics.refresh()
-        new = [topic for topic in self._topics.partitions if topic not in subscription.partitions]
         began = self._client.now()
-        if not new or began < self._open_again_at:
+        new = [topic for topic in self._topics.partitions if topic not in subscription.partitions]
+        self._open_again_at = {
+            topic: time for topic in new if (time := self._open_again_at.get(topic, 0.0)) > began
+        }
+        new = [topic for topic in new if topic not in self._open_again_at]
+        if not new:
             return
-        try:
-            answers = subscription.open(dict.fromkeys(new, InitialPosition.EARLIEST))
-        except PulsarError as error:
-            for topic in new:
-                subscription.drop(topic)
+        opened, failed = subscription.try_open(dict.fromkeys(new, InitialPosition.EARLIEST))
+        now = self._client.now()
+        for topic, error in failed.items():
             if not error.is_passing:
-                raise
-            _log.warning("new partitions cannot be read yet, it is tried again: %s", error)
-            now = self._client.now()
-            self._open_again_at = now + max(_HELD_BACK, _REST * (now - began))
-            return
-        for topic in new:
-            if topic not in answers:
-                _log.info("%s is not read: it was deleted before its first message was", topic)
-                self._topics.drop(topic)
-        subscription.begin_before(answers)
-        _log.info("new partitions are read: %s", ", ".join(map(str, answers)))
-        self._track(answers)
+                raise error
+            _log.warning("a new partition cannot be read yet, it is tried again: %s", error)
+            self._open_again_at[topic] = now + max(_HELD_BACK, _REST * (now - began))
+        for topic in set(new) - opened.keys() - failed.keys():
+            _log.info("%s is not read: it was deleted before its first message was", topic)
+            self._topics.drop(topic)
+        if opened:
+            subscription.begin_before(opened)
+            _log.info("new partitions are read: %s", ", ".join(map(str, opened)))
+            self._track(opened)
 
     def _check_absent(self, topic: TopicName, position: MessageId, name: str) -> None:
         """Report a partition of the checkpoint that does not exist, or that the options name no more."""

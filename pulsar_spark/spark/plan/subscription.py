@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from pulsar_spark.client import (
     Consumer,
@@ -33,6 +34,18 @@ from pulsar_spark.spark.plan.data_loss import (
 from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, visible_end
 
 _log = logging.getLogger(__name__)
+
+
+class OpenAnswers(NamedTuple):
+    """What came of opening a subscription on partitions; those that do not exist are in neither.
+
+    Attributes:
+        opened: where each partition ends, and where the subscription stands there.
+        failed: why it could not be opened.
+    """
+
+    opened: Mapping[TopicName, LastMessageId]
+    failed: Mapping[TopicName, PulsarError]
 
 
 class Subscription:
@@ -59,7 +72,7 @@ class Subscription:
 
     # ---- opening and closing
 
-    def open(self, initial: Mapping[TopicName, InitialPosition]) -> dict[TopicName, LastMessageId]:
+    def open(self, initial: Mapping[TopicName, InitialPosition]) -> Mapping[TopicName, LastMessageId]:
         """Open it on more partitions, those left out that do not exist (any more).
 
         After a failure it may be open on some of them.
@@ -74,6 +87,13 @@ class Subscription:
             BusyError: another query has it.
             BrokerError: it cannot be opened on one of them.
         """
+        opened, failed = self.try_open(initial)
+        for error in failed.values():
+            raise error
+        return opened
+
+    def try_open(self, initial: Mapping[TopicName, InitialPosition]) -> OpenAnswers:
+        """The same, without those on which it cannot be opened now."""
 
         def open_one(topic: TopicName, position: InitialPosition) -> LastMessageId:
             # Brokers remove idle partitions; the topic's metadata still names them: they may be made again.
@@ -84,16 +104,16 @@ class Subscription:
             return self._last_message_id(topic, consumer)
 
         answers = run_all([partial(open_one, topic, position) for topic, position in initial.items()])
-        opened = {}
+        opened, failed = {}, {}
         for topic, answer in zip(initial, answers, strict=True):
-            if isinstance(answer, TopicNotFoundError):
-                self.drop(topic)
-                continue
             if isinstance(answer, PulsarError):
-                raise _naming(answer, self.name).located(str(topic))
-            opened[topic] = answer
-            self.partitions[topic] = PartitionState.opened(answer)
-        return opened
+                self.drop(topic)
+                if not isinstance(answer, TopicNotFoundError):
+                    failed[topic] = _naming(answer, self.name).located(str(topic))
+            else:
+                opened[topic] = answer
+                self.partitions[topic] = PartitionState.opened(answer)
+        return OpenAnswers(opened, failed)
 
     def begin_before(self, topics: Iterable[TopicName]) -> None:
         """Begin on partitions before their logs, where what compaction left is read: it outlives them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 
 from pulsar_spark.client import PlanningClient, TopicWatch, run_all
@@ -75,6 +75,7 @@ class Topics:
         self.partitions = list(found)
         self._client = client
         self._options = options
+        self._patterns = _patterns(options)
         self._watches: list[TopicWatch] = []
         self._stale = False
         self._again_at = 0.0
@@ -92,8 +93,7 @@ class Topics:
             if not self._watches:
                 may_list = self._options.pattern is not None
                 self._watches = [
-                    self._client.watch_topics(pattern, may_list=may_list)
-                    for pattern in _patterns(self._options)
+                    self._client.watch_topics(pattern, may_list=may_list) for pattern in self._patterns
                 ]
             changed = [watch.changed for watch in self._watches]
             if any(changed) or self._stale:
@@ -116,13 +116,17 @@ class Topics:
 
         Waits a moment for the broker's report, so it is to be asked only where much depends on it.
         """
-        return any(watch.take_deleted(topic, _REPORT_TIMEOUT) for watch in self._watches)
+        watches = [
+            watch
+            for pattern, watch in zip(self._patterns, self._watches, strict=False)
+            if pattern.matches(topic)
+        ]
+        return any(watch.take_deleted(topic, _REPORT_TIMEOUT) for watch in watches)
 
-    def forget_deleted(self, topics: Iterable[TopicName]) -> None:
+    def forget_deleted(self, topics: Collection[TopicName]) -> None:
         """Leave out of :meth:`take_deleted` what was reported up to now."""
-        for topic in topics:
-            for watch in self._watches:
-                watch.take_deleted(topic)
+        for watch in self._watches:
+            watch.forget_deleted(topics)
 
     def drop(self, topic: TopicName) -> None:
         """Read ``topic`` no more, unless it is found again."""

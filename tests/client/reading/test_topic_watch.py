@@ -79,6 +79,18 @@ def test_what_was_deleted_is_told_once(broker, client):
         assert not watch.take_deleted(other)
 
 
+def test_what_was_deleted_may_be_forgotten(broker, client):
+    first, second = TopicName.parse("wanted-1"), TopicName.parse("wanted-2")
+    with TopicWatch(client, PATTERN) as watch:
+        watch.forget_deleted([first])
+        for topic in (first, second):
+            broker.create(str(topic))
+            broker.delete(str(topic))
+        settle(client)
+        watch.forget_deleted([first])
+        assert [watch.take_deleted(topic) for topic in (first, second)] == [False, True]
+
+
 def test_only_the_last_deletions_are_remembered(broker, client, monkeypatch):
     monkeypatch.setattr(topic_watch, "_MAX_DELETED", 2)
     with TopicWatch(client, PATTERN) as watch:

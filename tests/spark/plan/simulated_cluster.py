@@ -2,6 +2,7 @@
 
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -362,6 +363,9 @@ class _TopicChanges:
         found = topic in self._cluster.deleted
         self._cluster.deleted.discard(topic)
         return found
+
+    def forget_deleted(self, topics: Iterable[TopicName]) -> None:
+        self._cluster.deleted.difference_update(topics)
 
     def close(self) -> None:
         self._cluster.open_readers -= 1

@@ -153,3 +153,15 @@ def test_attempts_to_list_topics_leave_time_to_read(cluster, monkeypatch):
     cluster.clock += 300.0
     topics.refresh()
     assert names(topics.partitions) == ["plain"]
+
+
+def test_only_the_watch_of_a_topic_is_asked_whether_it_was_deleted(cluster):
+    topics = watched(cluster, topics="plain,parted")
+    partition = TopicName.parse("parted-partition-1")
+    assert not topics.take_deleted(partition), "nothing is watched yet"
+    topics.refresh()
+    cluster.delete("parted")
+    assert topics.take_deleted(partition)
+    cluster.deleted.add(partition)
+    topics.forget_deleted([partition])
+    assert not topics.take_deleted(partition)
