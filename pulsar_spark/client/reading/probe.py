@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
-from pulsar_spark.errors import CorruptError, NotAllowedError
+from pulsar_spark.errors import CorruptError, DeadlineError, NotAllowedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol import time_search
 from pulsar_spark.protocol.permits import Permits
@@ -245,14 +245,17 @@ class EntryProbe:
             end: or here, inclusive: the last visible message, or one before it.
 
         Raises:
-            DeadlineError: an entry did not come within the operation timeout.
+            PulsarError: the broker does not answer.
+
+        An entry that does not come within the operation timeout, from a broker that answers, is taken for one
+        that it never delivers: what was found before is all there is.
         """
         taken: list[EntryInfo] = []
         end = end.whole_entry
         while messages > 0 and size > 0 and self.position < end:
             if not self._found:
                 self._receive(messages, size, end)
-            if self._found[0].id > end:
+            if not self._found or self._found[0].id > end:
                 break
             entry = self._found.popleft()
             self.position = entry.id
@@ -269,7 +272,12 @@ class EntryProbe:
         entries = self._totals.entries_for(messages, size)
         left = end.entries_since(self.position)
         entries = entries if left is None else min(entries, left)
-        found = receive_infos(self._consumer, self._client.operation(), entries)
+        try:
+            found = receive_infos(self._consumer, self._client.operation(), entries)
+        except DeadlineError as error:
+            self._consumer.last_message_id()
+            _log.warning("nothing after %s is delivered: %s", self.position, error)
+            return
         self._totals.add(found)
         self._found.extend(found)
 

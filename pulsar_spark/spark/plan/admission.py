@@ -83,6 +83,9 @@ class Admission:
         limits: what the user set.
         source: answers about partitions.
         run_all: runs calls to ``source`` at the same time.
+
+    Attributes:
+        left_out: the partitions about which the broker gave no answer for the last plan.
     """
 
     def __init__(self, limits: Limits, source: EntrySource, run_all: RunAll) -> None:
@@ -92,6 +95,7 @@ class Admission:
         self._known: dict[TopicName, KnownEntries] = {}
         self._since: float | None = None
         self._failure: PulsarError | None = None
+        self.left_out: set[TopicName] = set()
 
     def plan(
         self,
@@ -119,6 +123,7 @@ class Admission:
                 ``available_now``, no partition can go on: the query would end as if all were read.
         """
         self._failure = None
+        self.left_out = set()
         self._since = now if self._since is None else self._since
         open_ = {topic: max(1, backlogs.get(topic, 1)) for topic in ends if starts[topic] < ends[topic]}
         self._forget(starts)
@@ -229,6 +234,7 @@ class Admission:
         self._failure = error.located(str(topic))
         if not error.is_passing:
             raise self._failure
+        self.left_out.add(topic)
         _log.warning("a partition is left out of this batch: %s", self._failure)
 
 

@@ -46,7 +46,7 @@ T = TypeVar("T")
 _HELD_BACK = 0.5
 # Seconds that a trigger waits for the answers of brokers about the partitions that it reads.
 _PATIENCE = 1.0
-# So many times as long as new partitions were waited for in vain the others are read before the next attempt.
+# So many times as long as a partition was waited for in vain the others are read before the next attempt.
 _REST = 10
 
 
@@ -78,6 +78,7 @@ class QueryPlanner:
         self._frozen: Mapping[TopicName, MessageId] | None = None
         self._held_back_until = 0.0
         self._silent: set[TopicName] = set()
+        self._rest_until: dict[TopicName, float] = {}
         self._open_again_at: dict[TopicName, float] = {}
 
     # ---- called by Spark
@@ -371,10 +372,11 @@ class QueryPlanner:
     ) -> dict[TopicName, MessageId]:
         states = subscription.partitions
         starts = {topic: state.position for topic, state in states.items() if state.position is not None}
+        left_out = self._silent | self._resting()
         ends = {
             # One that was set back must be in the checkpoint before anything of it is read.
             topic: position
-            if checkpoint.positions.get(topic, position) > position or topic in self._silent
+            if checkpoint.positions.get(topic, position) > position or topic in left_out
             else max(position, states[topic].end)
             for topic, position in starts.items()
         }
@@ -387,12 +389,19 @@ class QueryPlanner:
         backlogs = self._count_backlogs(subscription, starts, ends)
         for topic, state in states.items():
             state.backlog = backlogs.get(topic)
-        planned = self._admission.plan(
-            starts, ends, backlogs, self._client.now(), available_now=self._frozen is not None
-        )
+        began = self._client.now()
+        planned = self._admission.plan(starts, ends, backlogs, began, available_now=self._frozen is not None)
+        now = self._client.now()
+        self._rest_until |= dict.fromkeys(self._admission.left_out, now + _REST * (now - began))
         if planned == starts:
             self._held_back_until = self._client.now() + _HELD_BACK
         return planned
+
+    def _resting(self) -> set[TopicName]:
+        """Partitions whose entries were probed in vain of late; none in a run over what there was."""
+        now = self._client.now()
+        self._rest_until = {topic: until for topic, until in self._rest_until.items() if now < until}
+        return set() if self._frozen is not None else set(self._rest_until)
 
     def _count_backlogs(
         self,

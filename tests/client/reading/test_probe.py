@@ -14,7 +14,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TxnId
 from tests.client.clients import START, TOPIC, batches, hurry, numbered, singles
-from tests.fake_broker import pass_on
+from tests.fake_broker import pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import NO_MESSAGE, chunk_sections, section_of, split_section
 
@@ -215,6 +215,20 @@ def test_a_run_meets_an_entry_that_cannot_be_taken_apart(broker, client):
         assert [one.id for one in found] == ids[1:]
         assert [one.corrupt for one in found] == [True, True, False, True]
         assert found[0] == EntryInfo(ids[1], 1, 1, 0, None, False, False, True)
+
+
+def test_an_entry_that_is_never_delivered_ends_a_run(broker, client, caplog):
+    """Brokers do so with what they cannot take apart themselves, though it counts as the last message."""
+    ids = broker.publish(TOPIC, *singles(numbered(3)))
+    end = MessageId(ids[-1].ledger, ids[-1].entry + 1)
+    with EntryProbe(client, TOPIC, START) as probe:
+        hurry(client, 0.3)
+        assert [one.id for one in probe.read(9, 1 << 20, end)] == ids
+        assert "is delivered" in caplog.text
+        assert probe.read(9, 1 << 20, end) == []
+        broker.script(Type.GET_LAST_MESSAGE_ID, [silence] * 9)
+        with pytest.raises(DeadlineError):
+            probe.read(9, 1 << 20, end)
 
 
 def test_one_that_cannot_be_taken_apart_is_still_an_entry(broker, client, topic):

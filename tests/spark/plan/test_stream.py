@@ -230,6 +230,32 @@ def test_a_partition_without_an_answer_is_left_out_until_it_has_one(cluster, mon
     assert [each for topic, each in spark.rows if topic == P1] == known
 
 
+def test_a_partition_that_is_probed_in_vain_leaves_time_for_the_others(cluster, monkeypatch):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="10")
+    spark.trigger()
+    second.produce(1)
+    probe, tried = cluster.probe_entries, []
+
+    def take_long(topic, after):
+        if topic == P1:
+            tried.append(topic)
+            cluster.clock += 30.0
+            raise DeadlineError("late")
+        return probe(topic, after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "probe_entries", take_long)
+        for _ in range(60):
+            first.produce(1)
+            spark.trigger()
+    assert 2 <= len(tried) <= 4, "660 s of triggers, and 30 s for each attempt"
+    assert len(spark.rows) == 60
+    cluster.clock += 300.0
+    spark.drain()
+    assert len(spark.rows) == 61
+
+
 def test_a_run_over_what_there_was_waits_for_all(cluster, monkeypatch):
     monkeypatch.setattr(stream, "_PATIENCE", 0.0)
     first, second = cluster.create("t", 2)
