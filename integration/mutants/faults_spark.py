@@ -106,8 +106,8 @@ FAULTS = (
     Fault(
         name="first-transaction-committed-before-the-intent",
         file="pulsar_spark/spark/sink/commit_plan.py",
-        old="return replace(plan, stage=CommitStage.WRITE_INTENT, intent=Intent(plan.batch, plan.written))",
-        new="return replace(plan, stage=CommitStage.COMMIT_FIRST, intent=Intent(plan.batch, plan.written))",
+        old="return replace(plan, stage=CommitStage.WRITE_INTENT, intent=intent)",
+        new="return replace(plan, stage=CommitStage.COMMIT_FIRST, intent=intent)",
         test="tests/spark/sink/test_transactional.py::"
         "test_the_intent_and_all_markers_are_durable_before_the_first_commit",
     ),
