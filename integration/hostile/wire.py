@@ -121,7 +121,7 @@ class Wire:
         if self.is_broken():
             whole = checked
         if chance.random() < 0.3:
-            broker = number_field(1, self.number()) + number_field(2, chance.randrange(1 << 20))
+            broker = number_field(1, self.number()) + number_field(2, self.number() >> chance.randrange(2))
             if self.is_broken():
                 broker = self.damaged(broker)
             whole = b"\x0e\x02" + struct.pack(">I", len(broker)) + broker + whole

@@ -310,7 +310,8 @@ def _split_broker_entry(section: memoryview) -> tuple[int | None, memoryview]:
         metadata = pb.BrokerEntryMetadata.FromString(bytes(raw))
     except UNPARSABLE as error:
         raise CorruptError("an entry's broker metadata cannot be parsed") from error
-    return (metadata.index if metadata.HasField("index") else None), rest
+    # One beyond what Java and int64 can hold is none.
+    return (metadata.index if metadata.HasField("index") and not metadata.index >> 63 else None), rest
 
 
 def _sized(data: memoryview, what: str) -> tuple[memoryview, memoryview]:

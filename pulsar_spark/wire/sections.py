@@ -79,7 +79,7 @@ def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
     numbers = walk(body, first, first, last, _BROKER_ENTRY).numbers
     if _INDEX in numbers:
         values, given = numbers[_INDEX]
-        index[rows[given]] = values[given]
+        index[rows[given]] = np.maximum(values[given], -1)  # one beyond int64 is none
     rest = at.copy()
     rest[rows] = last
     return index, rest

@@ -79,7 +79,9 @@ METADATA = st.builds(
     st.lists(fields(), max_size=8),
     st.randoms(use_true_random=False),
 )
-BROKER = st.sampled_from([b"", b"\x10\x06", b"\x08\x05\x10\xac\x02", b"\x08\x05", b"\x10\x05\x10\x09"])
+BROKER = st.sampled_from(
+    [b"", b"\x10\x06", b"\x08\x05\x10\xac\x02", b"\x08\x05", b"\x10\x05\x10\x09", number_field(2, 2**63)]
+)
 
 
 def section(metadata, payload=b"value", broker=b""):
