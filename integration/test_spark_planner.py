@@ -262,11 +262,11 @@ def test_corrupt_entries_do_not_stop_the_planning(cluster, client, impatient, ad
 
         def write() -> None:
             producer.send(b"good")
-            producer.send(b"bad", num_messages_in_batch=-1)
+            producer.send(b"bad", num_messages_in_batch=-3)
 
         for _ in range(3):
             write()
-        last = producer.send(b"bad", num_messages_in_batch=-1)
+        last = producer.send(b"bad", num_messages_in_batch=-3)
         while end.positions[name] < last:
             planned = planner.latest(end)
             for each in planner.ranges(end, planned):
@@ -275,7 +275,7 @@ def test_corrupt_entries_do_not_stop_the_planning(cluster, client, impatient, ad
                 )
             end = planned
         wait_until(lambda: planner.latest(end) == end and planner._ends._tracked[name].watch is not None)
-        last = producer.send(b"bad", num_messages_in_batch=-1)
+        last = producer.send(b"bad", num_messages_in_batch=-3)
         wait_until(lambda: planner.latest(end).positions[name] == last)
     assert [bytes(one.payload) for each in found for one in each] == [b"good"] * 3
     planner.close()
