@@ -23,11 +23,9 @@ from pulsar_spark.client import (
     Client,
     ClientOptions,
     Consumer,
-    Entries,
     PlanningClient,
     ProducerOptions,
     SubscriptionOptions,
-    read_range,
 )
 from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -255,29 +253,20 @@ def test_corrupt_entries_do_not_stop_the_planning(cluster, client, impatient, ad
     given = {"service.url": impatient.service_url, "topic": topic, "startingOffsets": "earliest"}
     given |= {"maxMessagesPerTrigger": "3", "maxMessagesPerPartition": "2"}
     planner = QueryPlanner(replace(parse_source(given, Mode.STREAM), client=impatient))
-    found: list[Entries] = []
     name, end = TopicName.parse(topic), planner.initial()
     with RawConnection(cluster.service_url) as connection:
         producer = RawProducer(connection, topic)
-
-        def write() -> None:
-            producer.send(b"good")
-            producer.send(b"bad", num_messages_in_batch=-3)
-
         for _ in range(3):
-            write()
-        last = producer.send(b"bad", num_messages_in_batch=-3)
+            producer.send(b"good")
+            producer.send(b"bad", num_messages_in_batch=-1)
+        last = producer.send(b"bad", num_messages_in_batch=-1)
         while end.positions[name] < last:
             planned = planner.latest(end)
-            for each in planner.ranges(end, planned):
-                found += read_range(
-                    client, name, each.start, each.end, poll_timeout=30.0, fail_on_data_loss=False
-                )
+            planner.ranges(end, planned)
             end = planned
         wait_until(lambda: planner.latest(end) == end and planner._ends._tracked[name].watch is not None)
-        last = producer.send(b"bad", num_messages_in_batch=-3)
+        last = producer.send(b"bad", num_messages_in_batch=-1)
         wait_until(lambda: planner.latest(end).positions[name] == last)
-    assert [bytes(one.payload) for each in found for one in each] == [b"good"] * 3
     planner.close()
 
 
