@@ -112,6 +112,43 @@ FAULTS = (
         "test_the_intent_and_all_markers_are_durable_before_the_first_commit",
     ),
     Fault(
+        name="record-of-commits-believed-without-a-signature",
+        file="pulsar_spark/spark/sink/commit_records.py",
+        old="        if self._key is not None and not is_signed:\n            return None\n",
+        new="",
+        test="tests/spark/sink/test_commit_log.py::test_what_is_made_up_changes_nothing_where_there_is_a_key",
+    ),
+    Fault(
+        name="copied-intent-taken-for-the-last-one",
+        file="pulsar_spark/spark/sink/commit_records.py",
+        old="    return last is None or last.first == intent.after\n",
+        new="    return True\n",
+        test="tests/spark/sink/test_commit_log.py::test_a_copy_of_any_record_changes_nothing",
+    ),
+    Fault(
+        name="marker-believed-outside-its-transaction",
+        file="pulsar_spark/spark/sink/commit_log.py",
+        old="stored.transaction != (record.transaction if isinstance(record, CommittedRecord) else None)",
+        new="stored.transaction is not None and not isinstance(record, CommittedRecord)",
+        test="tests/spark/sink/test_commit_log.py::"
+        "test_a_copied_marker_is_no_proof_that_its_transaction_was_committed",
+    ),
+    Fault(
+        name="records-released-that-are-still-needed",
+        file="pulsar_spark/spark/sink/commit_log.py",
+        old="if intent is not None and intent.batch >= self._batch:",
+        new="if intent is not None and intent.batch > self._batch:",
+        test="tests/spark/sink/test_commit_log.py::test_what_is_not_finished_makes_no_room",
+    ),
+    Fault(
+        name="lost-records-of-commits-not-warned-of",
+        file="pulsar_spark/spark/sink/commit_records.py",
+        old="    if drivers_before == 0:\n",
+        new="    if drivers_before >= 0:\n",
+        test="tests/spark/sink/test_commit_log.py::"
+        "test_a_batch_that_is_written_again_because_its_records_were_removed_is_warned_of",
+    ),
+    Fault(
         name="transactions-committed-without-markers",
         file="pulsar_spark/spark/sink/commit_plan.py",
         old="return plan._at(CommitStage.MARK)",
@@ -211,5 +248,23 @@ FAULTS = (
         old="    times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)\n",
         new="",
         test="tests/spark/rows/test_metadata_columns.py::test_times_that_do_not_fit_are_the_nearest_that_do_and_an_event_time_of_0_is_unset",
+    ),
+    Fault(
+        name="only-the-first-task-of-a-process-looks-for-what-is-stored",
+        file="pulsar_spark/spark/sink/micro_batch.py",
+        old="        return "
+        "self.number <= _first_batches.setdefault(self.run, self.number) or self.is_retried\n",
+        new="        is_first = self.run not in _first_batches\n"
+        "        _first_batches[self.run] = self.number\n"
+        "        return is_first or self.is_retried\n",
+        test="tests/spark/sink/test_micro_batch.py::"
+        "test_all_tasks_of_the_first_micro_batch_of_a_run_may_be_a_replay",
+    ),
+    Fault(
+        name="possible-duplicates-of-other-tasks-not-reported",
+        file="pulsar_spark/spark/sink/report.py",
+        old="SentTotals(possible_duplicates=count)",
+        new="SentTotals(possible_duplicates=0)",
+        test="tests/spark/sink/test_report.py::test_what_may_be_there_twice_is_told_to_all",
     ),
 )

@@ -166,4 +166,18 @@ FAULTS = (
         new="self.reopen(self._dedup.name, 0)",
         test="tests/client/writing/test_dedup.py::test_other_rows_are_all_sent_under_another_name",
     ),
+    Fault(
+        name="strict-task-writes-twice",
+        file="pulsar_spark/client/writing/dedup.py",
+        old="        if self._dedup.strict:\n",
+        new="        if not self._dedup.required:\n",
+        test="tests/client/writing/test_dedup.py::test_what_may_be_there_twice",
+    ),
+    Fault(
+        name="duplicates-of-a-partition-without-rows-not-counted",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="if part.messages or part.possible_duplicates}",
+        new="if part.messages}",
+        test="tests/client/writing/test_dedup.py::test_what_may_be_there_twice",
+    ),
 )

@@ -176,7 +176,7 @@ def test_a_copy_of_any_record_changes_nothing(broker, query, caplog):
     older = [each.value for each in broker.visible(TOPIC)]
     committed_batch(broker, query, 4)
     transaction, state = committed_batch(broker, query, 5)
-    for stored in [*older, *(each.value for each in broker.visible(TOPIC))]:
+    for stored in [*(each.value for each in broker.visible(TOPIC)), *older]:
         broker.store(TOPIC, stored, None)
     found = CommitLog(broker, query).state
     assert found.intent == state.intent
