@@ -47,18 +47,18 @@ def test_a_stream_from_topic_to_topic(
     admin, copy, pulsar = oldest.admin, f"{topic}-copy", PulsarInSpark(spark, oldest.service_url)
     for name in (topic, copy):
         admin.create_partitioned_topic(name, _PARTITIONS)
-    records = numbered(2000, keys=20)
+    records = numbered(600, keys=20)
     chunked = [Record(os.urandom(300_000), key=f"chunked-{number}") for number in range(4)]
     with Peer(oldest.service_url) as peer:
-        peer.produce(topic, records[:500])
-        peer.produce(topic, records[500:1000], batch_size=50)
+        peer.produce(topic, records[:100])
+        peer.produce(topic, records[100:300], batch_size=50)
         rows = pulsar.stream(topic).select("value", "__key")
         query = pulsar.write_stream(rows, checkpoint, copy, **_CHUNKED, **options).start()
         try:
             await_rows(query, lambda: query.lastProgress is not None)
             admin.unload(topic)
             peer.produce(topic, chunked, chunking_enabled=True)
-            peer.produce(topic, records[1000:], batch_size=50)
+            peer.produce(topic, records[300:], batch_size=50)
             query.processAllAvailable()
             for number in range(_PARTITIONS):
                 partition = f"{topic}-partition-{number}"

@@ -249,13 +249,7 @@ class PulsarCluster:
 
     def _new_bookie(self, jars: list[Path], number: int) -> Server:
         folder, port = self._new_folder(f"bookie-{number}"), free_port()
-        storage = (
-            "ledgerStorageClass",
-            "journalSyncData",
-            "journalMaxGroupWaitMSec",
-            "nettyMaxFrameSizeBytes",
-        )
-        settings = {name: self._settings[name] for name in storage} | {
+        settings = {name: self._settings[name] for name in _OF_STANDALONE} | {
             "bookiePort": str(port),
             "metadataServiceUri": f"metadata-store:zk:{self._metadata}",
             "journalDirectories": str(folder / "journal"),
