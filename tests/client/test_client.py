@@ -147,6 +147,19 @@ def test_a_connection_that_gives_no_answer_is_given_up(broker):
     assert [seen.connection for seen in broker.commands if seen.command.type == 21] == [0, 1]
 
 
+@pytest.mark.parametrize(("seconds", "is_given_up"), [(0.3, False), (1.1, True)])
+def test_a_short_silence_at_the_end_of_an_operation_says_nothing_of_a_connection(
+    broker, client, seconds, is_given_up
+):
+    broker.create(TOPIC)
+    session = client.service(client.operation())
+    broker.script(Type.PARTITIONED_METADATA, [silence])
+    hurry(client, seconds)
+    with pytest.raises(ConnectError, match="did not answer"):
+        client.partitions(TOPIC)
+    assert (session.error is not None) is is_given_up
+
+
 def test_the_last_error_is_raised_when_the_time_is_over(broker, client):
     broker.script(Type.PARTITIONED_METADATA, [refuses(pb.ServiceNotReady, "loading")] * 99)
     hurry(client, 0.4)
