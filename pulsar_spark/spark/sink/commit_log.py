@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 
@@ -186,9 +187,10 @@ class CommitLog:
         )
         if warning is not None:
             _log.warning("%s, micro-batch %d: %s", self.topic, intent.batch, warning)
-        self._before_intent = self._records.read_to
+        value, before, opened = self._format.encode(intent), self._records.read_to, self.state.opened
         # All that an open transaction has hidden is visible then, too.
-        self._take(self._records.read_through(self._format.encode(intent)))
+        records = self._records.read_through(value)
+        self._take(records)
         if self.state.intent != intent:
             raise TransactionError(
                 f"micro-batch {intent.batch} is not committed, nothing of it is in the topic: another driver "
@@ -196,6 +198,13 @@ class CommitLog:
                 topic=str(self.topic),
                 advice="Let one query use a checkpoint, and start it again",
             )
+        # What is released ends right before the intent: else a copy of an older one, which somebody wrote
+        # before the topic was shut, would be the first that the next driver reads, and this one would not
+        # follow it.
+        for stored in takewhile(lambda each: each.value != value, records):
+            before = stored.position
+        self._append(map(OpenedRecord, sorted(self.state.opened - opened)))
+        self._before_intent = before
 
     def announce(self, transaction: TxnId) -> None:
         """Record a task's transaction; returns with the broker's receipt."""
@@ -213,10 +222,10 @@ class CommitLog:
 
         All transactions that have one must have been ended.
         """
-        self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
+        self._read_through_token()
 
     def trim(self) -> None:
-        """Let the broker remove what was read before the intent was written here."""
+        """Let the broker remove all that is before the intent that was written here."""
         if self._before_intent is not None:
             self._records.release(self._before_intent)
 
@@ -240,8 +249,16 @@ class CommitLog:
         _log.info("%s: a backlog quota keeps producers out: what is finished is released", self.topic)
         self._records.release_all()
         self._records.open_for_writing()
+        # What others have written meanwhile may be a copy of an older intent: it must not come before this.
+        self._read_through_token()
+        self._records.release(self._records.read_to)
+        intent = self.state.intent
         kept: list[CommitRecord] = [] if intent is None else [intent]
         self._append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
+
+    def _read_through_token(self) -> None:
+        """Read all that is in the topic now, and is not aborted, also what an open transaction hides."""
+        self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
 
     def _append(self, records: Iterable[CommitRecord]) -> None:
         for record in records:

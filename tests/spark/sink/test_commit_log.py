@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,53 @@ def test_a_copied_marker_is_no_proof_that_its_transaction_was_committed(broker, 
     assert not CommitLog(broker, query).state.committed
 
 
+def copy_of_intent(broker) -> bytes:
+    """The first intent of the log, as it is stored."""
+    return next(each.value for each in broker.visible(TOPIC) if b'"batch"' in each.value)
+
+
+def before_call(monkeypatch, name: str, act) -> None:
+    """Let ``act`` come once, right before the log's owner calls ``name`` at its topic."""
+    (acts, call) = [act], getattr(SimulatedRecordTopic, name)
+
+    def acting(topic, *args, **kwargs):
+        while acts:
+            acts.pop()()
+        return call(topic, *args, **kwargs)
+
+    monkeypatch.setattr(SimulatedRecordTopic, name, acting)
+
+
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["visible", "hidden by a transaction"])
+def test_a_copied_intent_is_never_the_first_that_is_read(broker, query, monkeypatch, is_hidden):
+    """It comes after the driver has read the log, and before it shuts others out."""
+    committed_batch(broker, query, 3)
+    copied = copy_of_intent(broker)
+    committed_batch(broker, query, 4)
+    foreign = begun(broker)
+
+    def copy():
+        if is_hidden:
+            broker.store(TOPIC, b"anything", foreign)
+        broker.store(TOPIC, copied, None)
+
+    before_call(monkeypatch, "open_for_writing", copy)
+    before_call(monkeypatch, "flush", lambda: broker.end(foreign, "aborted"))
+    transaction, state = committed_batch(broker, query, 5)
+    assert CommitLog(broker, query).state == replace(state, committed=frozenset([transaction]))
+
+
+def test_what_a_task_opens_while_the_intent_is_written_is_kept(broker, query, monkeypatch):
+    """A second attempt of a task began after the driver had read the log."""
+    late = begun(broker)
+    before_call(monkeypatch, "open_for_writing", lambda: announce(broker, query, late))
+    _, state = committed_batch(broker, query, 5)
+    assert late in state.opened
+    assert CommitLog(broker, query).state == state
+    committed_batch(broker, query, 6)
+    assert late not in CommitLog(broker, query).state.opened
+
+
 def test_an_intent_that_somebody_has_written_meanwhile_stops_the_commit(broker, query):
     with CommitLog(broker, query) as log:
         with CommitLog(broker, query) as other:
@@ -285,6 +333,31 @@ def test_what_is_finished_makes_room_for_the_next_micro_batch(broker, query, cap
         log.write(Intent(5, (second,), first))
     assert CommitLog(broker, query).state == LogState(Intent(5, (second,), first))
     assert caplog.messages == []
+
+
+def test_a_copied_intent_is_not_the_first_where_room_is_made(broker, query, monkeypatch):
+    committed_batch(broker, query, 2)
+    copied = copy_of_intent(broker)
+    committed_batch(broker, query, 3)
+    committed_batch(broker, query, 4)
+    late = begun(broker)
+
+    def copy_and_open():
+        broker.store(TOPIC, copied, None)
+        broker.has_quota = False
+        announce(broker, query, late)
+
+    broker.grow_old()
+    broker.has_quota = True
+    before_call(
+        monkeypatch, "release_all", lambda: before_call(monkeypatch, "open_for_writing", copy_and_open)
+    )
+    second = begun(broker)
+    announce(broker, query, second)
+    state = CommitLog(broker, query).state
+    assert state.intent is not None
+    assert state.intent.batch == 4
+    assert state.opened == {second, late}
 
 
 def test_what_is_not_finished_makes_no_room(broker, query):
