@@ -20,12 +20,13 @@ from integration.fix_spark import PulsarInSpark, finish
 from integration.peer import Peer, Record
 from integration.test_transactional_commits import Query, transactions
 from integration.transactions import SETTINGS
-from pulsar_spark.client import Client, ClientOptions, ProducerOptions
+from pulsar_spark.client import Client, ClientOptions, ProducerOptions, RecordTopic
 from pulsar_spark.client.writing.record_topic import _RecordProducer
-from pulsar_spark.errors import SendError
+from pulsar_spark.errors import SendError, TransactionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink import commit_log
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection
+from pulsar_spark.spark.sink.transactional import abort_batch
 
 # Short ledgers without retention, and quotas that are checked all the time.
 _BROKER = SETTINGS | {
@@ -108,6 +109,45 @@ def test_copied_records_change_nothing(query: Query, peer: Peer) -> None:
     assert query.rows() == ["a", "b", "c", "d"]
     query.commit(2, query.task("e"))
     assert query.rows() == ["a", "b", "c", "d", "e"]
+
+
+def test_a_copied_intent_that_comes_before_the_driver_shuts_others_out(
+    query: Query, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay of the micro-batch writes nothing: the copy is not the first intent that is read."""
+    query.commit(0, query.task("a"))
+    copies, open_for_writing = [peer.read_all(str(query.log))], RecordTopic.open_for_writing
+    query.commit(1, query.task("b"))
+
+    def copy_and_open(records: RecordTopic) -> None:
+        while copies:
+            peer.produce(str(query.log), copies.pop())
+        open_for_writing(records)
+
+    monkeypatch.setattr(RecordTopic, "open_for_writing", copy_and_open)
+    query.commit(2, query.task("c"))
+    query.commit(2, query.task("c"))
+    assert query.rows() == ["a", "b", "c"]
+
+
+def test_the_log_of_an_older_version_stops_the_query_until_it_is_deleted(
+    query: Query, peer: Peer, transactional_broker: StandaloneBroker
+) -> None:
+    """Its records are payloads, and its own subscription holds them."""
+    admin, log = transactional_broker.admin, str(query.log)
+    admin.create_topic(log)
+    admin.create_subscription(log, "spark-transactions")
+    old = [{"opened": [0, 999]}, {"batch": 0, "transactions": [[0, 999]]}, {"committed": [0, 999]}]
+    peer.produce(log, [Record(json.dumps(each).encode()) for each in old])
+    report = query.task("a")
+    with pytest.raises(
+        TransactionError, match=r"has begun to commit is micro-batch 0; topic .* Delete that topic"
+    ):
+        query.commit(0, report)
+    abort_batch(query.client, [report], 0, query.protection)
+    admin.delete_topic(log)
+    query.commit(0, query.task("a"))
+    assert query.rows() == ["a"]
 
 
 # ---- quotas

@@ -25,6 +25,7 @@ from pulsar_spark.spark.sink.commit_records import (
     CommittedRecord,
     Intent,
     LogState,
+    OldRecords,
     OpenedRecord,
     RecordFormat,
     TokenRecord,
@@ -139,6 +140,7 @@ class CommitLog:
         self._records = RecordTopic(client, log.topic, _NAME, encryptor=log.protection.encryptor)
         self._before_intent: MessageId | None = None
         self._is_found_again = False
+        self._old_records = OldRecords()
         try:
             self.refresh()
             if self.state.intent is None:
@@ -176,8 +178,10 @@ class CommitLog:
 
         Raises:
             DeadlineError: an open transaction of somebody else's keeps it from being visible.
-            TransactionError: another driver of the query has written one meanwhile.
+            TransactionError: another driver of the query has written one meanwhile; or an older version has
+                written the log.
         """
+        self._refuse_old_records()
         try:
             self._records.open_for_writing()
         except SendError as error:
@@ -239,6 +243,7 @@ class CommitLog:
         Args:
             error: by which a producer was refused, raised where the records are still needed.
         """
+        self._refuse_old_records()
         intent = self.state.intent
         if intent is not None and intent.batch >= self._batch:
             raise SendError(
@@ -255,6 +260,12 @@ class CommitLog:
         intent = self.state.intent
         kept: list[CommitRecord] = [] if intent is None else [intent]
         self._append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
+
+    def _refuse_old_records(self) -> None:
+        """Raise TransactionError where only an older version has written intents."""
+        error = self._old_records.error(self._batch, str(self.topic))
+        if self.state.intent is None and error is not None:
+            raise error
 
     def _read_through_token(self) -> None:
         """Read all that is in the topic now, and is not aborted, also what an open transaction hides."""
@@ -287,6 +298,7 @@ class CommitLog:
             except CorruptError as error:
                 raise error.located(str(self.topic), str(stored.position)) from error
             if record is None:
+                self._old_records.add(stored.payload)
                 left_out.append((stored, "which is not one, or is not signed with the query's key"))
             elif stored.transaction != (record.transaction if isinstance(record, CommittedRecord) else None):
                 left_out.append((stored, "which is in another transaction than it says"))

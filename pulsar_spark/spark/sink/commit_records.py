@@ -23,6 +23,8 @@ topic, and what follows:
 
 Without a key what others make up is believed, but for a marker outside its transaction and for an intent that
 does not follow the last one.
+
+Before records were signed they were stored as messages' payloads (:class:`OldRecords`).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_spark.errors import CorruptError
+from pulsar_spark.errors import CorruptError, TransactionError
 from pulsar_spark.ids import TxnId
 
 _Fields = Mapping[str, Any]
@@ -179,6 +181,46 @@ def decode_record(value: bytes) -> CommitRecord:
         return kinds[0].parse(fields)
     except (ValueError, RecursionError) as error:
         raise CorruptError("this is no record of a query's commits", advice=_ADVICE) from error
+
+
+class OldRecords:
+    """The records that versions have stored which put them into payloads, without ``after`` and signatures.
+
+    They are not believed. A query that has no other ones would write a micro-batch again that is committed,
+    and their subscription ``spark-transactions`` would hold the log for good.
+    """
+
+    def __init__(self) -> None:
+        self._are_there = False
+        self._last: int | None = None
+
+    def add(self, payload: bytes) -> None:
+        """Take the payload of a message that is no record as they are stored now."""
+        try:
+            record = decode_record(payload)
+        except CorruptError:
+            return
+        self._are_there = True
+        if isinstance(record, Intent):
+            self._last = record.batch
+
+    def error(self, batch: int, topic: str) -> TransactionError | None:
+        """Why nothing may be committed in a log that has no intent; None where there are no such records.
+
+        Args:
+            batch: id of the micro-batch that is to be committed.
+            topic: of the log.
+        """
+        if not self._are_there:
+            return None
+        last = "none" if self._last is None else f"micro-batch {self._last}"
+        return TransactionError(
+            f"micro-batch {batch} is not committed, nothing of it is in the topic: the query's log was "
+            f"written by an older version of this package; the last that it has begun to commit is {last}",
+            topic=topic,
+            advice="Delete that topic, and start the query again. If it is the same micro-batch, its rows "
+            "may be there twice then",
+        )
 
 
 class RecordFormat:

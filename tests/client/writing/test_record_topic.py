@@ -208,6 +208,15 @@ def test_a_message_says_its_transaction_and_whether_it_is_a_record(fakes):
     ]
 
 
+def test_what_a_message_holds_that_is_no_record_is_given():
+    metadata = pb.MessageMetadata()
+    assert record_topic._stored(Entry(1, 0, metadata, b"text", None)) == StoredRecord(
+        at(0), None, payload=b"text"
+    )
+    metadata.properties.add(key=b"record", value=b"a")
+    assert record_topic._stored(Entry(1, 0, metadata, b"text", None)) == StoredRecord(at(0), b"a")
+
+
 def test_a_message_with_two_records_is_none():
     metadata = pb.MessageMetadata()
     metadata.properties.add(key=b"record", value=b"a")

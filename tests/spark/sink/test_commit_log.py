@@ -276,6 +276,49 @@ def test_a_signed_record_that_cannot_be_read_is_an_error_that_names_it(broker, m
     assert closed == [TOPIC]
 
 
+# ---- records as versions stored them that did not sign them
+
+
+def store_old(broker, *texts: str) -> None:
+    for text in texts:
+        broker.store(TOPIC, None, None, text.encode())
+
+
+@pytest.mark.parametrize(
+    ("old", "last"),
+    [
+        (
+            ['{"batch": 4, "transactions": [[0, 0]]}', '{"batch": 5, "transactions": [[0, 1]]}'],
+            "micro-batch 5",
+        ),
+        (['{"committed": [0, 0]}'], "none"),
+        (['{"opened": [0, 0]}', '{"read to": "x"}'], "none"),
+    ],
+)
+def test_the_log_of_an_older_version_stops_the_commit(broker, query, old, last):
+    """What it had committed is not known by it: the micro-batch would be written twice."""
+    store_old(broker, *old)
+    announce(broker, query, TWO)
+    with CommitLog(broker, query) as log:
+        assert log.state == LogState(opened=frozenset([TWO]))  # an abort needs it
+        with pytest.raises(
+            TransactionError, match=r"micro-batch 5 is not committed, nothing .* older"
+        ) as raised:
+            log.write(Intent(5, (TWO,)))
+    assert f"the last that it has begun to commit is {last}; topic {TOPIC}. Delete that topic" in str(
+        raised.value
+    )
+    assert ("intent", 5, (TWO,)) not in broker.effects
+
+
+def test_records_as_older_versions_stored_them_mean_nothing_behind_an_intent(broker, query):
+    """Who may produce to the log cannot stop the query by them for good."""
+    transaction, _ = committed_batch(broker, query, 4)
+    store_old(broker, '{"batch": 9, "transactions": [[0, 0]]}')
+    with CommitLog(broker, query) as log:
+        log.write(Intent(5, (TWO,), transaction))
+
+
 # ---- records that were removed by somebody else
 
 

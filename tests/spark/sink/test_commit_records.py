@@ -12,6 +12,7 @@ from pulsar_spark.spark.sink.commit_records import (
     CommittedRecord,
     Intent,
     LogState,
+    OldRecords,
     OpenedRecord,
     RecordFormat,
     TokenRecord,
@@ -110,6 +111,7 @@ def test_records_may_be_read_in_any_portions(records, cut):
 # ---- what is stored
 
 TOPIC = "persistent://public/default/spark-transactions-id"
+
 KEY = b"a secret of the query"
 
 
@@ -159,3 +161,13 @@ LOSSES = [
 def test_what_is_warned_of(intent, again, drivers, expected):
     found = lost_history(state(intent), drivers_before=drivers, is_found_again=again)
     assert (found is None) if expected is None else (found is not None and expected in found)
+
+
+# ---- what older versions have stored
+
+
+def test_messages_that_are_no_old_records_are_no_error():
+    old = OldRecords()
+    for payload in (b"", b"text", b"[]", b'{"other": 1}'):
+        old.add(payload)
+    assert old.error(5, TOPIC) is None
