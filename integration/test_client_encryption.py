@@ -27,6 +27,7 @@ from pulsar_spark.client import (
     KeyFolder,
     ProducerCryptoFailureAction,
     UserCode,
+    last_sequence_id,
     read_range,
 )
 from pulsar_spark.errors import CryptoError, NotAllowedError
@@ -216,6 +217,10 @@ def test_a_namespace_may_take_encrypted_messages_only(
     assert peer.read_all(topic, crypto_key_reader=peers_key(keys, "rsa")) == RECORDS
     with pytest.raises(NotAllowedError, match=r"Encryption is required.*encryptionKeys"):
         open_writer(client, topic)
+    # What a producer has stored can be asked for without a key.
+    assert last_sequence_id(client, TopicName.parse(topic), "task", is_encrypted=True) == -1
+    with pytest.raises(NotAllowedError, match="Encryption is required"):
+        last_sequence_id(client, TopicName.parse(topic), "task", is_encrypted=False)
     send = Encryptor(KeyFolder(keys), ["none"], ProducerCryptoFailureAction.SEND)
     with pytest.raises(NotAllowedError, match=r"must be encrypted.*encryptionKeys"):
         write(client, topic, RECORDS, send)

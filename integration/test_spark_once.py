@@ -186,11 +186,11 @@ def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog
             writer.send(columns_of(numbered(10)))
             writer.finish()
     same, later = (DedupAttempt("spark-query", first, frozenset({topic})) for first in (8 << 32, 9 << 32))
-    assert count_of_other_tasks(client, [None, None], 2, strict=False) == {}
-    assert count_of_other_tasks(client, [same] * 4, 4, strict=False) == {}
-    assert count_of_other_tasks(client, [later, None], 2, strict=False) == {}
+    assert count_of_other_tasks(client, [None, None], 2, is_encrypted=False, strict=False) == {}
+    assert count_of_other_tasks(client, [same] * 4, 4, is_encrypted=False, strict=False) == {}
+    assert count_of_other_tasks(client, [later, None], 2, is_encrypted=False, strict=False) == {}
     assert not caplog.records
-    found = count_of_other_tasks(client, [None, same], 2, strict=False)
+    found = count_of_other_tasks(client, [None, same], 2, is_encrypted=False, strict=False)
     assert sum(found.values()) == 20
     (record,) = caplog.records
     assert WARNING in record.message

@@ -62,11 +62,13 @@ class FakeBroker:
         deduplicates: bool = False,
         has_transactions: bool = False,
         has_watches: bool = True,
+        requires_encryption: bool = False,
         token: bytes | None = None,
         max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE,
     ) -> None:
         self.deduplicates = deduplicates
         self.has_watches = has_watches
+        self.requires_encryption = requires_encryption
         self.token = token
         self.max_message_size = max_message_size
         self.changed = threading.Condition()

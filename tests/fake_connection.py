@@ -288,6 +288,9 @@ class FakeConnection:
         topic = self._topic(body, create=True)
         if topic is None:
             return
+        if self._broker.requires_encryption and not body.encrypted:
+            self.error(body.request_id, pb.MetadataError, f"Encryption is required in {body.topic}")
+            return
         name = body.producer_name or f"fake-0-{next(self._broker.numbers)}"
         others = [one for one in self._broker.open_producers if one.topic is topic]
         is_exclusive = body.producer_access_mode != pb.Shared

@@ -70,6 +70,7 @@ class DedupTask:
         self.strict = strict
         self._replays: dict[TopicName, DedupReplay] = {}
         self._known: set[TopicName] = set()
+        self._is_encrypted = False
 
     def __enter__(self) -> DedupTask:
         return self
@@ -94,6 +95,7 @@ class DedupTask:
 
         It may take two operation timeouts if something is stored already.
         """
+        self._is_encrypted = encryptor is not None
         replay = self._replays.get(topic)
         producer = DedupProducer(self, topic, options, partitions, replay, memory, encryptor, on_receipt)
         self._replays[topic] = producer.replay
@@ -119,7 +121,10 @@ class DedupTask:
         if self._known:
             return True
         sent = [topic for topic, replay in self._replays.items() if replay.messages]
-        return last_sequence_id(self.client, sent[0], self.name) >= 0 if sent else None
+        if not sent:
+            return None
+        last = last_sequence_id(self.client, sent[0], self.name, is_encrypted=self._is_encrypted)
+        return last >= 0
 
 
 class DedupProducer(Producer):
@@ -302,8 +307,18 @@ class DedupProducer(Producer):
         )
 
 
-def last_sequence_id(client: Client, topic: TopicName, name: str) -> int:
-    """The last sequence id that is stored under a producer's name; -1 if the broker knows none."""
-    producer = Producer(client, topic, ProducerOptions(name=name), 1)
+def last_sequence_id(client: Client, topic: TopicName, name: str, *, is_encrypted: bool) -> int:
+    """The last sequence id that is stored under a producer's name; -1 if the broker knows none.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        name: of the producer, which must not be open.
+        is_encrypted: whether the producer encrypts; no key is needed here.
+
+    Raises:
+        BrokerError: it cannot be found out within the operation timeout.
+    """
+    producer = Producer(client, topic, ProducerOptions(name=name), 1, is_encrypted=is_encrypted)
     producer.close()
     return producer.last_sequence_id

@@ -60,6 +60,8 @@ class Producer:
             name, the id after the last one. None: that id in any case.
         transaction: that all it sends belongs to, or None.
         encryptor: of all payloads, or None.
+        is_encrypted: whether a producer without an encryptor, which sends nothing, is registered as one that
+            has one: a namespace may take no others.
         on_receipt: called in the session's thread with each entry and where it is stored; must not wait.
         is_compared: whether what is claimed to be stored under a name of ``options`` is compared with what
             was sent, when the connection was lost; it needs the right to read.
@@ -85,6 +87,7 @@ class Producer:
         first_sequence_id: int | None = None,
         transaction: TxnId | None = None,
         encryptor: Encryptor | None = None,
+        is_encrypted: bool = False,
         on_receipt: OnReceipt | None = None,
         is_compared: bool = True,
         memory: TaskMemory | None = None,
@@ -93,7 +96,7 @@ class Producer:
         self._on_receipt = on_receipt
         self._client = client
         self._options = options
-        self._is_encrypted = encryptor is not None
+        self._is_encrypted = is_encrypted or encryptor is not None
         self._changed = threading.Condition()
         self._link: ProducerLink | None = None
         self._reopening = Reopening()

@@ -40,7 +40,13 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         else:
             commit_batch(client, messages, batch, log_protection(options))
     attempts = [message.attempt for message in messages if isinstance(message, TaskReport)]
-    twice = count_of_other_tasks(client, attempts, len(messages), strict=options.fail_on_duplicates)
+    twice = count_of_other_tasks(
+        client,
+        attempts,
+        len(messages),
+        is_encrypted=options.encryption is not None,
+        strict=options.fail_on_duplicates,
+    )
     reports = [each.report if isinstance(each, TransactionalTaskReport) else each for each in messages]
     report_batch(reports, twice, batch, options.on_batch_written)
 

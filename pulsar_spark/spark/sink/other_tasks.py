@@ -72,7 +72,12 @@ class TaskSearch:
 
 
 def count_of_other_tasks(
-    client: Client, attempts: Iterable[DedupAttempt | None], tasks: int, *, strict: bool
+    client: Client,
+    attempts: Iterable[DedupAttempt | None],
+    tasks: int,
+    *,
+    is_encrypted: bool,
+    strict: bool,
 ) -> dict[TopicName, int]:
     """Count the rows of the same micro-batch that tasks have written with a higher number than there are now.
 
@@ -80,6 +85,7 @@ def count_of_other_tasks(
         client: where to connect.
         attempts: of the tasks; None where it is certain that the micro-batch is no replay.
         tasks: how many there are now.
+        is_encrypted: whether they encrypt.
         strict: whether it is an error where there are such rows, or it cannot be found out.
 
     Returns:
@@ -98,7 +104,8 @@ def count_of_other_tasks(
         topics = sorted(frozenset[TopicName]().union(*(attempt.topics for attempt in known)))
         partitions = [partition for topic in topics for partition in client.partitions(topic)]
         while not search.is_done:
-            search.add(_last_sequence_ids(client, partitions, f"{prefix}-{search.number}"))
+            name = f"{prefix}-{search.number}"
+            search.add(_last_sequence_ids(client, partitions, name, is_encrypted=is_encrypted))
     except PulsarError as error:
         if strict:
             raise
@@ -117,10 +124,15 @@ def count_of_other_tasks(
 
 
 def _last_sequence_ids(
-    client: Client, partitions: Sequence[TopicName], producer: str
+    client: Client, partitions: Sequence[TopicName], producer: str, *, is_encrypted: bool
 ) -> dict[TopicName, int]:
     """What the broker says of a producer on each topic partition; raises the first error."""
-    answers = run_all([partial(last_sequence_id, client, topic, producer) for topic in partitions])
+    answers = run_all(
+        [
+            partial(last_sequence_id, client, topic, producer, is_encrypted=is_encrypted)
+            for topic in partitions
+        ]
+    )
     last = {}
     for topic, answer in zip(partitions, answers, strict=True):
         if isinstance(answer, PulsarError):

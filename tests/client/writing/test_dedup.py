@@ -3,8 +3,22 @@
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.client import DedupTask, TopicWriter, last_sequence_id
-from pulsar_spark.errors import AuthError, DuplicatesError, OptionError, SendError
+from pulsar_spark.client import (
+    DedupTask,
+    Encryptor,
+    ProducerCryptoFailureAction,
+    TopicWriter,
+    UserCode,
+    last_sequence_id,
+)
+from pulsar_spark.errors import (
+    AuthError,
+    CryptoError,
+    DuplicatesError,
+    NotAllowedError,
+    OptionError,
+    SendError,
+)
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
@@ -143,7 +157,7 @@ def test_other_rows_stay_under_the_other_name_when_a_writer_is_opened_again(brok
                 writer.send(columns(values))
                 writer.flush()
     assert topic.values == [*numbered(4), b"a", b"b", b"c", b"d", b"e"]
-    assert last_sequence_id(client, TOPIC, "query-0") == (1 << 32) + 3
+    assert last_sequence_id(client, TOPIC, "query-0", is_encrypted=False) == (1 << 32) + 3
 
 
 # ---- what is stored cannot be compared
@@ -329,8 +343,32 @@ def test_ids_of_the_rows_own_are_refused(client, topic):
     assert topic.entries == []
 
 
+class NoKeys:
+    """It has no key, so payloads are sent as they are."""
+
+    def get_public_key(self, name, metadata):
+        raise CryptoError("no key")
+
+    get_private_key = get_public_key
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_where_only_encrypted_messages_are_taken(required):
+    with FakeBroker(deduplicates=True, requires_encryption=True) as broker, client_of(broker) as client:
+        broker.create(TOPIC)
+        with pytest.raises(NotAllowedError, match="Encryption is required"):
+            run(client, numbered(4), required=required)
+        encryptor = Encryptor(NoKeys(), ["a"], ProducerCryptoFailureAction.SEND)
+        task, code = task_of(client, required=required), UserCode(encryptor=encryptor)
+        with task, TopicWriter(client, TOPIC, producing(), dedup=task, code=code) as writer:
+            writer.send(columns(numbered(4)))
+            writer.finish()
+        assert task.deduplicates() is True
+        assert last_sequence_id(client, TOPIC, "query-0", is_encrypted=True) >= 1 << 32
+
+
 def test_the_last_id_of_a_name(broker, client):
-    assert last_sequence_id(client, TOPIC, "query-0") == -1
+    assert last_sequence_id(client, TOPIC, "query-0", is_encrypted=False) == -1
     run(client, numbered(4))
-    assert last_sequence_id(client, TOPIC, "query-0") == (1 << 32) + 3
+    assert last_sequence_id(client, TOPIC, "query-0", is_encrypted=False) == (1 << 32) + 3
     assert broker.open_producers == []

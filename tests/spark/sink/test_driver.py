@@ -19,6 +19,13 @@ from pulsar_spark.spark.sink.transactional import TransactionalTaskReport
 
 T = TopicName.parse("t")
 PLAIN = {"service.url": "pulsar://localhost:6650", "topic": "t", "onBatchWritten": "users.note"}
+ENCRYPTED = {
+    **PLAIN,
+    "delivery": "effectively-once",
+    "failOnDuplicates": "true",
+    "pulsar.producer.encryptionKeys": "key",
+    "pulsar.producer.cryptoKeyReader": "/not/there",  # tasks have the keys
+}
 TRANSACTIONAL = {**PLAIN, "delivery": "transactional"}
 OPEN = LogProtection()
 TWICE = {T: 7}
@@ -38,8 +45,8 @@ def calls(monkeypatch) -> list[tuple[Any, ...]]:
 
         monkeypatch.setattr(driver, name, note)
 
-    def count(*args: Any, strict: bool) -> dict[TopicName, int]:
-        calls.append(("count_of_other_tasks", *args, strict))
+    def count(*args: Any, is_encrypted: bool, strict: bool) -> dict[TopicName, int]:
+        calls.append(("count_of_other_tasks", *args, is_encrypted, strict))
         return TWICE
 
     monkeypatch.setattr(driver, "count_of_other_tasks", count)
@@ -49,6 +56,7 @@ def calls(monkeypatch) -> list[tuple[Any, ...]]:
 URL = PLAIN["service.url"]
 BATCHES = {
     "plain": (PLAIN, [REPORT, None], 3, []),
+    "encrypted, once": (ENCRYPTED, [REPORT, None], 3, []),
     "plain batch write": (PLAIN, [REPORT, None], None, []),
     "transactional": (TRANSACTIONAL, [IN_TRANSACTION, None], 3, [("commit_batch", URL, 3, OPEN)]),
     "transactional batch write": (TRANSACTIONAL, [IN_TRANSACTION, None], None, [("commit_once", URL)]),
@@ -59,10 +67,10 @@ BATCHES = {
 def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
     finish_batch(parse_sink(given), messages, batch)
     expected = [(name, url, messages, *more) for name, url, *more in commits]
-    attempts = [ATTEMPT] if given is PLAIN else []
+    attempts = [] if given is TRANSACTIONAL else [ATTEMPT]
     assert calls == [
         *expected,
-        ("count_of_other_tasks", URL, attempts, 2, False),
+        ("count_of_other_tasks", URL, attempts, 2, given is ENCRYPTED, given is ENCRYPTED),
         ("report_batch", [REPORT, None], TWICE, batch, "users.note"),
     ]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.errors import DuplicatesError, NotReadyError
+from pulsar_spark.errors import DuplicatesError, NotAllowedError, NotReadyError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink import other_tasks
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt, TaskSearch, count_of_other_tasks
@@ -43,11 +43,14 @@ class Broker:
         self.last = last
         self.asked: list[tuple[str, str]] = []
         self.error: NotReadyError | None = None
+        self.requires_encryption = False
 
     def partitions(self, topic: TopicName) -> list[TopicName]:
         return [topic.of_partition(number) for number in range(2)]
 
-    def last_sequence_id(self, topic: TopicName, name: str) -> int:
+    def last_sequence_id(self, topic: TopicName, name: str, is_encrypted: bool) -> int:
+        if self.requires_encryption and not is_encrypted:
+            raise NotAllowedError("encryption is required")
         self.asked.append((topic.local, name))
         if self.error is not None:
             raise self.error
@@ -57,7 +60,9 @@ class Broker:
 @pytest.fixture(autouse=True)
 def plugged_in(monkeypatch):
     monkeypatch.setattr(
-        other_tasks, "last_sequence_id", lambda client, topic, name: client.last_sequence_id(topic, name)
+        other_tasks,
+        "last_sequence_id",
+        lambda client, topic, name, is_encrypted: client.last_sequence_id(topic, name, is_encrypted),
     )
 
 
@@ -65,8 +70,15 @@ def attempt(*topics: TopicName) -> DedupAttempt:
     return DedupAttempt("spark-q", FIRST, frozenset(topics))
 
 
-def count(broker: Any, attempts: list[DedupAttempt | None], tasks: int, *, strict: bool = False):
-    return count_of_other_tasks(broker, attempts, tasks, strict=strict)
+def count(
+    broker: Any,
+    attempts: list[DedupAttempt | None],
+    tasks: int,
+    *,
+    is_encrypted: bool = False,
+    strict: bool = False,
+):
+    return count_of_other_tasks(broker, attempts, tasks, is_encrypted=is_encrypted, strict=strict)
 
 
 def test_nobody_is_asked_where_no_task_may_be_a_replay(caplog):
@@ -99,6 +111,14 @@ def test_a_broker_that_does_not_answer_is_no_error(caplog):
     broker.error = NotReadyError("no broker")
     assert count(broker, [attempt(T)], 2) == {}
     assert "not known whether other tasks have written" in caplog.text
+
+
+def test_where_only_encrypted_messages_are_taken():
+    broker: Any = Broker(**{"t_0_spark-q-2": 104})
+    broker.requires_encryption = True
+    assert count(broker, [attempt(T)], 2, is_encrypted=True) == {T.of_partition(0): 5}
+    with pytest.raises(NotAllowedError):
+        count(broker, [attempt(T)], 2, strict=True)
 
 
 def test_a_strict_query_fails(caplog):
