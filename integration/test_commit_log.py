@@ -221,6 +221,7 @@ def test_the_logs_own_backlog_does_not_block_the_query(
     with pytest.raises(SendError, match=r"needed to finish micro-batch 2; topic .* Raise the backlog quota"):
         quota_query.task("e", batch=2)
     quota_broker.admin.set_message_age_quota(namespace, limit_seconds=3600, policy=policy)
+    wait_until(lambda: not is_blocked())  # the topic learns of it after the admin service has answered
     quota_query.commit(2, quota_query.task("e", batch=2))
     assert quota_query.rows() == ["a", "b", "c", "d", "e"]
 
