@@ -126,6 +126,20 @@ FAULTS = (
         test="tests/spark/sink/test_commit_log.py::test_a_copy_of_any_record_changes_nothing",
     ),
     Fault(
+        name="copied-intent-left-before-the-last-one",
+        file="pulsar_spark/spark/sink/commit_log.py",
+        old="            before = stored.position\n",
+        new="            before = min(before, stored.position)\n",
+        test="tests/spark/sink/test_commit_log.py::test_a_copied_intent_is_never_the_first_that_is_read",
+    ),
+    Fault(
+        name="log-of-an-older-version-taken-for-a-new-one",
+        file="pulsar_spark/spark/sink/commit_log.py",
+        old="if self.state.intent is None and error is not None:",
+        new="if self.state.intent is not None and error is not None:",
+        test="tests/spark/sink/test_commit_log.py::test_the_log_of_an_older_version_stops_the_commit",
+    ),
+    Fault(
         name="marker-believed-outside-its-transaction",
         file="pulsar_spark/spark/sink/commit_log.py",
         old="stored.transaction != (record.transaction if isinstance(record, CommittedRecord) else None)",

@@ -167,6 +167,13 @@ FAULTS = (
         test="tests/client/writing/test_dedup.py::test_other_rows_are_all_sent_under_another_name",
     ),
     Fault(
+        name="other-tasks-not-found-where-messages-are-encrypted",
+        file="pulsar_spark/client/writing/producer.py",
+        old="self._is_encrypted = is_encrypted or encryptor is not None",
+        new="self._is_encrypted = encryptor is not None",
+        test="tests/client/writing/test_dedup.py::test_where_only_encrypted_messages_are_taken",
+    ),
+    Fault(
         name="strict-task-writes-twice",
         file="pulsar_spark/client/writing/dedup.py",
         old="        if self._dedup.strict:\n",
