@@ -301,8 +301,12 @@ class PartitionWriter:
             self._window.report()
 
     def progress(self, at: float) -> None:
-        """Note when the connection took bytes that this producer's entries wait behind, or are among."""
-        self._window.progress(at)
+        """Note when the connection took bytes that this producer's entries wait behind, or are among.
+
+        Those of a connection that is lost count for nothing.
+        """
+        if self._is_connected:
+            self._window.progress(at)
 
     def _is_dropped(self, sequence_id: int) -> bool:
         """Whether it is the oldest entry, and has an id by which a broker must not drop it."""
@@ -325,6 +329,8 @@ class PartitionWriter:
 
     def lost(self, error: PulsarError) -> None:
         """The registration has ended; of several errors the first one counts."""
+        if self._is_connected:
+            self._window.lost()
         self._is_connected = False
         self._loss = self._loss or error
 

@@ -102,7 +102,8 @@ class PendingWindow:
         max_messages: ``maxPendingMessages``; messages inside batches count one by one.
         budget: of bytes of payload sections, ``memoryLimit``; shared with other windows. It is told what this
             one holds by ``report``, and when entries are pushed.
-        send_timeout: seconds without a sign of progress in which the oldest entry's receipt must come.
+        send_timeout: seconds without a sign of progress in which the oldest entry's receipt must come; see
+            ``due_at``.
     """
 
     def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:
@@ -116,6 +117,8 @@ class PendingWindow:
         self._messages = 0
         self._bytes = 0
         self._progress_at = 0.0
+        self._progress_before = 0.0  # without that of the resend
+        self._is_resend = False  # since the last receipt
         self._reported = 0  # bytes of which the budget knows
 
     def __len__(self) -> int:
@@ -199,7 +202,15 @@ class PendingWindow:
             self._partly.append(entry)
         else:
             self._partly = []
+            self._is_resend = False
         return entry
+
+    def lost(self) -> None:
+        """The registration has ended: what is pending is to be sent again."""
+        if self._is_resend:
+            self._progress_at = self._progress_before
+        self._progress_before = self._progress_at
+        self._is_resend = bool(self._entries)
 
     def again(self, attempt: str, now: float) -> list[Outgoing]:
         """Give all that is to be sent on a new connection, in order.
@@ -225,14 +236,24 @@ class PendingWindow:
         """When the oldest entry's send timeout is over; None if nothing is pending.
 
         It begins when the entry is pushed, and again at each sign of progress: where a broker throttles, what
-        is pending may take much longer than that.
+        is pending may take much longer than that. A resend must bring receipts: its other signs do not count
+        any more when it is lost too, or a broker that refuses each resend would be tried for ever.
+
+            =======================================================  ======================================
+            sign of progress                                         counts
+            =======================================================  ======================================
+            receipt                                                  always
+            bytes on their way, or the receipt of a chunk that is    always
+            not the last one, before anything was sent again
+            the same of a resend, before its first receipt           until that registration is lost
+            =======================================================  ======================================
         """
         if not self._pushed_at:
             return None
         return max(self._pushed_at[0], self._progress_at) + self._send_timeout
 
     def progress(self, at: float) -> None:
-        """Note when there was a sign of progress: a receipt, or bytes on their way; in monotonic seconds."""
+        """Note when there was a sign of progress, in monotonic seconds; see ``due_at``."""
         self._progress_at = max(self._progress_at, at)
 
     def timed_out(self, why: str) -> SendError:

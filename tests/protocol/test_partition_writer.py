@@ -215,6 +215,18 @@ def test_the_send_timeout_runs_from_the_last_receipts_or_bytes():
     assert writer.next_step(2 * TIMEOUT) is Step.STOP
 
 
+def test_resends_that_are_lost_again_do_not_begin_the_send_timeout_anew():
+    writer = writer_in(LOST)
+    for now in range(int(TIMEOUT)):
+        assert writer.next_step(float(now)) is Step.REOPEN
+        register(writer, now=float(now))
+        writer.progress(now + 0.5)
+        writer.refused(0, pb.PersistenceError, "not enough bookies")
+        writer.progress(now + 0.6)  # of the connection that is lost
+    assert writer.next_step(TIMEOUT) is Step.STOP
+    assert writer.state is FAILED
+
+
 # ---- receipts
 
 

@@ -198,6 +198,59 @@ def test_the_timeout_begins_again_at_each_sign_of_progress():
     assert pending.due_at == 155.0
 
 
+# What happens to an entry that was pushed at 100, and when the timeout of 30 s is over then.
+PROGRESS = {
+    "bytes": ([("bytes", 110)], 140),
+    "bytes, lost": ([("bytes", 110), ("lost", 111)], 140),
+    "bytes, lost, the resend's bytes": ([("bytes", 110), ("lost", 111), ("bytes", 120)], 150),
+    "the resend is lost": ([("bytes", 110), ("lost", 111), ("bytes", 120), ("lost", 121)], 140),
+    "all resends are lost": ([("lost", 111), *[("bytes", 120), ("lost", 121)] * 9], 130),
+    "a loss is told of twice": ([("bytes", 110), ("lost", 111), ("lost", 112)], 140),
+    "a receipt after the resend": ([("lost", 111), ("receipt", 120), ("lost", 121)], 150),
+    "bytes after a receipt after the resend": (
+        [("lost", 111), ("receipt", 120), ("bytes", 125), ("lost", 126)],
+        155,
+    ),
+    "a chunk's receipt": ([("receipt of a chunk", 110)], 140),
+    "a chunk's receipt, lost": ([("receipt of a chunk", 110), ("lost", 111)], 140),
+    "the resend of chunks is lost": (
+        [("lost", 111), *[("receipt of a chunk", 120), ("lost", 121)] * 3],
+        130,
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "due_at"), PROGRESS.values(), ids=PROGRESS)
+def test_what_is_sent_again_has_no_more_time_without_receipts(events, due_at):
+    """A broker that refuses each resend, or cuts the connection, is not tried for ever."""
+    pending = window(send_timeout=30)
+    kinds = [kind for kind, _ in events]
+    if "receipt of a chunk" in kinds:
+        pending.push(chunk(0), 100.0)
+    elif "receipt" in kinds:
+        pending.push(outgoing(0), 100.0)
+    pending.push(chunk(0, EntryKind.LAST_CHUNK) if "receipt of a chunk" in kinds else outgoing(1), 100.0)
+    for kind, at in events:
+        if kind == "lost":
+            pending.lost()
+            pending.again("2", at)
+        else:
+            if kind != "bytes":
+                assert pending.acknowledged(0)
+            pending.progress(at)
+    assert pending.due_at == due_at
+
+
+def test_what_is_sent_first_after_a_loss_counts_as_sent_for_the_first_time():
+    pending = window(send_timeout=30)
+    pending.lost()
+    pending.again("2", 90.0)
+    pending.push(outgoing(0), 100.0)
+    pending.progress(125.0)
+    pending.lost()
+    assert pending.due_at == 155.0
+
+
 def test_the_timeout_s_error_counts_all_that_is_pending():
     pending = window(send_timeout=2.5)
     pending.push(outgoing(0, 4), 0.0)

@@ -185,7 +185,8 @@ _SEND_TIMEOUT = SINK.add(
     "30s",
     "Time without any progress after which the task fails: no acknowledgement of what a partition's "
     "producer has sent, and no bytes on their way to the broker. Where the broker limits the publish rate, a "
-    "write may take much longer in all. 0, in Java no limit, is refused.",
+    "write may take much longer in all. What is sent again after a loss of the connection must bring an "
+    "acknowledgement in this time. 0, in Java no limit, is refused.",
 )
 _COMPRESSION = SINK.add(
     "pulsar.producer.compressionType",
