@@ -152,7 +152,6 @@ class PartitionWriter:
         self._loss: PulsarError | None = None
         self._failure: PulsarError | None = None
         self._proof: StoredProof | None = None
-        self._refused: int | None = None
         self.restart(name, first_sequence_id)
 
     def restart(self, name: str | None, first_sequence_id: int) -> None:
@@ -165,6 +164,7 @@ class PartitionWriter:
         self._first_sequence_id = first_sequence_id
         self._stored_to = -1
         self._dropped_to = -1
+        self._refused: list[int] = []  # ids that count until they are known to be stored
         self._is_connected = False
         self._own_ids = SequenceIds(-1)
 
@@ -317,7 +317,7 @@ class PartitionWriter:
 
     def refused(self, sequence_id: int, code: int, message: str) -> None:
         """Take a SEND_ERROR: all that is pending must be sent again, if that can help."""
-        self._refused = sequence_id
+        self._refused.append(sequence_id)
         error: PulsarError
         if code != _CHECKSUM_ERROR:
             error = from_server(code, message, topic=self._topic)
@@ -370,12 +370,14 @@ class PartitionWriter:
             self._batcher = self._new_batcher()
         self._proof = None
         self._dropped_to = last_sequence_id
+        known = max(self._stored_to, self.last_sequence_id)
+        self._refused = [sequence_id for sequence_id in self._refused if sequence_id > known]
         check, in_doubt = check_stored(
             last_sequence_id,
-            max(self._stored_to, self.last_sequence_id),
+            known,
             list(self._window),
             is_shared_name=self._is_shared_name,
-            refused=self._refused,
+            refused=min(self._refused, default=None),
         )
         if check is StoredCheck.FOREIGN:
             raise foreign_writes(self._topic, name)
@@ -406,7 +408,6 @@ class PartitionWriter:
         if self._loss is not None or self._is_closed:
             return []
         self._is_connected = True
-        self._refused = None
         self._packer.attempt = attempt
         return self._window.again(attempt, now)
 

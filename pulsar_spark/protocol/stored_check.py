@@ -31,7 +31,8 @@ Which claimed entries are in doubt:
     =====================================  ================================================================
     chunk with the broker's last id        yes: a broker that restarts takes the id of a message from its
                                            first chunk; only the last chunk proves the message
-    one that the broker refused            yes: later entries may be stored though this one is not
+    one that the broker refused, and all   yes: later entries may be stored though this one is not, and
+    after it                               the refusal of another may be lost with the connection
     part of a transaction                  no: nobody can read it before the transaction ends
     any other, under a name that others    yes: they may have written by its ids
     may use
@@ -74,7 +75,7 @@ def check_stored(
         known: the highest id that this producer knows to be stored; -1 for none.
         pending: in the order they were sent.
         is_shared_name: whether others may use the producer's name.
-        refused: id of the entry that the broker refused; None for none.
+        refused: the lowest id above ``known`` of an entry that the broker refused; None for none.
 
     Returns:
         The judgement, and with COMPARE the entries that are in doubt.
@@ -94,7 +95,9 @@ def check_stored(
         return StoredCheck.INCOMPLETE, []
 
     def is_in_doubt(entry: Outgoing) -> bool:
-        if (entry.kind.is_chunk and entry.sequence_id == last) or entry.sequence_id == refused:
+        if entry.kind.is_chunk and entry.sequence_id == last:
+            return True
+        if refused is not None and entry.sequence_id >= refused:
             return True
         return is_shared_name and entry.transaction is None
 

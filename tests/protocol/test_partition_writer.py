@@ -519,14 +519,48 @@ def test_what_the_broker_refused_is_not_taken_for_stored_where_later_ones_are():
         register(writer, 2, stored=[added[0], added[2]])
 
 
-def test_a_refusal_is_settled_by_the_resend():
+# Ids that were refused, and of 5 entries, under a name that nobody else has, those that are compared.
+REFUSED = {
+    "one": ([1], [1, 2, 3, 4]),
+    "two": ([1, 4], [1, 2, 3, 4]),
+    "two, told of in another order": ([4, 1], [1, 2, 3, 4]),
+    "the last": ([4], [4]),
+    "none": ([], []),
+}
+
+
+@pytest.mark.parametrize(("refused", "compared"), REFUSED.values(), ids=REFUSED)
+def test_from_the_first_refused_entry_on_all_is_compared(refused, compared):
+    """Refusals of later ones may have been lost with the connection."""
     writer = new_writer(max_messages=10, is_shared_name=False)
     register(writer)
-    writer.add(entries(writer, 3), 0.0)
+    writer.add(entries(writer, 5), 0.0)
+    for sequence_id in refused:
+        writer.refused(sequence_id, pb.ChecksumError, "damaged on the way")
+    writer.registering()
+    proof = writer.registered("p", 4, MAX_MESSAGE, None)
+    if compared:
+        assert (proof.first_sequence_id, proof.count) == (compared[0], len(compared))
+    else:
+        assert proof is None
+
+
+def test_a_refusal_is_settled_by_the_receipt():
+    """A resend alone settles nothing: the broker may not take it before it has stored what came after."""
+    writer = new_writer(max_messages=10, is_shared_name=False)
+    register(writer)
+    added = entries(writer, 4)
+    writer.add(added, 0.0)
     writer.refused(1, pb.ChecksumError, "damaged on the way")
-    assert ids(register(writer, 0)) == [0, 1, 2]
+    assert ids(register(writer, 0)) == [0, 1, 2, 3]
     writer.lost(CUT)
-    assert ids(register(writer, 2)) == [0, 1, 2]
+    with pytest.raises(SendError, match="not to be found"):
+        register(writer, 2, stored=[added[0], added[2]])
+    assert ids(register(writer, 1, stored=added[:2])) == [0, 1, 2, 3]
+    for sequence_id in (0, 1):
+        writer.receipt(sequence_id, PLACE)
+    writer.lost(CUT)
+    assert ids(register(writer, 3)) == [2, 3]
 
 
 def test_under_a_name_that_nobody_else_has_nothing_is_looked_up():

@@ -85,10 +85,16 @@ def test_under_a_name_that_nobody_else_has_only_chunks_are_in_doubt(case):
 @pytest.mark.parametrize("is_shared_name", [True, False])
 @pytest.mark.parametrize(("last", "in_doubt"), [(16, True), (9, False)])
 def test_what_the_broker_refused_is_in_doubt_where_later_ones_are_stored(is_shared_name, last, in_doubt):
-    pending = [batch(10, 14, TxnId(1, 2)), batch(15, 16, TxnId(1, 2))]
+    pending = [batch(10, 14), batch(15, 16)]
     judged, found = check_stored(last, 9, pending, is_shared_name=is_shared_name, refused=10)
     assert judged is (COMPARE if in_doubt else RESEND)
-    assert found == (pending[:1] if in_doubt else [])
+    assert found == (pending if in_doubt else [])
+
+
+def test_what_came_before_a_refused_entry_is_not_in_doubt():
+    pending = [batch(10, 14), batch(15, 16), batch(17, 17)]
+    assert check_stored(16, 9, pending, is_shared_name=False, refused=15) == (COMPARE, pending[1:2])
+    assert check_stored(14, 9, pending, is_shared_name=False, refused=15) == (RESEND, [])
 
 
 def test_foreign_writes_name_the_producer_and_what_to_do():

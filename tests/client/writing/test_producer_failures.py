@@ -277,6 +277,19 @@ def test_what_was_stored_without_a_receipt_is_compared_and_not_stored_again(batc
         assert bool(broker.seen(Type.SUBSCRIBE)) == (name is not None)
 
 
+def test_several_that_are_refused_are_not_taken_for_stored_for_what_came_after():
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        producer = open_producer(client)
+        damaged = refuses(pb.ChecksumError, "damaged")
+        broker.script(Type.SEND, [pass_on, damaged, pass_on, pass_on, damaged])
+        send(producer, numbered(5))
+        with pytest.raises(SendError, match="not to be found"):
+            producer.flush()
+        producer.close()
+        assert topic.values == [b"0", b"2", b"3"]
+
+
 def test_without_the_right_to_read_a_name_of_ones_own_is_an_error_and_never_a_guess():
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         broker.create(TOPIC)
