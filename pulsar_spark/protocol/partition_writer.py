@@ -72,14 +72,19 @@ from pulsar_spark.protocol.send_order import SequenceIds
 from pulsar_spark.protocol.stored_check import (
     StoredCheck,
     StoredProof,
+    check_error,
     check_stored,
     foreign_writes,
-    incomplete_message,
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.singles import EncodedSingle
 
 _CHECKSUM_ERROR = 9
+
+# How a broker that deduplicates refuses what is sent again while it stores the earlier copy.
+_PERSISTENCE_ERROR = 2
+_IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
+
 _CHUNK = EntryKind.CHUNK  # asked for with each receipt: attributes of an enum take longer than globals
 
 
@@ -116,7 +121,8 @@ class PartitionWriter:
         name: of the producer; None lets the broker choose one.
         first_sequence_id: of the first message; the id after the last one that is stored, if that is higher.
         blocks_if_full: whether entries wait for room; else ``check_room`` raises QueueFullError.
-        is_shared_name: whether others may use the producer's name; see ``check_stored``.
+        is_shared_name: whether others may use the producer's name; see ``check_stored``. In a transaction
+            nobody else may.
 
     Attributes:
         name: of the producer; as the broker answered, once it is registered.
@@ -317,7 +323,8 @@ class PartitionWriter:
 
     def refused(self, sequence_id: int, code: int, message: str) -> None:
         """Take a SEND_ERROR: all that is pending must be sent again, if that can help."""
-        self._refused.append(sequence_id)
+        if code != _PERSISTENCE_ERROR or _IS_BEING_STORED not in message:
+            self._refused.append(sequence_id)
         error: PulsarError
         if code != _CHECKSUM_ERROR:
             error = from_server(code, message, topic=self._topic)
@@ -379,12 +386,8 @@ class PartitionWriter:
             is_shared_name=self._is_shared_name,
             refused=min(self._refused, default=None),
         )
-        if check is StoredCheck.FOREIGN:
-            raise foreign_writes(self._topic, name)
-        if check is StoredCheck.INCOMPLETE:
-            raise incomplete_message(self._topic)
-        if check is StoredCheck.MAY_REPEAT:
-            raise self._may_repeat()
+        if check not in (StoredCheck.COMPARE, StoredCheck.RESEND):
+            raise check_error(check, self._topic, name, list(self._window))
         if check is StoredCheck.COMPARE:
             self._proof = StoredProof(self._topic, name, in_doubt)
         return self._proof
@@ -497,12 +500,3 @@ class PartitionWriter:
         limits, fits = self._batch_limits, self._packer.max_batch_size
         max_bytes = min(limits.max_bytes, fits) if limits.max_bytes > 0 else fits
         return Batcher(limits.max_messages, max_bytes, limits.max_delay)
-
-    def _may_repeat(self) -> SendError:
-        messages = sum(entry.messages for entry in self._window if entry.transaction is not None)
-        return SendError(
-            f"the connection was lost with {messages} messages of a transaction unacknowledged; they may "
-            "be stored, and nothing shows that the namespace deduplicates what is sent again",
-            topic=self._topic,
-            advice="Turn deduplication on there, or let Spark try tasks again (spark.task.maxFailures)",
-        )

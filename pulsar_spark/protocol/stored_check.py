@@ -19,8 +19,11 @@ the broker's last id: it will be dropped, so it must be stored as it is.
     the last id of a claimed entry
     that of a message in chunks, whose     INCOMPLETE: the broker would drop its end
     last chunk was not sent yet
+    any other, and a claimed entry is in   UNREADABLE: it may not be stored, and nobody can read it before
+    doubt, see below, that is part of a    the transaction ends
+    transaction
     any other, and a claimed entry is in   COMPARE: it must be found as it was sent
-    doubt, see below
+    doubt
     any other                              RESEND: the broker drops what it has
     =====================================  ================================================================
 
@@ -33,7 +36,7 @@ Which claimed entries are in doubt:
                                            first chunk; only the last chunk proves the message
     one that the broker refused, and all   yes: later entries may be stored though this one is not, and
     after it                               the refusal of another may be lost with the connection
-    part of a transaction                  no: nobody can read it before the transaction ends
+    part of a transaction                  no: nobody else may use its producer's name
     any other, under a name that others    yes: they may have written by its ids
     may use
     any other                              no
@@ -58,6 +61,7 @@ class StoredCheck(Enum):
     FOREIGN = auto()
     INCOMPLETE = auto()
     MAY_REPEAT = auto()
+    UNREADABLE = auto()
 
 
 def check_stored(
@@ -102,7 +106,37 @@ def check_stored(
         return is_shared_name and entry.transaction is None
 
     in_doubt = [entry for entry in claimed if is_in_doubt(entry)]
+    if any(entry.transaction is not None for entry in in_doubt):
+        return StoredCheck.UNREADABLE, []
     return (StoredCheck.COMPARE if in_doubt else StoredCheck.RESEND), in_doubt
+
+
+def check_error(check: StoredCheck, topic: str, producer_name: str, pending: Sequence[Outgoing]) -> SendError:
+    """Make the error for pending entries that must not be sent again.
+
+    Args:
+        check: how they were judged; neither RESEND nor COMPARE.
+        topic: for the text.
+        producer_name: for the text.
+        pending: all of them.
+    """
+    messages = sum(entry.messages for entry in pending if entry.transaction is not None)
+    if check is StoredCheck.MAY_REPEAT:
+        return SendError(
+            f"the connection was lost with {messages} messages of a transaction unacknowledged; they may "
+            "be stored, and nothing shows that the namespace deduplicates what is sent again",
+            topic=topic,
+            advice="Turn deduplication on there, or let Spark try tasks again (spark.task.maxFailures)",
+        )
+    if check is StoredCheck.UNREADABLE:
+        return SendError(
+            f"{messages} messages of a transaction were not acknowledged; the broker refused one of them, or "
+            "has begun a message in chunks, and would drop what is sent again. Whether all are stored cannot "
+            "be read before the transaction ends",
+            topic=topic,
+            advice="Let Spark try tasks again (spark.task.maxFailures)",
+        )
+    return foreign_writes(topic, producer_name) if check is StoredCheck.FOREIGN else incomplete_message(topic)
 
 
 class StoredProof:

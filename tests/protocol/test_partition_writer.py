@@ -545,6 +545,42 @@ def test_from_the_first_refused_entry_on_all_is_compared(refused, compared):
         assert proof is None
 
 
+IN_FLIGHT = "Cannot determine whether the message is a duplicate at this time"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "is_compared"),
+    [
+        (pb.PersistenceError, IN_FLIGHT, False),
+        (pb.PersistenceError, "not enough bookies", True),
+        (pb.ChecksumError, IN_FLIGHT, True),
+    ],
+)
+def test_what_the_broker_is_still_storing_is_not_refused(code, text, is_compared):
+    """Nothing is read for it, so no right to read is needed."""
+    writer = new_writer(max_messages=10, is_shared_name=False)
+    register(writer)
+    writer.add(entries(writer, 2), 0.0)
+    writer.refused(0, code, text)
+    assert writer.state is LOST
+    assert writer.loss.retriable
+    writer.registering()
+    assert (writer.registered("p", 1, MAX_MESSAGE, None) is not None) == is_compared
+
+
+def test_what_was_refused_in_a_transaction_is_an_error_that_names_it():
+    writer = new_writer(max_messages=10)
+    register(writer)
+    writer.transaction = TxnId(1, 2)
+    writer.add(entries(writer, 3), 0.0)
+    writer.refused(1, pb.ChecksumError, "damaged on the way")
+    writer.registering()
+    with pytest.raises(
+        SendError, match=r"3 messages of a transaction .*refused.*persistent://a/b/t.*maxFailures"
+    ):
+        writer.registered("p", 2, MAX_MESSAGE, None)
+
+
 def test_a_refusal_is_settled_by_the_receipt():
     """A resend alone settles nothing: the broker may not take it before it has stored what came after."""
     writer = new_writer(max_messages=10, is_shared_name=False)

@@ -10,9 +10,9 @@ from pulsar_spark.wire.dedup_mark import INVISIBLE, encode_dedup_mark
 from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section, encode_section_head
 
-COMPARE, FOREIGN, INCOMPLETE, MAY_REPEAT, RESEND = (
+COMPARE, FOREIGN, INCOMPLETE, MAY_REPEAT, RESEND, UNREADABLE = (
     *(StoredCheck.COMPARE, StoredCheck.FOREIGN, StoredCheck.INCOMPLETE),
-    *(StoredCheck.MAY_REPEAT, StoredCheck.RESEND),
+    *(StoredCheck.MAY_REPEAT, StoredCheck.RESEND, StoredCheck.UNREADABLE),
 )
 
 
@@ -57,7 +57,7 @@ CASES = {
     "chunks, and the last one": (10, 9, [chunk(10), chunk(10, LAST)], COMPARE, [10, 10]),
     "chunks, of which the last was not sent": (10, 9, [chunk(10), chunk(10)], INCOMPLETE, []),
     "a last chunk": (10, 9, [chunk(10, LAST)], COMPARE, [10]),
-    "a last chunk of a transaction": (10, 9, [chunk(10, LAST, TxnId(1, 2))], COMPARE, [10]),
+    "a last chunk of a transaction": (10, 9, [chunk(10, LAST, TxnId(1, 2))], UNREADABLE, []),
     "before a chunk": (9, 9, [chunk(10)], RESEND, []),
     "after a chunk": (14, 9, [chunk(10, LAST), batch(11, 14)], COMPARE, [10, 11]),
 }
@@ -89,6 +89,16 @@ def test_what_the_broker_refused_is_in_doubt_where_later_ones_are_stored(is_shar
     judged, found = check_stored(last, 9, pending, is_shared_name=is_shared_name, refused=10)
     assert judged is (COMPARE if in_doubt else RESEND)
     assert found == (pending if in_doubt else [])
+
+
+@pytest.mark.parametrize("is_shared_name", [True, False])
+@pytest.mark.parametrize(
+    ("last", "expected"), [(9, RESEND), (14, RESEND), (16, UNREADABLE), (17, UNREADABLE)]
+)
+def test_what_the_broker_refused_in_a_transaction_cannot_be_compared(is_shared_name, last, expected):
+    pending = [batch(first, last, TxnId(1, 2)) for first, last in ((10, 14), (15, 16), (17, 17))]
+    judged = check_stored(last, 9, pending, is_shared_name=is_shared_name, refused=15)
+    assert judged == (expected, [])
 
 
 def test_what_came_before_a_refused_entry_is_not_in_doubt():

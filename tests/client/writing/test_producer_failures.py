@@ -290,6 +290,26 @@ def test_several_that_are_refused_are_not_taken_for_stored_for_what_came_after()
         assert topic.values == [b"0", b"2", b"3"]
 
 
+@pytest.mark.parametrize("transaction", [None, TxnId(0, 5)])
+def test_without_the_right_to_read_a_broker_may_ask_for_time_while_it_stores_an_earlier_copy(transaction):
+    def stores_and_asks_for_time(connection, frame):
+        without_answer(connection, frame)
+        text = "Cannot determine whether the message is a duplicate at this time"
+        refuses(pb.PersistenceError, text)(connection, frame)
+
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        producer = open_producer(client, transaction=transaction)
+        broker.script(Type.SEND, [stores_and_asks_for_time])
+        broker.script(Type.SUBSCRIBE, [refuses(pb.AuthorizationError, "no right to consume")] * 99)
+        send(producer, numbered(2))
+        producer.flush()
+        producer.close()
+        if transaction is not None:
+            topic.end(transaction, commit=True)
+        assert topic.values == numbered(2)
+
+
 def test_without_the_right_to_read_a_name_of_ones_own_is_an_error_and_never_a_guess():
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         broker.create(TOPIC)
