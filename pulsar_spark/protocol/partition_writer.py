@@ -408,6 +408,8 @@ class PartitionWriter:
             if not self._proof.is_found:
                 raise self._proof.error()
             self._stored_to = max(self._stored_to, self._proof.last_sequence_id)
+            self._proof = None
+            self._window.begin_anew(now)
         if self._loss is not None or self._is_closed:
             return []
         self._is_connected = True

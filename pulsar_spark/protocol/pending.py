@@ -242,7 +242,7 @@ class PendingWindow:
             =======================================================  ======================================
             sign of progress                                         counts
             =======================================================  ======================================
-            receipt                                                  always
+            receipt; ``begin_anew``                                  always
             bytes on their way, or the receipt of a chunk that is    always
             not the last one, before anything was sent again
             the same of a resend, before its first receipt           until that registration is lost
@@ -255,6 +255,10 @@ class PendingWindow:
     def progress(self, at: float) -> None:
         """Note when there was a sign of progress, in monotonic seconds; see ``due_at``."""
         self._progress_at = max(self._progress_at, at)
+
+    def begin_anew(self, now: float) -> None:
+        """Let the send timeout begin anew: what is pending was found stored, which takes long."""
+        self._progress_at = self._progress_before = now
 
     def timed_out(self, why: str) -> SendError:
         """Make the error for all pending entries."""

@@ -227,6 +227,25 @@ def test_resends_that_are_lost_again_do_not_begin_the_send_timeout_anew():
     assert writer.state is FAILED
 
 
+def test_a_comparison_that_has_succeeded_begins_the_send_timeout_anew():
+    writer, added = with_pending(2)
+    register(writer, 1, now=TIMEOUT + 5, stored=added)
+    assert writer.next_step(2 * TIMEOUT + 4) is Step.WAIT
+    writer.lost(CUT)
+    register(writer, 1, now=TIMEOUT + 9)  # nothing more was compared
+    assert writer.next_step(2 * TIMEOUT + 4) is Step.WAIT
+    assert writer.next_step(2 * TIMEOUT + 5) is Step.STOP
+
+
+def test_a_comparison_that_ends_when_the_connection_is_lost_leaves_time_for_the_next():
+    writer, added = with_pending(2)
+    writer.registering()
+    prove(writer.registered("p", 1, MAX_MESSAGE, None), added)
+    writer.lost(CUT)
+    assert writer.resend("2", TIMEOUT + 5) == []
+    assert writer.next_step(TIMEOUT + 6) is Step.REOPEN
+
+
 # ---- receipts
 
 

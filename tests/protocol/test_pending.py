@@ -211,6 +211,8 @@ PROGRESS = {
         [("lost", 111), ("receipt", 120), ("bytes", 125), ("lost", 126)],
         155,
     ),
+    "anew": ([("anew", 115)], 145),
+    "anew, after a loss": ([("lost", 111), ("bytes", 112), ("lost", 113), ("anew", 115), ("lost", 116)], 145),
     "a chunk's receipt": ([("receipt of a chunk", 110)], 140),
     "a chunk's receipt, lost": ([("receipt of a chunk", 110), ("lost", 111)], 140),
     "the resend of chunks is lost": (
@@ -234,6 +236,8 @@ def test_what_is_sent_again_has_no_more_time_without_receipts(events, due_at):
         if kind == "lost":
             pending.lost()
             pending.again("2", at)
+        elif kind == "anew":
+            pending.begin_anew(at)
         else:
             if kind != "bytes":
                 assert pending.acknowledged(0)

@@ -346,7 +346,9 @@ class Producer:
             failed = None
         finally:
             self._changed.acquire()
-        if failed is not None:
+        # The time may have begun anew meanwhile: then there is another attempt.
+        due_now = self._writer.send_due_at
+        if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)
 
     def _open_in_time(self) -> None:

@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from pulsar_spark.client.reading.last_stored import find_stored
+from pulsar_spark.client.writing import producer as producer_module
 from pulsar_spark.errors import AuthError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -288,6 +290,23 @@ def test_several_that_are_refused_are_not_taken_for_stored_for_what_came_after()
             producer.flush()
         producer.close()
         assert topic.values == [b"0", b"2", b"3"]
+
+
+def test_a_comparison_that_takes_as_long_as_the_send_timeout_is_no_failure(monkeypatch):
+    def find_slowly(*what):
+        find_stored(*what)
+        time.sleep(1.2)
+        broker.cut()
+
+    monkeypatch.setattr(producer_module, "find_stored", find_slowly)
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        producer = open_producer(client, name="me", send_timeout=1.0)
+        broker.script(Type.SEND, [lose_answer])
+        send(producer, numbered(3))
+        producer.flush()
+        producer.close()
+        assert topic.values == numbered(3)
 
 
 @pytest.mark.parametrize("transaction", [None, TxnId(0, 5)])
