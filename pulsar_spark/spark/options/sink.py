@@ -93,7 +93,8 @@ _PRODUCER_NAME = SINK.add(
     parsers.non_empty,
     None,
     "Names of producers are `<this>-<id of the query>-<number of the Spark task>`, in a stream without "
-    "it `spark-...`; at least once `<this>-<number of the Spark task>`, and without it the broker's.",
+    "it `spark-...`; at least once `<this>-<number of the Spark task>`, in a transaction "
+    "`<this>-<number of the Spark task>-<id of the transaction>`, and without it the broker's.",
 )
 _ACCESS_MODE = SINK.add(
     "pulsar.producer.accessMode",

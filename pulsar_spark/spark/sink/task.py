@@ -60,7 +60,7 @@ def _send(
 ) -> TaskReport:
     micro = micro_batch()
     dedup = dedup_task(client, options, micro, has_sequence_ids=SEQUENCE_ID in shape.reserved)
-    producer, code = _producer_options(options), _user_code(options)
+    producer, code = _producer_options(options, transaction), _user_code(options)
     attempt = None
     with dedup or nullcontext():
         with TopicWriters(client, producer, transaction=transaction, dedup=dedup, code=code) as writers:
@@ -78,12 +78,21 @@ def _send(
     return TaskReport.of(writers.sent, attempt, None if micro is None else micro.query)
 
 
-def _producer_options(options: SinkOptions) -> ProducerOptions:
-    """Those of this task: a name that the user gives is made the task's own."""
+def _producer_options(options: SinkOptions, transaction: Transaction | None) -> ProducerOptions:
+    """Those of this task: a name that the user gives is made the task's own.
+
+    In a transaction it is made that of the transaction too. A broker that deduplicates drops by the name what
+    is sent again, and what it has of a transaction cannot be compared: so nobody else may ever have the name.
+    """
     producer, context = options.producer, TaskContext.get()
-    if producer.name is None or context is None:
+    if producer.name is None:
         return producer
-    return replace(producer, name=f"{producer.name}-{context.partitionId()}")
+    parts = [producer.name]
+    if context is not None:
+        parts.append(str(context.partitionId()))
+    if transaction is not None:
+        parts += map(str, transaction.id)
+    return replace(producer, name="-".join(parts))
 
 
 def _user_code(options: SinkOptions) -> UserCode:

@@ -198,8 +198,25 @@ def test_transactional_rows_are_written_in_one(fakes, monkeypatch):
     assert seen == [fakes, LOG, 300.0]
     assert fakes.given["transaction"] is transaction
     assert fakes.given["dedup"] is None
+    assert fakes.producer.name is None
     write([rows(("a", "t"))])
     assert fakes.given["transaction"] is None
+
+
+def test_in_a_transaction_nobody_else_has_the_producers_name(fakes, monkeypatch):
+    """Another query, and another attempt of the task, would have rows of this one dropped as duplicates."""
+    names = []
+    left = iter([TxnId(0, 1), TxnId(0, 2), TxnId(1, 1), TxnId(1, 2)])
+
+    def in_transaction(client, log, ttl, batches, write):
+        return write(batches, Transaction(next(left), fakes))
+
+    monkeypatch.setattr(task, "write_in_transaction", in_transaction)
+    for number in (3, 3, 3, 4):
+        run_as(monkeypatch, FakeTask(number))
+        write([rows(("a", "t"))], delivery="transactional", **{"pulsar.producer.producerName": "mine"})
+        names.append(fakes.producer.name)
+    assert names == ["mine-3-0-1", "mine-3-0-2", "mine-3-1-1", "mine-4-1-2"]
 
 
 def test_options_are_not_changed(fakes, monkeypatch):
