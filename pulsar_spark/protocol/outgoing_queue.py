@@ -55,17 +55,22 @@ class OutgoingQueue:
         """Let a frame go out before all groups."""
         self._urgent.append(frame)
 
-    def take(self, count: int, now: float) -> list[Buffer]:
-        """Take all that is urgent, then whole groups until there are ``count`` buffers.
+    def take(self, count: int, size: int, now: float) -> list[Buffer]:
+        """Take all that is urgent, then whole groups until there are ``count`` buffers or ``size`` bytes.
+
+        What is taken does not count as waiting any more, so it should be on its way soon.
 
         Args:
             count: of buffers.
+            size: in bytes.
             now: in monotonic seconds.
         """
         taken, self._urgent = self._urgent, []
-        while self._groups and len(taken) < count:
+        left = size - sum(map(len, taken))
+        while self._groups and len(taken) < count and left > 0:
             buffers, mark = self._groups.popleft()
             taken += buffers
+            left -= sum(map(len, buffers))
             if mark is not None:
                 mark.taken += 1
                 mark.taken_at = now

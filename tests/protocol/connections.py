@@ -22,7 +22,7 @@ def framed(command, section=b""):
 
 def sent(connection):
     """Take what is to go out, parsed."""
-    stream = b"".join(bytes(buffer) for buffer in connection.outgoing.take(10**9, 0.0))
+    stream = b"".join(bytes(buffer) for buffer in connection.outgoing.take(10**9, 10**9, 0.0))
     found = []
     while stream:
         total, size = struct.unpack_from(">II", stream)

@@ -12,10 +12,28 @@ def test_groups_keep_their_order_and_are_taken_whole():
     queue.put((b"d",))
     queue.put((b"e", b"f"))
     assert queue
-    assert [bytes(one) for one in queue.take(2, 0.0)] == [b"a", b"b", b"c"]
-    assert queue.take(2, 0.0) == [b"d", b"e", b"f"]
+    assert [bytes(one) for one in queue.take(2, 100, 0.0)] == [b"a", b"b", b"c"]
+    assert queue.take(2, 100, 0.0) == [b"d", b"e", b"f"]
     assert not queue
-    assert queue.take(2, 0.0) == []
+    assert queue.take(2, 100, 0.0) == []
+
+
+@pytest.mark.parametrize(("size", "groups"), [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3), (10**9, 4)])
+def test_no_more_groups_are_taken_than_reach_the_bytes_that_are_wanted(size, groups):
+    queue = OutgoingQueue()
+    mark = SendMark()
+    for _ in range(4):
+        queue.put((b"123", memoryview(b"4567890")), mark)
+    assert len(queue.take(64, size, 1.0)) == 2 * groups
+    assert mark.taken == groups
+
+
+def test_what_is_urgent_is_taken_whole_and_counts():
+    queue = OutgoingQueue()
+    queue.put((b"a",))
+    queue.put_urgent(b"1234")
+    queue.put_urgent(b"5678")
+    assert queue.take(64, 8, 0.0) == [b"1234", b"5678"]
 
 
 @pytest.mark.parametrize("count", [1, 10])
@@ -26,7 +44,7 @@ def test_what_is_urgent_is_taken_first_in_its_order(count):
     queue.put_urgent(b"1")
     queue.put_urgent(b"2")
     assert queue
-    assert queue.take(count, 0.0) == ([b"1", b"2"] if count == 1 else [b"1", b"2", b"a", b"b", b"c"])
+    assert queue.take(count, 100, 0.0) == ([b"1", b"2"] if count == 1 else [b"1", b"2", b"a", b"b", b"c"])
 
 
 def test_a_mark_says_what_waits_and_when_the_last_was_taken():
@@ -38,7 +56,7 @@ def test_a_mark_says_what_waits_and_when_the_last_was_taken():
     queue.put((b"d",), mark)
     seen = []
     for now in (5.0, 6.0, 7.0, 8.0):
-        queue.take(1, now)
+        queue.take(1, 100, now)
         seen.append((mark.is_waiting, mark.taken_at, other.is_waiting, other.taken_at))
     assert seen == [
         (True, 5.0, True, 0.0),

@@ -38,7 +38,10 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame
 from pulsar_spark.wire.messages import Messages
 
+# Buffers and bytes that are taken to be written: what one call writes, and little that waits behind it.
 _SEND_BUFFERS = 64
+_SEND_SIZE = 2 << 20
+
 _KEPT_BLOCK = 4 << 20
 
 _log = logging.getLogger(__name__)
@@ -102,6 +105,7 @@ class Session:
         )
         self._lock = threading.Lock()
         self._out: deque[Buffer] = deque()
+        self._out_size = 0
         self._is_full = False  # the transport took no bytes when it was asked last
         self._answers: dict[int, Future[pb.BaseCommand]] = {}
         self._consumers: dict[int, Handler[Frame | Messages]] = {}
@@ -305,9 +309,12 @@ class Session:
         """Write until nothing is left or the transport takes no more."""
         while True:
             now = time.monotonic()
-            if len(self._out) < _SEND_BUFFERS:
+            if len(self._out) < _SEND_BUFFERS and self._out_size < _SEND_SIZE:
+                room = _SEND_SIZE - self._out_size
                 with self._lock:
-                    self._out.extend(self._connection.outgoing.take(_SEND_BUFFERS, now))
+                    taken = self._connection.outgoing.take(_SEND_BUFFERS, room, now)
+                self._out.extend(taken)
+                self._out_size += sum(map(len, taken))
             if not self._out:
                 return
             buffers = list(itertools.islice(self._out, _SEND_BUFFERS))
@@ -316,6 +323,7 @@ class Session:
                 self._is_full = True
                 return
             self.written_at = now
+            self._out_size -= sent
             if self._is_full:
                 self._is_full = False
                 with self._lock:

@@ -11,12 +11,13 @@ from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, ProtocolError, TopicNotFoundError
 from pulsar_spark.protocol.lookup import Address
+from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.frames import encode_command_head
 from pulsar_spark.wire.messages import Messages
-from tests.client.clients import TOPIC, numbered, singles
+from tests.client.clients import TOPIC, numbered, singles, wait_until
 from tests.fake_broker import HANG, FakeBroker, Held, cut, refuses, says, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
@@ -366,6 +367,22 @@ def test_more_than_a_socket_takes_at_once_arrives_whole(broker, session):
     topic = broker.topics[str(TOPIC)]
     broker.wait_for(lambda: len(topic.entries) == 4)
     assert [entry.section for entry in topic.entries] == sections
+
+
+def test_what_a_broker_does_not_read_waits_where_it_counts_as_waiting(broker, session):
+    """Its sender's time must not run while bytes of others, or its own, go out before it."""
+    register(session)
+    broker.script(Type.SEND, [silence] * 40)
+    section = section_of(bytes(1 << 20))
+    frame = encode_command_head(commands.send(1, (0, 0), 1), len(section)) + section
+    marks = [SendMark() for _ in range(40)]
+    with broker.changed:  # it reads no more
+        for mark in marks:
+            session.send(frame, mark=mark)
+        wait_until(lambda: session._is_full)
+        assert marks[-1].is_waiting
+    broker.wait_for_command(Type.SEND, 40)
+    wait_until(lambda: not marks[-1].is_waiting)
 
 
 # ---- keep-alive
