@@ -403,6 +403,7 @@ class PartitionWriter:
 
         Raises:
             SendError: entries that the broker would drop are not known to be stored.
+            NotReadyError: that is not known yet.
         """
         if self._proof is not None:
             if not self._proof.is_found:

@@ -48,7 +48,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum, auto
 
-from pulsar_spark.errors import SendError
+from pulsar_spark.errors import NotReadyError, SendError
 from pulsar_spark.protocol.pending import EntryKind, Outgoing
 from pulsar_spark.wire.entries import Entry
 
@@ -142,7 +142,16 @@ def check_error(check: StoredCheck, topic: str, producer_name: str, pending: Seq
 class StoredProof:
     """Whether entries are stored as they were sent: takes stored entries, in any order, and compares them.
 
-    What no consumer is given is not looked for: it holds no row.
+    What no consumer is given is not looked for: it holds no row. What is missing in the end:
+
+        ===============================  ==================================================================
+        missing                          error
+        ===============================  ==================================================================
+        another entry has its id         final: somebody else has written under the name
+        and the search was cut short     NotReadyError: it may be found later
+        part of a message in chunks      final: the broker would drop its end
+        any other                        final: it is not stored, or not any more
+        ===============================  ==================================================================
 
     Args:
         topic: for error texts.
@@ -163,6 +172,7 @@ class StoredProof:
         self.last_sequence_id = entries[-1].highest_sequence_id
         self._missing: dict[tuple[int, int], tuple[bytes, Outgoing]] = {}
         self._has_other = False
+        self._is_cut_short = False
         for entry in entries:
             metadata = entry.metadata
             if not metadata.HasField("marker_type"):
@@ -186,11 +196,22 @@ class StoredProof:
         elif not sent.kind.is_chunk:  # of a chunked message an earlier attempt may be there
             self._has_other = True
 
-    def error(self) -> SendError:
-        """Make the error for what was not found."""
+    def cut_short(self) -> None:
+        """Take in that there was no time to look at all that is stored."""
+        self._is_cut_short = True
+
+    def error(self) -> SendError | NotReadyError:
+        """Make the error for what was not found; see the class's table."""
         entries = [entry for _, entry in self._missing.values()]
         if self._has_other:
             return foreign_writes(self._topic, self.producer_name)
+        if self._is_cut_short:
+            return NotReadyError(
+                f"the search for what is stored of producer {self.producer_name} ran out of time",
+                topic=self._topic,
+                advice="An open transaction, or a broker that is starting, may hide it. Raise sendTimeoutMs "
+                "and operationTimeoutMs",
+            )
         if any(entry.kind.is_chunk for entry in entries):
             return incomplete_message(self._topic)
         messages = sum(entry.messages for entry in entries)

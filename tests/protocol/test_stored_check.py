@@ -181,6 +181,24 @@ def test_what_is_not_found_is_an_error_with_the_count_of_messages():
         assert part in str(error)
 
 
+@pytest.mark.parametrize("kind", [EntryKind.SINGLE, LAST])
+def test_what_a_search_that_was_cut_short_has_not_found_may_be_found_later(kind):
+    proof = proof_of(sent(4, kind=kind))
+    proof.cut_short()
+    error = proof.error()
+    assert error.retriable
+    for part in ("producer me", "persistent://a/b/t", "operationTimeoutMs"):
+        assert part in str(error)
+
+
+def test_what_differs_is_final_however_the_search_has_ended():
+    proof = proof_of(sent(4), sent(5))
+    proof.take(stored(sent(4, b"other")))
+    proof.cut_short()
+    assert not proof.error().retriable
+    assert "somebody else" in str(proof.error())
+
+
 def test_of_a_message_in_chunks_each_must_be_found_and_other_attempts_count_for_nothing():
     chunks = sent_chunks(b"1")
     proof = proof_of(*chunks)

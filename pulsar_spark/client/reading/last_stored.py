@@ -52,14 +52,15 @@ def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
     It reads backwards from the end of the topic partition, so what was written lately is found soon. An entry
     after the first message of an open transaction is not visible, nor is one that the broker is still
     writing: it waits for both. One that the broker has removed is not found. It takes at most one operation
-    timeout.
+    timeout; if that was too short, the proof is told.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
         proof: what is looked for.
     """
-    _Search(client, topic, proof).run()
+    if not _Search(client, topic, proof).run():
+        proof.cut_short()
 
 
 class _Wanted(Protocol):
@@ -109,13 +110,15 @@ class _Search:
         # Whether an older entry of the producer was met: what is searched for lies after that.
         self._passed_older = False
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Search; return whether there was time for all that may have to be read."""
         try:
-            self._run()
+            return self._run()
         except DeadlineError as error:
             _log.info("%s: the search for what is stored has ended: %s", self._topic, error)
+            return False
 
-    def _run(self) -> None:
+    def _run(self) -> bool:
         with Consumer(
             self._client, self._topic, reader_options(self._client, "replay", MessageId.LATEST)
         ) as consumer:
@@ -129,9 +132,10 @@ class _Search:
                     self._between(end, visible.whole_entry)
                     end = visible.whole_entry
                 elif (self._deadline if end < stored.whole_entry else patience).passed:
-                    break
+                    return end >= stored.whole_entry
                 else:
                     time.sleep(_PAUSE)
+        return True
 
     def _backwards(self, end: MessageId) -> None:
         if not end.is_message or self._wanted.is_found:

@@ -3,6 +3,8 @@
 import logging
 from itertools import repeat
 
+import pytest
+
 from pulsar_spark.client.client import Client, ClientOptions
 from pulsar_spark.client.reading.last_stored import _LastEntry, _Search, find_last_stored, find_stored
 from pulsar_spark.ids import MessageId, TxnId
@@ -162,6 +164,7 @@ def test_the_search_for_a_proof_ends_at_an_older_entry_where_one_is_missing(brok
     find_stored(client, TOPIC, proof)
     assert not proof.is_found
     assert "1 messages were not acknowledged" in str(proof.error())
+    assert not proof.error().retriable
     starts = [from_wire_id(one.start_message_id) for one in broker.seen(Type.SUBSCRIBE)]
     assert min(starts).ledger == old[0].ledger
 
@@ -187,3 +190,22 @@ def test_entries_that_become_visible_one_after_the_other_are_waited_for(broker, 
     proof = proof_of(*sections)
     find_stored(client, TOPIC, proof)
     assert proof.is_found
+
+
+@pytest.mark.parametrize("why", ["an open transaction", "no answer", "no subscription"])
+def test_a_search_that_runs_out_of_time_leaves_it_open_what_is_stored(broker, client, why):
+    """A broker may open the topic so long, and recover its transactions."""
+    topic = broker.create(TOPIC)
+    broker.publish(TOPIC, stored("other", 1))
+    if why == "an open transaction":
+        with broker.changed:
+            topic.append(stored("other", 2), TxnId(0, 1))
+    section = stored("me", 1)
+    broker.publish(TOPIC, section)
+    broker.script(Type.FLOW, [silence] * 99 if why == "no answer" else [])
+    broker.script(Type.SUBSCRIBE, [silence] * 99 if why == "no subscription" else [])
+    proof = proof_of(section)
+    hurry(client, 0.4)
+    find_stored(client, TOPIC, proof)
+    assert not proof.is_found
+    assert proof.error().retriable

@@ -14,10 +14,12 @@ from tests.client.clients import (
     TOPIC,
     client_of,
     columns,
+    hurry,
     numbered,
 )
 from tests.client.writing.producers import open_producer, send, send_batch, sent_ids
 from tests.fake_broker import (
+    HANG,
     FakeBroker,
     cut,
     lose_answer,
@@ -307,6 +309,25 @@ def test_a_comparison_that_takes_as_long_as_the_send_timeout_is_no_failure(monke
         producer.flush()
         producer.close()
         assert topic.values == numbered(3)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_comparison_that_runs_out_of_time_is_tried_again_within_the_send_timeout(goes_on):
+    """The broker still opens the topic for readers."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        producer = open_producer(client, name="me", send_timeout=HANG if goes_on else 1.0)
+        hurry(client, 0.4)
+        broker.script(Type.SEND, [lose_answer])
+        broker.script(Type.FLOW, [silence] * (1 if goes_on else 10**5))
+        send(producer, numbered(3))
+        if goes_on:
+            producer.flush()
+            assert topic.values == numbered(3)
+        else:
+            with pytest.raises(SendError, match=r"3 messages were not acknowledged within 1 s.*producer me"):
+                producer.flush()
+        producer.close()
 
 
 @pytest.mark.parametrize("transaction", [None, TxnId(0, 5)])
