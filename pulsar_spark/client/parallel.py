@@ -92,7 +92,8 @@ class PendingCalls(Generic[K]):
     def run(self, calls: Mapping[K, Callable[[], T]], patience: float | None) -> dict[K, T | PulsarError]:
         """Run calls on short-lived threads and return the results of all that have ended, earlier ones too.
 
-        A call for a key that is busy is not made.
+        A call for a key that is busy is not made, nor for one whose earlier result is given now: one that
+        always takes longer than ``patience`` would be busy for ever.
 
         Args:
             calls: by key; all runs of one object give results of one type.
@@ -103,7 +104,7 @@ class PendingCalls(Generic[K]):
             By key the result, a PulsarError in the place of one that failed. Any other exception is raised.
         """
         with self._changed:
-            begun = calls.keys() - self._busy
+            begun = calls.keys() - self._busy - self._results.keys()
             self._busy |= begun
             self._waiting.extend((key, call) for key, call in calls.items() if key in begun)
             for _ in range(min(self._limit, len(self._waiting))):

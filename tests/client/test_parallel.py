@@ -8,6 +8,7 @@ import pytest
 
 from pulsar_spark.client.parallel import PendingCalls, run_all
 from pulsar_spark.errors import BusyError, OptionError
+from tests.client.clients import wait_until
 
 
 def failing(error):
@@ -65,6 +66,16 @@ def test_a_call_that_takes_long_holds_nobody_up(stuck):
     assert found == dict.fromkeys(slow, True)
     assert set(made.values()) == {1}, "nobody is asked twice at once"
     assert calls.run(slow, 60) == found, "and then again"
+
+
+def test_a_late_result_is_given_before_the_next_call_begins():
+    calls, end = PendingCalls(), threading.Event()
+    assert calls.run({"a": lambda: end.wait(60)}, 0.0) == {}
+    end.set()
+    wait_until(lambda: not calls.busy)
+    assert calls.run({"a": lambda: "later", "b": lambda: "new"}, 60) == {"a": True, "b": "new"}
+    assert calls.busy == set()
+    assert calls.run({"a": lambda: "later"}, 60) == {"a": "later"}
 
 
 def test_without_patience_all_are_waited_for():

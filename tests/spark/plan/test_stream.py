@@ -11,6 +11,7 @@ from pulsar_spark.errors import BusyError, DataLossError, DeadlineError, SchemaE
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan import stream
 from pulsar_spark.spark.plan.ranges import Range
+from tests.client.clients import wait_until
 from tests.spark.plan import simulated_cluster
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import SimulatedSpark
@@ -228,6 +229,30 @@ def test_a_partition_without_an_answer_is_left_out_until_it_has_one(cluster, mon
     while len(spark.rows) < 5:
         spark.trigger()
     assert [each for topic, each in spark.rows if topic == P1] == known
+
+
+def test_a_partition_that_answers_late_each_time_is_read(cluster, topic, monkeypatch):
+    monkeypatch.setattr(stream, "_PATIENCE", 0.01)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    produced = []
+    for _ in range(3):
+        produced += topic.produce(1)
+        answered = cluster.stalled[T] = threading.Event()
+        try:
+            assert spark.trigger() is None
+        finally:
+            answered.set()
+        wait_until(lambda: not spark.planner._subscription.silent)
+        asked = cluster.count("last", T)
+        # One that is asked now would be late again.
+        late = cluster.stalled[T] = threading.Event()
+        try:
+            assert spark.trigger() == rows_of(T, produced[-1:])
+            assert cluster.count("last", T) == asked, "its answer is used before it is asked again"
+        finally:
+            late.set()
+    assert spark.rows == rows_of(T, produced)
 
 
 def test_a_partition_that_is_probed_in_vain_leaves_time_for_the_others(cluster, monkeypatch):
