@@ -90,11 +90,10 @@ class Topics:
         if began < self._again_at:
             return
         try:
-            if not self._watches:
-                may_list = self._options.pattern is not None
-                self._watches = [
-                    self._client.watch_topics(pattern, may_list=may_list) for pattern in self._patterns
-                ]
+            may_list = self._options.pattern is not None
+            # Those that were opened before one could not be are kept.
+            for pattern in self._patterns[len(self._watches) :]:
+                self._watches.append(self._client.watch_topics(pattern, may_list=may_list))
             changed = [watch.changed for watch in self._watches]
             if any(changed) or self._stale:
                 self._stale = True

@@ -82,6 +82,26 @@ def test_topics_are_listed_again_when_they_change(cluster):
     assert cluster.open_readers == 0
 
 
+def test_a_watch_that_cannot_be_opened_costs_none_of_the_others(cluster, monkeypatch):
+    topics, watch_topics = watched(cluster, topics="parted,a/b/other,plain"), cluster.watch_topics
+    patterns = []
+
+    def watch(pattern, *, may_list):
+        patterns.append(pattern)
+        if len(patterns) in (2, 4):
+            raise DeadlineError("late")
+        return watch_topics(pattern, may_list=may_list)
+
+    monkeypatch.setattr(cluster, "watch_topics", watch)
+    for _ in range(3):
+        topics.refresh()
+    assert cluster.open_readers == 3
+    assert len(patterns) == 3 + 2, "those that are open are not opened again"
+    assert len(set(patterns)) == 3
+    topics.close()
+    assert cluster.open_readers == 0
+
+
 @pytest.mark.parametrize(("most", "watched_for"), [(3, ["a", "b", "c"]), (2, ["a|b|c"])])
 def test_many_named_topics_are_watched_together(cluster, monkeypatch, most, watched_for):
     monkeypatch.setattr(plan_topics, "_MAX_WATCHES", most)
