@@ -19,6 +19,7 @@ from integration.cluster import Cluster
 from integration.fix_spark import Collector, PulsarInSpark, drain
 from integration.peer import Peer, Record
 from integration.raw import RawConnection, RawProducer
+from integration.transactions import Coordinator
 from pulsar_spark.client import (
     Client,
     ClientOptions,
@@ -268,6 +269,43 @@ def test_corrupt_entries_do_not_stop_the_planning(cluster, client, impatient, ad
         last = producer.send(b"bad", num_messages_in_batch=-1)
         wait_until(lambda: planner.latest(end).positions[name] == last)
     planner.close()
+
+
+def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
+    transactional_broker, topic, caplog
+):
+    url, admin, name = transactional_broker.service_url, transactional_broker.admin, TopicName.parse(topic)
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
+    client = ClientOptions(service_url=url, operation_timeout=30.0)
+    options = replace(parse_source({"service.url": url, "topic": topic}, Mode.STREAM), client=client)
+    with Client(client) as opened, RawConnection(url) as connection:
+        coordinator, producer = Coordinator(opened), RawProducer(connection, topic)
+        txn = coordinator.begin([topic])
+        last = [producer.send(b"fills the ledger", txn=txn) for _ in range(5)][-1]
+        coordinator.commit(txn)
+        planner = QueryPlanner(options)
+        start = planner.latest(planner.initial())
+        assert start.positions[name].ledger > last.ledger
+
+        def check() -> None:
+            """The planner judges the topic again and finds nothing new."""
+            assert planner.latest(start) == start
+            state = planner._partitions[name]
+            asked = state.asked_at
+            wait_until(lambda: planner.latest(start) == start and state.asked_at > asked)
+            assert state.last == last
+
+        check()
+        admin.unload(topic)
+        check()
+        planner.close()
+        planner = QueryPlanner(options)
+        check()
+        written = RawProducer(connection, topic).send(b"new")
+        wait_until(lambda: planner.latest(start).positions[name] == written)
+        planner.close()
+    assert "before what this query has processed" not in caplog.text
 
 
 def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer, topic):

@@ -10,7 +10,8 @@ processed message may have lost some, or none where that was the last of its led
 
     found                                                     judged as
     the topic ends in an older ledger than a message that     SET_BACK: it was made again, or its broker was
-    the query has processed                                   restored from an older state
+    the query has processed, and its subscription stands      restored from an older state
+    before that
     the subscription is missing                               MOVED or LOST
     it stands at an entry after what is processed             MOVED or LOST
     it stands elsewhere                                       FINE
@@ -18,8 +19,8 @@ processed message may have lost some, or none where that was the last of its led
 :func:`judge_answer`, under the running query:
 
     the subscription stands                                   judged as
-    anywhere, and the topic ends in an older ledger than      SET_BACK
-    a message that the query has processed
+    before a message that the query has processed, and the    SET_BACK
+    topic ends in an older ledger than that
     at or before what was acknowledged                        FINE: a broker that crashed forgot the last ack
     at or before what is processed                            FINE
     before a ledger, with nothing seen and skipped before     FINE: the broker removed a consumed ledger
@@ -30,6 +31,10 @@ MOVED or LOST, for which the caller asks where the topic begins (ASK_BEGIN, unti
     the topic begins                                          judged as
     at or before what is processed                            MOVED: put back, nothing is lost
     after what is processed                                   LOST: from there to where the topic begins
+
+The end of a topic is its last visible message. Markers of transactions may lie after it, in later ledgers,
+too, and a query may begin at one of them. There a subscription that stands at or after what is processed
+shows that the topic's log goes so far.
 
 SET_BACK is an error or a warning, as loss is. Nobody knows which of the topic's messages the query has had:
 after the error the user decides, and with the warning the query goes on from the topic's end.
@@ -120,7 +125,7 @@ def judge_restart(
             let it begin, or before the first message of a ledger.
         begin: the position before the topic's first entry; None where that was not asked yet.
     """
-    if is_message and last.is_message and last.ledger < position.ledger:
+    if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK, was_removed=was_missing)
     if was_missing:
         return _judge_moved(position, begin, _MISSING, was_removed=True)
@@ -152,7 +157,7 @@ def judge_answer(
         is_message: as in :func:`judge_restart`.
         begin: the position before the topic's first entry; None where that was not asked yet.
     """
-    if is_message and last.is_message and last.ledger < position.ledger:
+    if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK)
     if mark_delete <= acknowledged or mark_delete <= position.last_whole_entry:
         return _FINE
@@ -161,6 +166,10 @@ def judge_answer(
         return _FINE
     found = _judge_moved(position, begin, _WHILE_RUNNING, was_removed=not mark_delete.is_message)
     return replace(found, is_all_seen_processed=lost_by_deletion(position, last_seen) is None)
+
+
+def _is_set_back(position: MessageId, last: MessageId, mark_delete: MessageId) -> bool:
+    return last.is_message and last.ledger < position.ledger and mark_delete < position.last_whole_entry
 
 
 def _judge_moved(position: MessageId, begin: MessageId | None, why: str, *, was_removed: bool) -> Judgement:

@@ -37,6 +37,7 @@ class SimulatedTopic:
         self.cursors: dict[str, MessageId] = {}
         self.held: set[str] = set()
         self.compacted: list[EntryInfo] = []
+        self._markers: list[MessageId] = []
         self._next = 0
 
     def produce(
@@ -51,6 +52,12 @@ class SimulatedTopic:
             self._next += 1
             ids.append(place)
         return ids
+
+    def mark_transaction(self) -> MessageId:
+        """Write an entry that readers never see."""
+        self._markers.append(MessageId(self.ledgers[-1], self._next))
+        self._next += 1
+        return self._markers[-1]
 
     def roll_over(self, ledger: int | None = None) -> None:
         """Begin the next ledger."""
@@ -76,6 +83,11 @@ class SimulatedTopic:
     @property
     def last(self) -> MessageId:
         return self.entries[-1].id if self.entries else MessageId(self.ledgers[-1], -1)
+
+    @property
+    def end(self) -> MessageId:
+        """The last entry, visible or not."""
+        return max(self.last, *self._markers) if self._markers else self.last
 
     @property
     def ids(self) -> list[MessageId]:
@@ -269,7 +281,7 @@ class _Cursor:
         """Subscribe (again): one that somebody removed is made again, at the end."""
         found = self._cluster.topic(self._topic)
         begins_early = initial is InitialPosition.EARLIEST
-        found.cursors.setdefault(self._options.name, found.begin if begins_early else found.last)
+        found.cursors.setdefault(self._options.name, found.begin if begins_early else found.end)
         return found
 
     def last_message_id(self, deadline: Any = None) -> LastMessageId:

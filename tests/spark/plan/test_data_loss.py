@@ -64,6 +64,12 @@ RESTART = [
     ("5:9", "4:3", "4:-1", False, None, SET_BACK, None),
     ("5:9", "5:3", "5:3", False, None, FINE, None),
     ("5:9", "4:-1", "4:-1", True, "4:-1", MOVED, None),
+    ("5:9", "4:3", "5:8", False, None, SET_BACK, None),
+    # after its last visible message are markers of transactions, where the query began
+    ("5:0", "4:3", "5:0", False, None, FINE, None),
+    ("5:0", "4:3", "6:-1", False, None, FINE, None),
+    ("5:0", "4:3", "5:1", False, "3:-1", MOVED, None),
+    ("5:0", "4:3", "5:1", True, "3:-1", MOVED, None),
 ]
 
 
@@ -169,16 +175,25 @@ def test_nobody_waits_for_a_report_where_nothing_is_lost():
 
 
 @pytest.mark.parametrize(
-    ("last", "is_message", "verdict"),
-    [("4:9", True, SET_BACK), ("4:9", False, FINE), ("5:3", True, FINE), ("-1:-1", True, FINE)],
+    ("last", "mark", "is_message", "verdict"),
+    [
+        ("4:9", "4:2", True, SET_BACK),
+        ("4:9", "4:2", False, FINE),
+        ("5:3", "4:2", True, FINE),
+        ("-1:-1", "4:2", True, FINE),
+        # after its last visible message are markers of transactions, where the query began
+        ("4:9", "5:8", True, SET_BACK),
+        ("4:9", "5:9", True, FINE),
+        ("4:9", "6:-1", True, FINE),
+    ],
 )
-def test_a_topic_that_is_set_back_under_the_running_query(last, is_message, verdict):
+def test_a_topic_that_is_set_back_under_the_running_query(last, mark, is_message, verdict):
     found = judge_answer(
         at("5:9"),
         acknowledged=at("5:9"),
         last_seen=at("5:9"),
         last=at(last),
-        mark_delete=at("4:2"),
+        mark_delete=at(mark),
         is_message=is_message,
     )
     assert found.verdict is verdict

@@ -899,6 +899,29 @@ def test_such_a_topic_is_read_from_its_end_where_loss_is_no_error(set_back, capl
     assert caplog.text.count("before what this query has processed") == 1
 
 
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("rolls_over", [True, False])
+def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
+    cluster, topic, caplog, own, rolls_over
+):
+    topic.produce(2)
+    topic.roll_over()
+    marker = topic.mark_transaction()
+    topic.cursors["named"] = marker
+    spark = SimulatedSpark(cluster, **({} if own else {"predefinedSubscription": "named"}))
+    spark.drain()
+    assert mark(spark) == marker
+    if rolls_over:
+        topic.roll_over()
+        topic.cursors[spark.subscription] = MessageId(topic.ledgers[-1], -1)
+        spark.drain()
+    spark.restart()
+    spark.drain()
+    ids = topic.produce(1)
+    assert spark.drain() == rows_of(T, ids)
+    assert caplog.text == ""
+
+
 def test_an_unfinished_batch_of_a_topic_that_is_set_back_reads_nothing(cluster, topic, caplog):
     topic.roll_over(500)
     topic.produce(2)
