@@ -9,6 +9,7 @@ by the publish time of its entry, and acknowledged when no message that begins b
     known                                                         step
     nothing is processed by this run, as far as it knows          NOTHING
     nothing is processed that is not acknowledged                 NOTHING
+    chunks were met, and messages complete at any time            NOTHING
     a probe failed less than a second ago                         WAIT
     chunks were met, and what is processed is dated               ACKNOWLEDGE, what :meth:`settle` gives
     all is read up to the end                                     PROBE: there may be no later occasion
@@ -16,11 +17,12 @@ by the publish time of its entry, and acknowledged when no message that begins b
     chunks were met                                               ACKNOWLEDGE, what :meth:`settle` gives
     else                                                          WAIT
 
-:meth:`PartitionState.settle`, where chunks were met; ``expire`` is the longest time between the publishing of
-the first chunk of a message and that of its last, over which readers give it up:
+``expire`` is the longest time between the publishing of the first chunk of a message and that of its last,
+over which readers give it up; with 0 messages complete at any time. :meth:`PartitionState.settle`, where
+chunks were met:
 
     known of a processed position                                 it is
-    ``expire`` is 0: messages complete at any time                held
+    messages complete at any time                                 held
     a later one is processed, dated more than ``expire`` after    settled
     it is the end, and nothing came after it for ``expire``       settled
     else                                                          held
@@ -148,10 +150,15 @@ class PartitionState:
         if self._held is None:
             self._held = deque()
 
-    def ack_step(self, now: float) -> AckStep:
-        """What comes next in acknowledging what is processed; see the table at the top."""
+    def ack_step(self, now: float, expire: float) -> AckStep:
+        """What comes next in acknowledging what is processed; see the table at the top.
+
+        Args:
+            now: seconds of a clock that never goes back.
+            expire: as for :meth:`settle`.
+        """
         done = self.processed
-        if done is None or not self.is_unacknowledged(done):
+        if done is None or not self.is_unacknowledged(done) or (self.has_chunks and expire == 0):
             return AckStep.NOTHING
         if now < self._probe_again_at:
             return AckStep.WAIT
@@ -181,6 +188,8 @@ class PartitionState:
         """
         assert self._held is not None
         latest = self._held[-1].time_ms if self._held else 0
+        if self._held and time_ms <= latest:
+            self._held.pop()  # both settle at the same time
         self._held.append(_Dated(entry, max(latest, time_ms), now))
 
     def settle(self, expire: float) -> MessageId:

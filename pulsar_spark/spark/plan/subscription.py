@@ -366,7 +366,9 @@ class Subscription:
         """
         now, silent = self._client.now(), self.silent
         steps = {
-            topic: state.ack_step(now) for topic, state in self.partitions.items() if topic not in silent
+            topic: state.ack_step(now, expire)
+            for topic, state in self.partitions.items()
+            if topic not in silent
         }
         probed = self._probe_chunks([topic for topic, step in steps.items() if step is AckStep.PROBE])
         if expire == 0:

@@ -98,15 +98,18 @@ def test_the_next_step_of_an_acknowledgement(position, acknowledged, probed, fro
     if probed is not None:
         place, ago = probed
         state.probed(at(place), 100.0 - ago)
-    assert state.ack_step(100.0) is step
+    assert state.ack_step(100.0, EXPIRE) is step
+    assert state.ack_step(100.0, 0.0) is step, "chunks are looked for"
     state.meet_chunks()
-    assert state.ack_step(100.0) is (ACKNOWLEDGE if step is WAIT else step)
+    assert state.ack_step(100.0, EXPIRE) is (ACKNOWLEDGE if step is WAIT else step)
+    assert state.ack_step(100.0, 0.0) is NOTHING, "they complete at any time"
     if state.processed is not None:
         state.dated(state.processed, 0, 100.0)
-        assert state.ack_step(100.0) is (NOTHING if step is NOTHING else ACKNOWLEDGE)
+        assert state.ack_step(100.0, EXPIRE) is (NOTHING if step is NOTHING else ACKNOWLEDGE)
     state.probe_failed(100.0)
-    assert state.ack_step(100.9) is (NOTHING if step is NOTHING else WAIT)
-    assert state.ack_step(101.0) is not WAIT
+    assert state.ack_step(100.9, EXPIRE) is (NOTHING if step is NOTHING else WAIT)
+    assert state.ack_step(101.0, EXPIRE) is not WAIT
+    assert state.ack_step(101.0, 0.0) is NOTHING
 
 
 def test_without_chunks_all_that_is_processed_is_settled():
@@ -144,6 +147,18 @@ def test_what_is_settled_where_chunks_were_met(processed, last, asked_at, settle
     state.meet_chunks()  # once more forgets nothing
     assert state.settle(EXPIRE) == at(settled)
     assert state.settle(0.0) == at("-1:-1"), "messages that never expire are waited for"
+
+
+def test_positions_of_one_time_are_held_as_one():
+    state = state_of("5:0", last="5:999")
+    state.meet_chunks()
+    for entry in range(999):
+        state.position = MessageId(5, entry)
+        state.dated(state.position, 7000 - entry, float(entry))
+    assert len(state._held) == 1
+    assert state.settle(EXPIRE) == at("-1:-1")
+    state.dated(at("5:999"), 67_001, 999.0)
+    assert state.settle(EXPIRE) == at("5:998")
 
 
 def test_the_end_is_settled_only_while_it_is_what_is_processed():

@@ -189,6 +189,7 @@ def test_chunks_that_never_expire_are_held_with_a_warning(cluster, caplog):
         processed(subscription, 2)
         subscription.acknowledge_processed(0.0)
     assert [mark(cluster, each).entry for each in (P0, P1)] == [-1, 2]
+    assert cluster.count("probe", P0) == cluster.count("chunks", P0) == 0, "no reader for nothing"
     assert caplog.text.count("nothing more of it is acknowledged") == 1
     assert "partition-0" in caplog.text
 
