@@ -279,8 +279,8 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
     admin.create_subscription(topic, "hold")
     client = ClientOptions(service_url=url, operation_timeout=30.0)
     options = replace(parse_source({"service.url": url, "topic": topic}, Mode.STREAM), client=client)
-    with Client(client) as opened, RawConnection(url) as connection:
-        coordinator, producer = Coordinator(opened), RawProducer(connection, topic)
+    with Client(client) as opened, RawConnection(url) as first, RawConnection(url) as second:
+        coordinator, producer = Coordinator(opened), RawProducer(first, topic)
         txn = coordinator.begin([topic])
         last = [producer.send(b"fills the ledger", txn=txn) for _ in range(5)][-1]
         coordinator.commit(txn)
@@ -302,7 +302,7 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
         planner.close()
         planner = QueryPlanner(options)
         check()
-        written = RawProducer(connection, topic).send(b"new")
+        written = RawProducer(second, topic).send(b"new")
         wait_until(lambda: planner.latest(start).positions[name] == written)
         planner.close()
     assert "before what this query has processed" not in caplog.text

@@ -11,6 +11,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Decryption
 from pulsar_spark.client.reading.entry_range import RangeOptions, position_before, read_entries
 from pulsar_spark.client.reading.probe import EntryProbe
+from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.chunk_assembler import (
     Assembled,
@@ -156,11 +157,18 @@ def has_chunks_before(client: Client, topic: TopicName, position: MessageId, ent
         BrokerError, DeadlineError: the broker does not answer.
     """
     after = _position_back(client, topic, position, entries)
-    with EntryProbe(client, topic, after) as probe:
-        while found := probe.read(_PROBED_MESSAGES, _PROBED_BYTES, position):
-            if any(entry.chunked for entry in found):
-                return True
-    return False
+    while True:
+        with EntryProbe(client, topic, after) as probe:
+            try:
+                while found := probe.read(_PROBED_MESSAGES, _PROBED_BYTES, position):
+                    if any(entry.chunked for entry in found):
+                        return True
+                return False
+            except DeadlineError:
+                # What the broker drops together with others it may deliver to a new reader.
+                if probe.position == after:
+                    raise
+                after = probe.position
 
 
 def _position_back(client: Client, topic: TopicName, position: MessageId, entries: int) -> MessageId:

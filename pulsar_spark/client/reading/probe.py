@@ -227,6 +227,8 @@ class EntryProbe:
         )
         self._found: deque[EntryInfo] = deque()
         self._totals = _Totals()
+        self._acked = self.position
+        self._late: DeadlineError | None = None
 
     def __enter__(self) -> EntryProbe:
         return self
@@ -244,17 +246,24 @@ class EntryProbe:
             size: or so many bytes.
             end: or here, inclusive: the last visible message, or one before it.
 
-        Raises:
-            PulsarError: the broker does not answer.
+        Returns:
+            Fewer where the broker has read up to ``end`` and delivers nothing more, or where the next entry
+            did not come within the operation timeout.
 
-        An entry that does not come within the operation timeout, from a broker that answers, is taken for one
-        that it never delivers: what was found before is all there is.
+        Raises:
+            DeadlineError: not one came within the operation timeout. Every later call raises it, too: an
+                entry that the broker drops together with others may be delivered to a new probe.
+            PulsarError: the broker does not answer.
         """
         taken: list[EntryInfo] = []
         end = end.whole_entry
         while messages > 0 and size > 0 and self.position < end:
-            if not self._found:
-                self._receive(messages, size, end)
+            try:
+                if not self._found:
+                    self._receive(messages, size, end)
+            except DeadlineError:
+                if not taken:
+                    raise
             if not self._found or self._found[0].id > end:
                 break
             entry = self._found.popleft()
@@ -269,17 +278,28 @@ class EntryProbe:
         self._consumer.close()
 
     def _receive(self, messages: int, size: int, end: MessageId) -> None:
+        if self._late is not None:
+            raise self._late
         entries = self._totals.entries_for(messages, size)
         left = end.entries_since(self.position)
         entries = entries if left is None else min(entries, left)
         try:
             found = receive_infos(self._consumer, self._client.operation(), entries)
         except DeadlineError as error:
-            self._consumer.last_message_id()
+            if not self._is_read_over(end):
+                self._late = error
+                raise
             _log.warning("nothing after %s is delivered: %s", self.position, error)
             return
         self._totals.add(found)
         self._found.extend(found)
+
+    def _is_read_over(self, end: MessageId) -> bool:
+        """Whether the broker has read up to ``end``: it acknowledges by itself what it does not deliver."""
+        if self.position > self._acked:
+            self._consumer.ack_cumulative(self.position)
+            self._acked = self.position
+        return self._consumer.last_message_id().mark_delete >= end
 
 
 class _Totals:

@@ -85,7 +85,7 @@ class Admission:
         run_all: runs calls to ``source`` at the same time.
 
     Attributes:
-        left_out: the partitions about which the broker gave no answer for the last plan.
+        late: the partitions about which the broker gave no answer, or not all, for the last plan.
     """
 
     def __init__(self, limits: Limits, source: EntrySource, run_all: RunAll) -> None:
@@ -95,7 +95,7 @@ class Admission:
         self._known: dict[TopicName, KnownEntries] = {}
         self._since: float | None = None
         self._failure: PulsarError | None = None
-        self.left_out: set[TopicName] = set()
+        self.late: set[TopicName] = set()
 
     def plan(
         self,
@@ -123,7 +123,7 @@ class Admission:
                 ``available_now``, no partition can go on: the query would end as if all were read.
         """
         self._failure = None
-        self.left_out = set()
+        self.late = set()
         self._since = now if self._since is None else self._since
         open_ = {topic: max(1, backlogs.get(topic, 1)) for topic in ends if starts[topic] < ends[topic]}
         self._forget(starts)
@@ -227,6 +227,9 @@ class Admission:
                 self._leave_out(known, topic)
             else:
                 found[topic] = known
+                if known.is_late:
+                    self.late.add(topic)
+                    _log.warning("of %s only the entries that the broker has sent are in this batch", topic)
         return found
 
     def _leave_out(self, error: PulsarError, topic: TopicName) -> None:
@@ -234,7 +237,7 @@ class Admission:
         self._failure = error.located(str(topic))
         if not error.is_passing:
             raise self._failure
-        self.left_out.add(topic)
+        self.late.add(topic)
         _log.warning("a partition is left out of this batch: %s", self._failure)
 
 

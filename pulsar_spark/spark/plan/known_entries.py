@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from pulsar_spark.client import EntryInfo
+from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 
 # What is probed after a partition's position, entry by entry; the rest of its share is estimated.
@@ -29,7 +30,11 @@ class EntryReader(Protocol):
     """Gives one partition's entries in order, from a position on; the client's EntryProbe."""
 
     def read(self, messages: int, size: int, end: MessageId) -> Sequence[EntryInfo]:
-        """The next, until they hold so many messages or bytes, or reach ``end``; none if nothing is left."""
+        """The next, until they hold so many messages or bytes, or reach ``end``; none if nothing is left.
+
+        Raises:
+            DeadlineError: it is not known what comes next. Another reader has to be opened.
+        """
 
     def close(self) -> None:
         """Close it at the broker, too."""
@@ -59,6 +64,8 @@ class KnownEntries:
     Attributes:
         entries: what is known, without a gap from the position on.
         reached: up to here everything is known.
+        is_late: whether the broker did not send what comes next in time. What is known is used then, and
+            forgotten.
     """
 
     def __init__(self, source: EntrySource, topic: TopicName, start: MessageId) -> None:
@@ -67,10 +74,11 @@ class KnownEntries:
         self._after = after
         self.entries: list[EntryInfo] = []
         self.reached = after
+        self.is_late = False
 
     def follow(self, start: MessageId) -> bool:
-        """Drop what is before ``start``; False if it lies elsewhere than what is known."""
-        if not self._after <= start <= self.reached:
+        """Drop what is before ``start``; False if it lies elsewhere than what is known, or that is late."""
+        if self.is_late or not self._after <= start <= self.reached:
             return False
         self._after = max(self._after, start.last_whole_entry)
         self.entries = [entry for entry in self.entries if entry.id > start]
@@ -95,8 +103,11 @@ class KnownEntries:
         """Probe until so much is known, or everything up to ``end``, or :attr:`is_full`.
 
         Each round asks for as many messages as the entries seen so far suggest: few rounds, little too much.
+
+        Raises:
+            DeadlineError: nothing is known, and the broker sends nothing.
         """
-        while self.reached < end and not self.is_full:
+        while self.reached < end and not self.is_full and not self.is_late:
             count, known = self.messages, self.size
             if (messages is not None and count >= messages) or (size is not None and known >= size):
                 return
@@ -107,7 +118,13 @@ class KnownEntries:
                 # Chunks complete nothing: as many again as there were, not one a round.
                 wanted = min(wanted, max(messages, held) - count)
             bytes_wanted = SCAN_BYTES - known if size is None else min(SCAN_BYTES, size) - known
-            found = self._reader.read(wanted, max(1, bytes_wanted), end)
+            try:
+                found = self._reader.read(wanted, max(1, bytes_wanted), end)
+            except DeadlineError:
+                self.is_late = True
+                if not self.entries:
+                    raise
+                return
             self.entries.extend(found)
             self.reached = max(self.reached, found[-1].id if found else end)
 

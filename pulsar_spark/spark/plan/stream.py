@@ -392,7 +392,7 @@ class QueryPlanner:
         began = self._client.now()
         planned = self._admission.plan(starts, ends, backlogs, began, available_now=self._frozen is not None)
         now = self._client.now()
-        self._rest_until |= dict.fromkeys(self._admission.left_out, now + _REST * (now - began))
+        self._rest_until |= dict.fromkeys(self._admission.late, now + _REST * (now - began))
         if planned == starts:
             self._held_back_until = self._client.now() + _HELD_BACK
         return planned

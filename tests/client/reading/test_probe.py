@@ -217,9 +217,11 @@ def test_a_run_meets_an_entry_that_cannot_be_taken_apart(broker, client):
         assert found[0] == EntryInfo(ids[1], 1, 1, 0, None, False, False, True)
 
 
-def test_an_entry_that_is_never_delivered_ends_a_run(broker, client, caplog):
-    """Brokers do so with what they cannot take apart themselves, though it counts as the last message."""
+def test_what_the_broker_has_read_over_ends_a_run(broker, client, topic, caplog):
+    """It acknowledges what it never delivers, though that may count as the last message."""
     ids = broker.publish(TOPIC, *singles(numbered(3)))
+    with broker.changed:
+        topic.end(TxnId(0, 1), commit=True)
     end = MessageId(ids[-1].ledger, ids[-1].entry + 1)
     with EntryProbe(client, TOPIC, START) as probe:
         hurry(client, 0.3)
@@ -229,6 +231,28 @@ def test_an_entry_that_is_never_delivered_ends_a_run(broker, client, caplog):
         broker.script(Type.GET_LAST_MESSAGE_ID, [silence] * 9)
         with pytest.raises(DeadlineError):
             probe.read(9, 1 << 20, end)
+
+
+@pytest.mark.parametrize("known", [0, 3])
+def test_an_entry_that_is_late_is_no_entry_that_is_never_delivered(broker, client, topic, known):
+    """As where the broker waits for a bookie, or throttles."""
+    ids = broker.publish(TOPIC, *singles(numbered(known)))
+    with broker.changed:
+        topic.end(TxnId(0, 1), commit=True)
+    end = MessageId(1, known + 1)
+    with EntryProbe(client, TOPIC, START) as probe:
+        hurry(client, 0.3)
+        if known:
+            assert [one.id for one in probe.read(9, 1 << 20, end)] == ids
+        broker.script(Type.FLOW, [silence] * 9)
+        for _ in range(2):
+            with pytest.raises(DeadlineError, match="no message came"):
+                probe.read(9, 1 << 20, end)
+        broker.publish(TOPIC, section_of(b"late"))
+    hurry(client, 30.0)
+    with EntryProbe(client, TOPIC, MessageId(1, known - 1)) as probe:
+        broker.script(Type.FLOW, [])
+        assert [one.id for one in probe.read(9, 1 << 20, end)] == [end]
 
 
 def test_one_that_cannot_be_taken_apart_is_still_an_entry(broker, client, topic):

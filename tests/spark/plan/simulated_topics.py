@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
 from pulsar_spark.client import EntryInfo
-from pulsar_spark.errors import PulsarError
+from pulsar_spark.errors import DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan.known_entries import LedgerEnd
 
@@ -41,12 +41,16 @@ class Partition:
 
 
 class Broker:
-    """Answers about partitions; what it is asked about ``broken`` ones fails with that error."""
+    """Answers about partitions; what it is asked about ``broken`` ones fails with that error.
+
+    Of those in ``silent_after`` it sends nothing after a position.
+    """
 
     def __init__(self, partitions, broken=None):
         self.partitions = dict(partitions)
         self.broken = dict(broken or {})
-        self.open = 0
+        self.silent_after = {}
+        self.open = self.opened = 0
         self.probes = 0
         self.scanned = 0
         self.rounds = 0
@@ -69,6 +73,7 @@ class Broker:
 class _Reader:
     def __init__(self, broker, partition, topic, after):
         broker.open += 1
+        broker.opened += 1
         self._broker, self._partition, self._topic = broker, partition, topic
         self._next = bisect_right(partition.ids, after)
 
@@ -81,6 +86,10 @@ class _Reader:
         while messages > 0 and size > 0 and self._next < len(self._partition.visible):
             entry = self._partition.visible[self._next]
             if entry.id > end:
+                break
+            if entry.id > self._broker.silent_after.get(self._topic, end):
+                if not found:
+                    raise DeadlineError("late")
                 break
             found.append(entry)
             self._next += 1

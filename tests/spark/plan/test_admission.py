@@ -261,6 +261,28 @@ def test_a_partition_without_an_answer_lets_the_others_go_on(error, caplog):
     assert admission.plan(starts, ends, {}, 0.0)[TOPICS[0]] == MessageId(10, 5)
 
 
+@pytest.mark.parametrize("limits", [Limits(max_messages=8), Limits(max_bytes=800)])
+def test_silence_lifts_no_limit(limits, caplog):
+    """An entry that is late is taken for none that is never delivered."""
+    broker = Broker({topic: uniform(1000) for topic in TOPICS[:2]})
+    admission = Admission(limits, broker, one_by_one)
+    starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
+    ends = dict.fromkeys(TOPICS[:2], MessageId(10, 999))
+    broker.silent_after = {TOPICS[0]: MessageId(10, 5)}
+    for first, late in ((3, set()), (5, {TOPICS[0]}), (5, {TOPICS[0]})):
+        starts = admission.plan(starts, ends, {}, 0.0)
+        assert starts[TOPICS[0]] == MessageId(10, first)
+        assert admission.late == late
+    assert starts[TOPICS[1]] > MessageId(10, 8)
+    assert caplog.text.count(str(TOPICS[0])) == 2
+    opened = broker.opened
+    broker.silent_after = {}
+    assert admission.plan(starts, ends, {}, 0.0)[TOPICS[0]] == MessageId(10, 9)
+    assert broker.opened == opened + 1, "by another reader"
+    admission.close()
+    assert broker.open == 0
+
+
 def test_an_error_that_stays_is_raised():
     broker = Broker({TOPICS[0]: uniform(10)}, {TOPICS[0]: TopicNotFoundError("gone")})
     with pytest.raises(TopicNotFoundError, match=str(TOPICS[0])):
