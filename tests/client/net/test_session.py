@@ -223,8 +223,9 @@ def test_of_challenges_that_come_together_one_is_answered_at_a_time(monkeypatch)
 
 def test_a_session_that_nobody_uses_closes_itself(broker):
     session = open_session(broker, max_idle=0.2)
-    broker.wait_for(lambda: not broker.open_connections[0].is_served)
+    broker.wait_for(lambda: session.error is not None)
     assert "nobody used it" in str(session.error)
+    broker.wait_for(lambda: not broker.open_connections[0].is_served)
     assert session.error.retriable
     session.close()
 
