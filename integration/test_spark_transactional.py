@@ -87,6 +87,20 @@ def test_a_batch_write(pulsar_in_spark: PulsarInSpark, topic: str):
     assert_once(pulsar_in_spark.service_url, topic, ROWS)
 
 
+def test_each_transaction_has_producers_of_its_own(pulsar_in_spark: PulsarInSpark, topic: str):
+    """Two queries with one producerName cannot have rows of each other dropped."""
+    rows = pulsar_in_spark.spark.range(ROWS).repartition(2).selectExpr("string(id) AS value")
+    named = {"pulsar.producer.producerName": "mine"}
+    for _ in range(2):
+        pulsar_in_spark.write(rows, topic, delivery="transactional", **named)
+    found = pulsar_in_spark.read(topic, metadataColumns="__producerName").collect()
+    assert sorted(int(row.value) for row in found) == sorted([*range(ROWS), *range(ROWS)])
+    by_task_and_transaction = [row["__producerName"].split("-") for row in found]
+    assert {len(parts) for parts in by_task_and_transaction} == {4}
+    assert {(parts[0], parts[1]) for parts in by_task_and_transaction} == {("mine", "0"), ("mine", "1")}
+    assert len({tuple(parts[2:]) for parts in by_task_and_transaction}) == 4
+
+
 @pytest.mark.long
 def test_a_driver_that_is_killed_between_two_commits(
     transactional_broker: StandaloneBroker, topic: str, tmp_path: Path

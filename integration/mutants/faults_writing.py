@@ -4,6 +4,29 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="resend-without-receipts-tried-for-ever",
+        file="pulsar_spark/protocol/pending.py",
+        old="            self._progress_at = self._progress_before\n",
+        new="            pass\n",
+        test="tests/protocol/test_pending.py::"
+        "test_what_is_sent_again_has_no_more_time_without_receipts[all resends are lost]",
+    ),
+    Fault(
+        name="refusal-forgotten-before-its-receipt",
+        file="pulsar_spark/protocol/partition_writer.py",
+        old="refused=min(self._refused, default=None),",
+        new="refused=self._refused.pop() if self._refused else None,",
+        test="tests/protocol/test_partition_writer.py::test_a_refusal_is_settled_by_the_receipt",
+    ),
+    Fault(
+        name="refused-entry-of-a-transaction-taken-for-stored",
+        file="pulsar_spark/protocol/stored_check.py",
+        old="        return StoredCheck.UNREADABLE, []",
+        new="        return StoredCheck.RESEND, []",
+        test="tests/protocol/test_stored_check.py::"
+        "test_what_the_broker_refused_in_a_transaction_cannot_be_compared",
+    ),
+    Fault(
         name="late-receipt-taken-for-the-resent-entry",
         file="pulsar_spark/protocol/partition_writer.py",
         old="        if not self._is_connected:\n            return None\n        if message_id",
