@@ -3,11 +3,13 @@
 import pytest
 
 from pulsar_spark.client import ChunkLimits, read_range
-from pulsar_spark.client.reading.chunk_search import positions_before
+from pulsar_spark.client.reading.chunk_search import has_chunks_before, positions_before
+from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol import chunk_index
-from tests.client.clients import TOPIC, flat, singles, values_in
-from tests.fake_broker import HANG
+from tests.client.clients import TOPIC, flat, hurry, singles, values_in
+from tests.fake_broker import HANG, pass_on, silence
+from tests.fake_clients import Type
 from tests.fake_topics import chunk_sections, section_of
 
 VALUE = bytes(range(250)) * 4
@@ -150,3 +152,18 @@ def test_positions_go_back_in_steps_that_double(broker, client):
         MessageId(middle, -1),
         MessageId(first, -1),
     ]
+
+
+def test_chunks_are_looked_for_with_another_reader_where_entries_are_late(broker, client):
+    ids = broker.publish(TOPIC, *fill(2), chunk_sections(VALUE, 4, "m")[0])
+    hurry(client, 0.3)
+    broker.script(Type.FLOW, [pass_on, silence, pass_on])
+    assert has_chunks_before(client, TOPIC, ids[-1], 16)
+
+
+def test_late_entries_are_not_taken_for_none_that_are_chunks(broker, client):
+    ids = broker.publish(TOPIC, *fill(2), chunk_sections(VALUE, 4, "m")[0])
+    hurry(client, 0.3)
+    broker.script(Type.FLOW, [silence] * 9)
+    with pytest.raises(DeadlineError):
+        has_chunks_before(client, TOPIC, ids[-1], 16)
