@@ -10,7 +10,8 @@ by the publish time of its entry, and acknowledged when no message that begins b
     nothing is processed by this run, as far as it knows          NOTHING
     nothing is processed that is not acknowledged                 NOTHING
     chunks were met, and messages complete at any time            NOTHING
-    a probe failed less than a second ago                         WAIT
+    a probe failed less than a second ago, or ten times as long   WAIT
+    as it took
     chunks were met, and what is processed is dated               ACKNOWLEDGE, what :meth:`settle` gives
     all is read up to the end                                     PROBE: there may be no later occasion
     it was never probed, or in another ledger, or a second ago    PROBE
@@ -46,6 +47,8 @@ from pulsar_spark.ids import MessageId
 # other messages; and seconds for which that is good.
 PROBED_ENTRIES = 16
 _PROBED_FOR = 1.0
+# So many times as long as a probe took in vain it is not tried again: the query waits for probes.
+_REST = 10
 
 
 class AckStep(Enum):
@@ -173,9 +176,9 @@ class PartitionState:
         """Take in that the entries up to one were probed for chunks."""
         self._probed = _Probed(entry.ledger, now + _PROBED_FOR)
 
-    def probe_failed(self, now: float) -> None:
-        """Take in that the entries could not be probed now."""
-        self._probe_again_at = now + _PROBED_FOR
+    def probe_failed(self, now: float, waited: float) -> None:
+        """Take in that the entries could not be probed now, which was found out after ``waited`` seconds."""
+        self._probe_again_at = now + max(_PROBED_FOR, _REST * waited)
 
     def dated(self, entry: MessageId, time_ms: int, now: float) -> None:
         """Take in when a processed entry was published, where chunks were met.

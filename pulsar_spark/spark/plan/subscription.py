@@ -426,12 +426,13 @@ class Subscription:
             topic: entry for topic in topics if (entry := self.partitions[topic].processed) is not None
         }
         calls = [partial(probe, topic, entry) for topic, entry in entries.items()]
-        done = set()
+        done, began = set(), self._client.now()
         for (topic, entry), failure in zip(entries.items(), run_all(calls) if calls else (), strict=True):
             state = self.partitions[topic]
             if isinstance(failure, PulsarError) and (failure.is_passing or state.has_chunks):
                 _log.info("the last messages of %s are looked at later: %s", topic, failure)
-                state.probe_failed(self._client.now())
+                now = self._client.now()
+                state.probe_failed(now, now - began)
             else:
                 state.probed(entry, self._client.now())
                 done.add(topic)

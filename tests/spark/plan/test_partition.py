@@ -106,10 +106,18 @@ def test_the_next_step_of_an_acknowledgement(position, acknowledged, probed, fro
     if state.processed is not None:
         state.dated(state.processed, 0, 100.0)
         assert state.ack_step(100.0, EXPIRE) is (NOTHING if step is NOTHING else ACKNOWLEDGE)
-    state.probe_failed(100.0)
+    state.probe_failed(100.0, 0.01)
     assert state.ack_step(100.9, EXPIRE) is (NOTHING if step is NOTHING else WAIT)
     assert state.ack_step(101.0, EXPIRE) is not WAIT
     assert state.ack_step(101.0, 0.0) is NOTHING
+
+
+@pytest.mark.parametrize(("waited", "seconds"), [(0.0, 1.0), (0.05, 1.0), (30.0, 300.0)])
+def test_a_probe_that_fails_leaves_time_for_other_partitions(waited, seconds):
+    state = state_of("5:4")
+    state.probe_failed(100.0, waited)
+    assert state.ack_step(99.9 + seconds, EXPIRE) is WAIT
+    assert state.ack_step(100.0 + seconds, EXPIRE) is PROBE
 
 
 def test_without_chunks_all_that_is_processed_is_settled():
