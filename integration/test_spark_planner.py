@@ -327,7 +327,7 @@ def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer,
     try:
         while not stop.is_set():
             end = planner.latest(end)
-        wait_until(lambda: planner.latest(end).positions.get(TopicName.parse(topic)) is not None)
+        wait_until(lambda: planner.ranges(end, planner.latest(end)))
         planned = planner.latest(end)
         assert [each.topic.local for each in planner.ranges(end, planned)] == [TopicName.parse(topic).local]
     finally:

@@ -94,14 +94,14 @@ def test_an_unfinished_batch_0_goes_on_with_its_own_subscription(
     peer.produce(topic, records(0, 10))
     with pytest.raises(StreamingQueryException, match="InjectedError"):
         drain(pulsar_in_spark.stream(topic, startingOffsets=starting), sink, checkpoint)
-    (subscription,) = admin.subscriptions(topic)
+    (subscription,) = admin.durable_subscriptions(topic)
     peer.produce(topic, records(10, 10))
     sink.fail_at.clear()
     drain(pulsar_in_spark.stream(topic, startingOffsets=again), sink, checkpoint)
     first, second = sink.batches[0]
     assert first == second
     assert sink.values == expected
-    assert admin.subscriptions(topic) == [subscription]
+    assert admin.durable_subscriptions(topic) == [subscription]
     assert admin.backlog(topic, subscription) == 0
 
 
