@@ -1,4 +1,4 @@
-"""The oldest Pulsar that is claimed, in small; `test --pulsar 4.0.7` runs all tests on it."""
+"""The oldest Pulsar that is claimed, in small, before a release; `test --pulsar 4.0.7` runs all tests on it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from integration.cluster import TEST_JVM
 from integration.fix_spark import PulsarInSpark, await_rows
 from integration.peer import Peer, Record
 from integration.transactions import SETTINGS
+
+pytestmark = pytest.mark.long
 
 OLDEST = "4.0.7"
 _PARTITIONS = 2
