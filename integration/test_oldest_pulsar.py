@@ -1,4 +1,4 @@
-"""The oldest Pulsar that is claimed, in small, before a release; `test --pulsar 4.0.7` runs all tests on it."""
+"""The oldest Pulsar that is claimed, in small, before a release; `test --pulsar 4.0.7` runs all on it."""
 
 from __future__ import annotations
 
