@@ -85,21 +85,25 @@ def test_an_older_entry_of_the_producer_ends_the_search(broker, client):
     assert min(starts).ledger == old[0].ledger
 
 
+def commit_at_the_third_question(broker, topic, transaction):
+    asked = []
+
+    def answer(connection, frame):
+        asked.append(frame)
+        if len(asked) == 3:
+            topic.end(transaction, commit=True)
+        connection.handle(frame)
+
+    broker.script(Type.GET_LAST_MESSAGE_ID, repeat(answer))
+
+
 def test_an_entry_that_becomes_visible_later_is_waited_for(broker, client):
     topic = broker.create(TOPIC)
     transaction = TxnId(0, 1)
     broker.publish(TOPIC, stored("other", 1))
     with broker.changed:
         entry = topic.append(stored("me", 7), transaction)
-    asked = []
-
-    def commit_at_the_third(connection, frame):
-        asked.append(frame)
-        if len(asked) == 3:
-            topic.end(transaction, commit=True)
-        connection.handle(frame)
-
-    broker.script(Type.GET_LAST_MESSAGE_ID, repeat(commit_at_the_third))
+    commit_at_the_third_question(broker, topic, transaction)
     assert position_of(find_last_stored(client, TOPIC, "me", 7)) == entry.id
 
 
@@ -178,15 +182,7 @@ def test_entries_that_become_visible_one_after_the_other_are_waited_for(broker, 
         topic.append(stored("other", 1), transaction)
         for section in sections[2:]:
             topic.append(section)
-    asked = []
-
-    def commit_at_the_third(connection, frame):
-        asked.append(frame)
-        if len(asked) == 3:
-            topic.end(transaction, commit=True)
-        connection.handle(frame)
-
-    broker.script(Type.GET_LAST_MESSAGE_ID, repeat(commit_at_the_third))
+    commit_at_the_third_question(broker, topic, transaction)
     proof = proof_of(*sections)
     find_stored(client, TOPIC, proof)
     assert proof.is_found
