@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pulsar
 import pytest
 from pyspark.sql import SparkSession
 
 from integration.chaos.messages import columns_of, numbered
 from integration.fix_spark import PulsarInSpark, finish
 from integration.peer import Peer
-from integration.secured import ADMIN, CLERK, Secured, open_secured
+from integration.secured import CLERK, Secured, open_secured
 from integration.test_spark_errors import error_of
 from integration.transactions import SETTINGS
 from pulsar_spark.client import (
@@ -50,16 +49,13 @@ def namespace(secured: Secured) -> str:
     return name
 
 
-@pytest.fixture
-def peer(secured: Secured) -> Iterator[Peer]:
-    login = pulsar.AuthenticationToken(secured.tokens.token(ADMIN))
-    trust = secured.authority.file
-    with Peer(secured.tls_url, authentication=login, tls_trust_certs_file_path=trust) as opened:
-        yield opened
-
-
 def test_source_and_sink_use_the_prefix_for_all_their_subscriptions(
-    spark: SparkSession, secured: Secured, namespace: str, peer: Peer, checkpoint: Path, tmp_path: Path
+    spark: SparkSession,
+    secured: Secured,
+    namespace: str,
+    secured_peer: Peer,
+    checkpoint: Path,
+    tmp_path: Path,
 ) -> None:
     """Planner, probes, watches, tasks, and the log of the commits with its reader."""
     here = PulsarInSpark(spark, secured.tls_url)
@@ -69,12 +65,12 @@ def test_source_and_sink_use_the_prefix_for_all_their_subscriptions(
     clerk = secured.options(params=f"token:{secured.tokens.token(CLERK)}")
     named = {**clerk, "subscriptionPrefix": f"{CLERK}-orders"}
     sent = numbered(400, keys=10)
-    peer.produce(topic, sent)
+    secured_peer.produce(topic, sent)
     rows = here.stream(topic, **named, maxMessagesPerTrigger="150", minPartitions="4").drop("__topic")
     transactional = {"delivery": "transactional", "transactionLogKey": f"file://{tmp_path}/key"}
     copy = here.write_stream(rows, checkpoint, f"{topic}-copy", **named, **transactional)
     finish(copy.trigger(availableNow=True).start())
-    found = peer.read_all(f"{topic}-copy")
+    found = secured_peer.read_all(f"{topic}-copy")
     assert Counter((each.value, each.key) for each in found) == Counter(
         (each.value, each.key) for each in sent
     )
@@ -83,7 +79,7 @@ def test_source_and_sink_use_the_prefix_for_all_their_subscriptions(
 
 
 def test_what_is_stored_is_compared_through_a_reader_with_the_prefix(
-    secured: Secured, namespace: str, peer: Peer, caplog: pytest.LogCaptureFixture
+    secured: Secured, namespace: str, secured_peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = ClientOptions(
         service_url=secured.tls_url,
@@ -98,5 +94,5 @@ def test_what_is_stored_is_compared_through_a_reader_with_the_prefix(
             with dedup, TopicWriter(client, topic, ProducerOptions(), dedup=dedup) as writer:
                 writer.send(columns_of(numbered(10)))
                 writer.finish()
-    assert [each.value for each in peer.read_all(str(topic))] == [each.value for each in numbered(10)]
+    assert [each.value for each in secured_peer.read_all(str(topic))] == [each.value for each in numbered(10)]
     assert caplog.messages == []

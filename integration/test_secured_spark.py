@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pulsar
 import pytest
 from pyspark.sql import SparkSession
 
@@ -14,7 +12,7 @@ from integration.chaos.login import outlive
 from integration.chaos.messages import numbered
 from integration.fix_spark import Collector, PulsarInSpark, drain
 from integration.peer import Peer
-from integration.secured import ADMIN, CLERK, Secured
+from integration.secured import CLERK, Secured
 from integration.test_spark_errors import error_of
 
 
@@ -23,43 +21,34 @@ def here(spark: SparkSession, secured: Secured) -> PulsarInSpark:
     return PulsarInSpark(spark, secured.tls_url)
 
 
-@pytest.fixture
-def peer(secured: Secured) -> Iterator[Peer]:
-    """The C++ client through the same TLS, with a token."""
-    login = pulsar.AuthenticationToken(secured.tokens.token(ADMIN))
-    trust = secured.authority.file
-    with Peer(secured.tls_url, authentication=login, tls_trust_certs_file_path=trust) as opened:
-        yield opened
-
-
 def test_a_batch_and_a_stream_through_tls_with_a_token(
-    here: PulsarInSpark, secured: Secured, peer: Peer, topic: str, checkpoint: Path
+    here: PulsarInSpark, secured: Secured, secured_peer: Peer, topic: str, checkpoint: Path
 ) -> None:
     secured.broker.admin.create_partitioned_topic(topic, 2)
     options = secured.options(tlsHostnameVerificationEnable="true")
     sent = numbered(1000, keys=10)
-    peer.produce(topic, sent, batch_size=100)
+    secured_peer.produce(topic, sent, batch_size=100)
     rows = here.stream(topic, **options, **{"admin.url": secured.broker.tls_admin_url}).drop("__topic")
     copy = here.write_stream(rows, checkpoint, f"{topic}-copy", **options)
     query = copy.trigger(availableNow=True).start()
     query.awaitTermination()
-    found = peer.read_all(f"{topic}-copy")
+    found = secured_peer.read_all(f"{topic}-copy")
     assert sorted((each.value, each.key) for each in found) == sorted((each.value, each.key) for each in sent)
     again = here.read(f"{topic}-copy", **options)
     assert again.count() == len(sent)
     here.write(again.select("value", "__key"), topic, **options)
-    assert len(peer.read_all(topic)) == 2 * len(sent)
+    assert len(secured_peer.read_all(topic)) == 2 * len(sent)
 
 
 def test_a_role_that_may_read_one_topic(
-    here: PulsarInSpark, secured: Secured, peer: Peer, topic: str, checkpoint: Path
+    here: PulsarInSpark, secured: Secured, secured_peer: Peer, topic: str, checkpoint: Path
 ) -> None:
     """It may not ask which topics there are, and needs not; what it may not do is told with the topic."""
     secured.broker.admin.create_topic(topic)
     secured.grant(topic, CLERK, "consume")
     options = secured.options(params=secured.tokens.token(CLERK))
     sent = numbered(50)
-    peer.produce(topic, sent)
+    secured_peer.produce(topic, sent)
     collector = Collector()
     drain(here.stream(topic, **options), collector, checkpoint)
     assert collector.values == [each.value.decode() for each in sent if each.value is not None]
