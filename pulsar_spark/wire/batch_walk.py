@@ -66,6 +66,30 @@ def find_fields(
     return scan(indexed, count, max_properties) if fields is None else fields
 
 
+def find_separated_fields(
+    body: bytes | bytearray | memoryview | pa.Buffer, counts: Ints, gap: int, max_properties: int
+) -> Fields | None:
+    """Find the fields of several batches in ``body`` with ``gap`` bytes after each, also after the last one.
+
+    Args:
+        body: the batches, decompressed.
+        counts: messages of each.
+        gap: bytes; they belong to no message.
+        max_properties: as of ``find_fields``.
+
+    Returns:
+        None where they are malformed, or not read at once: ``find_fields`` takes batches without gaps.
+    """
+    array, count = np.frombuffer(body, np.uint8), int(counts.sum())
+    if not max(_FEW, len(array) // _LONG + 1) <= count <= len(array) // _MIN_MESSAGE_SIZE:
+        return None
+    if len(array) > LARGEST_BATCH:
+        return None
+    after = np.zeros(count, np.int64)
+    after[np.cumsum(counts) - 1] = gap
+    return _walk_from(array, _starts_by_search(array, count), max_properties, after)
+
+
 # ---- guesses of where the messages start
 
 
@@ -122,15 +146,20 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
 # ---- all messages at once
 
 
-def _walk_from(body: npt.NDArray[np.uint8], starts: Ints | None, max_properties: int) -> Fields | None:
-    """Walk from the guessed starts, if there is a guess; None where it comes to nothing."""
+def _walk_from(
+    body: npt.NDArray[np.uint8], starts: Ints | None, max_properties: int, after: Ints | None = None
+) -> Fields | None:
+    """Walk from the guessed starts, if there is a guess; None where it comes to nothing.
+
+    ``after`` has how many bytes lie after each message before the next one; None for none.
+    """
     try:
-        return None if starts is None else _walk(body, starts, max_properties)
+        return None if starts is None else _walk(body, starts, max_properties, after)
     except NotPlainError:
         return None
 
 
-def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int) -> Fields:
+def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after: Ints | None) -> Fields:
     """Read the fields of all messages, and prove the chain of messages."""
     require(starts[0] == 0 and starts[-1] + 4 <= len(body))
     cursor = starts + 4
@@ -141,6 +170,7 @@ def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int) -> Fie
     sizes, has = fields.numbers[PAYLOAD_SIZE]
     require(every(has) and every((sizes >= 0) & (sizes <= len(body))))
     value_ends = ends + sizes
-    require(every(value_ends[:-1] == starts[1:]) and value_ends[-1] == len(body))
+    next_starts = value_ends if after is None else value_ends + after
+    require(every(next_starts[:-1] == starts[1:]) and next_starts[-1] == len(body))
     fields.value = ends, value_ends
     return fields

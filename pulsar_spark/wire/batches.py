@@ -17,7 +17,7 @@ import pyarrow as pa
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import encode_columns, keys_and_texts
 from pulsar_spark.wire import field_spans as fs
-from pulsar_spark.wire.batch_walk import find_fields
+from pulsar_spark.wire.batch_walk import find_fields, find_separated_fields
 from pulsar_spark.wire.decode_columns import Numbers, Readable, flag, joined_buffer, to_columns
 from pulsar_spark.wire.message_columns import MessageColumns
 
@@ -67,13 +67,16 @@ def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints
     return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
 
 
-def decode_joined(body: pa.Buffer, sizes: fs.Ints, counts: Sequence[int] | fs.Ints) -> DecodedBatches:
+def decode_joined(
+    body: pa.Buffer, sizes: fs.Ints, counts: Sequence[int] | fs.Ints, gap: int = 0
+) -> DecodedBatches:
     """Decode batch payloads that follow one another in ``body``, by the rules of :func:`decode_batches`.
 
     Args:
         body: the payloads, decompressed.
         sizes: bytes of each.
         counts: ``num_messages_in_batch`` of each.
+        gap: bytes after each payload, also after the last one, that belong to none.
 
     Raises:
         CorruptError: as :func:`decode_batches`.
@@ -81,10 +84,15 @@ def decode_joined(body: pa.Buffer, sizes: fs.Ints, counts: Sequence[int] | fs.In
     expected = np.array(counts)
     if expected.min() <= 0:
         raise CorruptError(f"a batch of {expected.min()} messages")
-    fields = find_fields(body, int(expected.sum()), fs.MAX_PROPERTIES * len(expected))
+    max_properties = fs.MAX_PROPERTIES * len(expected)
+    fields = find_separated_fields(body, expected, gap, max_properties) if gap else None
+    if fields is None:
+        if gap:
+            body, gap = _without_gaps(body, sizes, gap), 0
+        fields = find_fields(body, int(expected.sum()), max_properties)
     first = np.cumsum(expected) - expected
     _check_properties(fields, first)
-    if (fields.start[first] != np.cumsum(sizes) - sizes).any():
+    if (fields.start[first] != np.cumsum(sizes + gap) - sizes - gap).any():
         raise CorruptError("a batch that does not end with its last message")
     index = np.arange(expected.sum()) - np.repeat(first, expected)
     held = _held(fields)
@@ -120,6 +128,12 @@ def encode_batch_messages(columns: MessageColumns) -> encode_columns.EncodedMess
     ]
     header_size = encode_columns.big_endian(encode_columns.total_sizes(fields, count))
     return encode_columns.join([header_size, *fields, encode_columns.EncodedField(value, value_sizes)], count)
+
+
+def _without_gaps(body: pa.Buffer, sizes: fs.Ints, gap: int) -> pa.Buffer:
+    view, starts = memoryview(body).cast("B"), np.cumsum(sizes + gap) - sizes - gap
+    ends = starts + sizes
+    return joined_buffer([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
 
 
 def _check_properties(fields: fs.Fields, first: fs.Ints) -> None:

@@ -12,6 +12,7 @@ None but SNAPPY is sure to hold its own size: MessageMetadata's ``uncompressed_s
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -29,6 +30,12 @@ _ARROW_NAMES: dict[int, str] = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "
 _LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
 _LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
 _U32 = struct.Struct("<I")
+
+# What follows each of the blocks that are decompressed together; no producer can know it. Sizes of messages
+# have no such bytes: it is never taken for the start of one.
+SEPARATOR_SIZE = 8
+_SEPARATOR = bytes(byte | 0x80 for byte in os.urandom(SEPARATOR_SIZE))
+_SEPARATOR_BLOCK = _U32.pack(SEPARATOR_SIZE | 1 << 31) + _SEPARATOR  # as it is, not compressed
 _U32_MASK = 0xFFFFFFFF
 _ZSTD_LEVEL = 3  # what the Java and C++ clients use; Arrow's own default is 1
 
@@ -81,22 +88,30 @@ def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) ->
 
 
 def decompress_together(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buffer | None:
-    """Decompress LZ4 blocks into one buffer, one after the other: several times faster than each by itself.
+    """Decompress LZ4 blocks into one buffer: several times faster than each by itself.
 
     Args:
         blocks: one or more.
         sizes: bytes that each is declared to decompress to, and must: no block can move the next one's bytes.
 
     Returns:
-        The buffer, or None where a block is empty, larger than an LZ4 frame takes, malformed, or of another
+        The buffer: each block's bytes, and ``SEPARATOR_SIZE`` bytes without meaning after each, also after
+        the last one. None where a block is empty, larger than an LZ4 frame takes, malformed, or of another
         size: ``decompress`` finds which, and what is wrong with it.
     """
     if min(*sizes, *map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_BLOCK_SIZES[-1]:
         return None
     try:
-        return _decompress_lz4(blocks, sizes)
+        plain = _decompress_lz4(blocks, sizes, _SEPARATOR_BLOCK)
     except (OSError, pa.ArrowException):
         return None
+    view, end = _view(plain), 0
+    for size in sizes:
+        # The first that is out of its place shows the first block that is not of its size.
+        if view[end + size : end + size + SEPARATOR_SIZE] != _SEPARATOR:
+            return None
+        end += size + SEPARATOR_SIZE
+    return plain
 
 
 def _view(plain: pa.Buffer) -> memoryview:
@@ -132,25 +147,25 @@ def _snappy_size(data: Readable) -> int:
     return -1
 
 
-def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buffer:
-    """Put each raw block into an LZ4 frame that declares its size: the frame's decoder verifies it.
+def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int], separator: bytes = b"") -> pa.Buffer:
+    """Put raw blocks into an LZ4 frame that declares the sum of their sizes: its decoder verifies that.
 
-    Arrow's stream decodes frame after frame in one call. A frame may not declare 0 bytes: it means unknown.
+    Args:
+        blocks: one or more; no frame may declare 0 bytes, which means unknown.
+        sizes: bytes of each, decompressed.
+        separator: a block of the frame that follows each of them.
     """
-    pieces: list[Readable] = []
-    for block, size in zip(blocks, sizes, strict=True):
-        pieces += (_lz4_frame_head(size, max(size, len(block))), _U32.pack(len(block)), block, _LZ4_END)
-    total = sum(sizes)
-    stream = pa.CompressedInputStream(pa.BufferReader(b"".join(pieces)), "lz4")
-    plain = stream.read_buffer(total)
-    if len(plain) != total or stream.read(1):
-        raise OSError("the frames do not hold what they declare")
-    return plain
+    total = sum(sizes) + (SEPARATOR_SIZE * len(blocks) if separator else 0)
+    pieces: list[Readable] = [_lz4_frame_head(total, max(*sizes, *map(len, blocks)))]
+    for block in blocks:
+        pieces += (_U32.pack(len(block)), block, separator)
+    pieces.append(_LZ4_END)
+    return pa.Codec("lz4").decompress(b"".join(pieces), total)
 
 
 @lru_cache(maxsize=4096)
 def _lz4_frame_head(size: int, largest: int) -> bytes:
-    """The head of a frame of ``size`` bytes; ``largest`` bytes is its block, compressed or not."""
+    """The head of a frame of ``size`` bytes; ``largest`` bytes is its largest block, compressed or not."""
     block_size = next(code for code, limit in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= limit)
     # Version 1, independent blocks, no checksums, with the size of the content.
     descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")

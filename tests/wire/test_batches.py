@@ -38,6 +38,9 @@ def listed(decoded):
     return Decoded(to_rows(decoded.columns), decoded.held.tolist(), decoded.batch_index.tolist())
 
 
+GAP = bytes(range(0x80, 0x88))
+
+
 def one_by_one(payloads, counts):
     alone = [together([payload], [count]) for payload, count in zip(payloads, counts, strict=True)]
     return Decoded(*(list(chain.from_iterable(parts)) for parts in zip(*alone, strict=True)))
@@ -52,7 +55,14 @@ def in_one_buffer(payloads, counts):
     return listed(decode_joined(pa.py_buffer(b"".join(map(bytes, payloads))), sizes, np.array(counts)))
 
 
-WAYS = (one_by_one, together, in_one_buffer)
+def with_gaps(payloads, counts):
+    """Each is followed by bytes that belong to none."""
+    sizes = np.array([len(payload) for payload in payloads])
+    body = pa.py_buffer(b"".join(bytes(payload) + GAP for payload in payloads))
+    return listed(decode_joined(body, sizes, np.array(counts), len(GAP)))
+
+
+WAYS = (one_by_one, together, in_one_buffer, with_gaps)
 each_way = pytest.mark.parametrize("decode", WAYS)
 
 
@@ -299,7 +309,7 @@ def test_damaged_batches_have_one_verdict_whichever_way_they_are_decoded(batches
         body[place] = data.draw(st.one_of(st.integers(0, 255), st.sampled_from([0, 1, 0x7F, 0x80, 0xFF])))
     counts = [len(rows) for rows in batches]
     first, *others = (decoded_or_none(decode, payloads, counts) for decode in WAYS)
-    assert others == [first, first]
+    assert others == [first] * (len(WAYS) - 1)
     if first is not None and all(b"\x30" not in body for body in payloads):
         expected = [
             row for body, count in zip(payloads, counts, strict=True) for row in parsed(bytes(body), count)

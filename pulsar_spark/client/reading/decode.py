@@ -19,7 +19,7 @@ from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import DecodedBatches, decode_batches, decode_joined
-from pulsar_spark.wire.codecs import decompress, decompress_together
+from pulsar_spark.wire.codecs import SEPARATOR_SIZE, decompress, decompress_together
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.field_spans import Flags, Ints
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Buffer
@@ -268,7 +268,7 @@ class _Decoder:
             blocks = [payload for part in parts for payload in part.payloads]
             body = decompress_together(blocks, sizes.tolist())
             if body is not None:
-                return decode_joined(body, sizes, counts)
+                return decode_joined(body, sizes, counts, SEPARATOR_SIZE)
         return decode_batches([payload for part in parts for payload in self._plain(part)], counts)
 
     def _inside(self, parts: list[Entries], decoded: DecodedBatches) -> Flags | None:
