@@ -105,7 +105,8 @@ FAULTS = (
     Fault(
         name="separators-not-looked-at",
         file="pulsar_spark/wire/codecs.py",
-        old="        if view[end + size : end + size + SEPARATOR_SIZE] != _SEPARATOR:\n            return None\n",
+        old="        if view[end + size : end + size + SEPARATOR_SIZE] != _SEPARATOR:\n"
+        "            return None\n",
         new="",
         test="tests/wire/test_codecs.py::test_a_block_cannot_take_bytes_of_another_by_being_too_long",
     ),

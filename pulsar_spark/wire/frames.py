@@ -295,7 +295,8 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         raise CorruptError("an entry's metadata lacks a required field")
     if parsed.num_messages_in_batch <= 0:
         raise CorruptError(f"an entry claims to hold {parsed.num_messages_in_batch} messages")
-    if len(parsed.properties) > MAX_PROPERTIES:
+    # To count them takes longer than to see that there cannot be so many.
+    if len(metadata) > MAX_PROPERTIES and len(parsed.properties) > MAX_PROPERTIES:
         raise CorruptError(
             f"an entry of {len(parsed.properties)} properties, where {MAX_PROPERTIES} are accepted"
         )

@@ -169,12 +169,17 @@ class _Decoder:
         for entries in groups:
             chunked, messages = entries.chunked, entries.messages
             sizes = np.where(entries.compression == 0, entries.payload_sizes, entries.uncompressed_size)
+            texts = messages * entries.text_sizes
+            # What no entry is refused for, whatever it received; that is all entries of most topics.
+            small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
+            largest = max(sizes.max(initial=0), texts.max(initial=0))
+            if largest <= small and messages.max(initial=0) <= MAX_MESSAGES and not chunked.any():
+                yield entries, sizes
+                continue
             for_received = MAX_RATIO * entries.sizes + MAX_MESSAGE_SIZES * self._max_message_size()
             limits = np.minimum(for_received, np.where(chunked, MAX_CHUNKED, MAX_UNCOMPRESSED))
             is_refused = sizes > limits
-            if messages.any():
-                texts = messages * entries.text_sizes
-                is_refused |= (messages > MAX_MESSAGES) | (texts > for_received) | (chunked & (messages > 0))
+            is_refused |= (messages > MAX_MESSAGES) | (texts > for_received) | (chunked & (messages > 0))
             refused = np.flatnonzero(is_refused)
             first = 0
             for row in refused.tolist():

@@ -145,14 +145,18 @@ class DecodedMessages:
         """``binary``, serialized MessageIdData."""
         return self._column(lambda run: _message_ids(run, self.topic.partition))
 
-    def entry_field(self, field: EntryField) -> pa.Array:
+    def entry_field(self, field: EntryField, convert: Callable[[Ints], Ints] | None = None) -> pa.Array:
         """A field of the metadata of each message's entry: ``int64``, ``string`` or ``binary``.
 
         Null where it is not set. Malformed parts of text become U+FFFD. Unsigned numbers beyond 2**63 - 1 are
         negative, as in Java.
+
+        Args:
+            field: any.
+            convert: int64[n] -> int64[n], of the numbers of entries: far fewer than those of rows.
         """
         if field.is_number:
-            return self._column(lambda run: _numbers_of_entries(run, field))
+            return self._column(lambda run: _numbers_of_entries(run, field, convert))
         return self._column(lambda run: _texts_of_entries(run, field))
 
     def _column(self, column: Callable[[DecodedRun], pa.Array]) -> pa.Array:
@@ -217,9 +221,12 @@ def _broker_indexes(run: DecodedRun) -> pa.Int64Array:
     return pa.array(index, mask=None if is_known.all() else ~is_known)
 
 
-def _numbers_of_entries(run: DecodedRun, field: EntryField) -> pa.Int64Array:
+def _numbers_of_entries(
+    run: DecodedRun, field: EntryField, convert: Callable[[Ints], Ints] | None
+) -> pa.Int64Array:
     parts = [part.numbers(field) for part in run.entries]
     values, has = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+    values = values if convert is None else convert(values)
     return pa.array(run.repeated(values), mask=None if has.all() else run.repeated(~has))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
@@ -121,10 +122,12 @@ def _partition(topic: TopicName) -> pa.Scalar:
 
 
 def _publish_time(messages: DecodedMessages) -> pa.TimestampArray:
-    times = messages.entry_field(EntryField.PUBLISH_TIME).to_numpy()
-    if times.min() < 0 or times.max() > _MAX_MS:
-        times = np.where(times < 0, _MAX_MS, np.minimum(times, _MAX_MS))  # negative is beyond 2**63
-    return pa.array(times * 1000).view(_ARROW_TIMESTAMP)
+    return messages.entry_field(EntryField.PUBLISH_TIME, _microseconds).view(_ARROW_TIMESTAMP)
+
+
+def _microseconds(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Times in ms, at most the latest that fits; negative ones are beyond 2**63."""
+    return np.where(times < 0, _MAX_MS, np.minimum(times, _MAX_MS)) * 1000
 
 
 def _event_time(messages: DecodedMessages) -> pa.TimestampArray:
