@@ -1,0 +1,312 @@
+"""Columns -> values of AVRO schemas: raw datums without a header, all rows of a field at a time.
+
+A record's fields are pieces side by side. Where some rows are null, what is no plain value is encoded for the
+others alone, and then spread over all; the items of arrays are rows of their own, whose bytes lie one behind
+the other as they must in the array. Arrays and maps are one block with a count, and no size in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.wire.encode_columns import EncodedField, EncodedMessages, lengths
+from pulsar_spark.wire.schemas.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroUnion,
+    parse,
+)
+from pulsar_spark.wire.schemas.encode import avro_defaults, cells, column_values
+from pulsar_spark.wire.schemas.encode.cells import Bools, Cells, Piece
+from pulsar_spark.wire.schemas.encode.column_fit import ColumnFit, fit
+from pulsar_spark.wire.schemas.encode.column_values import Misfit
+from pulsar_spark.wire.schemas.schema import Schema
+from pulsar_spark.wire.schemas.values import EncodedValues, ValueEncoder
+
+_READ_OFFSET = "__AVRO_READ_OFFSET__"
+
+
+def encoder(schema: Schema, kind: pa.DataType) -> ValueEncoder:
+    """Make the encoder of rows of a type as values of a schema of kind AVRO.
+
+    A field without a column gets its default. A timestamp goes into a field of milliseconds if it is a whole
+    number of them, an integer into a floating point number if that holds it exactly.
+
+    Raises:
+        SchemaError: the schema is no Avro; or rows of the type do not fit it, with all columns concerned.
+        UnsupportedError: the schema is recursive or too large, or its values begin with other bytes.
+    """
+    offset = schema.properties.get(_READ_OFFSET, "0")
+    if offset != "0":
+        raise UnsupportedError(
+            f"values of the topic begin with {offset[:20]!a} bytes of another system ({_READ_OFFSET})",
+            advice="Write the topic with that system, or another topic",
+        )
+    return _AvroEncoder(_writer(fit(parse(schema), kind)))
+
+
+class _Writer(Protocol):
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        """The bytes of each row of ``column``.
+
+        Raises:
+            Misfit: a value that the field cannot hold.
+        """
+        ...
+
+
+class _AvroEncoder:
+    def __init__(self, writer: _Writer) -> None:
+        self._writer = writer
+
+    def encode(self, rows: pa.Array) -> EncodedValues:
+        if pa.types.is_struct(rows.type) and rows.null_count:
+            rows = pa.StructArray.from_arrays(rows.flatten(), fields=list(rows.type))
+        try:
+            return EncodedValues(cells.to_binary(_joined(self._writer, rows)))
+        except Misfit as misfit:
+            raise misfit.error() from None
+
+
+def _joined(writer: _Writer, column: pa.Array) -> EncodedMessages:
+    if len(column) == 0:
+        return EncodedMessages(memoryview(b""), np.zeros(1, np.int64))
+    return cells.join_rows(writer.pieces(column), len(column))
+
+
+def _writer(found: ColumnFit) -> _Writer:
+    """The writer of one field: with the index of its branch where it is a union."""
+    if isinstance(found.avro, AvroUnion):
+        return _Members(found)
+    inner = _plain_writer(found)
+    if found.branch is None:
+        return _Required(inner, found.path)
+    if found.null is None:
+        return _Branch(_Required(inner, found.path), found.branch)
+    return _Nullable(inner, found.branch, found.null)
+
+
+def _plain_writer(found: ColumnFit) -> _Writer:
+    avro = found.avro
+    if isinstance(avro, AvroRecord):
+        return _Record(found, avro)
+    if isinstance(avro, AvroArray):
+        return _Array(found)
+    if isinstance(avro, AvroMap):
+        return _Map(found)
+    return _Scalar(_scalar(found))
+
+
+class _Scalar:
+    """A value without parts; the only writer that columns with nulls are given to."""
+
+    def __init__(self, make: Callable[[pa.Array], list[Piece]]) -> None:
+        self._make = make
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        return self._make(column)
+
+
+def _scalar(found: ColumnFit) -> Callable[[pa.Array], list[Piece]]:
+    avro, path = found.avro, found.path
+    if isinstance(avro, AvroEnum):
+        return lambda column: [cells.varints(column_values.symbol_numbers(column, avro, path))]
+    if isinstance(avro, AvroFixed):
+        if avro.logical == "decimal":
+            return lambda column: [
+                cells.fixed_decimals(
+                    column_values.decimal_column(column, avro.precision, avro.scale), avro.size
+                )
+            ]
+        return lambda column: [cells.texts(column_values.sized_column(column, avro.size, path))]
+    assert isinstance(avro, AvroPrimitive)
+    if avro.logical == "decimal":
+        return lambda column: [
+            cells.decimals(column_values.decimal_column(column, avro.precision, avro.scale))
+        ]
+    if avro.logical.endswith("-millis"):
+        return lambda column: [cells.varints(column_values.milliseconds(column, path))]
+    if avro.kind in ("int", "long"):
+        return lambda column: [cells.varints(column_values.integers(column))]
+    if avro.kind == "boolean":
+        return lambda column: [cells.fixed(column_values.integers(column.cast(pa.int8())).astype(np.uint8))]
+    if avro.kind in ("float", "double"):
+        number = np.float32 if avro.kind == "float" else np.float64
+        return lambda column: [cells.fixed(column_values.floats(column, number, path))]
+    if avro.kind == "string":
+        return lambda column: _sized(column_values.binary_column(column_values.string_column(column, path)))
+    return lambda column: _sized(column_values.binary_column(column))
+
+
+def _sized(values: pa.BinaryArray) -> list[Piece]:
+    sizes = lengths(values)
+    return [cells.varints(sizes), EncodedField(values, sizes)]
+
+
+class _Required:
+    """A field that is not nullable."""
+
+    def __init__(self, inner: _Writer, path: str) -> None:
+        self._inner = inner
+        self._path = path
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        has = column_values.validity(column)
+        if has is not None:
+            column_values.require(has, self._path, "null, and the topic's field is not nullable")
+        return self._inner.pieces(column)
+
+
+class _Branch:
+    """A union that every row has the same branch of."""
+
+    def __init__(self, inner: _Writer, branch: int) -> None:
+        self._inner = inner
+        self._branch = avro_defaults.varint(branch)
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        return [cells.constant(self._branch, len(column)), *self._inner.pieces(column)]
+
+
+class _Nullable:
+    """A union of null and one branch that rows have."""
+
+    def __init__(self, inner: _Writer, branch: int, null: int) -> None:
+        self._inner = inner
+        self._branch = branch
+        self._null = null
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        has = column_values.validity(column)
+        if has is None:
+            return [
+                cells.constant(avro_defaults.varint(self._branch), len(column)),
+                *self._inner.pieces(column),
+            ]
+        head = cells.varints(np.where(has, self._branch, self._null))
+        if isinstance(self._inner, _Scalar):
+            return [head, *(cells.masked(piece, has) for piece in self._inner.pieces(column))]
+        return [head, _of_some(self._inner, column, has)]
+
+
+class _Members:
+    """A union whose members have a column each; rows have one of them."""
+
+    def __init__(self, found: ColumnFit) -> None:
+        self._path = found.path
+        self._null = found.null
+        parts = [part for part in found.parts if part is not None]
+        self._branches = np.array([part.branch for part in parts], np.int64)
+        self._writers = [_plain_writer(part) for part in parts]
+
+    def pieces(self, column: pa.StructArray) -> list[Piece]:
+        members = column.flatten()
+        has = np.array([column_values.mask(member.is_valid()) for member in members])
+        count = has.sum(axis=0)
+        column_values.require(count <= 1, self._path, "several members of a union, which holds one value")
+        branches = self._branches[has.argmax(axis=0)]
+        if self._null is None:
+            column_values.require(count == 1, self._path, "null, and the topic's field is not nullable")
+        else:
+            branches[count == 0] = self._null
+        found = zip(self._writers, members, has, strict=True)
+        return [cells.varints(branches), *(_of_some(writer, member, here) for writer, member, here in found)]
+
+
+class _Record:
+    def __init__(self, found: ColumnFit, avro: AvroRecord) -> None:
+        columns = iter(found.columns)
+        self._steps: list[tuple[_Writer, int] | bytes] = []
+        for field, part in zip(avro.fields, found.parts, strict=True):
+            if part is None:
+                self._steps.append(avro_defaults.default_bytes(field, found.path))
+            else:
+                self._steps.append((_writer(part), next(columns)))
+
+    def pieces(self, column: pa.StructArray) -> list[Piece]:
+        found: list[Piece] = []
+        for step in self._steps:
+            if isinstance(step, bytes):
+                found.append(cells.constant(step, len(column)))
+            else:
+                writer, number = step
+                found.extend(writer.pieces(column.field(number)))
+        return found
+
+
+class _Array:
+    def __init__(self, found: ColumnFit) -> None:
+        (item,) = found.parts
+        assert item is not None
+        self._item = _writer(item)
+
+    def pieces(self, column: pa.ListArray) -> list[Piece]:
+        offsets = column.offsets.to_numpy()
+        items = column.values.slice(offsets[0], offsets[-1] - offsets[0])
+        return _blocks(lambda: _joined(self._item, items), offsets)
+
+
+class _Map:
+    def __init__(self, found: ColumnFit) -> None:
+        (value,) = found.parts
+        assert value is not None
+        self._entry = _Entry(_Required(_Scalar(_sized_strings), f"{found.path}{{}}"), _writer(value))
+
+    def pieces(self, column: pa.MapArray) -> list[Piece]:
+        offsets = column.offsets.to_numpy()
+        start, count = offsets[0], offsets[-1] - offsets[0]
+        entries = pa.StructArray.from_arrays(
+            [column.keys.slice(start, count), column.items.slice(start, count)], ["key", "value"]
+        )
+        return _blocks(lambda: _joined(self._entry, entries), offsets)
+
+
+class _Entry:
+    """Key and value of a map."""
+
+    def __init__(self, key: _Writer, value: _Writer) -> None:
+        self._key = key
+        self._value = value
+
+    def pieces(self, column: pa.StructArray) -> list[Piece]:
+        return [*self._key.pieces(column.field(0)), *self._value.pieces(column.field(1))]
+
+
+def _sized_strings(column: pa.Array) -> list[Piece]:
+    return _sized(column_values.binary_column(column))
+
+
+def _blocks(items: Callable[[], EncodedMessages], offsets: Sequence[int]) -> list[Piece]:
+    """An array or map a row: a count, the bytes of its items, and an end where there are any.
+
+    Args:
+        items: gives those of all rows.
+        offsets: int32[n + 1], where the items of each row begin and end, from any number on.
+    """
+    starts = np.asarray(offsets, np.int64) - offsets[0]
+    try:
+        found = items()
+    except Misfit as misfit:
+        raise misfit.at(int(np.searchsorted(starts, misfit.row, "right")) - 1) from None
+    counts = np.diff(starts)
+    has = counts > 0
+    end = cells.masked(Cells(np.zeros((len(counts), 1), np.uint8), None, 1), has)
+    return [cells.varints(counts), cells.texts(cells.to_binary(found, found.offsets[starts])), end]
+
+
+def _of_some(writer: _Writer, column: pa.Array, has: Bools) -> Piece:
+    """The piece of all rows, of which only those that ``has`` names are written."""
+    try:
+        found = _joined(writer, column.filter(pa.array(has)))
+    except Misfit as misfit:
+        raise misfit.at(int(np.flatnonzero(has)[misfit.row])) from None
+    return cells.spread_rows(found, has)
