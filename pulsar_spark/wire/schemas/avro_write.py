@@ -35,8 +35,8 @@ from pulsar_spark.wire.schemas.values import EncodedValues, ValueEncoder
 _READ_OFFSET = "__AVRO_READ_OFFSET__"
 
 
-def encoder(schema: Schema, kind: pa.DataType) -> ValueEncoder:
-    """Make the encoder of rows of a type as values of a schema of kind AVRO.
+def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
+    """Make the encoder of rows of the type ``source`` as values of a schema of kind AVRO.
 
     A field without a column gets its default. A timestamp goes into a field of milliseconds if it is a whole
     number of them, an integer into a floating point number if that holds it exactly.
@@ -51,7 +51,7 @@ def encoder(schema: Schema, kind: pa.DataType) -> ValueEncoder:
             f"values of the topic begin with {offset[:20]!a} bytes of another system ({_READ_OFFSET})",
             advice="Write the topic with that system, or another topic",
         )
-    return _AvroEncoder(_writer(fit(parse(schema), kind)))
+    return _AvroEncoder(_writer(fit(parse(schema), source)))
 
 
 class _Writer(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -101,35 +101,60 @@ class ColumnFit:
     columns: tuple[int, ...] = ()
 
 
+class NewField(NamedTuple):
+    """A column that a schema has no field for.
+
+    Attributes:
+        record: full name of the record that it would be a field of.
+        path: of that record.
+        column: of the rows.
+    """
+
+    record: str
+    path: str
+    column: pa.Field
+
+
+class _Report(NamedTuple):
+    """What was found to be wrong, and columns without a field: None where they are wrong, too."""
+
+    problems: list[str]
+    new: list[NewField] | None = None
+
+
 def fit(avro: AvroType, kind: pa.DataType) -> ColumnFit:
     """Find the field of each column.
 
     Raises:
         SchemaError: some columns do not fit, or fields have neither a column nor a default; lists all.
     """
-    problems: list[str] = []
-    found = _fit(avro, kind, "", problems)
-    if problems or found is None:
-        raise misfits(problems)
+    report = _Report([])
+    found = _fit(avro, kind, "", report)
+    if found is None:
+        raise _misfits(report.problems)
     return found
 
 
-def misfits(problems: list[str]) -> SchemaError:
-    """The error that lists what does not fit."""
+def new_fields(avro: AvroType, kind: pa.DataType) -> list[NewField]:
+    """Find the columns that have no field, at any depth; all others fit.
+
+    Raises:
+        SchemaError: as of :func:`fit`, but for those columns.
+    """
+    new: list[NewField] = []
+    report = _Report([], new)
+    if _fit(avro, kind, "", report) is None:
+        raise _misfits(report.problems)
+    return new
+
+
+def _misfits(problems: list[str]) -> SchemaError:
     listed = problems[:_MAX_LISTED]
     more = [f"and {len(problems) - _MAX_LISTED} more"] if len(problems) > _MAX_LISTED else []
     return SchemaError(
         f"the rows do not fit the topic's schema: {'; '.join(listed + more)}",
         advice="Change the rows with select and cast so that each column has a field of its name and type",
     )
-
-
-def column_problems(record: AvroRecord, kind: pa.StructType) -> list[str]:
-    """What keeps rows of a type from a record, though it got a field for each column that has none."""
-    problems: list[str] = []
-    known = {each.name for each in record.fields}
-    _record(record, pa.struct([each for each in kind if each.name in known]), "", problems)
-    return problems
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -158,38 +183,41 @@ def children(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _fit(avro: AvroType, kind: pa.DataType, path: str, problems: list[str]) -> ColumnFit | None:
+def _fit(avro: AvroType, kind: pa.DataType, path: str, report: _Report) -> ColumnFit | None:
     if isinstance(avro, AvroUnion):
-        return _union(avro, kind, path, problems)
+        return _union(avro, kind, path, report)
     if isinstance(avro, AvroRecord) and pa.types.is_struct(kind) and not is_variant(kind):
-        return _record(avro, kind, path, problems)
+        return _record(avro, kind, path, report)
     if isinstance(avro, AvroArray) and pa.types.is_list(kind):
-        part = _fit(avro.items, kind.value_type, f"{path}[]", problems)
+        part = _fit(avro.items, kind.value_type, f"{path}[]", report)
         return None if part is None else ColumnFit(path, avro, parts=(part,), columns=(0,))
     if isinstance(avro, AvroMap) and pa.types.is_map(kind) and type_name(kind.key_type) == "string":
-        part = _fit(avro.values, kind.item_type, f"{path}{{}}", problems)
+        part = _fit(avro.values, kind.item_type, f"{path}{{}}", report)
         return None if part is None else ColumnFit(path, avro, parts=(part,), columns=(0,))
     if _is_scalar_fit(avro, kind):
         return ColumnFit(path, avro)
-    problems.append(f"{_shown(path)} is {type_name(kind)}, and the topic has {_avro_name(avro)}")
+    report.problems.append(f"{_shown(path)} is {type_name(kind)}, and the topic has {_avro_name(avro)}")
     return None
 
 
-def _record(avro: AvroRecord, kind: pa.StructType, path: str, problems: list[str]) -> ColumnFit | None:
+def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -> ColumnFit | None:
+    problems = report.problems
     before = len(problems)
     numbers = {field.name: number for number, field in enumerate(kind)}
     known = {field.name for field in avro.fields}
     for name, count in Counter(field.name for field in kind).items():
         if count > 1:
             problems.append(f"{_shown(children(path, name))} is there {count} times")
-        if name not in known:
+        if name not in known and report.new is None:
             problems.append(f"{_shown(children(path, name))} has no field in the topic's schema")
+        elif name not in known and report.new is not None:
+            report.new.append(NewField(avro.name, path, kind[numbers[name]]))
     parts: list[ColumnFit | None] = []
     for field in avro.fields:
         below = children(path, field.name)
         number = numbers.get(field.name)
         if number is not None:
-            parts.append(_fit(field.type, kind[number].type, below, problems))
+            parts.append(_fit(field.type, kind[number].type, below, report))
         else:
             if not field.has_default:
                 problems.append(f"{_shown(below)} is missing, and the topic's schema has no default for it")
@@ -200,26 +228,31 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, problems: list[str
     return ColumnFit(path, avro, parts=tuple(parts), columns=columns)
 
 
-def _union(union: AvroUnion, kind: pa.DataType, path: str, problems: list[str]) -> ColumnFit | None:
+def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> ColumnFit | None:
     null = next((number for number, each in enumerate(union.branches) if is_null(each)), None)
     if is_member_struct(union) and _has_member_names(union, kind):
-        return _members(union, kind, path, null, problems)
+        return _members(union, kind, path, null, report)
     found: ColumnFit | None = None
-    own: list[str] = []
+    new: list[NewField] | None = None
+    problems: list[str] = []
     name = type_name(kind)
     for number, each in enumerate(union.branches):
         if is_null(each):
             continue
+        own = _Report(problems, None if report.new is None else [])
         one = _fit(each, kind, path, own)
         if one is None:
             continue
         chosen = ColumnFit(path, one.avro, number, null, one.parts, one.columns)
-        if _is_exact(each, name):
+        if _is_exact(each, name) and not own.new:
             return chosen
-        found = found or chosen
+        if found is None:
+            found, new = chosen, own.new
     if found is None:
         several = f"{_shown(path)} is {name}, and the topic has a union of other types"
-        problems.extend(own if len(union.members) == 1 else [several])
+        report.problems.extend(problems if len(union.members) == 1 else [several])
+    elif report.new is not None and new is not None:
+        report.new.extend(new)
     return found
 
 
@@ -236,13 +269,13 @@ def _has_member_names(union: AvroUnion, kind: pa.DataType) -> bool:
 
 
 def _members(
-    union: AvroUnion, kind: pa.StructType, path: str, null: int | None, problems: list[str]
+    union: AvroUnion, kind: pa.StructType, path: str, null: int | None, report: _Report
 ) -> ColumnFit | None:
     numbers = [number for number, each in enumerate(union.branches) if not is_null(each)]
     parts = []
     for field in kind:
         number = numbers[int(field.name.removeprefix("member"))]
-        part = _fit(union.branches[number], field.type, children(path, field.name), problems)
+        part = _fit(union.branches[number], field.type, children(path, field.name), report)
         if part is not None:
             parts.append(ColumnFit(part.path, part.avro, number, None, part.parts, part.columns))
     if len(parts) < len(kind):
