@@ -52,6 +52,10 @@ class Table:
     def __iter__(self) -> Iterator[Option[Any]]:
         return iter(self._options)
 
+    def extend(self, table: Table) -> None:
+        """Add the lines of another table at the end: it is a part of this scope."""
+        self._options += table
+
     @overload
     def add(
         self,

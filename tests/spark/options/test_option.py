@@ -15,8 +15,9 @@ def test_every_default_can_be_given():
 
 
 def test_names_are_unique():
-    names = [option.name.lower() for option in ALL]
-    assert len(names) == len(set(names))
+    for side in (SOURCE, SINK):
+        names = [option.name.lower() for option in (*CONNECTION, *side)]
+        assert len(names) == len(set(names))
 
 
 def test_values_are_found_by_their_options():
@@ -29,6 +30,15 @@ def test_values_are_found_by_their_options():
     assert number in values.given
     assert text not in values.given
     assert (text.only, text.secret, number.only, number.secret) == (Mode.BATCH, True, None, False)
+
+
+def test_a_table_has_the_lines_of_its_parts():
+    table, part = Table(), Table()
+    first = table.add("first", "text", str, None, "Its own.")
+    second = part.add("second", "text", str, None, "The part's.")
+    table.extend(part)
+    assert list(table) == [first, second]
+    assert list(part) == [second]
 
 
 def test_an_option_of_another_table_has_no_value():
