@@ -82,13 +82,17 @@ def encrypt_in_java(service_url: str, topic: str, keys: Path, names: Sequence[st
     _run(["--keys", str(keys), "encrypt", service_url, topic, ",".join(names), str(count)])
 
 
-def _run(arguments: Sequence[str], lines: str = "") -> str:
-    """Give the program `lines`; return what it wrote."""
+def run_java(source: Path, arguments: Sequence[str], lines: str = "") -> str:
+    """Compile and run a program of one file with the broker's jars; give it `lines`, return what it wrote."""
     path = os.pathsep.join(str(jar) for jar in broker_jars())
     # C1 alone: it lives for a second or two.
-    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(_SOURCE), *arguments]
+    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(source), *arguments]
     done = subprocess.run(
         command, input=lines, capture_output=True, encoding="utf-8", check=False, timeout=2 * HANG
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def _run(arguments: Sequence[str], lines: str = "") -> str:
+    return run_java(_SOURCE, arguments, lines)
