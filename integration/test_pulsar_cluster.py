@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,22 @@ _REDIRECT, _CONNECT = pb.CommandLookupTopicResponse.Redirect, pb.CommandLookupTo
 _FAULTS: tuple[Fault, ...] = (broker_killed, bookie_killed, bundle_split)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def leader(pulsar_cluster: PulsarCluster) -> ClusterBroker:
-    """The broker that decides who serves a bundle that nobody serves."""
-    url = pulsar_cluster.admin.request("GET", "brokers/leaderBroker")["serviceUrl"]
-    return next(broker for broker in pulsar_cluster.brokers if broker.admin.url == url)
+    """The broker that decides who serves a bundle that nobody serves; all brokers know that it is there."""
+    brokers = pulsar_cluster.brokers
+
+    def named() -> set[str]:
+        return {broker.admin.request("GET", "brokers/leaderBroker")["serviceUrl"] for broker in brokers}
+
+    def is_known(leader: ClusterBroker) -> bool:
+        # A broker that believes the leader to be gone chooses by itself.
+        return named() == {leader.admin.url} and all(
+            leader.name in broker.admin.request("GET", "brokers/cluster") for broker in brokers
+        )
+
+    wait_until(lambda: any(is_known(broker) for broker in brokers))
+    return next(broker for broker in brokers if broker.admin.url in named())
 
 
 @pytest.fixture
@@ -71,16 +83,16 @@ def test_a_look_up_is_answered_with_the_broker_that_serves_the_topic(
     _write_and_read(asked, topic)
 
 
-def test_a_look_up_is_redirected_from_broker_to_broker(
-    pulsar_cluster: PulsarCluster, leader: ClusterBroker, others: list[ClusterBroker], topic: str
-):
-    """Nobody serves the topic: the broker that is asked names the leader, and the leader chooses one."""
-    bundle = pulsar_cluster.admin.bundle_of(topic)
-    pulsar_cluster.admin.request("PUT", f"namespaces/public/default/{bundle}/unload")
-    with RawConnection(others[0].service_url) as connection:
+def test_a_look_up_is_redirected_from_broker_to_broker(leader: ClusterBroker, others: list[ClusterBroker]):
+    """Nobody has ever served the bundle: the broker that is asked names another one, as a rule the leader."""
+    namespace = f"public/unserved-{uuid.uuid4().hex[:8]}"
+    leader.admin.create_namespace(namespace)
+    asked, topic = others[0], f"persistent://{namespace}/t"
+    with RawConnection(asked.service_url) as connection:
         answer = _look_up(connection, topic)
-    assert (answer.response, answer.brokerServiceUrl) == (_REDIRECT, leader.service_url)
-    _write_and_read(others[0], topic)
+    assert answer.response == _REDIRECT
+    assert answer.brokerServiceUrl in {leader.service_url, others[1].service_url}
+    _write_and_read(asked, topic)
 
 
 def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(
