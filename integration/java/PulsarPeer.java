@@ -12,7 +12,9 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.CryptoKeyReader;
 import org.apache.pulsar.client.api.EncryptionKeyInfo;
@@ -21,11 +23,13 @@ import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.TopicMetadata;
 import org.apache.pulsar.client.impl.MessageImpl;
 import org.apache.pulsar.client.impl.RoundRobinPartitionMessageRouterImpl;
+import org.apache.pulsar.client.impl.crypto.MessageCryptoBc;
 import org.apache.pulsar.common.api.proto.MessageMetadata;
 
 /**
@@ -120,7 +124,7 @@ public class PulsarPeer {
         for (boolean batching : new boolean[] {true, false}) {
             for (CompressionType compression : new CompressionType[] {CompressionType.NONE, CompressionType.ZSTD}) {
                 var builder = client.newProducer().topic(topic).enableBatching(batching)
-                        .compressionType(compression).cryptoKeyReader(keys);
+                        .compressionType(compression).cryptoKeyReader(keys).messageCrypto(new OneAtATime());
                 for (String name : names) {
                     builder.addEncryptionKey(name);
                 }
@@ -131,6 +135,32 @@ public class PulsarPeer {
                     producer.flush();
                 }
             }
+        }
+    }
+
+    /**
+     * The client's own encryption, which takes no message while it makes a new data key.
+     *
+     * <p>A producer makes one when it is created and every four hours, in another thread than that which sends.
+     * MessageCryptoBc has no lock: a message sent meanwhile may name the old key and be encrypted with the new one,
+     * and nobody can decrypt it.
+     */
+    private static final class OneAtATime extends MessageCryptoBc {
+        OneAtATime() {
+            super("peer", true);
+        }
+
+        @Override
+        public synchronized void addPublicKeyCipher(Set<String> names, CryptoKeyReader reader)
+                throws PulsarClientException.CryptoException {
+            super.addPublicKeyCipher(names, reader);
+        }
+
+        @Override
+        public synchronized void encrypt(Set<String> names, CryptoKeyReader reader,
+                Supplier<MessageMetadata> metadata, ByteBuffer payload, ByteBuffer encrypted)
+                throws PulsarClientException {
+            super.encrypt(names, reader, metadata, payload, encrypted);
         }
     }
 
