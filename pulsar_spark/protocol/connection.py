@@ -35,6 +35,8 @@ _ANSWERS: dict[int, str] = {
     _Type.LOOKUP_RESPONSE: "lookupTopicResponse",
     _Type.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     _Type.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    _Type.GET_SCHEMA_RESPONSE: "getSchemaResponse",
+    _Type.GET_OR_CREATE_SCHEMA_RESPONSE: "getOrCreateSchemaResponse",
     _Type.ACK_RESPONSE: "ackResponse",
     _Type.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
     _Type.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",

@@ -14,11 +14,16 @@ from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_command, encode_frame_head
 from pulsar_spark.wire.messages import varint
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.wire_schema import to_wire_schema, to_wire_version
 
 PROTOCOL_VERSION = 21
 _U64 = (1 << 64) - 1
 
 _Type = pb.BaseCommand
+
+# What a consumer says that takes values of any schema, and those of topics without one.
+_ANY_SCHEMA = to_wire_schema(Schema(SchemaType.AUTO_CONSUME))
 
 
 class InitialPosition(Enum):
@@ -162,7 +167,11 @@ def subscribe(
     create: bool,
     read_compacted: bool = False,
 ) -> bytes:
-    """SUBSCRIBE, exclusive. ``start`` is inclusive and counts for non-durable subscriptions only."""
+    """SUBSCRIBE, exclusive. ``start`` is inclusive and counts for non-durable subscriptions only.
+
+    It takes any schema. To a consumer that names none a broker would let no other join with the first schema
+    of an empty topic.
+    """
     command = pb.CommandSubscribe(
         topic=topic,
         subscription=subscription,
@@ -172,12 +181,30 @@ def subscribe(
         durable=durable,
         initialPosition=initial.value,
         force_topic_creation=create,
+        schema=_ANY_SCHEMA,
     )
     if read_compacted:
         command.read_compacted = True
     if start is not None:
         command.start_message_id.CopyFrom(to_wire_id(start))
     return encode_command(pb.BaseCommand(type=_Type.SUBSCRIBE, subscribe=command))
+
+
+def get_schema(request_id: int, topic: str, version: int | None = None) -> bytes:
+    """GET_SCHEMA of one version, or of the latest. Without one the answer is TopicNotFound."""
+    command = pb.CommandGetSchema(request_id=request_id, topic=topic)
+    if version is not None:
+        command.schema_version = to_wire_version(version)
+    return encode_command(pb.BaseCommand(type=_Type.GET_SCHEMA, getSchema=command))
+
+
+def get_or_create_schema(request_id: int, topic: str, schema: Schema) -> bytes:
+    """GET_OR_CREATE_SCHEMA: the version of a schema, registered where the topic does not have it.
+
+    The topic must exist, and be looked up.
+    """
+    command = pb.CommandGetOrCreateSchema(request_id=request_id, topic=topic, schema=to_wire_schema(schema))
+    return encode_command(pb.BaseCommand(type=_Type.GET_OR_CREATE_SCHEMA, getOrCreateSchema=command))
 
 
 def flow(consumer_id: int, permits: int) -> bytes:
@@ -239,11 +266,13 @@ def producer(
     access_mode: pb.ProducerAccessMode = pb.Shared,
     topic_epoch: int | None = None,
     properties: Iterable[tuple[str, str]] = (),
+    schema: Schema | None = None,
 ) -> bytes:
     """PRODUCER; ``name`` None lets the broker choose one.
 
-    A namespace may take ``encrypted`` producers only. ``topic_epoch`` is what the broker gave a producer that
-    had the topic for itself before it was lost: by it the broker knows whether another has had it since.
+    ``schema`` is registered where the topic does not have it; None: the producer is one of bytes. A namespace
+    may take ``encrypted`` producers only. ``topic_epoch`` is what the broker gave a producer that had the
+    topic for itself before it was lost: by it the broker knows whether another has had it since.
     """
     command = pb.CommandProducer(
         topic=topic,
@@ -260,6 +289,8 @@ def producer(
         command.producer_access_mode = access_mode
     if topic_epoch is not None:
         command.topic_epoch = topic_epoch
+    if schema is not None:
+        command.schema.CopyFrom(to_wire_schema(schema))
     for key, value in properties:
         command.metadata.add(key=key.encode(), value=value.encode())
     return encode_command(pb.BaseCommand(type=_Type.PRODUCER, producer=command))

@@ -316,6 +316,8 @@ WORDS = {
     "ADD_PARTITION_TO_TXN_RESPONSE": "addPartitionToTxnResponse",
     "TC_CLIENT_CONNECT_RESPONSE": "tcClientConnectResponse",
     "CONSUMER_STATS_RESPONSE": "consumerStatsResponse",
+    "GET_SCHEMA_RESPONSE": "getSchemaResponse",
+    "GET_OR_CREATE_SCHEMA_RESPONSE": "getOrCreateSchemaResponse",
 }
 
 
@@ -330,7 +332,8 @@ def test_a_login_that_the_broker_repeats_is_blanked(name, renewed):
     said = "no: me:s3cret, s3cret or bWU6czNjcmV0" + (", me:0ther" if renewed else "")
     command = pb.BaseCommand(type=name)
     body = getattr(command, WORDS[name])
-    words = "error_message" if name == "CONSUMER_STATS_RESPONSE" else "message"
+    has_message = "message" in body.DESCRIPTOR.fields_by_name
+    words = "message" if has_message else "error_message"
     setattr(body, words, said)
     for field in body.DESCRIPTOR.fields:
         if field.name in ("sequence_id", "producer_id", "error", "consumer_id"):

@@ -12,8 +12,13 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.frames import encode_command_head
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
 UINT64 = 2**64 - 1
+AVRO = Schema(SchemaType.AVRO, b'"int"', {"a": "1", "b": ""}, "named")
+WIRE_AVRO = pb.Schema(name="named", schema_data=b'"int"', type=pb.Schema.Avro)
+WIRE_AVRO.properties.add(key=b"a", value=b"1")
+WIRE_AVRO.properties.add(key=b"b", value=b"")
 
 
 def body_of(data):
@@ -79,6 +84,14 @@ CASES = {
     "CONSUMER_STATS": (
         commands.consumer_stats(9, 7),
         pb.CommandConsumerStats(request_id=9, consumer_id=7),
+    ),
+    "GET_SCHEMA": (
+        commands.get_schema(9, "t", 258),
+        pb.CommandGetSchema(request_id=9, topic="t", schema_version=b"\0\0\0\0\0\0\1\2"),
+    ),
+    "GET_OR_CREATE_SCHEMA": (
+        commands.get_or_create_schema(9, "t", AVRO),
+        pb.CommandGetOrCreateSchema(request_id=9, topic="t", schema=WIRE_AVRO),
     ),
     "FLOW": (commands.flow(7, 1000), pb.CommandFlow(consumer_id=7, messagePermits=1000)),
     "ACK": (
@@ -191,6 +204,7 @@ def test_subscribe(initial, position, durable, create):
         initialPosition=position,
         durable=durable,
         force_topic_creation=create,
+        schema={"name": "", "schema_data": b"", "type": pb.Schema.AutoConsume},
     )
     assert body.HasField("durable")
     assert body.HasField("force_topic_creation")  # its default would create the topic
@@ -283,6 +297,20 @@ def test_producer_without_a_name():
     assert not body.HasField("producer_name")
     assert not body.user_provided_producer_name
     assert body.producer_access_mode == pb.Shared
+
+
+def test_producer_with_a_schema():
+    _, body = body_of(commands.producer(1, 2, "t", None, 0, schema=AVRO))
+    assert body.schema == WIRE_AVRO
+    _, usual = body_of(commands.producer(1, 2, "t", None, 0))
+    assert not usual.HasField("schema")  # type None would be refused where the topic has a schema
+
+
+def test_the_latest_schema_is_asked_for_without_a_version():
+    _, body = body_of(commands.get_schema(9, "t"))
+    assert not body.HasField("schema_version")  # an empty one would be refused
+    _, first = body_of(commands.get_schema(9, "t", 0))
+    assert first.schema_version == bytes(8)
 
 
 @pytest.mark.parametrize(("messages", "highest"), [(1, None), (2, 11), (1000, 1009)])
