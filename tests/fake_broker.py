@@ -20,6 +20,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Frame
 from tests.fake_clients import COORDINATORS, FakeConsumer, FakeProducer, Type, body_of
 from tests.fake_connection import FakeConnection
+from tests.fake_schemas import FakeSchemas
 from tests.fake_topics import FakeTopic
 
 # Seconds after which a test has failed that waits for something.
@@ -52,6 +53,7 @@ class FakeBroker:
         commands: all that came, in order, over all connections.
         topics: topic partitions by name.
         partitions: of each partitioned topic, how many it has.
+        schemas: of topics.
         transactions: the open ones, with the topics that were added to them.
         consumers: all that there were, also those that are closed.
     """
@@ -76,6 +78,7 @@ class FakeBroker:
         self.commands: list[Seen] = []
         self.topics: dict[str, FakeTopic] = {}
         self.partitions: dict[str, int] = {COORDINATORS: 1} if has_transactions else {}
+        self.schemas = FakeSchemas()
         self.transactions: dict[TxnId, set[str]] = {}
         self.consumers: list[FakeConsumer] = []
         self._scripts: dict[int, Iterator[Action]] = {}
@@ -123,6 +126,7 @@ class FakeBroker:
             full_name = str(TopicName.parse(str(name)))
             self.close_all(full_name)
             del self.topics[full_name]
+            self.schemas.drop(full_name)
             self._tell_watchers(deleted_topics=[full_name])
 
     def publish(self, name: TopicName | str, *sections: bytes) -> list[MessageId]:
@@ -312,6 +316,11 @@ _FAILED: dict[int, tuple[int, dict[str, object]]] = {
     Type.ADD_PARTITION_TO_TXN: (Type.ADD_PARTITION_TO_TXN_RESPONSE, {}),
     Type.END_TXN: (Type.END_TXN_RESPONSE, {}),
 }
+_FAILED_BY_CODE: dict[int, int] = {
+    Type.CONSUMER_STATS: Type.CONSUMER_STATS_RESPONSE,
+    Type.GET_SCHEMA: Type.GET_SCHEMA_RESPONSE,
+    Type.GET_OR_CREATE_SCHEMA: Type.GET_OR_CREATE_SCHEMA_RESPONSE,
+}
 
 
 def refuses(error: int, text: str = "refused by the test") -> Action:
@@ -325,9 +334,9 @@ def refuses(error: int, text: str = "refused by the test") -> Action:
         elif kind == Type.ACK:
             ids = {"consumer_id": body.consumer_id, "request_id": body.request_id}
             connection.send(Type.ACK_RESPONSE, error=error, message=text, **ids)
-        elif kind == Type.CONSUMER_STATS:
+        elif kind in _FAILED_BY_CODE:
             failed = {"error_code": error, "error_message": text}
-            connection.send(Type.CONSUMER_STATS_RESPONSE, request_id=body.request_id, **failed)
+            connection.send(_FAILED_BY_CODE[kind], request_id=body.request_id, **failed)
         elif kind in _FAILED:
             answer, fields = _FAILED[kind]
             fields = {**fields, "error": error, "message": text}

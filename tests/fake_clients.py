@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import Message
+
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import to_wire_id
@@ -36,6 +38,8 @@ def command_of(kind: int, **fields: object) -> pb.BaseCommand:
     for name, value in fields.items():
         if isinstance(value, list):
             getattr(body, name).extend(value)
+        elif isinstance(value, Message):
+            getattr(body, name).CopyFrom(value)
         elif isinstance(value, MessageId):
             getattr(body, name).CopyFrom(to_wire_id(value))
         elif value is not None:

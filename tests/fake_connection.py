@@ -53,6 +53,8 @@ class FakeConnection:
             Type.GET_TOPICS_OF_NAMESPACE: self._topics_of_namespace,
             Type.WATCH_TOPIC_LIST: self._watch,
             Type.WATCH_TOPIC_LIST_CLOSE: self._close_watch,
+            Type.GET_SCHEMA: self._get_schema,
+            Type.GET_OR_CREATE_SCHEMA: self._get_or_create_schema,
             Type.SUBSCRIBE: self._subscribe,
             Type.FLOW: self._flow,
             Type.ACK: self._ack,
@@ -191,6 +193,29 @@ class FakeConnection:
     def _close_watch(self, body: Any) -> None:
         self.watchers.pop(body.watcher_id, None)
         self.send(Type.SUCCESS, request_id=body.request_id)
+
+    # ---- schemas
+
+    def _get_schema(self, body: Any) -> None:
+        schemas = self._broker.schemas
+        version = int.from_bytes(body.schema_version, "big")
+        if body.HasField("schema_version"):
+            schema = schemas.at(body.topic, version)
+        else:
+            version, schema = schemas.latest(body.topic) or (0, None)
+        answer: dict[str, object] = {"error_code": pb.TopicNotFound, "error_message": "no-schema"}
+        if schema is not None:
+            answer = {"schema": schema, "schema_version": version.to_bytes(8, "big")}
+        self.send(Type.GET_SCHEMA_RESPONSE, request_id=body.request_id, **answer)
+
+    def _get_or_create_schema(self, body: Any) -> None:
+        answer: dict[str, object] = {"error_code": pb.TopicNotFound, "error_message": "Topic not found"}
+        if body.topic in self._broker.topics:
+            answer = {"schema_version": self._register(body)}
+        self.send(Type.GET_OR_CREATE_SCHEMA_RESPONSE, request_id=body.request_id, **answer)
+
+    def _register(self, body: Any) -> bytes:
+        return self._broker.schemas.register(body.topic, body.schema).to_bytes(8, "big")
 
     # ---- consumers
 

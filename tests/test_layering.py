@@ -34,6 +34,7 @@ FRONT = ""
 ORDER = {
     "client": (
         {"parallel", "net"},
+        {"schemas"},
         {"client", "encryption"},
         {"first_contact"},
         {"reading"},

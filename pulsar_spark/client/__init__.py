@@ -37,6 +37,7 @@ from pulsar_spark.client.reading.probe import (
     probe_entry,
 )
 from pulsar_spark.client.reading.topic_watch import TopicWatch
+from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
@@ -103,11 +104,13 @@ __all__ = [
     "SubscriptionOptions",
     "TaskMemory",
     "TlsOptions",
+    "TopicSchemas",
     "TopicWatch",
     "TopicWriter",
     "Transaction",
     "Transactions",
     "UserCode",
+    "VersionedSchema",
     "append_record",
     "check_identity",
     "check_reachable",

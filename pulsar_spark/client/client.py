@@ -20,6 +20,7 @@ from pulsar_spark.client.net.pool import Purpose, SessionPool
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.net.transport import TlsOptions
+from pulsar_spark.client.schemas import TopicSchemas
 from pulsar_spark.errors import (
     AuthError,
     ConnectError,
@@ -102,7 +103,12 @@ def _identity(options: ClientOptions) -> Identity:
 
 
 class Client:
-    """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``)."""
+    """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``).
+
+    Attributes:
+        options: as given.
+        schemas: the schemas of topics, each version asked for once.
+    """
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
@@ -114,6 +120,7 @@ class Client:
             keep_alive=options.keep_alive_interval,
             max_idle=options.connection_max_idle,
         )
+        self.schemas = TopicSchemas(self._ask_service, self.operation)
         self._ids = itertools.count(1)
         self._max_message_size = 0
         self._unreadable: set[str] = set()  # names of topics that were warned of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
@@ -21,14 +20,7 @@ def to_wire_schema(schema: Schema) -> pb.Schema:
 
 
 def from_wire_schema(schema: pb.Schema) -> Schema:
-    """Read a pb.Schema; of properties with one name the last counts, and what is no UTF-8 is replaced.
-
-    Raises:
-        UnsupportedError: it is of a kind that this version does not know.
-    """
-    # A required field without a value held one that protobuf does not find in the enum.
-    if not schema.HasField("type"):
-        raise UnsupportedError("the schema is of a kind that this version does not know")
+    """Read a pb.Schema; of properties with one name the last counts, and what is no UTF-8 is replaced."""
     pairs: Iterable[Any] = schema.properties  # the generated stub takes them for the type of that name
     properties = {_text(pair.key): _text(pair.value) for pair in pairs}
     return Schema(SchemaType(schema.type), schema.schema_data, properties, schema.name)

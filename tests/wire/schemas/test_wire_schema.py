@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.wire_schema import (
@@ -37,13 +36,6 @@ def test_of_properties_with_one_name_the_last_counts_and_bytes_may_be_no_text():
     wire.properties.add(key=b"a", value=b"1")
     wire.properties.add(key=b"a", value=b"2\xff")
     assert from_wire_schema(wire).properties == {"a": "2\ufffd"}
-
-
-def test_a_kind_of_a_later_broker_is_unsupported():
-    known = pb.Schema(name="", schema_data=b"", type=pb.Schema.Avro).SerializeToString()
-    wire = pb.Schema.FromString(known.replace(b"\x20\x04", b"\x20\x63"))
-    with pytest.raises(UnsupportedError, match="a kind that this version does not know"):
-        from_wire_schema(wire)
 
 
 @given(st.integers(0, 2**63 - 1))

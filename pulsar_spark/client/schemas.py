@@ -1,0 +1,189 @@
+"""TopicSchemas: the schemas of topics as brokers know them, each version asked for once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.retry import retry
+from pulsar_spark.errors import ProtocolError, from_server
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.wire_schema import from_wire_schema, from_wire_version
+
+# Bytes of the schemas that are kept, and what is counted for each beside its texts.
+_MAX_BYTES = 32 << 20
+_OVERHEAD = 1000
+
+_Key = tuple[str, int]
+
+
+class VersionedSchema(NamedTuple):
+    """A schema, and the number that the broker has given it within its topic, from 0 on."""
+
+    version: int
+    schema: Schema
+
+
+class TopicSchemas:
+    """Asks brokers for schemas, and keeps those of versions, which never change. Thread-safe.
+
+    All partitions of a topic share its schema. Each request is tried again as look-ups are. A topic that is
+    deleted and made anew counts from 0 again: what is kept of the old one is dropped as soon as ``latest`` or
+    ``remember`` is given another schema for a version.
+
+    Args:
+        ask: sends a request to any broker, once.
+        operation: makes the deadline of a call.
+        max_bytes: of the schemas that are kept.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Callable[[int], bytes], Deadline], pb.BaseCommand],
+        operation: Callable[[], Deadline],
+        *,
+        max_bytes: int = _MAX_BYTES,
+    ) -> None:
+        self._ask = ask
+        self._operation = operation
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Key, Schema] = OrderedDict()
+        self._size = 0
+        self._asking = threading.Lock()  # held while a version is asked for
+
+    def latest(self, topic: TopicName) -> VersionedSchema | None:
+        """The latest schema of a topic, asked for anew each time; None where there is none.
+
+        There is none where the topic does not exist, has never had one, or its schema was deleted.
+
+        Raises:
+            BrokerError: no broker answered within the operation timeout.
+        """
+        name = str(topic.base)
+        deadline = self._operation()
+        version, schema = self._latest(name, deadline)
+        with self._lock:
+            if any(key[0] == name and key[1] > version for key in self._kept):
+                self._forget(name)
+        if schema is None:
+            return None
+        self.remember(topic, version, schema)
+        return VersionedSchema(version, schema)
+
+    def at(self, topic: TopicName, version: int) -> Schema | None:
+        """One version of a topic's schema; None where there is none. Raises as :meth:`latest` does."""
+        return self.at_all(topic, (version,)).get(version)
+
+    def at_all(self, topic: TopicName, versions: Iterable[int]) -> dict[int, Schema]:
+        """Versions of a topic's schema by their numbers, without those that do not exist.
+
+        Producers may name any number in their entries: however many do not exist, there are only one or two
+        requests for all that lie above the topic's latest. Raises as :meth:`latest` does.
+        """
+        name = str(topic.base)
+        deadline = self._operation()
+        found: dict[int, Schema] = {}
+        wanted = sorted({version for version in versions if version >= 0})
+        highest: int | None = None
+        for version in wanted:
+            if highest is not None and version > highest:
+                break
+            schema = self._at((name, version), deadline)
+            if schema is not None:
+                found[version] = schema
+            elif highest is None and version != wanted[-1]:
+                highest, _ = self._latest(name, deadline)
+        return found
+
+    def remember(self, topic: TopicName, version: int, schema: Schema) -> None:
+        """Keep a version that the caller has of a broker; what contradicts it is of an older topic."""
+        key = str(topic.base), version
+        with self._lock:
+            if self._kept.get(key, schema) != schema:
+                self._forget(key[0])
+            self._keep(key, schema)
+
+    # ---- requests
+
+    def _latest(self, name: str, deadline: Deadline) -> tuple[int, Schema | None]:
+        """The latest number of a topic, also of a schema that was deleted, and its schema; -1 for none."""
+        answer = self._get(name, None, deadline)
+        if answer is None:
+            return -1, None
+        version = from_wire_version(answer.schema_version)
+        if version is None:
+            raise ProtocolError("the broker's answer has a schema without a version", topic=name)
+        return version, _schema_of(answer, name)
+
+    def _at(self, key: _Key, deadline: Deadline) -> Schema | None:
+        """One version, as it is kept, or asked for now."""
+        schema = self._kept_at(key)
+        if schema is not None:
+            return schema
+        # Who waits here finds what another has asked for. What was not found is asked for by each: it may
+        # have been registered since.
+        with self._asking:
+            schema = self._kept_at(key)
+            if schema is None:
+                name, version = key
+                answer = self._get(name, version, deadline)
+                schema = None if answer is None else _schema_of(answer, name)
+                if schema is not None:
+                    with self._lock:
+                        self._keep(key, schema)
+            return schema
+
+    def _get(self, name: str, version: int | None, deadline: Deadline) -> pb.CommandGetSchemaResponse | None:
+        """The broker's answer; None if there is no such schema."""
+
+        def attempt() -> pb.CommandGetSchemaResponse:
+            answer = self._ask(
+                lambda request_id: commands.get_schema(request_id, name, version), deadline
+            ).getSchemaResponse
+            if answer.HasField("error_code") and answer.error_code != pb.TopicNotFound:
+                raise from_server(answer.error_code, answer.error_message, topic=name)
+            return answer
+
+        answer = retry(attempt, deadline)
+        return None if answer.HasField("error_code") else answer
+
+    # ---- what is kept; the last two are called with the lock held
+
+    def _kept_at(self, key: _Key) -> Schema | None:
+        with self._lock:
+            schema = self._kept.get(key)
+            if schema is not None:
+                self._kept.move_to_end(key)
+            return schema
+
+    def _keep(self, key: _Key, schema: Schema) -> None:
+        old = self._kept.pop(key, None)
+        self._size += _size_of(schema) - (0 if old is None else _size_of(old))
+        self._kept[key] = schema
+        while self._size > self._max_bytes and len(self._kept) > 1:
+            _, least_used = self._kept.popitem(last=False)
+            self._size -= _size_of(least_used)
+
+    def _forget(self, name: str) -> None:
+        for key in [key for key in self._kept if key[0] == name]:
+            self._size -= _size_of(self._kept.pop(key))
+
+
+def _schema_of(answer: pb.CommandGetSchemaResponse, topic: str) -> Schema | None:
+    """The schema of an answer; None for what a deletion has left in its place."""
+    if not answer.HasField("schema"):
+        raise ProtocolError("the broker's answer has no schema", topic=topic)
+    schema = from_wire_schema(answer.schema)
+    return None if schema.type is SchemaType.NONE else schema
+
+
+def _size_of(schema: Schema) -> int:
+    texts = (*schema.properties.keys(), *schema.properties.values(), schema.name)
+    return _OVERHEAD + len(schema.data) + sum(map(len, texts))
