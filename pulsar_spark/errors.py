@@ -31,6 +31,7 @@ ever holds a secret: none is passed in here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -293,6 +294,8 @@ _BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
 _ADVICE = {
     4: "The login is right, but may not do this: grant its role the permission (produce, consume)",
     8: QuotaError.usual_advice,
+    18: "Compare it with the topic's schema (pulsar-admin schemas get) and the namespace's policies of "
+    "schemas: most strategies demand that types stay, and that new fields have a default",
 }
 
 
@@ -302,10 +305,25 @@ _METADATA_ERROR = 1
 _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
 
 
+# Refused schemas: the reason has the strategy, and both schemas on many lines; then all of it comes again.
+_INCOMPATIBLE_SCHEMA = 18
+_SAID_AGAIN = " caused by "
+_JAVA_CLASS = re.compile(r"\b(?:\w+\.)+\w*Exception: ")
+_MAX_REASON, _MAX_SCHEMA_REASON = 300, 2000
+
+
 def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerError:
-    """Make the exception for a ServerError code; only the first line of the broker's text is kept."""
+    """Make the exception for a ServerError code.
+
+    Only the first line of the broker's text is kept; of a refused schema the whole reason on one line.
+    """
     kind = _BY_SERVER_ERROR.get(error, BrokerError)
-    what = f"the broker answered: {text.splitlines()[0][:300] if text else 'no reason'} (error {error})"
+    if error == _INCOMPATIBLE_SCHEMA:
+        said = text.partition(_SAID_AGAIN)[0][: 2 * _MAX_SCHEMA_REASON]
+        reason = " ".join(_JAVA_CLASS.sub("", said).split())[:_MAX_SCHEMA_REASON]
+    else:
+        reason = text.splitlines()[0][:_MAX_REASON] if text else ""
+    what = f"the broker answered: {reason or 'no reason'} (error {error})"
     if error == _METADATA_ERROR and any(words in what for words in _ENCRYPTION_REQUIRED):
         return NotAllowedError(what, topic=topic, advice="Set pulsar.producer.encryptionKeys")
     return kind(what, topic=topic, advice=_ADVICE.get(error))

@@ -92,3 +92,4 @@ class FakeProducer:
     is_exclusive: bool
     request_id: int
     is_ready: bool = True
+    schema_version: bytes | None = None

@@ -332,6 +332,8 @@ class FakeConnection:
             self.error(body.request_id, pb.ProducerFenced, "Topic has existing exclusive producer: x")
             return
         assert body.producer_access_mode != pb.ExclusiveWithFencing, "this broker does not know it"
+        if body.HasField("schema"):
+            producer.schema_version = self._register(body)
         producer.is_ready = not (others and is_exclusive)
         self.producers[producer.id] = producer
         self.answer_producer(producer)
@@ -346,6 +348,7 @@ class FakeConnection:
             producer_ready=producer.is_ready,
             last_sequence_id=stored,
             topic_epoch=0 if producer.is_exclusive else None,
+            schema_version=producer.schema_version,
         )
 
     def _send(self, command: pb.CommandSend, section: bytes) -> None:

@@ -43,6 +43,7 @@ from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
 from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
+from pulsar_spark.client.writing.schema_registration import register_schema
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
@@ -129,6 +130,7 @@ __all__ = [
     "probe_bounds",
     "probe_entry",
     "read_range",
+    "register_schema",
     "run_all",
     "shared_client",
 ]

@@ -54,6 +54,7 @@ class Packer:
         max_message_size: of the broker, in bytes.
         next_sequence_id: of the next message.
         transaction: of the entries packed from now on, or None.
+        version_field: that says the schema's version in the entries packed from now on; empty for none.
         attempt: distinguishes the names of chunked messages from those of an earlier connection.
     """
 
@@ -75,6 +76,7 @@ class Packer:
         self.max_message_size = 0
         self.next_sequence_id = 0
         self.transaction: TxnId | None = None
+        self.version_field = b""
         self.attempt = ""
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
@@ -177,9 +179,10 @@ class Packer:
 
     def _common(self, dedup_mark: bytes) -> bytes:
         """Fields that follow the others of an entry's metadata."""
+        fields = self.version_field + dedup_mark
         if self.transaction is None:
-            return dedup_mark
-        return dedup_mark + transaction_fields(self.transaction)
+            return fields
+        return fields + transaction_fields(self.transaction)
 
     def _sealed(self, payload: Buffer) -> tuple[bytes, Buffer]:
         assert self._encryption is not None

@@ -77,6 +77,7 @@ from pulsar_spark.protocol.stored_check import (
     foreign_writes,
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.encode_metadata import schema_version_field
 from pulsar_spark.wire.singles import EncodedSingle
 
 _CHECKSUM_ERROR = 9
@@ -349,7 +350,12 @@ class PartitionWriter:
         self._loss = None
 
     def registered(
-        self, name: str, last_sequence_id: int, max_message_size: int, topic_epoch: int | None
+        self,
+        name: str,
+        last_sequence_id: int,
+        max_message_size: int,
+        topic_epoch: int | None,
+        schema_version: bytes = b"",
     ) -> StoredProof | None:
         """Take the broker's answer; what is pending is judged by ``check_stored``.
 
@@ -358,6 +364,8 @@ class PartitionWriter:
             last_sequence_id: that the broker has stored under this name; -1 if it knows none.
             max_message_size: of the broker, in bytes.
             topic_epoch: of exclusive producers, else None.
+            schema_version: that the producer's schema has; empty without a schema. It is written into the
+                entries that are packed from now on. Those that are packed keep theirs.
 
         Returns:
             What must be given the stored entries before ``resend``; None if nothing is to be proven.
@@ -369,6 +377,7 @@ class PartitionWriter:
         self.name, self.topic_epoch = name, topic_epoch
         self.epoch += 1
         self._packer.producer_name, self._packer.max_message_size = name, max_message_size
+        self._packer.version_field = schema_version_field(schema_version)
         if self.epoch == 1:
             self.last_sequence_id = last_sequence_id
             self._own_ids = SequenceIds(last_sequence_id)

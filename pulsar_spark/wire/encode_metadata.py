@@ -77,6 +77,11 @@ def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> byte
     return metadata.SerializePartialToString()
 
 
+def schema_version_field(version: bytes) -> bytes:
+    """Serialize the version of an entry's schema, to be appended to its metadata; nothing for no version."""
+    return b"\x82\x01" + varint(len(version)) + version if version else b""
+
+
 def transaction_fields(transaction: TxnId) -> bytes:
     """Serialize the ids of a transaction, to be appended to the metadata of an entry that belongs to it."""
     metadata = pb.MessageMetadata(

@@ -66,6 +66,14 @@ def test_a_transaction_is_appended():
     assert (made.txnid_most_bits, made.txnid_least_bits, made.sequence_id) == (3, 5, 2)
 
 
+def test_a_schema_version_is_appended():
+    batch = encode_metadata.batch_metadata("p", (2, 6), 3, 5, pb.NONE, 9)
+    version = bytes(range(8))
+    made = pb.MessageMetadata.FromString(batch + encode_metadata.schema_version_field(version))
+    assert (made.schema_version, made.sequence_id) == (version, 2)
+    assert encode_metadata.schema_version_field(b"") == b"", "an empty version is one for other clients"
+
+
 @given(names, st.integers(0, 2**31 - 1), st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1))
 def test_a_chunk_is_told_by_four_fields(uuid, chunk_id, chunks, size):
     made = pb.MessageMetadata.FromString(encode_metadata.chunk_fields(uuid, chunk_id, chunks, size))

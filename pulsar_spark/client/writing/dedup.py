@@ -38,6 +38,7 @@ from pulsar_spark.protocol.dedup_replay import (
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.stored_check import foreign_writes
 from pulsar_spark.wire.dedup_mark import INVISIBLE, read_dedup_mark
+from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.singles import EncodedSingle
 
 # Items that are sent at once when those held back are released.
@@ -71,6 +72,7 @@ class DedupTask:
         self._replays: dict[TopicName, DedupReplay] = {}
         self._known: set[TopicName] = set()
         self._is_encrypted = False
+        self._schemas: dict[TopicName, Schema | None] = {}
 
     def __enter__(self) -> DedupTask:
         return self
@@ -96,6 +98,7 @@ class DedupTask:
         It may take two operation timeouts if something is stored already.
         """
         self._is_encrypted = encryptor is not None
+        self._schemas[topic] = options.schema
         replay = self._replays.get(topic)
         producer = DedupProducer(self, topic, options, partitions, replay, memory, encryptor, on_receipt)
         self._replays[topic] = producer.replay
@@ -123,7 +126,13 @@ class DedupTask:
         sent = [topic for topic, replay in self._replays.items() if replay.messages]
         if not sent:
             return None
-        last = last_sequence_id(self.client, sent[0], self.name, is_encrypted=self._is_encrypted)
+        last = last_sequence_id(
+            self.client,
+            sent[0],
+            self.name,
+            is_encrypted=self._is_encrypted,
+            schema=self._schemas[sent[0]],
+        )
         return last >= 0
 
 
@@ -307,7 +316,9 @@ class DedupProducer(Producer):
         )
 
 
-def last_sequence_id(client: Client, topic: TopicName, name: str, *, is_encrypted: bool) -> int:
+def last_sequence_id(
+    client: Client, topic: TopicName, name: str, *, is_encrypted: bool, schema: Schema | None = None
+) -> int:
     """The last sequence id that is stored under a producer's name; -1 if the broker knows none.
 
     Args:
@@ -315,10 +326,12 @@ def last_sequence_id(client: Client, topic: TopicName, name: str, *, is_encrypte
         topic: one partition, or a topic without partitions.
         name: of the producer, which must not be open.
         is_encrypted: whether the producer encrypts; no key is needed here.
+        schema: of the producer; a namespace may take none without it.
 
     Raises:
         BrokerError: it cannot be found out within the operation timeout.
     """
-    producer = Producer(client, topic, ProducerOptions(name=name), 1, is_encrypted=is_encrypted)
+    options = ProducerOptions(name=name, schema=schema)
+    producer = Producer(client, topic, options, 1, is_encrypted=is_encrypted)
     producer.close()
     return producer.last_sequence_id

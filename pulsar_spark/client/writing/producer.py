@@ -39,6 +39,7 @@ from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.protocol.stored_check import StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
+from pulsar_spark.wire.schemas.wire_schema import from_wire_version
 from pulsar_spark.wire.singles import EncodedSingle
 
 # Bytes and entries that are made before they are put into the window, and on the wire, in one go.
@@ -71,9 +72,11 @@ class Producer:
         last_sequence_id: the last that the broker had stored under this name when the producer was first
             opened; -1 if it knew none, or does not deduplicate.
         transaction: that what is sent from now on belongs to, or None.
+        schema_version: the number that the options' schema has at the broker; None without a schema.
 
     Raises:
         BrokerError: the broker did not take the producer within the operation timeout.
+        SchemaError: the broker refused the options' schema.
         CryptoError: a key to encrypt with is missing.
     """
 
@@ -93,6 +96,7 @@ class Producer:
         memory: TaskMemory | None = None,
     ) -> None:
         self.topic = topic
+        self.schema_version: int | None = None
         self._on_receipt = on_receipt
         self._client = client
         self._options = options
@@ -387,7 +391,9 @@ class Producer:
             answer.last_sequence_id,
             max_message_size,
             answer.topic_epoch if answer.HasField("topic_epoch") else None,
+            answer.schema_version,
         )
+        self.schema_version = from_wire_version(answer.schema_version)
         if proof is not None:
             self._find_stored(proof)
         with self._changed:

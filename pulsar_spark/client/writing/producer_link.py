@@ -88,6 +88,7 @@ class ProducerLink:
                     access_mode=_ACCESS_MODES[options.access_mode],
                     topic_epoch=topic_epoch,
                     properties=options.properties,
+                    schema=options.schema,
                 ),
                 deadline,
                 is_urgent=True,

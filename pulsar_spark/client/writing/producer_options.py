@@ -7,6 +7,7 @@ from enum import Enum
 
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.schemas.schema import Schema
 
 # By the names of Pulsar's CompressionType.
 COMPRESSION_TYPES = {
@@ -52,6 +53,8 @@ class ProducerOptions:
         routing_mode: where rows without a key go.
         hashing_scheme: of keys.
         switch_frequency: publish delays after which rows without a key go to the next partition.
+        schema: that the values were encoded by, registered where the topic does not have it; its version is
+            written into each entry. None: the values are bytes.
     """
 
     name: str | None = None
@@ -73,3 +76,4 @@ class ProducerOptions:
     routing_mode: RoutingMode = RoutingMode.ROUND_ROBIN
     hashing_scheme: HashingScheme = HashingScheme.JAVA_STRING
     switch_frequency: int = 10
+    schema: Schema | None = None

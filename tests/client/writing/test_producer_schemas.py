@@ -1,0 +1,211 @@
+"""Producers with a schema: what they register, and the version that their entries say."""
+
+import pytest
+
+from pulsar_spark.client import DedupTask, Encryptor, ProducerCryptoFailureAction, TopicWriter, UserCode
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
+from tests.client.clients import TOPIC, client_of, columns, numbered, producing
+from tests.client.writing.producers import open_producer, send, send_batch
+from tests.client.writing.test_dedup import NoKeys
+from tests.fake_broker import FakeBroker, cut, pass_on, refuses, without_answer
+from tests.fake_clients import Type
+from tests.fake_topics import split_section
+
+A = Schema(SchemaType.AVRO, b'"int"', {"made": "by"}, "a")
+B = Schema(SchemaType.AVRO, b'"long"')
+C = Schema(SchemaType.STRING)
+
+REFUSAL = (
+    "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException: Error during schema "
+    "compatibility check with strategy FULL: org.apache.avro.SchemaValidationException: Unable to read schema"
+)
+
+
+@pytest.fixture
+def topic(broker):
+    return broker.create(TOPIC)
+
+
+def known(broker, *schemas, topic=TOPIC):
+    """Register schemas that others have brought."""
+    with broker.changed:
+        for schema in schemas:
+            broker.schemas.register(str(topic), to_wire_schema(schema))
+
+
+def versions(topic):
+    """The version of each entry's schema; None where it says none."""
+    found = [split_section(entry.section)[0].schema_version for entry in topic.entries]
+    assert {len(each) for each in found} <= {0, 8}
+    return [int.from_bytes(each, "big") if each else None for each in found]
+
+
+# ---- what is registered, and what entries say
+
+
+@pytest.mark.parametrize("others", [[], [B, C]])
+def test_all_kinds_of_entries_say_the_version(broker, client, topic, others):
+    known(broker, *others)
+    producer = open_producer(client, schema=A)
+    assert producer.schema_version == len(others)
+    send(producer, numbered(2))
+    send_batch(producer, numbered(3))
+    producer.flush()
+    producer.close()
+    assert versions(topic) == [len(others)] * 3
+    (asked,) = broker.seen(Type.PRODUCER)
+    assert asked.schema == to_wire_schema(A)
+    assert broker.schemas.latest(str(TOPIC)) == (len(others), to_wire_schema(A))
+
+
+def test_without_a_schema_nothing_is_said_of_one(broker, client, topic):
+    known(broker, A)
+    producer = open_producer(client)
+    assert producer.schema_version is None
+    send(producer, numbered(1))
+    send_batch(producer, numbered(2))
+    producer.flush()
+    producer.close()
+    assert versions(topic) == [None, None]
+    (asked,) = broker.seen(Type.PRODUCER)
+    assert not asked.HasField("schema")
+
+
+def test_a_schema_that_is_known_keeps_its_version(broker, client, topic):
+    known(broker, A, B)
+    producer = open_producer(client, schema=A)
+    send(producer, numbered(1))
+    producer.flush()
+    producer.close()
+    assert versions(topic) == [0], "not the topic's latest: the value was not encoded by that"
+
+
+@pytest.mark.parametrize("encryptor", [None, Encryptor(NoKeys(), ["a"], ProducerCryptoFailureAction.SEND)])
+def test_all_chunks_say_the_version(encryptor):
+    with FakeBroker(max_message_size=10_000) as broker, client_of(broker) as client:
+        known(broker, B)
+        options = producing(schema=A, batching=False, chunking=True)
+        with TopicWriter(client, TOPIC, options, code=UserCode(encryptor=encryptor)) as writer:
+            writer.send(columns([b"x" * 25_000, b"y"]))
+            writer.flush()
+        stored = broker.topics[str(TOPIC)]
+        assert len(stored.entries) > 3
+        assert set(versions(stored)) == {1}
+
+
+def test_writers_register_it_for_each_partition(broker, client):
+    broker.create("parted", 3)
+    with TopicWriter(client, TopicName.parse("parted"), producing(schema=A)) as writer:
+        writer.send(columns(numbered(9)))
+        writer.flush()
+    assert [asked.schema for asked in broker.seen(Type.PRODUCER)] == [to_wire_schema(A)] * 3
+    assert {version for topic in broker.topics.values() for version in versions(topic)} == {0}
+
+
+# ---- lost connections
+
+
+def test_entries_keep_their_version_when_the_next_registration_gives_another(broker, client, topic):
+    """What is pending was encoded by the schema that had that version."""
+    broker.script(Type.SEND, [pass_on, without_answer])
+    producer = open_producer(client, schema=A)
+    send(producer, numbered(1))
+    producer.flush()
+    send(producer, numbered(1, 1))
+    broker.wait_for_command(Type.SEND, 2)
+    with broker.changed:
+        topic.ledgers[next(iter(topic.ledgers))].pop()  # it was lost
+        broker.schemas.delete(str(TOPIC))
+        broker.cut()
+    producer.flush()
+    assert producer.schema_version == 2
+    send(producer, numbered(1, 2))
+    send_batch(producer, numbered(1, 3))
+    producer.flush()
+    producer.close()
+    assert topic.values == numbered(4)
+    assert versions(topic) == [0, 0, 2, 2]
+    assert [asked.schema for asked in broker.seen(Type.PRODUCER)] == [to_wire_schema(A)] * 2
+
+
+def test_under_another_name_the_schema_is_registered_again(broker, client, topic):
+    producer = open_producer(client, schema=A, name="one")
+    producer.reopen("two", 0)
+    send(producer, numbered(1))
+    producer.flush()
+    producer.close()
+    assert [asked.schema for asked in broker.seen(Type.PRODUCER)] == [to_wire_schema(A)] * 2
+    assert versions(topic) == [0]
+
+
+# ---- schemas that the broker refuses
+
+
+def test_a_refusal_says_the_strategy_and_is_not_tried_again(broker, client, topic):
+    broker.script(Type.PRODUCER, [refuses(pb.IncompatibleSchema, REFUSAL)] * 9)
+    with pytest.raises(SchemaError) as caught:
+        open_producer(client, schema=A)
+    assert caught.value.what == (
+        "the broker answered: Error during schema compatibility check with strategy FULL: "
+        "Unable to read schema (error 18)"
+    )
+    assert caught.value.topic == str(TOPIC)
+    assert len(broker.seen(Type.PRODUCER)) == 1
+    with pytest.raises(SchemaError, match="strategy FULL"):
+        TopicWriter(client, TOPIC, producing(schema=A))
+    assert broker.open_producers == []
+
+
+def test_a_refusal_after_the_connection_was_lost_fails_what_is_pending(broker, client, topic):
+    broker.script(Type.SEND, [cut])
+    broker.script(Type.PRODUCER, [pass_on] + [refuses(pb.IncompatibleSchema, REFUSAL)] * 9)
+    producer = open_producer(client, schema=A)
+    send(producer, numbered(2))
+    with pytest.raises(SchemaError, match="strategy FULL"):
+        producer.flush()
+    assert len(broker.seen(Type.PRODUCER)) == 2
+    producer.close()
+
+
+# ---- rows that are stored once
+
+
+def run(client, values, batch=0, **options):
+    task = DedupTask(client, "query-0", batch, 0, required=True)
+    with task, TopicWriter(client, TOPIC, producing(**options), dedup=task) as writer:
+        writer.send(columns(values))
+        writer.finish()
+        return task, sum(part.possible_duplicates for part in writer.sent.values())
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_the_same_rows_are_left_out_whatever_their_version(batching):
+    """The number may be another one in the next run: the digest is of rows alone."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        run(client, numbered(4), schema=A, batching=batching)
+        broker.schemas.delete(str(TOPIC))
+        _, twice = run(client, numbered(6), schema=A, batching=batching)
+        assert twice == 0
+        assert topic.values == numbered(6)
+        assert list(dict.fromkeys(versions(topic))) == [0, 2]
+
+
+def test_all_producers_of_a_task_name_the_schema():
+    """Where the namespace enforces schemas it takes no others: also not to find out if it deduplicates."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.create(TOPIC)
+        task, _ = run(client, numbered(4), schema=A)
+        assert task.deduplicates()
+        other = DedupTask(client, "query-1", 0, 0, required=False)
+        with other, TopicWriter(client, TOPIC, producing(schema=A), dedup=other) as writer:
+            writer.send(columns(numbered(1)))
+            writer.finish()
+        assert other.deduplicates()
+        asked = broker.seen(Type.PRODUCER)
+        assert len(asked) == 5
+        assert {each.schema.schema_data for each in asked} == {A.data}
