@@ -1,0 +1,87 @@
+"""The table of kinds of schemas: what makes their column's type, decoder and encoder, one line a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.wire.schemas import primitives
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.values import ValueDecoder, ValueEncoder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
+    MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
+
+
+class _Format(NamedTuple):
+    """What makes the parts of one kind; no encoder: its values are not written."""
+
+    column_type: Callable[[Schema], pa.DataType]
+    decoder: MakeDecoder
+    encoder: MakeEncoder | None
+
+
+_PRIMITIVE = _Format(primitives.column_type, primitives.decoder, primitives.encoder)
+_FORMATS: dict[SchemaType, _Format] = {
+    **dict.fromkeys(primitives.KINDS, _PRIMITIVE),
+}
+
+
+def column_type(schema: Schema) -> pa.DataType:
+    """Return the Arrow type of a column of the schema's values.
+
+    Raises:
+        UnsupportedError: the schema, or a field that is named, has no type in Spark.
+        SchemaError: its definition is malformed.
+    """
+    return _format(schema).column_type(schema)
+
+
+def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
+    """Make a decoder of values of one version of a schema.
+
+    Args:
+        writer: the version that the values are of.
+        reader: the version that they are read as; older or newer.
+        target: ``column_type(reader)``, or what that can be projected or promoted to.
+
+    Raises:
+        UnsupportedError: as :func:`column_type`.
+        SchemaError: the versions do not resolve, or the target is no such type.
+    """
+    if writer.type != reader.type:
+        raise SchemaError(
+            f"values of schema type {writer.type.name} cannot be read as {reader.type.name}",
+            advice="Read the topic with valueFormat=raw, or write one type of values to a topic",
+        )
+    return _format(reader).decoder(writer, reader, target)
+
+
+def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
+    """Make an encoder of rows of the type ``source`` as values of the schema.
+
+    Raises:
+        UnsupportedError: values of such a schema are not written.
+        SchemaError: rows of that type do not fit the schema.
+    """
+    make = _format(schema).encoder
+    if make is None:
+        raise UnsupportedError(
+            f"values of schema type {schema.type.name} cannot be written",
+            advice="Encode them in the query and write with valueFormat=raw",
+        )
+    return make(schema, source)
+
+
+def _format(schema: Schema) -> _Format:
+    try:
+        return _FORMATS[schema.type]
+    except KeyError:
+        raise UnsupportedError(
+            f"values of schema type {schema.type.name} have no columns",
+            advice="Use valueFormat=raw, and decode or encode the values in the query",
+        ) from None

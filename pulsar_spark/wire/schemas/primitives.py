@@ -1,0 +1,365 @@
+"""Values of the primitive schemas, and of topics without one: decoder and encoder.
+
+    ==========================  ====================================================  ====================
+    schema                      bytes, all numbers big-endian                         column
+    ==========================  ====================================================  ====================
+    NONE                        any                                                   binary
+    STRING                      UTF-8                                                 string
+    BOOL                        1: 0 or 1                                             bool
+    INT8, INT16, INT32, INT64   1, 2, 4, 8: two's complement                          int8 ... int64
+    FLOAT, DOUBLE               4, 8: IEEE 754                                        float32, float64
+    DATE, TIME, TIMESTAMP       8: ms since the epoch                                 timestamp us, UTC
+    INSTANT                     12: seconds since the epoch, int32 nanoseconds        timestamp us, UTC
+    LOCAL_DATE                  8: days since the epoch                               date32
+    LOCAL_TIME                  8: nanoseconds of the day                             int64
+    LOCAL_DATE_TIME             16: days since the epoch, nanoseconds of the day       timestamp us
+    ==========================  ====================================================  ====================
+
+What is finer than a microsecond is cut towards the past. A value of another length, and one that its column
+cannot hold, is bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.values import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = "npt.NDArray[Any]"  # of the kind that a table below says
+
+_NANOS_OF_DAY = 86_400_000_000_000
+_MICROS_OF_DAY = 86_400_000_000
+_INSTANT = np.dtype([("seconds", ">i8"), ("nanos", ">i4")])
+_DATE_TIME = np.dtype([("day", ">i8"), ("nanos", ">i8")])
+_UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+# Avro's order of promotions; string and binary become each other, too.
+_NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
+
+
+class _Values(NamedTuple):
+    """Numbers as the other side has them, and which of them it cannot have; None: none."""
+
+    numbers: Numbers
+    is_bad: Bools | None = None
+
+
+class _Fixed(NamedTuple):
+    """A schema whose values all have the same length.
+
+    Attributes:
+        column: type of its columns.
+        stored: how a value is stored.
+        numbers: what numpy holds a column in.
+        read: stored values -> numbers of the column; None: by numpy's cast.
+        write: numbers of the column -> stored values; None: by numpy's cast.
+        limits: what a value that is bad in spite of its length does not keep to.
+    """
+
+    column: pa.DataType
+    stored: np.dtype[np.generic]
+    numbers: npt.DTypeLike
+    read: Callable[[Numbers], _Values] | None = None
+    write: Callable[[Numbers], _Values] | None = None
+    limits: str = ""
+
+
+def is_promotable(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether each value of one type is one of the other, or as near as Avro's promotions come."""
+    if source in _NUMBERS and target in _NUMBERS:
+        return _NUMBERS.index(source) <= _NUMBERS.index(target)
+    return source == target or {source, target} == {pa.string(), pa.binary()}
+
+
+def column_type(schema: Schema) -> pa.DataType:
+    """Return the type of a column of the schema's values."""
+    return _BYTES.get(schema.type) or _FIXED[schema.type].column
+
+
+def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
+    """Make a decoder; ``writer`` and ``reader`` are of the same kind.
+
+    Raises:
+        SchemaError: the schema's values are no values of ``target``.
+    """
+    if not is_promotable(column_type(reader), target):
+        raise SchemaError(
+            f"{reader.type.name} values are of type {column_type(reader)} and cannot be read as {target}",
+            advice=f"Ask for {column_type(reader)}, or leave the schema out",
+        )
+    if writer.type in _BYTES:
+        return _TextDecoder(target) if target == pa.string() else _BytesDecoder(target)
+    return _FixedDecoder(target, writer.type, _FIXED[writer.type])
+
+
+def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
+    """Make an encoder of a column of the given type; timestamps may be of any zone.
+
+    Raises:
+        SchemaError: its values are no values of the schema.
+    """
+    column = column_type(schema)
+    is_same_time = pa.types.is_timestamp(source) and column == pa.timestamp(source.unit, source.tz and "UTC")
+    if not (is_same_time or is_promotable(source, column)):
+        raise SchemaError(
+            f"rows of type {source} cannot be written as {schema.type.name}, which takes {column}",
+            advice="Cast the column in the query",
+        )
+    if schema.type in _BYTES:
+        return _BytesEncoder(column)
+    return _FixedEncoder(schema.type, _FIXED[schema.type])
+
+
+# ---------------------------------------------------------------------------------------- bytes and texts
+
+
+@dataclass(frozen=True, slots=True)
+class _BytesDecoder:
+    type: pa.DataType
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+        return DecodedValues(values)
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        return "all bytes are a value"
+
+
+@dataclass(frozen=True, slots=True)
+class _TextDecoder:
+    type: pa.DataType
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+        try:
+            return DecodedValues(values.cast(pa.string()))
+        except pa.ArrowInvalid:
+            texts = values.to_pylist()
+        is_bad = np.array([_why_no_text(text) is not None for text in texts])
+        good = pc.if_else(pa.array(is_bad), pa.scalar(None, pa.binary()), pa.array(texts, pa.binary()))
+        return DecodedValues(good.cast(pa.string()), is_bad if is_bad.any() else None)
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        return _why_no_text(value) or "the text is a value"
+
+
+def _why_no_text(value: bytes | None) -> str | None:
+    try:
+        if value is not None:
+            value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"no UTF-8: {error.reason} at byte {error.start}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _BytesEncoder:
+    column: pa.DataType
+
+    def encode(self, rows: pa.Array) -> EncodedValues:
+        if self.column == pa.string() and pa.types.is_binary(rows.type):
+            decoded = _TextDecoder(self.column).decode(rows, rows)
+            _require_good(decoded.is_bad, "no UTF-8, and the schema is STRING")
+        return EncodedValues(rows.cast(pa.binary()))
+
+
+# ---------------------------------------------------------------------------------------- fixed lengths
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedDecoder:
+    type: pa.DataType
+    kind: SchemaType
+    fixed: _Fixed
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+        stored, has, is_bad = _stored_values(values, self.fixed.stored)
+        numbers, is_out = (self.fixed.read or self._cast)(stored)
+        if is_out is not None and (is_out := is_out & has if has is not None else is_out).any():
+            is_bad = is_out if is_bad is None else is_bad | is_out
+            has = ~is_out if has is None else has & ~is_out
+        column = pa.array(numbers, mask=None if has is None else ~has)
+        if column.type != self.fixed.column:
+            column = column.view(self.fixed.column)
+        return DecodedValues(
+            column if column.type == self.type else column.cast(self.type, safe=False), is_bad
+        )
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        size, width = len(value or b""), self.fixed.stored.itemsize
+        if size != width:
+            return f"{size} bytes, and {self.kind.name} has {width}"
+        return f"0x{(value or b'').hex()} is no {self.kind.name}: {self.fixed.limits}"
+
+    def _cast(self, stored: Numbers) -> _Values:
+        return _Values(stored.astype(self.fixed.numbers))
+
+
+def _stored_values(
+    values: pa.BinaryArray, stored: np.dtype[np.generic]
+) -> tuple[Numbers, Bools | None, Bools | None]:
+    """Return the n values, which rows have one (None: all), and which have bytes of another length."""
+    count, width = len(values), stored.itemsize
+    _, offsets_buffer, data_buffer = values.buffers()
+    if not count or data_buffer is None:
+        data: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+        offsets = np.zeros(count + 1, np.int32)
+    else:
+        data = np.frombuffer(data_buffer, np.uint8)
+        offsets = np.frombuffer(offsets_buffer, np.int32, count + 1, values.offset * 4)
+    has = np.diff(offsets) == width
+    if has.all() and not values.null_count:
+        return data[offsets[0] : offsets[-1]].view(stored), None, None
+    is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+    is_bad = is_valid & ~has
+    has &= is_valid
+    found = np.zeros(count, stored)
+    if has.any():
+        anywhere: Numbers = np.ndarray((len(data) - width + 1,), stored, data, strides=(1,))
+        found[has] = anywhere[offsets[:-1][has]]
+    return found, has, is_bad if is_bad.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedEncoder:
+    kind: SchemaType
+    fixed: _Fixed
+
+    def encode(self, rows: pa.Array) -> EncodedValues:
+        column = rows if rows.type == self.fixed.column else rows.cast(self.fixed.column, safe=False)
+        has = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+        numbers = self._numbers(column)
+        stored, is_bad = _Values(numbers) if self.fixed.write is None else self.fixed.write(numbers)
+        if is_bad is not None:
+            _require_good(
+                is_bad if has is None else is_bad & has, f"no {self.kind.name}: {self.fixed.limits}"
+            )
+        stored = stored.astype(self.fixed.stored, copy=False)
+        return EncodedValues(_binary(stored, has))
+
+    def _numbers(self, column: pa.Array) -> Numbers:
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())
+        held = pa.from_numpy_dtype(self.fixed.numbers)
+        numbers: Numbers = column.view(held).fill_null(0).to_numpy(zero_copy_only=False)
+        return numbers
+
+
+def _binary(stored: Numbers, has: Bools | None) -> pa.BinaryArray:
+    """Return values of one length as a binary array, null where ``has`` is false."""
+    sizes = np.full(len(stored), stored.dtype.itemsize, np.int32)
+    validity = None
+    if has is not None:
+        sizes *= has
+        stored = stored[has]
+        validity = pa.py_buffer(np.packbits(has, bitorder="little"))
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    data = pa.py_buffer(stored.tobytes())
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [validity, pa.py_buffer(offsets), data])
+
+
+def _require_good(is_bad: Bools | None, why: str) -> None:
+    if is_bad is not None and is_bad.any():
+        raise SchemaError(f"row {int(is_bad.argmax())} of the record batch is {why}")
+
+
+# ---------------------------------------------------------------------------------------- what numbers mean
+
+
+def _micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbers, Bools]:
+    """Return units * per_unit + rest; what is beyond int64 is bad. The rest is below 4 units."""
+    limit = 2**63 // per_unit + 4
+    micros = units * per_unit + rest  # wraps
+    is_near = (units >= -limit) & (units <= limit)
+    has_wrapped = (np.abs(units) > 4) & ((micros < 0) != (units < 0))
+    return micros, ~is_near | has_wrapped
+
+
+def _read_bool(stored: Numbers) -> _Values:
+    return _Values(stored == 1, stored > 1)
+
+
+def _read_millis(stored: Numbers) -> _Values:
+    return _Values(*_micros(stored.astype(np.int64), 1000, 0))
+
+
+def _write_millis(micros: Numbers) -> _Values:
+    return _Values(micros // 1000)
+
+
+def _read_instant(stored: Numbers) -> _Values:
+    # Other nanoseconds than 0 up to 999,999,999 are no error of Java's, either.
+    return _Values(
+        *_micros(stored["seconds"].astype(np.int64), 1_000_000, stored["nanos"].astype(np.int64) // 1000)
+    )
+
+
+def _write_instant(micros: Numbers) -> _Values:
+    stored = np.empty(len(micros), _INSTANT)
+    stored["seconds"], rest = np.divmod(micros, 1_000_000)
+    stored["nanos"] = rest * 1000
+    return _Values(stored)
+
+
+def _read_days(stored: Numbers) -> _Values:
+    days = stored.astype(np.int64)
+    return _Values(days.astype(np.int32), days != days.astype(np.int32))
+
+
+def _nanos_of_day(nanos: Numbers) -> _Values:
+    nanos = nanos.astype(np.int64)
+    return _Values(nanos, _is_no_nano_of_day(nanos))
+
+
+def _is_no_nano_of_day(nanos: Numbers) -> Bools:
+    return (nanos < 0) | (nanos >= _NANOS_OF_DAY)
+
+
+def _read_date_time(stored: Numbers) -> _Values:
+    nanos = stored["nanos"].astype(np.int64)
+    micros, is_out = _micros(stored["day"].astype(np.int64), _MICROS_OF_DAY, nanos // 1000)
+    return _Values(micros, is_out | _is_no_nano_of_day(nanos))
+
+
+def _write_date_time(micros: Numbers) -> _Values:
+    stored = np.empty(len(micros), _DATE_TIME)
+    stored["day"], rest = np.divmod(micros, _MICROS_OF_DAY)
+    stored["nanos"] = rest * 1000
+    return _Values(stored)
+
+
+_BYTES = {SchemaType.NONE: pa.binary(), SchemaType.STRING: pa.string()}
+_TIME_LIMITS = "a time that 64 bits of microseconds cannot hold"
+_MILLIS = _Fixed(_UTC, np.dtype(">i8"), np.int64, _read_millis, _write_millis, _TIME_LIMITS)
+_DAY_LIMITS = f"nanoseconds of a day are 0 to {_NANOS_OF_DAY - 1}"
+_FIXED = {
+    SchemaType.BOOL: _Fixed(pa.bool_(), np.dtype("u1"), np.uint8, _read_bool, None, "it is 0 or 1"),
+    SchemaType.INT8: _Fixed(pa.int8(), np.dtype("i1"), np.int8),
+    SchemaType.INT16: _Fixed(pa.int16(), np.dtype(">i2"), np.int16),
+    SchemaType.INT32: _Fixed(pa.int32(), np.dtype(">i4"), np.int32),
+    SchemaType.INT64: _Fixed(pa.int64(), np.dtype(">i8"), np.int64),
+    SchemaType.FLOAT: _Fixed(pa.float32(), np.dtype(">f4"), np.float32),
+    SchemaType.DOUBLE: _Fixed(pa.float64(), np.dtype(">f8"), np.float64),
+    SchemaType.DATE: _MILLIS,
+    SchemaType.TIME: _MILLIS,
+    SchemaType.TIMESTAMP: _MILLIS,
+    SchemaType.INSTANT: _Fixed(_UTC, _INSTANT, np.int64, _read_instant, _write_instant, _TIME_LIMITS),
+    SchemaType.LOCAL_DATE: _Fixed(
+        pa.date32(), np.dtype(">i8"), np.int32, _read_days, None, "a day that 32 bits cannot hold"
+    ),
+    SchemaType.LOCAL_TIME: _Fixed(
+        pa.int64(), np.dtype(">i8"), np.int64, _nanos_of_day, _nanos_of_day, _DAY_LIMITS
+    ),
+    SchemaType.LOCAL_DATE_TIME: _Fixed(
+        _LOCAL, _DATE_TIME, np.int64, _read_date_time, _write_date_time, f"{_TIME_LIMITS}, or {_DAY_LIMITS}"
+    ),
+}
+KINDS = (*_BYTES, *_FIXED)

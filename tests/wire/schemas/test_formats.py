@@ -1,0 +1,40 @@
+"""The table of kinds of schemas."""
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.wire.schemas import formats
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+
+NOT_YET = {SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE, SchemaType.PROTOBUF_NATIVE}
+NEVER = {SchemaType.PROTOBUF, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL}
+PRIMITIVES = set(SchemaType) - NOT_YET - NEVER
+
+
+@pytest.mark.parametrize("kind", sorted(PRIMITIVES))
+def test_each_kind_is_read_and_written(kind):
+    schema = Schema(kind)
+    column = formats.column_type(schema)
+    rows = pa.nulls(2, column)
+    values = formats.encoder(schema, column).encode(rows).values
+    decoder = formats.decoder(schema, schema, column)
+    assert decoder.type == column
+    assert decoder.decode(values, pa.nulls(2, pa.binary())).column == rows
+
+
+@pytest.mark.parametrize("kind", sorted(NEVER))
+def test_kinds_without_columns_are_refused_with_the_way_out(kind):
+    schema = Schema(kind)
+    for ask in (
+        lambda: formats.column_type(schema),
+        lambda: formats.decoder(schema, schema, pa.binary()),
+        lambda: formats.encoder(schema, pa.binary()),
+    ):
+        with pytest.raises(UnsupportedError, match=rf"{kind.name}.*valueFormat=raw"):
+            ask()
+
+
+def test_values_of_another_kind_are_not_read():
+    with pytest.raises(SchemaError, match=r"INT32.*INT64.*valueFormat=raw"):
+        formats.decoder(Schema(SchemaType.INT32), Schema(SchemaType.INT64), pa.int64())
