@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas import primitives
+from pulsar_spark.wire.schemas import key_value, primitives
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import ValueDecoder, ValueEncoder
 
@@ -23,12 +24,6 @@ class _Format(NamedTuple):
     column_type: Callable[[Schema], pa.DataType]
     decoder: MakeDecoder
     encoder: MakeEncoder | None
-
-
-_PRIMITIVE = _Format(primitives.column_type, primitives.decoder, primitives.encoder)
-_FORMATS: dict[SchemaType, _Format] = {
-    **dict.fromkeys(primitives.KINDS, _PRIMITIVE),
-}
 
 
 def column_type(schema: Schema) -> pa.DataType:
@@ -85,3 +80,15 @@ def _format(schema: Schema) -> _Format:
             f"values of schema type {schema.type.name} have no columns",
             advice="Use valueFormat=raw, and decode or encode the values in the query",
         ) from None
+
+
+_PRIMITIVE = _Format(primitives.column_type, primitives.decoder, primitives.encoder)
+_KEY_VALUE = _Format(
+    partial(key_value.column_type, part=column_type),
+    partial(key_value.decoder, part=decoder),
+    partial(key_value.encoder, part=encoder),
+)
+_FORMATS: dict[SchemaType, _Format] = {
+    **dict.fromkeys(primitives.KINDS, _PRIMITIVE),
+    SchemaType.KEY_VALUE: _KEY_VALUE,
+}

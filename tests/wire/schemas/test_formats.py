@@ -7,9 +7,9 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas import formats
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
-NOT_YET = {SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE, SchemaType.PROTOBUF_NATIVE}
+NOT_YET = {SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF_NATIVE}
 NEVER = {SchemaType.PROTOBUF, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL}
-PRIMITIVES = set(SchemaType) - NOT_YET - NEVER
+PRIMITIVES = set(SchemaType) - NOT_YET - NEVER - {SchemaType.KEY_VALUE}
 
 
 @pytest.mark.parametrize("kind", sorted(PRIMITIVES))
