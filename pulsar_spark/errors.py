@@ -305,6 +305,12 @@ _METADATA_ERROR = 1
 _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
 
 
+# What GET_LAST_MESSAGE_ID is answered, without a code of its own, while the broker closes the topic to load it
+# anew.
+_UNKNOWN_ERROR = 0
+_RECOVERY_FAILED = "Failed to recover Transaction Buffer"
+
+
 # Refused schemas: the reason has the strategy, and both schemas on many lines; then all of it comes again.
 _INCOMPATIBLE_SCHEMA = 18
 _SAID_AGAIN = " caused by "
@@ -326,6 +332,8 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     what = f"the broker answered: {reason or 'no reason'} (error {error})"
     if error == _METADATA_ERROR and any(words in what for words in _ENCRYPTION_REQUIRED):
         return NotAllowedError(what, topic=topic, advice="Set pulsar.producer.encryptionKeys")
+    if error == _UNKNOWN_ERROR and _RECOVERY_FAILED in what:
+        return NotReadyError(what, topic=topic)
     return kind(what, topic=topic, advice=_ADVICE.get(error))
 
 

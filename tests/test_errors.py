@@ -151,6 +151,13 @@ def test_the_broker_s_codes(name, number):
     assert "java" not in str(error) or name == "IncompatibleSchema"
 
 
+def test_a_topic_that_is_closed_to_be_loaded_anew_is_tried_again():
+    error = from_server(pb.UnknownError, "Failed to recover Transaction Buffer.", topic="t")
+    assert type(error) is errors.NotReadyError
+    assert error.retriable
+    assert type(from_server(pb.UnknownError, "any other", topic="t")) is errors.BrokerError
+
+
 @pytest.mark.parametrize("text", ["Encryption is required in t", "Messages must be encrypted"])
 def test_that_encryption_is_required_is_not_tried_again(text):
     error = from_server(pb.MetadataError, text)
