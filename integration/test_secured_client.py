@@ -42,9 +42,11 @@ from pulsar_spark.client import (
     SubscriptionOptions,
     TlsOptions,
     TopicWriter,
+    register_schema,
 )
 from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
 
 @pytest.fixture(autouse=True)
@@ -302,6 +304,25 @@ def test_what_is_not_allowed_is_named_and_not_tried_again(secured: Secured, name
                 action()
         with pytest.raises(AuthError, match=r"GetTopicsOfNamespace .*; namespace public/default"):
             client.topics_of_namespace("public", "default")
+
+
+def test_who_may_consume_reads_schemas_and_who_may_not_write_registers_none(
+    secured: Secured, name: TopicName
+) -> None:
+    schema = Schema(SchemaType.STRING)
+    with connect(secured, token(secured)) as client:
+        assert register_schema(client, name, schema) == 0
+    secured.grant(str(name), CLERK, "consume")
+    with connect(secured, token(secured, CLERK)) as client, promptly(10.0):
+        latest = client.schemas.latest(name)
+        assert latest is not None
+        assert latest == (0, client.schemas.at(name, 0))
+        assert latest.schema.type is SchemaType.STRING
+        other = TopicName.parse(f"{name}-other")
+        with pytest.raises(AuthError, match=f"not authorized to .*topic {other}. .*grant"):
+            register_schema(client, other, schema)
+        with pytest.raises(AuthError, match=f"not authorized to Produce .*topic {name}. .*grant"):
+            TopicWriter(client, name, ProducerOptions(schema=schema))
 
 
 def test_the_admin_service_wants_the_same_login(secured: Secured, name: TopicName) -> None:
