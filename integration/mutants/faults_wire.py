@@ -222,4 +222,11 @@ FAULTS = (
         new="if False:",
         test="tests/wire/test_entries.py::test_what_lacks_something_is_corrupt",
     ),
+    Fault(
+        name="subscription-without-a-schema-keeps-others-out",
+        file="pulsar_spark/wire/commands.py",
+        old="        schema=_ANY_SCHEMA,\n",
+        new="",
+        test="tests/wire/test_commands.py::test_subscribe",
+    ),
 )

@@ -210,4 +210,19 @@ FAULTS = (
         new="if part.messages}",
         test="tests/client/writing/test_dedup.py::test_what_may_be_there_twice",
     ),
+    Fault(
+        name="entry-without-its-schema-version",
+        file="pulsar_spark/protocol/packer.py",
+        old="fields = self.version_field + dedup_mark",
+        new="fields = dedup_mark",
+        test="tests/client/writing/test_producer_schemas.py::test_all_kinds_of_entries_say_the_version",
+    ),
+    Fault(
+        name="schema-registered-once-only",
+        file="pulsar_spark/client/writing/producer_link.py",
+        old="schema=options.schema,",
+        new="schema=None if epoch else options.schema,",
+        test="tests/client/writing/test_producer_schemas.py::"
+        "test_entries_keep_their_version_when_the_next_registration_gives_another",
+    ),
 )
