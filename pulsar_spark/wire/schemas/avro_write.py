@@ -7,14 +7,13 @@ the other as they must in the array. Arrays and maps are one block with a count,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import UnsupportedError
-from pulsar_spark.wire.encode_columns import EncodedField, EncodedMessages, lengths
+from pulsar_spark.wire.encode_columns import EncodedField, Ints, lengths
 from pulsar_spark.wire.schemas.avro_types import (
     AvroArray,
     AvroEnum,
@@ -25,12 +24,12 @@ from pulsar_spark.wire.schemas.avro_types import (
     AvroUnion,
     parse,
 )
-from pulsar_spark.wire.schemas.encode import avro_defaults, cells, column_values
-from pulsar_spark.wire.schemas.encode.cells import Bools, Cells, Piece
+from pulsar_spark.wire.schemas.encode import avro_defaults, cells, column_values, nested
+from pulsar_spark.wire.schemas.encode.cells import Cells, Piece
 from pulsar_spark.wire.schemas.encode.column_fit import ColumnFit, fit
-from pulsar_spark.wire.schemas.encode.column_values import Misfit
+from pulsar_spark.wire.schemas.encode.nested import PieceWriter
 from pulsar_spark.wire.schemas.schema import Schema
-from pulsar_spark.wire.schemas.values import EncodedValues, ValueEncoder
+from pulsar_spark.wire.schemas.values import ValueEncoder
 
 _READ_OFFSET = "__AVRO_READ_OFFSET__"
 
@@ -51,39 +50,10 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             f"values of the topic begin with {offset[:20]!a} bytes of another system ({_READ_OFFSET})",
             advice="Write the topic with that system, or another topic",
         )
-    return _AvroEncoder(_writer(fit(parse(schema), source)))
+    return nested.RowEncoder(_writer(fit(parse(schema), source)))
 
 
-class _Writer(Protocol):
-    def pieces(self, column: pa.Array) -> list[Piece]:
-        """The bytes of each row of ``column``.
-
-        Raises:
-            Misfit: a value that the field cannot hold.
-        """
-        ...
-
-
-class _AvroEncoder:
-    def __init__(self, writer: _Writer) -> None:
-        self._writer = writer
-
-    def encode(self, rows: pa.Array) -> EncodedValues:
-        if pa.types.is_struct(rows.type) and rows.null_count:
-            rows = pa.StructArray.from_arrays(rows.flatten(), fields=list(rows.type))
-        try:
-            return EncodedValues(cells.to_binary(_joined(self._writer, rows)))
-        except Misfit as misfit:
-            raise misfit.error() from None
-
-
-def _joined(writer: _Writer, column: pa.Array) -> EncodedMessages:
-    if len(column) == 0:
-        return EncodedMessages(memoryview(b""), np.zeros(1, np.int64))
-    return cells.join_rows(writer.pieces(column), len(column))
-
-
-def _writer(found: ColumnFit) -> _Writer:
+def _writer(found: ColumnFit) -> PieceWriter:
     """The writer of one field: with the index of its branch where it is a union."""
     if isinstance(found.avro, AvroUnion):
         return _Members(found)
@@ -95,7 +65,7 @@ def _writer(found: ColumnFit) -> _Writer:
     return _Nullable(inner, found.branch, found.null)
 
 
-def _plain_writer(found: ColumnFit) -> _Writer:
+def _plain_writer(found: ColumnFit) -> PieceWriter:
     avro = found.avro
     if isinstance(avro, AvroRecord):
         return _Record(found, avro)
@@ -155,7 +125,7 @@ def _sized(values: pa.BinaryArray) -> list[Piece]:
 class _Required:
     """A field that is not nullable."""
 
-    def __init__(self, inner: _Writer, path: str) -> None:
+    def __init__(self, inner: PieceWriter, path: str) -> None:
         self._inner = inner
         self._path = path
 
@@ -169,7 +139,7 @@ class _Required:
 class _Branch:
     """A union that every row has the same branch of."""
 
-    def __init__(self, inner: _Writer, branch: int) -> None:
+    def __init__(self, inner: PieceWriter, branch: int) -> None:
         self._inner = inner
         self._branch = avro_defaults.varint(branch)
 
@@ -180,7 +150,7 @@ class _Branch:
 class _Nullable:
     """A union of null and one branch that rows have."""
 
-    def __init__(self, inner: _Writer, branch: int, null: int) -> None:
+    def __init__(self, inner: PieceWriter, branch: int, null: int) -> None:
         self._inner = inner
         self._branch = branch
         self._null = null
@@ -195,7 +165,7 @@ class _Nullable:
         head = cells.varints(np.where(has, self._branch, self._null))
         if isinstance(self._inner, _Scalar):
             return [head, *(cells.masked(piece, has) for piece in self._inner.pieces(column))]
-        return [head, _of_some(self._inner, column, has)]
+        return [head, nested.of_some(self._inner, column, has)]
 
 
 class _Members:
@@ -219,13 +189,13 @@ class _Members:
         else:
             branches[count == 0] = self._null
         found = zip(self._writers, members, has, strict=True)
-        return [cells.varints(branches), *(_of_some(writer, member, here) for writer, member, here in found)]
+        return [cells.varints(branches), *(nested.of_some(*each) for each in found)]
 
 
 class _Record:
     def __init__(self, found: ColumnFit, avro: AvroRecord) -> None:
         columns = iter(found.columns)
-        self._steps: list[tuple[_Writer, int] | bytes] = []
+        self._steps: list[tuple[PieceWriter, int] | bytes] = []
         for field, part in zip(avro.fields, found.parts, strict=True):
             if part is None:
                 self._steps.append(avro_defaults.default_bytes(field, found.path))
@@ -250,63 +220,27 @@ class _Array:
         self._item = _writer(item)
 
     def pieces(self, column: pa.ListArray) -> list[Piece]:
-        offsets = column.offsets.to_numpy()
-        items = column.values.slice(offsets[0], offsets[-1] - offsets[0])
-        return _blocks(lambda: _joined(self._item, items), offsets)
+        items, starts = nested.items_of(column)
+        return _blocks(np.diff(starts), nested.of_items(self._item.pieces, items, starts))
 
 
 class _Map:
     def __init__(self, found: ColumnFit) -> None:
         (value,) = found.parts
         assert value is not None
-        self._entry = _Entry(_Required(_Scalar(_sized_strings), f"{found.path}{{}}"), _writer(value))
+        self._path = found.path
+        self._value = _writer(value)
 
     def pieces(self, column: pa.MapArray) -> list[Piece]:
-        offsets = column.offsets.to_numpy()
-        start, count = offsets[0], offsets[-1] - offsets[0]
-        entries = pa.StructArray.from_arrays(
-            [column.keys.slice(start, count), column.items.slice(start, count)], ["key", "value"]
-        )
-        return _blocks(lambda: _joined(self._entry, entries), offsets)
+        entries, starts = nested.items_of(column)
+        return _blocks(np.diff(starts), nested.of_items(self._entry, entries, starts))
+
+    def _entry(self, entries: pa.StructArray) -> list[Piece]:
+        keys = column_values.map_keys(entries.field(0), self._path)
+        return [*_sized(keys.cast(pa.binary())), *self._value.pieces(entries.field(1))]
 
 
-class _Entry:
-    """Key and value of a map."""
-
-    def __init__(self, key: _Writer, value: _Writer) -> None:
-        self._key = key
-        self._value = value
-
-    def pieces(self, column: pa.StructArray) -> list[Piece]:
-        return [*self._key.pieces(column.field(0)), *self._value.pieces(column.field(1))]
-
-
-def _sized_strings(column: pa.Array) -> list[Piece]:
-    return _sized(column_values.binary_column(column))
-
-
-def _blocks(items: Callable[[], EncodedMessages], offsets: Sequence[int]) -> list[Piece]:
-    """An array or map a row: a count, the bytes of its items, and an end where there are any.
-
-    Args:
-        items: gives those of all rows.
-        offsets: int32[n + 1], where the items of each row begin and end, from any number on.
-    """
-    starts = np.asarray(offsets, np.int64) - offsets[0]
-    try:
-        found = items()
-    except Misfit as misfit:
-        raise misfit.at(int(np.searchsorted(starts, misfit.row, "right")) - 1) from None
-    counts = np.diff(starts)
-    has = counts > 0
-    end = cells.masked(Cells(np.zeros((len(counts), 1), np.uint8), None, 1), has)
-    return [cells.varints(counts), cells.texts(cells.to_binary(found, found.offsets[starts])), end]
-
-
-def _of_some(writer: _Writer, column: pa.Array, has: Bools) -> Piece:
-    """The piece of all rows, of which only those that ``has`` names are written."""
-    try:
-        found = _joined(writer, column.filter(pa.array(has)))
-    except Misfit as misfit:
-        raise misfit.at(int(np.flatnonzero(has)[misfit.row])) from None
-    return cells.spread_rows(found, has)
+def _blocks(counts: Ints, items: Piece) -> list[Piece]:
+    """An array or map a row: a count, the bytes of its items, and an end where there are any."""
+    end = cells.masked(Cells(np.zeros((len(counts), 1), np.uint8), None, 1), counts > 0)
+    return [cells.varints(counts), items, end]

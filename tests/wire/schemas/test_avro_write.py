@@ -156,7 +156,7 @@ def test_promotion(of, values, kind):
 def test_promotion_between_texts():
     assert one("bytes", ["é", ""], pa.string()) == ["é".encode(), b""]
     assert one("string", ["é".encode(), b""], pa.binary()) == ["é", ""]
-    with pytest.raises(SchemaError, match="row 2 of the batch, field 'a': binary that is not UTF-8"):
+    with pytest.raises(SchemaError, match="row 2 of the batch, field 'a': text that is not UTF-8"):
         one("string", [b"", b"a", b"\xff"], pa.binary())
 
 

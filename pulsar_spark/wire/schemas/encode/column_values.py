@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.wire.schemas.encode.cells import too_large
 
 if TYPE_CHECKING:
     from pulsar_spark.wire.encode_columns import Ints
@@ -104,8 +105,15 @@ def decimal_column(column: pa.Decimal128Array, precision: int, scale: int) -> pa
 
 
 def binary_column(column: pa.Array) -> pa.BinaryArray:
-    """Strings or binary, small or large, as binary."""
-    return column.cast(pa.binary())
+    """Strings or binary, small or large, as binary.
+
+    Raises:
+        OptionError: more than 2 GiB.
+    """
+    try:
+        return column.cast(pa.binary())
+    except pa.ArrowInvalid:
+        raise too_large() from None
 
 
 def string_column(column: pa.Array, path: str) -> pa.StringArray:
@@ -114,13 +122,28 @@ def string_column(column: pa.Array, path: str) -> pa.StringArray:
     Raises:
         Misfit: one that is not UTF-8.
     """
-    if pa.types.is_string(column.type):
-        return column
+    values = binary_column(column)
     try:
-        return column.cast(pa.string())
+        return values.cast(pa.string())  # looks at the bytes, which those of Spark's strings need not be
     except pa.ArrowInvalid:
-        require(np.array([_is_utf8(value) for value in column.to_pylist()]), path, "binary that is not UTF-8")
+        require(np.array([_is_utf8(value) for value in values.to_pylist()]), path, "text that is not UTF-8")
         raise
+
+
+def map_keys(column: pa.Array, path: str) -> pa.StringArray:
+    """The keys of maps.
+
+    Args:
+        column: strings.
+        path: of the map.
+
+    Raises:
+        Misfit: null, or not UTF-8.
+    """
+    has = validity(column)
+    if has is not None:
+        require(has, path, "a map with null as a key")
+    return string_column(column, path)
 
 
 def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
@@ -141,7 +164,7 @@ def symbol_numbers(column: pa.Array, enum: AvroEnum, path: str) -> Ints:
     Raises:
         Misfit: one that is no symbol.
     """
-    strings = column.cast(pa.string())
+    strings = string_column(column, path)
     places = pc.index_in(strings, pa.array(enum.symbols, pa.string()))
     if places.null_count > strings.null_count:
         is_good = mask(pc.or_(places.is_valid(), strings.is_null()))
