@@ -151,7 +151,7 @@ def tools_of_tests() -> list[str]:
     """The requirements of the dev extra that unit tests need."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    names = ("cryptography", "hypothesis", "pytest", "pytest-randomly")
+    names = ("cryptography", "fastavro", "hypothesis", "pytest", "pytest-randomly")
     lines = config["options.extras_require"]["dev"].splitlines()
     return [line for line in lines if line.partition(" ")[0] in names]
 

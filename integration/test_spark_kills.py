@@ -7,7 +7,7 @@ from pathlib import Path
 
 from integration.chaos.restarts import kill_drivers
 
-KILLS = 2
+KILLS = 1
 
 
 def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(cluster, admin, topic, tmp_path: Path):

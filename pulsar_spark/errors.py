@@ -305,8 +305,7 @@ _METADATA_ERROR = 1
 _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
 
 
-# What GET_LAST_MESSAGE_ID is answered, without a code of its own, while the broker closes the topic to load it
-# anew.
+# What GET_LAST_MESSAGE_ID is answered while the broker closes the topic to load it anew.
 _UNKNOWN_ERROR = 0
 _RECOVERY_FAILED = "Failed to recover Transaction Buffer"
 

@@ -153,9 +153,9 @@ class Entries:
         return self._number(_CHUNKS).astype(np.int32) > 1
 
     @property
-    def compression(self) -> Ints:
-        """CompressionType of the payloads, known or not, int64[n]."""
-        return self._number(_COMPRESSION)
+    def compression(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """CompressionType of the payloads, known or not, int32[n]: the lower half of its varint."""
+        return self._number(_COMPRESSION).astype(np.int32)
 
     @property
     def uncompressed_size(self) -> Ints:

@@ -36,7 +36,8 @@ VARINTS = {
     **dict.fromkeys((2, 3, 12, 22, 23, 24), U64),
     **dict.fromkeys((9, 19, 20, 28, 29, 31, 33, 34), U64),
     **dict.fromkeys((17, 25, 30), BOOL),
-    8: st.integers(0, 4),
+    # The lower half of the varint counts.
+    8: st.builds(lambda low, high: low | high << 32, st.integers(0, 4), st.sampled_from([0, 0, 1, 2**31])),
     27: st.integers(0, 3),
 }
 LENGTHS = dict.fromkeys((1, 5, 6, 7, 14, 15, 16, 18, 26, 32), SHORT)
@@ -234,6 +235,13 @@ def test_a_compression_of_the_future_is_not_taken_for_none():
         entries = decode([messages([unknown] * count)]).entries
         assert entries.compression.tolist() == [9] * count
         assert Entries.of(list(entries)).compression.tolist() == [9] * count
+
+
+@pytest.mark.parametrize("count", [1, ENOUGH])  # alone, and by column
+@pytest.mark.parametrize(("value", "kind"), [(1 << 63, pb.NONE), ((1 << 32) + 1, pb.LZ4), ((1 << 40) + 9, 9)])
+def test_a_compression_has_the_lower_32_bits_of_its_varint(count, value, kind):
+    one = section(b"".join([*REQUIRED, number_field(8, value)]))
+    assert decode([messages([one] * count)]).entries.compression.tolist() == [kind] * count
 
 
 def test_messages_are_joined():
