@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from pulsar_spark.errors import CryptoError, SendError
+from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.pending import EntryKind
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import decompress
+from pulsar_spark.wire.dedup_mark import encode_dedup_mark, read_dedup_mark
+from pulsar_spark.wire.encode_metadata import schema_version_field
 from pulsar_spark.wire.frames import decode_payload_section
 from pulsar_spark.wire.singles import EncodedSingle
 
@@ -71,6 +74,25 @@ def test_given_ids_are_taken_and_the_next_are_behind_them():
     assert stored(second).metadata.sequence_id == second.sequence_id == 40
     assert old.sequence_id == 3
     assert made.batch(batch(b"e"), 5).sequence_id == 41
+
+
+# ---- schemas
+
+
+@pytest.mark.parametrize("transaction", [None, TxnId(3, 5)])
+def test_all_entries_say_the_version_of_their_schema(transaction):
+    made = packer(chunking=True)
+    made.version_field, made.transaction = schema_version_field(b"version!"), transaction
+    mark = encode_dedup_mark(b"digest")
+    entries = [made.batch(batch(b"a", b"b")._replace(dedup_mark=mark), 5)]
+    entries += made.singles([single(b"c", event_time=9)._replace(dedup_mark=mark), single(INCOMPRESSIBLE)], 5)
+    assert len(entries) > 5
+    for number, entry in enumerate(entries):
+        metadata = stored(entry).metadata
+        assert metadata.schema_version == b"version!"
+        assert metadata.HasField("txnid_most_bits") == (transaction is not None)
+        assert read_dedup_mark(metadata) == (b"digest" if number < 2 else None)
+    assert stored(entries[1]).metadata.event_time == 9
 
 
 # ---- sizes

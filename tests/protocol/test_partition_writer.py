@@ -399,6 +399,20 @@ def test_what_the_next_registration_repeats():
     assert metadata_of(entry).producer_name == b"orders-1"
 
 
+def test_the_version_of_the_last_registration_is_said_by_what_is_packed_after_it():
+    writer = new_writer(max_messages=9)
+    added = []
+    for version in (b"first", b"second", b""):
+        writer.registering()
+        writer.registered("p", -1, MAX_MESSAGE, None, version)
+        writer.resend("1", 0.0)
+        added += entries(writer)
+        writer.add(added[-1:], 0.0)
+    assert [metadata_of(entry).schema_version for entry in added] == [b"first", b"second", b""]
+    assert not metadata_of(added[-1]).HasField("schema_version")
+    assert [metadata_of(entry).schema_version for entry in writer.pending] == [b"first", b"second", b""]
+
+
 def test_foreign_writes_are_found():
     writer = writer_in(LOST)
     writer.registering()
