@@ -8,6 +8,7 @@ the other as they must in the array. Arrays and maps are one block with a count,
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -196,11 +197,12 @@ class _Record:
     def __init__(self, found: ColumnFit, avro: AvroRecord) -> None:
         columns = iter(found.columns)
         self._steps: list[tuple[PieceWriter, int] | bytes] = []
-        for field, part in zip(avro.fields, found.parts, strict=True):
-            if part is None:
-                self._steps.append(avro_defaults.default_bytes(field, found.path))
+        pairs = zip(avro.fields, found.parts, strict=True)
+        for is_default, run in groupby(pairs, lambda pair: pair[1] is None):
+            if is_default:
+                self._steps.append(avro_defaults.default_bytes([field for field, _ in run], found.path))
             else:
-                self._steps.append((_writer(part), next(columns)))
+                self._steps.extend((_writer(part), next(columns)) for _, part in run if part is not None)
 
     def pieces(self, column: pa.StructArray) -> list[Piece]:
         found: list[Piece] = []

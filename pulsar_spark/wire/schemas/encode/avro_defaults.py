@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -24,34 +25,38 @@ from pulsar_spark.wire.schemas.avro_types import (
 from pulsar_spark.wire.schemas.encode.cells import varints
 
 _BITS: Final = {"int": 32, "long": 64}
+_WAY_OUT: Final = "Add the column to the rows"
+_MAX_VALUES = 100_000  # in one default, for values without bytes take time, too
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 
 
-def default_bytes(field: AvroField, path: str) -> bytes:
-    """The value that a row has of a field without a column.
+def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
+    """The values that a row has of fields without a column, side by side.
 
     Args:
-        field: it has a default.
+        fields: they have defaults.
         path: of the record, for errors.
 
     Raises:
-        SchemaError: the default is no value of the field's type.
-        UnsupportedError: it has more than 4 MiB; a short text may say that, by records in records.
+        SchemaError: a default is no value of its field's type.
+        UnsupportedError: they have more than 4 MiB or 100,000 values; a short text may say that, by records
+            in records.
     """
-    below = f"{path}.{field.name}" if path else field.name
-    shown = ascii(below if len(below) <= 100 else f"{below[:100]}...")
-    try:
-        return _value(field.type, field.default)
-    except _NoValueError:
-        raise SchemaError(
-            f"the default of field {shown} in the topic's schema is no value of its type",
-            advice="Add the column to the rows",
-        ) from None
-    except _TooLargeError:
-        raise UnsupportedError(
-            f"the default of field {shown} in the topic's schema has more than {MAX_BYTES} bytes",
-            advice="Add the column to the rows",
-        ) from None
+    maker = _Maker()
+    for field in fields:
+        below = f"{path}.{field.name}" if path else field.name
+        shown = ascii(below if len(below) <= 100 else f"{below[:100]}...")
+        try:
+            maker.add(field.type, field.default)
+        except _NoValueError:
+            raise SchemaError(
+                f"the default of field {shown} in the topic's schema is no value of its type", advice=_WAY_OUT
+            ) from None
+        except _TooLargeError:
+            raise UnsupportedError(
+                f"the defaults up to field {shown} in the topic's schema are too large", advice=_WAY_OUT
+            ) from None
+    return bytes(maker.data)
 
 
 def varint(number: int) -> bytes:
@@ -68,51 +73,88 @@ class _TooLargeError(Exception):
     pass
 
 
-def _value(avro: AvroType, value: object) -> bytes:
-    if isinstance(avro, AvroUnion):
-        return _union(avro, value)
-    if isinstance(avro, AvroPrimitive):
-        return _primitive(avro.kind, value)
-    if isinstance(avro, AvroFixed):
-        data = _latin(value)
-        if len(data) != avro.size:
+class _Maker:
+    """Puts values side by side, within bounds of size and time."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._values = 0
+        self._symbols: dict[str, dict[str, int]] = {}  # numbers of symbols, by enum
+
+    def add(self, avro: AvroType, value: object) -> None:
+        """Add one value.
+
+        Raises:
+            _NoValueError: it is not of that type; what was added of it stays.
+            _TooLargeError: it is too much.
+        """
+        self._values += 1
+        if self._values > _MAX_VALUES:
+            raise _TooLargeError
+        if isinstance(avro, AvroUnion):
+            self._union(avro, value)
+        elif isinstance(avro, AvroPrimitive):
+            self._put(_primitive(avro.kind, value))
+        elif isinstance(avro, AvroFixed):
+            data = _latin(value)
+            if len(data) != avro.size:
+                raise _NoValueError
+            self._put(data)
+        elif isinstance(avro, AvroEnum):
+            self._put(varint(self._symbol(avro, value)))
+        elif isinstance(avro, AvroArray):
+            self._array(avro, value)
+        elif isinstance(value, dict):
+            self._named(avro, value)
+        else:
             raise _NoValueError
-        return data
-    if isinstance(avro, AvroEnum):
-        if not isinstance(value, str) or value not in avro.symbols:
+
+    def _symbol(self, avro: AvroEnum, value: object) -> int:
+        numbers = self._symbols.get(avro.name)
+        if numbers is None:
+            numbers = self._symbols[avro.name] = {symbol: place for place, symbol in enumerate(avro.symbols)}
+        if not isinstance(value, str) or value not in numbers:
             raise _NoValueError
-        return varint(avro.symbols.index(value))
-    if isinstance(avro, AvroArray):
+        return numbers[value]
+
+    def _put(self, data: bytes) -> None:
+        if len(self.data) + len(data) > MAX_BYTES:
+            raise _TooLargeError
+        self.data += data
+
+    def _union(self, avro: AvroUnion, value: object) -> None:
+        """Avro's default is of the first branch; clients write those of others, too."""
+        before = len(self.data)
+        for number, branch in enumerate(avro.branches):
+            self._put(varint(number))
+            try:
+                return self.add(branch, value)
+            except _NoValueError:
+                del self.data[before:]
+        raise _NoValueError
+
+    def _array(self, avro: AvroArray, value: object) -> None:
         if not isinstance(value, list):
             raise _NoValueError
-        return _block([_value(avro.items, item) for item in value])
-    if not isinstance(value, dict):
-        raise _NoValueError
-    if isinstance(avro, AvroMap):
-        return _block([_sized(_utf8(key)) + _value(avro.values, item) for key, item in value.items()])
-    return _record(avro, value)
+        if value:
+            self._put(varint(len(value)))
+        for item in value:
+            self.add(avro.items, item)
+        self._put(b"\x00")
 
-
-def _record(avro: AvroRecord, value: dict[str, object]) -> bytes:
-    size, parts = 0, []
-    for field in avro.fields:
-        if field.name not in value and not field.has_default:
-            raise _NoValueError
-        parts.append(_value(field.type, value.get(field.name, field.default)))
-        size += len(parts[-1])
-        if size > MAX_BYTES:
-            raise _TooLargeError
-    return b"".join(parts)
-
-
-def _union(avro: AvroUnion, value: object) -> bytes:
-    """Avro's default is of the first branch; clients write those of others, too."""
-    for number, branch in enumerate(avro.branches):
-        try:
-            return varint(number) + _value(branch, value)
-        except _NoValueError:
-            continue
-    raise _NoValueError
+    def _named(self, avro: AvroMap | AvroRecord, value: dict[str, object]) -> None:
+        if isinstance(avro, AvroRecord):
+            for field in avro.fields:
+                if field.name not in value and not field.has_default:
+                    raise _NoValueError
+                self.add(field.type, value.get(field.name, field.default))
+            return
+        if value:
+            self._put(varint(len(value)))
+        for key, item in value.items():
+            self._put(_sized(_utf8(key)))
+            self.add(avro.values, item)
+        self._put(b"\x00")
 
 
 def _primitive(kind: str, value: object) -> bytes:
@@ -141,12 +183,6 @@ def _floating(kind: str, value: object) -> bytes:
     if math.isfinite(number) and abs(number) > _MAX_FLOAT:
         raise _NoValueError
     return struct.pack("<f", number)
-
-
-def _block(items: list[bytes]) -> bytes:
-    if sum(map(len, items)) > MAX_BYTES:
-        raise _TooLargeError
-    return varint(len(items)) + b"".join(items) + b"\x00" if items else b"\x00"
 
 
 def _sized(data: bytes) -> bytes:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.wire.encode_columns import EncodedField, EncodedMessages, Ints, join, lengths
-from pulsar_spark.wire.schemas.encode.cells import Cells, Piece, texts, to_binary
+from pulsar_spark.wire.schemas.encode.cells import MAX_SIZE, Cells, Piece, texts, to_binary, too_large
 from pulsar_spark.wire.schemas.encode.column_values import floats, integers, mask, require, validity
 
 _MICROS_OF_DAY: Final = 86_400_000_000
@@ -38,14 +38,23 @@ _IS_ESCAPED: Final = np.array([chr(code) in _ESCAPES for code in range(256)])
 
 
 def escaped(strings: pa.StringArray) -> pa.BinaryArray:
-    """The contents of JSON's strings."""
+    """The contents of JSON's strings.
+
+    Raises:
+        OptionError: more than 2 GiB.
+    """
     offsets = np.frombuffer(strings.buffers()[1], np.int32, len(strings) + 1, 4 * strings.offset)
     data = strings.buffers()[2]
     if data is not None:
         found = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-        present = np.unique(found[_IS_ESCAPED[found]])
+        codes, counts = np.unique(found[_IS_ESCAPED[found]], return_counts=True)
+        more = sum(
+            int(count) * (len(_ESCAPES[chr(code)]) - 1) for code, count in zip(codes, counts, strict=True)
+        )
+        if len(found) + more > MAX_SIZE:
+            raise too_large()
         for letter, escape in _ESCAPES.items():
-            if ord(letter) in present:
+            if ord(letter) in codes:
                 strings = pc.replace_substring(strings, letter, escape)
     return strings.cast(pa.binary())
 
@@ -80,10 +89,16 @@ def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Pie
 
 
 def base64_text(values: pa.BinaryArray) -> list[Piece]:
-    """Base64 with padding; one call encodes all rows, each padded to whole groups of three bytes."""
+    """Base64 with padding; one call encodes all rows, each padded to whole groups of three bytes.
+
+    Raises:
+        OptionError: more than 2 GiB.
+    """
     sizes = lengths(values)
     padding = -sizes % 3
     zeros = pa.array([b"", b"\0", b"\0\0"], pa.binary()).take(pa.array(padding))
+    if int((sizes + padding).sum()) // 3 * 4 > MAX_SIZE:
+        raise too_large()
     padded = join([EncodedField(values, sizes), EncodedField(zeros, padding)], len(values))
     encoded = np.frombuffer(bytearray(binascii.b2a_base64(padded.buffer, newline=False)), np.uint8)
     offsets = padded.offsets // 3 * 4

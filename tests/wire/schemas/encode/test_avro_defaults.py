@@ -20,7 +20,7 @@ RECORD = {
 
 
 def made(kind, default):
-    return default_bytes(AvroField("f", parse(schema_of_tree(kind)), (), True, default), "r")
+    return default_bytes([AvroField("f", parse(schema_of_tree(kind)), (), True, default)], "r")
 
 
 def by_fastavro(kind, value):
@@ -96,10 +96,23 @@ def test_a_default_that_grows():
         "fields": [{"name": "s", "type": "string", "default": "x" * 50_000}],
     }
     fields = [{"name": f"f{i}", "type": "L" if i else large, "default": {}} for i in range(100)]
-    with pytest.raises(UnsupportedError, match="more than 4194304 bytes"):
+    with pytest.raises(UnsupportedError, match=r"defaults up to field 'r.f' .* are too large"):
         made({"type": "record", "name": "A", "fields": fields}, {})
-    with pytest.raises(UnsupportedError, match="more than 4194304 bytes"):
+    with pytest.raises(UnsupportedError, match=r"defaults up to field 'r.f' .* are too large"):
         made({"type": "array", "items": large}, [{}] * 100)
+    some = [AvroField(f"f{i}", parse(schema_of_tree("string")), (), True, "x" * 50_000) for i in range(100)]
+    with pytest.raises(UnsupportedError, match=r"up to field 'f83' .* are too large"):
+        default_bytes(some, "")
+
+
+def test_a_default_that_has_many_values_and_no_bytes():
+    empty = {
+        "type": "record",
+        "name": "E",
+        "fields": [{"name": f"f{i}", "type": "null"} for i in range(1000)],
+    }
+    with pytest.raises(UnsupportedError, match=r"are too large"):
+        made({"type": "array", "items": empty}, [dict.fromkeys(f"f{i}" for i in range(1000))] * 200)
 
 
 def test_varint():
