@@ -92,7 +92,12 @@ def test_the_bytes_are_those_of_fastavro():
 def test_varints_of_every_length(bits):
     numbers = [0, (1 << bits) - 1, -(1 << bits), -1]
     for some in (numbers, numbers[1:2], numbers[2:3]):
-        assert one("long", some, pa.int64()) == some
+        expected = []
+        for number in some:
+            data = io.BytesIO()
+            fastavro.schemaless_writer(data, "long", number)
+            expected.append(data.getvalue())
+        assert encoded("long", pa.array(some, pa.int64())).to_pylist() == expected
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 7, 8, 9, 15, 16])
@@ -236,6 +241,15 @@ def test_the_row_and_path_of_a_value_deep_within():
     with pytest.raises(SchemaError, match=r"row 2 of the batch, field 'l\[\].x\{\}': null"):
         encoded(tree, rows.slice(3))
     written_as(tree, rows.slice(0, 5))
+
+
+@pytest.mark.parametrize("row", range(5))
+def test_the_row_of_an_item(row):
+    lists: list[list] = [[], [1, 2], [], [3], []]
+    lists[row] = [None, *lists[row]]
+    rows = pa.StructArray.from_arrays([pa.array(lists, pa.list_(pa.int32()))], ["a"])
+    with pytest.raises(SchemaError, match=rf"row {row} of the batch, field 'a\[\]': null"):
+        encoded(record(("a", {"type": "array", "items": "int"})), rows)
 
 
 def test_values_below_a_null_are_not_looked_at():
