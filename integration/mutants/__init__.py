@@ -6,6 +6,7 @@ program that plants them.
 
 from integration.mutants import (
     faults_client,
+    faults_encode,
     faults_protocol,
     faults_spark,
     faults_values,
@@ -16,6 +17,7 @@ from integration.mutants.fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
     *faults_values.FAULTS,
+    *faults_encode.FAULTS,
     *faults_wire.FAULTS,
     *faults_protocol.FAULTS,
     *faults_writing.FAULTS,

@@ -75,6 +75,7 @@ def test_the_bytes_are_those_of_fastavro():
     rows: list[dict] = [
         {"a": 2**62, "s": "", "n": None, "m": 0.5, "l": [], "d": {}},
         {"a": -(2**63), "s": "ab" * 100, "n": "", "m": None, "l": [None, 70], "d": {"x": True, "": False}},
+        {"a": 0, "s": "é", "n": "x", "m": 1.0, "l": [1], "d": {"y": False}},
     ]
     parsed = fastavro.parse_schema(tree)
     expected = []
