@@ -1,5 +1,6 @@
 """Random schemas of Avro, and values of them: as fastavro has them, and as columns."""
 
+import copy
 import datetime as dt
 import decimal
 import json
@@ -29,6 +30,14 @@ _LOGICAL = (
     ("long", "local-timestamp-millis"),
     ("long", "local-timestamp-micros"),
 )
+# What a mutation puts in the place of anything.
+_ATOMS: tuple[object, ...] = (
+    *("null", "boolean", "int", "long", "float", "double", "string", "bytes", "T1", "T2", "", "a.b"),
+    *("record", "enum", "array", "map", "fixed", "decimal", "date", "timestamp-millis", "timestamp-micros"),
+    *(0, 1, -1, 3, 10**30, 1.5, True, None, [], {}, ["null", "int"]),
+    {"type": "int", "logicalType": "date"},
+)
+_KEYS = ("default", "aliases", "namespace", "logicalType", "scale", "precision")
 _EPOCH = dt.datetime(1970, 1, 1)
 _LETTERS = 'ab"\\\n\x00\x1f\x7fé\u2028漢😀 {}[],:'
 
@@ -198,3 +207,32 @@ def random_case(rng, count, depth=3):
     tree = random_record(rng, depth)
     avro = parse(schema_of_tree(tree))
     return tree, avro, [random_value(rng, avro) for _ in range(count)]
+
+
+def mutated(rng, tree):
+    """The tree of a schema with one to three changes at any places of it; often no schema any more."""
+    tree = copy.deepcopy(tree)
+    for _ in range(rng.randint(1, 3)):
+        places = list(_places(tree))
+        if not places:
+            return tree
+        place, key = rng.choice(places)
+        choice = rng.random()
+        if choice < 0.2:
+            del place[key]
+        elif choice < 0.4:
+            other, other_key = rng.choice(places)
+            place[key] = copy.deepcopy(other[other_key])
+        elif choice < 0.6 and isinstance(place, dict):
+            place[rng.choice(_KEYS)] = copy.deepcopy(rng.choice(_ATOMS))
+        else:
+            place[key] = copy.deepcopy(rng.choice(_ATOMS))
+    return tree
+
+
+def _places(tree):
+    """Each object or list of parsed JSON with each of its keys."""
+    keys = list(tree) if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
+    for key in keys:
+        yield tree, key
+        yield from _places(tree[key])
