@@ -26,6 +26,8 @@ REASONS = {
     "wire/schemas/encode/json_text.py": "a step of encoding: tests/wire/schemas/test_json_write.py",
     "wire/schemas/encode/nested.py": "a step of encoding: tests/wire/schemas/test_avro_write.py",
     "wire/schemas/encode/column_values.py": "a step of encoding: tests/wire/schemas/test_avro_write.py",
+    "wire/schemas/protobuf/definition.py": "a step of reading: tests/wire/schemas/test_protobuf_native.py",
+    "wire/schemas/protobuf/readers.py": "a step of reading: tests/wire/schemas/test_protobuf_native.py",
     "wire/schemas/values.py": "values only",
     "wire/sections.py": "a step of decoding: tests/wire/test_entries.py",
 }

@@ -122,6 +122,27 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 # ---------------------------------------------------------------------------------------- bytes and texts
 
 
+def decode_texts(values: pa.BinaryArray) -> DecodedValues:
+    """Make strings of bytes; what is no UTF-8 is bad."""
+    try:
+        return DecodedValues(values.cast(pa.string()))
+    except pa.ArrowInvalid:
+        texts = values.to_pylist()
+    is_bad = np.array([why_no_text(text) is not None for text in texts])
+    good = pc.if_else(pa.array(is_bad), pa.scalar(None, pa.binary()), pa.array(texts, pa.binary()))
+    return DecodedValues(good.cast(pa.string()), is_bad if is_bad.any() else None)
+
+
+def why_no_text(value: bytes | None) -> str | None:
+    """Say what keeps bytes from being UTF-8; None: nothing."""
+    try:
+        if value is not None:
+            value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"no UTF-8: {error.reason} at byte {error.start}"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _BytesDecoder:
     type: pa.DataType
@@ -138,25 +159,10 @@ class _TextDecoder:
     type: pa.DataType
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
-        try:
-            return DecodedValues(values.cast(pa.string()))
-        except pa.ArrowInvalid:
-            texts = values.to_pylist()
-        is_bad = np.array([_why_no_text(text) is not None for text in texts])
-        good = pc.if_else(pa.array(is_bad), pa.scalar(None, pa.binary()), pa.array(texts, pa.binary()))
-        return DecodedValues(good.cast(pa.string()), is_bad if is_bad.any() else None)
+        return decode_texts(values)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
-        return _why_no_text(value) or "the text is a value"
-
-
-def _why_no_text(value: bytes | None) -> str | None:
-    try:
-        if value is not None:
-            value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return f"no UTF-8: {error.reason} at byte {error.start}"
-    return None
+        return why_no_text(value) or "the text is a value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +171,7 @@ class _BytesEncoder:
 
     def encode(self, rows: pa.Array) -> EncodedValues:
         if self.column == pa.string() and pa.types.is_binary(rows.type):
-            decoded = _TextDecoder(self.column).decode(rows, rows)
+            decoded = decode_texts(rows)
             _require_good(decoded.is_bad, "no UTF-8, and the schema is STRING")
         return EncodedValues(rows.cast(pa.binary()))
 
@@ -274,8 +280,8 @@ def _require_good(is_bad: Bools | None, why: str) -> None:
 # ---------------------------------------------------------------------------------------- what numbers mean
 
 
-def _micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbers, Bools]:
-    """Return units * per_unit + rest; what is beyond int64 is bad. The rest is below 4 units."""
+def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbers, Bools]:
+    """Return units * per_unit + rest, int64[n], and which are beyond int64. The rest is below 4 units."""
     limit = 2**63 // per_unit + 4
     micros = units * per_unit + rest  # wraps
     is_near = (units >= -limit) & (units <= limit)
@@ -288,7 +294,7 @@ def _read_bool(stored: Numbers) -> _Values:
 
 
 def _read_millis(stored: Numbers) -> _Values:
-    return _Values(*_micros(stored.astype(np.int64), 1000, 0))
+    return _Values(*to_micros(stored.astype(np.int64), 1000, 0))
 
 
 def _write_millis(micros: Numbers) -> _Values:
@@ -298,7 +304,7 @@ def _write_millis(micros: Numbers) -> _Values:
 def _read_instant(stored: Numbers) -> _Values:
     # Other nanoseconds than 0 up to 999,999,999 are no error of Java's, either.
     return _Values(
-        *_micros(stored["seconds"].astype(np.int64), 1_000_000, stored["nanos"].astype(np.int64) // 1000)
+        *to_micros(stored["seconds"].astype(np.int64), 1_000_000, stored["nanos"].astype(np.int64) // 1000)
     )
 
 
@@ -325,7 +331,7 @@ def _is_no_nano_of_day(nanos: Numbers) -> Bools:
 
 def _read_date_time(stored: Numbers) -> _Values:
     nanos = stored["nanos"].astype(np.int64)
-    micros, is_out = _micros(stored["day"].astype(np.int64), _MICROS_OF_DAY, nanos // 1000)
+    micros, is_out = to_micros(stored["day"].astype(np.int64), _MICROS_OF_DAY, nanos // 1000)
     return _Values(micros, is_out | _is_no_nano_of_day(nanos))
 
 

@@ -7,9 +7,9 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas import formats
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
-NOT_YET = {SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF_NATIVE}
+NOT_YET = {SchemaType.AVRO, SchemaType.JSON}
 NEVER = {SchemaType.PROTOBUF, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL}
-PRIMITIVES = set(SchemaType) - NOT_YET - NEVER - {SchemaType.KEY_VALUE}
+PRIMITIVES = set(SchemaType) - NOT_YET - NEVER - {SchemaType.KEY_VALUE, SchemaType.PROTOBUF_NATIVE}
 
 
 @pytest.mark.parametrize("kind", sorted(PRIMITIVES))
@@ -38,3 +38,8 @@ def test_kinds_without_columns_are_refused_with_the_way_out(kind):
 def test_values_of_another_kind_are_not_read():
     with pytest.raises(SchemaError, match=r"INT32.*INT64.*valueFormat=raw"):
         formats.decoder(Schema(SchemaType.INT32), Schema(SchemaType.INT64), pa.int64())
+
+
+def test_values_of_protobuf_are_not_written():
+    with pytest.raises(UnsupportedError, match=r"PROTOBUF_NATIVE cannot be written.*valueFormat=raw"):
+        formats.encoder(Schema(SchemaType.PROTOBUF_NATIVE), pa.binary())
