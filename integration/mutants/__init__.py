@@ -7,6 +7,7 @@ program that plants them.
 from integration.mutants import (
     faults_client,
     faults_encode,
+    faults_kinds,
     faults_protocol,
     faults_spark,
     faults_values,
@@ -19,6 +20,7 @@ FAULTS: tuple[Fault, ...] = (
     *faults_values.FAULTS,
     *faults_encode.FAULTS,
     *faults_wire.FAULTS,
+    *faults_kinds.FAULTS,
     *faults_protocol.FAULTS,
     *faults_writing.FAULTS,
     *faults_client.FAULTS,
