@@ -111,6 +111,15 @@ def row_class(files, root):
     return message_class(plain, root)
 
 
+def is_repeated(field):
+    """Old versions of the runtime know the label alone, new ones do not."""
+    return field.is_repeated if hasattr(field, "is_repeated") else field.label == TYPES.LABEL_REPEATED
+
+
+def is_required(field):
+    return field.is_required if hasattr(field, "is_required") else field.label == TYPES.LABEL_REQUIRED
+
+
 def row_of(message):
     """A message as from_protobuf makes a row of it, with unsigned integers upcast."""
     row: dict[str, object] = {}
@@ -121,7 +130,7 @@ def row_of(message):
             row[field.name] = {
                 value_of(parts["key"], entry.key): value_of(parts["value"], entry.value) for entry in value
             }
-        elif field.is_repeated:
+        elif is_repeated(field):
             row[field.name] = [value_of(field, each) for each in value]
         elif field.has_presence:
             is_null = not (message.HasField(field.name) or field.has_default_value)
@@ -187,13 +196,13 @@ def fill(own, message, depth=0):
                     fill(own, getattr(message, field.name)[key], depth + 1)
                 else:
                     getattr(message, field.name)[key] = random_value(own, part)
-        elif field.is_repeated:
+        elif is_repeated(field):
             for _ in range(own.choice([0, 0, 1, 3])):
                 if field.message_type is not None:
                     fill(own, getattr(message, field.name).add(), depth + 1)
                 else:
                     getattr(message, field.name).append(random_value(own, field))
-        elif field.is_required or own.random() < 0.7:
+        elif is_required(field) or own.random() < 0.7:
             if field.message_type is not None:
                 getattr(message, field.name).SetInParent()
                 fill(own, getattr(message, field.name), depth + 1)

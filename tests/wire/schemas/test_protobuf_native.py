@@ -54,7 +54,20 @@ def bad_rows(found):
 
 
 def rows_of(found):
-    return found.column.to_pylist(maps_as_pydicts="strict")
+    return [plain(row, found.column.type) for row in found.column.to_pylist()]
+
+
+def plain(value, kind):
+    """A value as Python has it, with dicts for maps."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: plain(item, kind.item_type) for key, item in value}
+    if pa.types.is_list(kind):
+        return [plain(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: plain(value[field.name], field.type) for field in kind}
+    return value
 
 
 def read(text, payload, syntax="proto3", target=None):

@@ -92,7 +92,7 @@ class NumberReader:
         """Make a column of values."""
         if self.natural == UNSIGNED:
             words = np.zeros((len(values), 2), np.uint64)
-            words[:, 0] = values
+            words[:, 0] = np.fromiter(values, np.uint64, len(values))
             return ReadColumn(pa.Array.from_buffers(UNSIGNED, len(values), [None, pa.py_buffer(words)]))
         column = pa.array(values, self.natural)
         return ReadColumn(column if self.natural == self.type else column.cast(self.type, safe=False))
