@@ -28,6 +28,8 @@ REASONS = {
     "wire/schemas/encode/column_values.py": "a step of encoding: tests/wire/schemas/test_avro_write.py",
     "wire/schemas/protobuf/definition.py": "a step of reading: tests/wire/schemas/test_protobuf_native.py",
     "wire/schemas/protobuf/readers.py": "a step of reading: tests/wire/schemas/test_protobuf_native.py",
+    "wire/schemas/read_json/fast_leaves.py": "a step: tests/wire/schemas/read_json/test_fast.py",
+    "wire/schemas/read_json/leaves.py": "a step: tests/wire/schemas/read_json/test_general.py",
     "wire/schemas/values.py": "values only",
     "wire/sections.py": "a step of decoding: tests/wire/test_entries.py",
 }

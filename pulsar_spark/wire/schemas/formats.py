@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas import key_value, primitives, protobuf_native
+from pulsar_spark.wire.schemas import json_read, json_write, key_value, primitives, protobuf_native
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import ValueDecoder, ValueEncoder
 
@@ -92,4 +92,5 @@ _FORMATS: dict[SchemaType, _Format] = {
     **dict.fromkeys(primitives.KINDS, _PRIMITIVE),
     SchemaType.KEY_VALUE: _KEY_VALUE,
     SchemaType.PROTOBUF_NATIVE: _Format(protobuf_native.column_type, protobuf_native.decoder, None),
+    SchemaType.JSON: _Format(json_read.column_type, json_read.decoder, json_write.encoder),
 }

@@ -1,0 +1,486 @@
+"""JSON payloads -> a column, one payload after the other: any schema, any payload, and what is wrong.
+
+    ===============  ==================================================================================
+    column           JSON that is read as it; null is always null
+    ===============  ==================================================================================
+    boolean          ``true``, ``false``
+    int, bigint      a number without a rest (5, 5.0, 5e2) in the type's range, or text that is one
+    float, double    a number in the type's range, ``NaN``, ``Infinity``, ``-Infinity``, or text that is one
+    string           text; or a number, as it is written (an enum of Python's client may be one)
+    binary           text: base64, see ``json_read``; a fixed must have its size
+    date             ``[y, m, d]``; days since 1970; text ``y-m-d``
+    timestamp        a number with a point or an exponent: seconds; another: of the schema's unit; text:
+                     ISO 8601 (UTC where it names no zone), or a number
+    timestamp_ntz    the same, without a zone; ``[y, m, d, h, min]``, also with seconds and nanoseconds
+    decimal          a number, or text that is one, that needs no more digits than the type has
+    array, map       array; object with names that differ
+    struct           object; a name that the schema does not have is ignored, and a missing one gives its
+                     default or null; one of the schema's that comes twice is bad: which one is meant?
+    struct<member0>  a union: the first member that reads it, of those that its JSON looks like, then of all
+    ===============  ==================================================================================
+
+What is finer than a microsecond is cut towards the past. A column takes memory as its Arrow array does:
+values become bytes as soon as they are read, and no tree of Python objects is made of a payload.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.wire.schemas.read_json.leaves import make_parser
+from pulsar_spark.wire.schemas.read_json.scan import (
+    END,
+    BadValueError,
+    read_name,
+    skip_space,
+    skip_value,
+    unexpected,
+)
+from pulsar_spark.wire.schemas.read_json.tree import (
+    JsonArray,
+    JsonKind,
+    JsonLeaf,
+    JsonMap,
+    JsonNode,
+    JsonRecord,
+    JsonUnion,
+)
+from pulsar_spark.wire.schemas.values import DecodedValues
+
+_SHOWN: Final = 100  # characters of a name that an error tells
+_CODES: Final = {  # by the Arrow type, of Python's array
+    pa.bool_().id: "b",
+    pa.int32().id: "i",
+    pa.int64().id: "q",
+    pa.float32().id: "f",
+    pa.float64().id: "d",
+    pa.date32().id: "i",
+    pa.timestamp("us").id: "q",
+}
+
+
+def read_rows(node: JsonNode, payloads: Iterable[bytes | None]) -> DecodedValues:
+    """Read payloads one by one; null is a null row, and not bad."""
+    column = _make(node)
+    bad = []
+    for row, payload in enumerate(payloads):
+        if payload is None:
+            column.add_null()
+            continue
+        try:
+            _read(column, payload)
+        except BadValueError:
+            column.truncate(row)
+            column.add_null()
+            bad.append(row)
+    rows = column.finish()
+    if not bad:
+        return DecodedValues(rows)
+    is_bad = np.zeros(len(rows), np.bool_)
+    is_bad[bad] = True
+    return DecodedValues(rows, is_bad)
+
+
+def explain(node: JsonNode, payload: bytes) -> str:
+    """Say why a payload is bad: the field's path, and what is wrong there; empty if it is not."""
+    try:
+        _read(_make(node), payload)
+    except BadValueError as error:
+        path = "".join(reversed(error.path)).lstrip(".")
+        return f"field {path!r}: {error.reason}" if path else error.reason
+    return ""
+
+
+def _read(column: _Column, payload: bytes) -> None:
+    try:
+        text = payload.decode("utf-8") + END
+    except UnicodeDecodeError as error:
+        raise BadValueError(f"the payload is not UTF-8 at byte {error.start}") from None
+    at = skip_space(text, column.read(text, skip_space(text, 0)))
+    if at != len(text) - 1:
+        raise unexpected(text, at, "the payload's end")
+
+
+class _Column(ABC):
+    """Values of one node, as they are read."""
+
+    def __init__(self, arrow: pa.DataType) -> None:
+        self._type = arrow
+        self._valid = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._valid)
+
+    @abstractmethod
+    def read(self, text: str, at: int) -> int:
+        """Add the value that begins at ``at``; return where it ends.
+
+        Raises:
+            BadValueError: it is none. Something of it may have been added.
+        """
+
+    @abstractmethod
+    def add_null(self) -> None:
+        """Add a null."""
+
+    @abstractmethod
+    def truncate(self, count: int) -> None:
+        """Forget all after the first ``count`` values, and what was added of one that is bad."""
+
+    @abstractmethod
+    def finish(self) -> pa.Array:
+        """Make an Arrow array of all values."""
+
+    def _read_null(self, text: str, at: int, wanted: str) -> int:
+        """Read the null that is there instead of what is wanted."""
+        if not text.startswith("null", at):
+            raise unexpected(text, at, wanted)
+        self.add_null()
+        return at + 4
+
+    def _validity(self) -> pa.Buffer | None:
+        """The bitmap of Arrow; None: all are valid."""
+        if 0 not in self._valid:
+            return None
+        return pa.py_buffer(np.packbits(np.frombuffer(self._valid, np.uint8), bitorder="little"))
+
+
+class _Nulls(_Column):
+    """Of a type that has no other value."""
+
+    def read(self, text: str, at: int) -> int:
+        return self._read_null(text, at, "null")
+
+    def add_null(self) -> None:
+        self._valid.append(0)
+
+    def truncate(self, count: int) -> None:
+        del self._valid[count:]
+
+    def finish(self) -> pa.Array:
+        return pa.nulls(len(self))
+
+
+class _Numbers(_Column):
+    """A leaf whose values are numbers."""
+
+    def __init__(self, leaf: JsonLeaf) -> None:
+        super().__init__(leaf.type)
+        self._parse = make_parser(leaf)
+        self._values = array(_CODES[leaf.type.id])
+
+    def read(self, text: str, at: int) -> int:
+        if text[at] == "n":
+            return self._read_null(text, at, "a value")
+        value, at = self._parse(text, at)
+        self._values.append(value)
+        self._valid.append(1)
+        return at
+
+    def add_null(self) -> None:
+        self._values.append(0)
+        self._valid.append(0)
+
+    def truncate(self, count: int) -> None:
+        del self._values[count:], self._valid[count:]
+
+    def finish(self) -> pa.Array:
+        if pa.types.is_boolean(self._type):
+            values = np.packbits(np.frombuffer(self._values, np.uint8), bitorder="little")
+        else:
+            values = np.frombuffer(self._values, np.uint8)
+        return pa.Array.from_buffers(self._type, len(self), [self._validity(), pa.py_buffer(values)])
+
+
+class _Bytes(_Column):
+    """A leaf whose values are bytes: of any length, or those of a decimal."""
+
+    def __init__(self, leaf: JsonLeaf) -> None:
+        super().__init__(leaf.type)
+        self._parse = make_parser(leaf)
+        self._null = bytes(16) if leaf.kind is JsonKind.DECIMAL else b""
+        self._data = bytearray()
+        self._offsets = array("i", [0])
+
+    def read(self, text: str, at: int) -> int:
+        if text[at] == "n":
+            return self._read_null(text, at, "a value")
+        value, at = self._parse(text, at)
+        self._add(value, 1)
+        return at
+
+    def add_null(self) -> None:
+        self._add(self._null, 0)
+
+    def _add(self, value: bytes, is_valid: int) -> None:
+        self._data += value
+        self._offsets.append(len(self._data))
+        self._valid.append(is_valid)
+
+    def truncate(self, count: int) -> None:
+        del self._offsets[count + 1 :], self._valid[count:]
+        del self._data[self._offsets[count] :]
+
+    def finish(self) -> pa.Array:
+        buffers = [self._validity(), pa.py_buffer(self._offsets), pa.py_buffer(self._data)]
+        if self._null:
+            del buffers[1]
+        return pa.Array.from_buffers(self._type, len(self), buffers)
+
+
+class _Lists(_Column):
+    """Arrays: their items in a column of their own."""
+
+    def __init__(self, node: JsonArray) -> None:
+        super().__init__(node.type)
+        self._items = _make(node.item)
+        self._offsets = array("i", [0])
+
+    def read(self, text: str, at: int) -> int:
+        if text[at] != "[":
+            return self._read_null(text, at, "an array")
+        at = skip_space(text, at + 1)
+        first = len(self._items)
+        if text[at] == "]":
+            self._add(1)
+            return at + 1
+        while True:
+            try:
+                at = skip_space(text, self._items.read(text, at))
+            except BadValueError as error:
+                error.path.append(f"[{len(self._items) - first}]")
+                raise
+            if text[at] == "]":
+                self._add(1)
+                return at + 1
+            if text[at] != ",":
+                raise unexpected(text, at, "a comma or ]")
+            at = skip_space(text, at + 1)
+
+    def add_null(self) -> None:
+        self._add(0)
+
+    def _add(self, is_valid: int) -> None:
+        self._offsets.append(len(self._items))
+        self._valid.append(is_valid)
+
+    def truncate(self, count: int) -> None:
+        del self._offsets[count + 1 :], self._valid[count:]
+        self._items.truncate(self._offsets[count])
+
+    def finish(self) -> pa.Array:
+        offsets = pa.py_buffer(self._offsets)
+        items = self._items.finish()
+        return pa.Array.from_buffers(self._type, len(self), [self._validity(), offsets], children=[items])
+
+
+class _Maps(_Column):
+    """Maps: their keys and values in columns of their own."""
+
+    def __init__(self, node: JsonMap) -> None:
+        super().__init__(node.type)
+        self._keys = _Bytes(JsonLeaf(JsonKind.TEXT, pa.string()))
+        self._values = _make(node.value)
+        self._offsets = array("i", [0])
+
+    def read(self, text: str, at: int) -> int:
+        if text[at] != "{":
+            return self._read_null(text, at, "an object")
+        at = skip_space(text, at + 1)
+        seen: set[str] = set()
+        if text[at] == "}":
+            self._add(1)
+            return at + 1
+        while True:
+            start = at
+            name, at = read_name(text, at)
+            try:
+                if name in seen:
+                    raise BadValueError("a name that comes twice")
+                seen.add(name)
+                self._keys.read(text, start)
+                at = skip_space(text, self._values.read(text, at))
+            except BadValueError as error:
+                error.path.append(f"{{{name[:_SHOWN]!a}}}")
+                raise
+            if text[at] == "}":
+                self._add(1)
+                return at + 1
+            if text[at] != ",":
+                raise unexpected(text, at, "a comma or }")
+            at = skip_space(text, at + 1)
+
+    def add_null(self) -> None:
+        self._add(0)
+
+    def _add(self, is_valid: int) -> None:
+        self._offsets.append(len(self._values))
+        self._valid.append(is_valid)
+
+    def truncate(self, count: int) -> None:
+        del self._offsets[count + 1 :], self._valid[count:]
+        self._keys.truncate(self._offsets[count])
+        self._values.truncate(self._offsets[count])
+
+    def finish(self) -> pa.Array:
+        entries = pa.StructArray.from_arrays(
+            [self._keys.finish(), self._values.finish()], fields=[self._type.key_field, self._type.item_field]
+        )
+        offsets = pa.py_buffer(self._offsets)
+        return pa.Array.from_buffers(self._type, len(self), [self._validity(), offsets], children=[entries])
+
+
+class _Structs(_Column):
+    """Records: a column for each member."""
+
+    def __init__(self, node: JsonRecord) -> None:
+        super().__init__(node.type)
+        self._columns = [_make(member.node) for member in node.members]
+        members = list(zip(node.members, self._columns, strict=True))
+        self._by_key = {member.key: column for member, column in members}
+        self._defaults = [
+            (column, None if member.default == "null" else member.default + END) for member, column in members
+        ]
+        self.unknown = 0  # names in the last value that are no members
+
+    def read(self, text: str, at: int) -> int:
+        if text[at] != "{":
+            return self._read_null(text, at, "an object")
+        row = len(self)
+        unknown = 0
+        at = skip_space(text, at + 1)
+        while text[at] != "}":
+            name, at = read_name(text, at)
+            column = self._by_key.get(name)
+            try:
+                if column is None:
+                    unknown += 1
+                    at = skip_value(text, at)
+                elif len(column) > row:
+                    raise BadValueError("a name that comes twice")
+                else:
+                    at = column.read(text, at)
+            except BadValueError as error:
+                error.path.append(f".{name[:_SHOWN]}")
+                raise
+            at = skip_space(text, at)
+            if text[at] == ",":
+                at = skip_space(text, at + 1)
+                if text[at] == "}":
+                    raise unexpected(text, at, "a name")
+            elif text[at] != "}":
+                raise unexpected(text, at, "a comma or }")
+        for column, default in self._defaults:
+            if len(column) > row:
+                continue
+            if default is None:
+                column.add_null()
+            else:
+                column.read(default, 0)
+        self.unknown = unknown
+        self._valid.append(1)
+        return at + 1
+
+    def add_null(self) -> None:
+        for column in self._columns:
+            column.add_null()
+        self.unknown = 0
+        self._valid.append(0)
+
+    def truncate(self, count: int) -> None:
+        del self._valid[count:]
+        for column in self._columns:
+            column.truncate(count)
+
+    def finish(self) -> pa.Array:
+        columns = [column.finish() for column in self._columns]
+        return pa.Array.from_buffers(self._type, len(self), [self._validity()], children=columns)
+
+
+class _Unions(_Column):
+    """Unions: a column for each member, of which one at most is not null."""
+
+    def __init__(self, node: JsonUnion) -> None:
+        super().__init__(node.type)
+        self._columns = [_make(member) for member in node.members]
+        self._members = list(zip(node.members, self._columns, strict=True))
+
+    def read(self, text: str, at: int) -> int:
+        if text[at] == "n":
+            return self._read_null(text, at, "a value")
+        row = len(self)
+        alike = [column for member, column in self._members if _is_alike(member, text[at])]
+        others = [column for column in self._columns if column not in alike]
+        second: _Column | None = None
+        for column in alike + others:
+            try:
+                end = column.read(text, at)
+            except BadValueError:
+                column.truncate(row)
+                continue
+            if isinstance(column, _Structs) and column.unknown:
+                # Another record may be the one that has all the names.
+                column.truncate(row)
+                second = second or column
+                continue
+            return self._add(column, end)
+        if second is None:
+            raise BadValueError("a value of none of the union's types")
+        return self._add(second, second.read(text, at))
+
+    def _add(self, filled: _Column, end: int) -> int:
+        for column in self._columns:
+            if column is not filled:
+                column.add_null()
+        self._valid.append(1)
+        return end
+
+    def add_null(self) -> None:
+        for column in self._columns:
+            column.add_null()
+        self._valid.append(0)
+
+    def truncate(self, count: int) -> None:
+        del self._valid[count:]
+        for column in self._columns:
+            column.truncate(count)
+
+    def finish(self) -> pa.Array:
+        columns = [column.finish() for column in self._columns]
+        return pa.Array.from_buffers(self._type, len(self), [self._validity()], children=columns)
+
+
+def _is_alike(node: JsonNode, first: str) -> bool:
+    """Whether a value that begins with this character looks like one of the node."""
+    if isinstance(node, JsonRecord | JsonMap):
+        return first == "{"
+    if isinstance(node, JsonArray):
+        return first == "["
+    assert isinstance(node, JsonLeaf)
+    if node.kind is JsonKind.BOOLEAN:
+        return first in "tf"
+    if node.kind in (JsonKind.TEXT, JsonKind.BYTES):
+        return first == '"'
+    return first in "-0123456789NI"
+
+
+def _make(node: JsonNode) -> _Column:
+    if isinstance(node, JsonRecord):
+        return _Structs(node)
+    if isinstance(node, JsonArray):
+        return _Lists(node)
+    if isinstance(node, JsonMap):
+        return _Maps(node)
+    if isinstance(node, JsonUnion):
+        return _Unions(node)
+    if node.kind is JsonKind.NULL:
+        return _Nulls(node.type)
+    if node.kind in (JsonKind.TEXT, JsonKind.BYTES, JsonKind.DECIMAL):
+        return _Bytes(node)
+    return _Numbers(node)

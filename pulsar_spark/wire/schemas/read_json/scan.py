@@ -1,0 +1,160 @@
+"""JSON text, one token after the other: names, strings, numbers, and values that nobody asked for.
+
+Text ends with ``END``, so there is always a character at a position. A position is an index of characters.
+Nothing here goes deeper into Python's stack with what a payload nests.
+"""
+
+from __future__ import annotations
+
+import re
+from json import JSONDecodeError, JSONDecoder
+from typing import Final
+
+END: Final = "\0"  # no JSON has it outside of strings, nor unescaped in them
+# The last three are none of JSON's, but Python's client writes them.
+NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
+_SCALAR: Final = re.compile(NUMBER.pattern + "|true|false|null|" + "|".join(NOT_FINITE))
+_NAME: Final = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')  # without escapes
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_DECODER: Final = JSONDecoder()
+_MAX_EXPONENT = 10  # digits: beyond, Python's integers are not asked
+
+
+class BadValueError(Exception):
+    """A payload is no value of the schema.
+
+    Attributes:
+        reason: what is wrong.
+        path: names of fields from the innermost to the outermost, filled in on the way out.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path: list[str] = []
+
+
+def skip_space(text: str, at: int) -> int:
+    """Return the first position from ``at`` on that is no white space."""
+    if text[at] > " ":
+        return at
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def read_string(text: str, at: int) -> tuple[str, int]:
+    """Return the string whose quote is at ``at``, and where it ends.
+
+    Raises:
+        BadValueError: it is malformed.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except JSONDecodeError as error:
+        raise BadValueError(f"malformed string: {error.msg} (at character {error.pos})") from None
+    assert isinstance(value, str)
+    return value, end
+
+
+def read_name(text: str, at: int) -> tuple[str, int]:
+    """Return the name that begins at ``at``, and where its value begins.
+
+    Raises:
+        BadValueError: there is none.
+    """
+    found = _NAME.match(text, at)
+    if found is not None:
+        return found[1], found.end()
+    if text[at] != '"':
+        raise unexpected(text, at, "a name")
+    name, at = read_string(text, at)
+    at = skip_space(text, at)
+    if text[at] != ":":
+        raise unexpected(text, at, "a colon")
+    return name, skip_space(text, at + 1)
+
+
+def skip_value(text: str, at: int) -> int:
+    """Return where the value that begins at ``at`` ends.
+
+    Raises:
+        BadValueError: it is no JSON.
+    """
+    closers: list[str] = []
+    while True:
+        opener = text[at]
+        if opener in "{[":
+            closer = "}" if opener == "{" else "]"
+            at = skip_space(text, at + 1)
+            if text[at] != closer:
+                closers.append(closer)
+                if opener == "{":
+                    _, at = read_name(text, at)
+                continue
+            at += 1
+        elif opener == '"':
+            _, at = read_string(text, at)
+        else:
+            scalar = _SCALAR.match(text, at)
+            if scalar is None:
+                raise unexpected(text, at, "a value")
+            at = scalar.end()
+        while closers:
+            at = skip_space(text, at)
+            if text[at] == ",":
+                at = skip_space(text, at + 1)
+                if closers[-1] == "}":
+                    _, at = read_name(text, at)
+                break
+            if text[at] != closers[-1]:
+                raise unexpected(text, at, f"a comma or {closers[-1]}")
+            closers.pop()
+            at += 1
+        else:
+            return at
+
+
+def unexpected(text: str, at: int, wanted: str) -> BadValueError:
+    """Make the error of a character that is not what should be there."""
+    if at >= len(text) - 1:
+        return BadValueError(f"the payload ends where {wanted} should be" if at else "the payload is empty")
+    return BadValueError(f"{text[at]!a} at character {at}, where {wanted} should be")
+
+
+def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool = False) -> int | None:
+    """Return a number times 10 ** ``scale`` as an integer.
+
+    Costs no more than its text is long: what Python's integers would take is never made.
+
+    Args:
+        number: a match of ``NUMBER``.
+        scale: decimal digits to move the point by.
+        max_digits: of the result.
+        is_cut: what is left over is cut, towards the lower number; else such a number has no result.
+
+    Returns:
+        None where there is no such integer.
+    """
+    sign, whole, fraction, exponent = number.groups(default="")
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return 0
+    if len(exponent) > _MAX_EXPONENT:
+        if not is_cut or "-" not in exponent:
+            return None
+        exponent = "-" + "9" * _MAX_EXPONENT
+    zeros = int(exponent or 0) - len(fraction) + scale
+    if len(digits) + zeros > max_digits:
+        return None
+    rest = ""
+    if zeros < 0:
+        digits, rest = digits[:zeros], digits[zeros:]
+        if rest.strip("0") and not is_cut:
+            return None
+    result = int(digits + "0" * zeros or "0")
+    if not sign:
+        return result
+    return -result - 1 if rest.strip("0") else -result

@@ -1,0 +1,282 @@
+"""How each part of a JSON value is read: a tree, of the writer's schema, the reader's and the column's type.
+
+The writer's schema says little: JSON names its fields itself. It gives the unit of timestamps that are whole
+numbers, names that the reader has as aliases only, and whether bytes are base64 for certain.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.wire.schemas.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroField,
+    AvroFixed,
+    AvroMap,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    arrow_type,
+    is_member_struct,
+    parse,
+)
+from pulsar_spark.wire.schemas.schema import Schema
+
+# Java's client writes them beside each schema that it makes; its bytes are always base64.
+_JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
+_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
+
+
+class JsonKind(Enum):
+    """What a value without parts is read as."""
+
+    NULL = auto()
+    BOOLEAN = auto()
+    INTEGER = auto()
+    FLOAT = auto()
+    TEXT = auto()
+    BYTES = auto()
+    DATE = auto()
+    TIMESTAMP = auto()
+    DECIMAL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLeaf:
+    """A value without parts.
+
+    Attributes:
+        kind: what it is read as.
+        type: of its column.
+        unit: microseconds that 1 stands for, in a timestamp that is a whole number.
+        size: bytes of a fixed; None: any.
+        is_base64: text that is not base64 is no value of bytes; else it stands for its UTF-8.
+    """
+
+    kind: JsonKind
+    type: pa.DataType
+    unit: int = 1
+    size: int | None = None
+    is_base64: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JsonArray:
+    """Items of one kind."""
+
+    type: pa.DataType
+    item: JsonNode
+
+
+@dataclass(frozen=True, slots=True)
+class JsonMap:
+    """Values of one kind by string keys."""
+
+    type: pa.DataType
+    value: JsonNode
+
+
+@dataclass(frozen=True, slots=True)
+class JsonMember:
+    """A field of a record.
+
+    Attributes:
+        key: its name in payloads.
+        node: how its value is read.
+        default: the JSON that stands for a missing value.
+    """
+
+    key: str
+    node: JsonNode
+    default: str = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRecord:
+    """Some members, in the order of the column's fields; others in the payload are not looked at."""
+
+    type: pa.DataType
+    members: tuple[JsonMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonUnion:
+    """One of some nodes, as a struct of which one field is not null."""
+
+    type: pa.DataType
+    members: tuple[JsonNode, ...]
+
+
+_T = TypeVar("_T")
+JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
+
+
+def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
+    """Make the tree of a column.
+
+    Args:
+        writer: the version that payloads are of.
+        reader: the version that they are read as.
+        target: the reader's Arrow type, or a projection of it.
+
+    Raises:
+        SchemaError: the target is no projection, or a default is no value of its type.
+        UnsupportedError: as ``avro_types.parse``.
+    """
+    is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
+    written = parse(writer) if writer != reader else None
+    read = parse(reader)
+    return _Maker(is_base64).node(written or read, read, target, "")
+
+
+def _plain(avro: AvroType | None) -> AvroType | None:
+    """The one type that a union with null stands for."""
+    if isinstance(avro, AvroUnion) and len(avro.members) == 1:
+        return avro.members[0]
+    return avro
+
+
+class _Maker:
+    def __init__(self, is_base64: bool) -> None:
+        self._is_base64 = is_base64
+
+    def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
+        """Make one node; the writer's type is None where that has none in this place."""
+        writer, plain = _plain(writer), _plain(reader)
+        assert plain is not None
+        if isinstance(plain, AvroRecord) and pa.types.is_struct(target):
+            return self._record(writer, plain, target, path)
+        if isinstance(plain, AvroArray) and pa.types.is_list(target):
+            items = writer.items if isinstance(writer, AvroArray) else None
+            return JsonArray(target, self.node(items, plain.items, target.value_type, f"{path}[]"))
+        if isinstance(plain, AvroMap) and pa.types.is_map(target) and target.key_type == pa.string():
+            values = writer.values if isinstance(writer, AvroMap) else None
+            return JsonMap(target, self.node(values, plain.values, target.item_type, f"{path}{{}}"))
+        if isinstance(plain, AvroUnion) and is_member_struct(plain) and target == arrow_type(plain):
+            return self._union(writer, plain, target, path)
+        return self._leaf(writer, plain, target, path)
+
+    def _record(
+        self, writer: AvroType | None, reader: AvroRecord, target: pa.DataType, path: str
+    ) -> JsonRecord:
+        theirs = {each.name: each for each in writer.fields} if isinstance(writer, AvroRecord) else {}
+        ours = {each.name: each for each in reader.fields}
+        members = []
+        for column in target:
+            below = f"{path}.{column.name}" if path else column.name
+            if column.name not in ours:
+                raise SchemaError(f"the topic's schema has no field {below!r}", advice="Leave the column out")
+            field = ours[column.name]
+            key = next((name for name in (field.name, *field.aliases) if name in theirs), field.name)
+            written = theirs[key].type if key in theirs else None
+            node = self.node(written, field.type, column.type, below)
+            members.append(JsonMember(key, node, _default(field, below)))
+        return JsonRecord(target, tuple(members))
+
+    def _union(self, writer: AvroType | None, reader: AvroUnion, target: pa.DataType, path: str) -> JsonUnion:
+        theirs = writer.members if isinstance(writer, AvroUnion) else ()
+        if len(theirs) != len(reader.members):
+            theirs = reader.members
+        return JsonUnion(
+            target,
+            tuple(
+                self.node(written, member, column.type, path)
+                for written, member, column in zip(theirs, reader.members, target, strict=True)
+            ),
+        )
+
+    def _leaf(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonLeaf:
+        source = arrow_type(reader)
+        text = (pa.string(), pa.binary())
+        numbers = source in _NUMBERS and target in _NUMBERS[_NUMBERS.index(source) :]
+        if not (source == target or numbers or (source in text and target in text)):
+            raise SchemaError(
+                f"field {path or '(the root)'!r} of the topic's schema has type {source}, not {target}",
+                advice="Give the column the type of the schema, or a wider one",
+            )
+        if pa.types.is_timestamp(target):
+            logical = getattr(writer, "logical", "")
+            if "timestamp" not in logical:
+                logical = getattr(reader, "logical", "")
+            return JsonLeaf(JsonKind.TIMESTAMP, target, unit=1000 if logical.endswith("millis") else 1)
+        if source == pa.binary():
+            size = reader.size if isinstance(reader, AvroFixed) else None
+            return JsonLeaf(JsonKind.BYTES, target, size=size, is_base64=self._is_base64)
+        return JsonLeaf(_kind(source, target), target)
+
+
+def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
+    if source == pa.string():
+        return JsonKind.TEXT
+    for is_kind, kind in (
+        (pa.types.is_null, JsonKind.NULL),
+        (pa.types.is_boolean, JsonKind.BOOLEAN),
+        (pa.types.is_integer, JsonKind.INTEGER),
+        (pa.types.is_floating, JsonKind.FLOAT),
+        (pa.types.is_date, JsonKind.DATE),
+    ):
+        if is_kind(target):
+            return kind
+    return JsonKind.DECIMAL
+
+
+def _default(field: AvroField, path: str) -> str:
+    """The field's default as a payload has it, which is not how Avro's JSON has it."""
+    try:
+        return json.dumps(_as_payload(field.type, field.default) if field.has_default else None)
+    except (ValueError, TypeError):
+        raise wrong_default(path, "it has another type") from None
+
+
+def wrong_default(path: str, reason: str) -> SchemaError:
+    """Make the error of a default that is no value of its field's type."""
+    return SchemaError(
+        f"the default of field {path!r} of the topic's schema is wrong: {reason}",
+        advice="Correct the schema, or read the topic with valueFormat=raw",
+    )
+
+
+def _as_payload(avro: AvroType, value: object) -> object:
+    """Make the default of a type to what a payload has in its place.
+
+    Raises:
+        ValueError, TypeError: it is no value of the type.
+    """
+    if value is None:
+        return None
+    if isinstance(avro, AvroUnion):
+        return _as_payload(avro.members[0], value)
+    if isinstance(avro, AvroRecord):
+        record = _of(dict, value)
+        values = {
+            each.name: _as_payload(each.type, record.get(each.name, each.default)) for each in avro.fields
+        }
+        # The writer may have a field by another name; what is not asked for is not looked at.
+        others = {alias: values[each.name] for each in avro.fields for alias in each.aliases}
+        return others | values
+    if isinstance(avro, AvroArray):
+        return [_as_payload(avro.items, each) for each in _of(list, value)]
+    if isinstance(avro, AvroMap):
+        return {key: _as_payload(avro.values, each) for key, each in _of(dict, value).items()}
+    if isinstance(avro, AvroEnum):
+        return _of(str, value)
+    if avro.logical == "decimal":
+        unscaled = int.from_bytes(_of(str, value).encode("latin-1"), "big", signed=True)
+        return f"{unscaled}e-{avro.scale}"
+    if isinstance(avro, AvroFixed) or avro.kind == "bytes":
+        return base64.b64encode(_of(str, value).encode("latin-1")).decode()
+    return value
+
+
+def _of(kind: type[_T], value: object) -> _T:
+    if not isinstance(value, kind):
+        raise TypeError
+    return value

@@ -1,0 +1,119 @@
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.wire.schemas.json_read import column_type, decoder
+from pulsar_spark.wire.schemas.read_json.general import read_rows
+from pulsar_spark.wire.schemas.read_json.tree import make_tree
+from tests.wire.schemas.json_payloads import json_schema
+
+MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
+
+
+def record(*fields):
+    return {"type": "record", "name": "R", "fields": [dict(field) for field in fields]}
+
+
+def read(writer, reader, payload, target=None):
+    schema = json_schema(reader)
+    node = make_tree(json_schema(writer), schema, target or column_type(schema))
+    (value,) = read_rows(node, [payload]).column.to_pylist()
+    return value
+
+
+def test_whole_timestamps_have_the_unit_of_the_writer():
+    first, second = record({"name": "a", "type": MILLIS}), record({"name": "a", "type": ["null", MICROS]})
+    assert read(first, second, b'{"a":1000000}')["a"].timestamp() == 1000
+    assert read(second, first, b'{"a":1000000}')["a"].timestamp() == 1
+    assert read(record({"name": "a", "type": "long"}), second, b'{"a":1000000}')["a"].timestamp() == 1
+    assert read(record(), second, b'{"a":1000000}')["a"].timestamp() == 1
+
+
+def test_timestamps_in_arrays_maps_and_records_have_the_unit_of_the_writer():
+    def within(unit):
+        inner = {"type": "record", "name": "I", "fields": [{"name": "t", "type": unit}]}
+        return record(
+            {"name": "l", "type": {"type": "array", "items": unit}},
+            {"name": "m", "type": {"type": "map", "values": unit}},
+            {"name": "r", "type": inner},
+        )
+
+    value = read(within(MILLIS), within(MICROS), b'{"l":[1000],"m":{"k":1000},"r":{"t":1000}}')
+    assert [value["l"][0], value["m"][0][1], value["r"]["t"]] == [value["l"][0]] * 3
+    assert value["l"][0].timestamp() == 1
+
+
+def test_a_field_may_have_been_renamed():
+    writer = record({"name": "old", "type": "int"})
+    reader = record({"name": "new", "type": "int", "aliases": ["older", "old"]})
+    assert read(writer, reader, b'{"old":5}') == {"new": 5}
+    assert read(reader, reader, b'{"old":5}') == {"new": None}
+
+
+def test_a_default_of_a_record_is_found_under_an_alias_too():
+    inner = {"type": "record", "name": "I", "fields": [{"name": "new", "type": "int", "aliases": ["old"]}]}
+    older = {"type": "record", "name": "I", "fields": [{"name": "old", "type": "int"}]}
+    reader = record({"name": "a", "type": inner, "default": {"new": 3}})
+    assert read(record({"name": "a", "type": older}), reader, b"{}") == {"a": {"new": 3}}
+
+
+def test_the_target_may_have_fewer_fields_in_another_order_and_wider_numbers():
+    tree = record(
+        {"name": "a", "type": "int"},
+        {"name": "b", "type": "float"},
+        {"name": "c", "type": "string"},
+        {"name": "d", "type": "bytes"},
+    )
+    target = pa.struct([("d", pa.string()), ("c", pa.binary()), ("b", pa.float64()), ("a", pa.int64())])
+    payload = b'{"a":3000000000,"b":1e39,"c":"x","d":"eQ=="}'
+    assert read(tree, tree, payload, target) == {"a": 3 * 10**9, "b": 1e39, "c": b"x", "d": "y"}
+    assert list(read(tree, tree, payload, target)) == ["d", "c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        (pa.struct([("z", pa.int32())]), "no field 'z'"),
+        (pa.struct([("a", pa.int32())]), "'a' of the topic's schema has type int64, not int32"),
+        (
+            pa.struct([("l", pa.list_(pa.string()))]),
+            r"'l\[\]' of the topic's schema has type int32, not string",
+        ),
+        (pa.struct([("l", pa.int32())]), "'l' of the topic's schema has type list"),
+        (
+            pa.struct([("u", pa.struct([("member0", pa.string())]))]),
+            "'u' of the topic's schema has type struct",
+        ),
+        (pa.int64(), r"'\(the root\)' of the topic's schema has type struct"),
+    ],
+)
+def test_other_targets_are_refused(target, text):
+    tree = record(
+        {"name": "a", "type": "long"},
+        {"name": "l", "type": {"type": "array", "items": "int"}},
+        {"name": "u", "type": ["string", "boolean"]},
+    )
+    schema = json_schema(tree)
+    with pytest.raises(SchemaError, match=text):
+        make_tree(schema, schema, target)
+
+
+@pytest.mark.parametrize(
+    ("type_", "default"),
+    [
+        ({"type": "array", "items": "int"}, 5),
+        ({"type": "map", "values": "int"}, []),
+        ("bytes", 5),
+        ("bytes", "\u0100"),
+        ("int", "x"),
+        ("boolean", 5),
+        (["int", "null"], "x"),
+        ({"type": "record", "name": "I", "fields": []}, 5),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, 5),
+        ("int", float("nan")),
+    ],
+)
+def test_a_default_that_is_no_value_of_its_type_is_an_error_that_names_the_field(type_, default):
+    schema = json_schema(record({"name": "a", "type": type_, "default": default}))
+    with pytest.raises(SchemaError, match="default of field 'a'"):
+        decoder(schema, schema, column_type(schema))
