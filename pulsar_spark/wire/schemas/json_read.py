@@ -115,7 +115,7 @@ class _JsonDecoder:
         """Read n values; see ``ValueDecoder``."""
         payloads = Payloads.of(values) if self._can_read and len(values) >= _FEWEST_ROWS else None
         if payloads is None:
-            return read_rows(self._tree, (value.as_py() for value in values))
+            return read_rows(self._tree, (value.as_buffer() for value in values))
         columns, rows = self._read_columns(values, payloads)
         is_left = np.ones(len(values), np.bool_)
         for done in rows:
@@ -123,7 +123,7 @@ class _JsonDecoder:
         left = np.flatnonzero(is_left)
         is_bad: npt.NDArray[np.bool_] | None = None
         if len(left):
-            others = read_rows(self._tree, (values[row].as_py() for row in left))
+            others = read_rows(self._tree, (values[row].as_buffer() for row in left))
             columns.append(others.column)
             rows.append(left)
             if others.is_bad is not None:

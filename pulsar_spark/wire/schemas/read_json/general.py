@@ -65,7 +65,7 @@ _CODES: Final = {  # by the Arrow type, of Python's array
 }
 
 
-def read_rows(node: JsonNode, payloads: Iterable[bytes | None]) -> DecodedValues:
+def read_rows(node: JsonNode, payloads: Iterable[bytes | pa.Buffer | None]) -> DecodedValues:
     """Read payloads one by one; null is a null row, and not bad."""
     column = _make(node)
     bad = []
@@ -97,9 +97,10 @@ def explain(node: JsonNode, payload: bytes) -> str:
     return ""
 
 
-def _read(column: _Column, payload: bytes) -> None:
+def _read(column: _Column, payload: bytes | pa.Buffer) -> None:
     try:
-        text = payload.decode("utf-8") + END
+        # The end is put behind bytes: text may take four times as much.
+        text = b"".join((payload, END.encode())).decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadValueError(f"the payload is not UTF-8 at byte {error.start}") from None
     at = skip_space(text, column.read(text, skip_space(text, 0)))
@@ -227,6 +228,13 @@ class _Bytes(_Column):
         del self._offsets[count + 1 :], self._valid[count:]
         del self._data[self._offsets[count] :]
 
+    def values_from(self, first: int) -> pa.BinaryArray:
+        """The values from the one of that number on."""
+        offsets = np.array(self._offsets[first:], np.int32)
+        data = self._data[offsets[0] :]
+        buffers = [None, pa.py_buffer(offsets - offsets[0]), pa.py_buffer(data)]
+        return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
     def finish(self) -> pa.Array:
         buffers = [self._validity(), pa.py_buffer(self._offsets), pa.py_buffer(self._data)]
         if self._null:
@@ -293,7 +301,7 @@ class _Maps(_Column):
         if text[at] != "{":
             return self._read_null(text, at, "an object")
         at = skip_space(text, at + 1)
-        seen: set[str] = set()
+        first = len(self._keys)
         if text[at] == "}":
             self._add(1)
             return at + 1
@@ -301,15 +309,15 @@ class _Maps(_Column):
             start = at
             name, at = read_name(text, at)
             try:
-                if name in seen:
-                    raise BadValueError("a name that comes twice")
-                seen.add(name)
                 self._keys.read(text, start)
                 at = skip_space(text, self._values.read(text, at))
             except BadValueError as error:
                 error.path.append(f"{{{name[:_SHOWN]!a}}}")
                 raise
             if text[at] == "}":
+                names = self._keys.values_from(first)
+                if len(names.unique()) < len(names):
+                    raise BadValueError("a name that comes twice")
                 self._add(1)
                 return at + 1
             if text[at] != ",":

@@ -18,6 +18,8 @@ NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9
 _SCALAR: Final = re.compile(NUMBER.pattern + "|true|false|null|" + "|".join(NOT_FINITE))
 _NAME: Final = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')  # without escapes
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
+_CLOSERS: Final = {"{": "}", "[": "]"}
+_BRACE: Final = ord("}")
 _DECODER: Final = JSONDecoder()
 _MAX_EXPONENT = 10  # digits: beyond, Python's integers are not asked
 
@@ -83,14 +85,14 @@ def skip_value(text: str, at: int) -> int:
     Raises:
         BadValueError: it is no JSON.
     """
-    closers: list[str] = []
+    closers = bytearray()  # one byte a level: a payload may be nothing but brackets
     while True:
         opener = text[at]
         if opener in "{[":
-            closer = "}" if opener == "{" else "]"
+            closer = _CLOSERS[opener]
             at = skip_space(text, at + 1)
             if text[at] != closer:
-                closers.append(closer)
+                closers.append(ord(closer))
                 if opener == "{":
                     _, at = read_name(text, at)
                 continue
@@ -106,11 +108,11 @@ def skip_value(text: str, at: int) -> int:
             at = skip_space(text, at)
             if text[at] == ",":
                 at = skip_space(text, at + 1)
-                if closers[-1] == "}":
+                if closers[-1] == _BRACE:
                     _, at = read_name(text, at)
                 break
-            if text[at] != closers[-1]:
-                raise unexpected(text, at, f"a comma or {closers[-1]}")
+            if ord(text[at]) != closers[-1]:
+                raise unexpected(text, at, f"a comma or {chr(closers[-1])}")
             closers.pop()
             at += 1
         else:
