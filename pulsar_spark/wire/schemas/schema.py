@@ -45,10 +45,10 @@ class Schema:
         type: its kind.
         data: the definition: Avro's JSON for AVRO and JSON, empty for primitives, else see the kind's module.
         properties: what clients have written beside it.
-        name: as the broker says it; without meaning.
+        name: as the broker says it, such as the topic's; without meaning, also for equality.
     """
 
     type: SchemaType
     data: bytes = b""
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
-    name: str = ""
+    name: str = field(default="", compare=False)

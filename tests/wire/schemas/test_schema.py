@@ -13,3 +13,11 @@ def test_schemas_of_equal_contents_are_equal():
     assert first == second
     assert hash(first) == hash(second)
     assert first != Schema(SchemaType.JSON, b"{}", {"a": "2"}, "s")
+
+
+def test_names_of_topics_do_not_tell_schemas_apart():
+    first, second = (
+        Schema(SchemaType.STRING, name=name) for name in ("public/default/a", "public/default/b")
+    )
+    assert first == second
+    assert hash(first) == hash(second)
