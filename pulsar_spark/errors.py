@@ -8,6 +8,7 @@
     ├── UnsupportedError                PULSAR_UNSUPPORTED
     ├── CryptoError                     PULSAR_CRYPTO
     ├── DuplicatesError                 PULSAR_DUPLICATES
+    ├── SchemaChangedError              PULSAR_SCHEMA_CHANGED
     ├── DeadlineError                   PULSAR_TIMEOUT
     ├── QueueFullError                  PULSAR_QUEUE_FULL
     ├── ClosedError                     PULSAR_CLOSED
@@ -145,6 +146,15 @@ class DuplicatesError(PulsarError):
 
     code = "PULSAR_DUPLICATES"
     usual_advice = "Make the query give the same rows in each run, or set failOnDuplicates=false to write all"
+
+
+class SchemaChangedError(PulsarError):
+    """A newer version of the topic's schema adds fields, with ``schemaEvolutionMode=restart``."""
+
+    code = "PULSAR_SCHEMA_CHANGED"
+    usual_advice = (
+        "Start the query again from load() on: it then has the new columns, and reads the same messages again"
+    )
 
 
 class DeadlineError(PulsarError):

@@ -21,6 +21,7 @@ TABLE = [
     ("UnsupportedError", "PULSAR_UNSUPPORTED", False, "PulsarError"),
     ("CryptoError", "PULSAR_CRYPTO", False, "PulsarError"),
     ("DuplicatesError", "PULSAR_DUPLICATES", False, "PulsarError"),
+    ("SchemaChangedError", "PULSAR_SCHEMA_CHANGED", False, "PulsarError"),
     ("DeadlineError", "PULSAR_TIMEOUT", False, "PulsarError"),
     ("QueueFullError", "PULSAR_QUEUE_FULL", False, "PulsarError"),
     ("ClosedError", "PULSAR_CLOSED", False, "PulsarError"),

@@ -14,7 +14,7 @@ from pulsar_spark.client.encryption import (
     KeyFolder,
     ProducerCryptoFailureAction,
 )
-from pulsar_spark.client.first_contact import check_reachable
+from pulsar_spark.client.first_contact import check_reachable, impatient_client
 from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url
 from pulsar_spark.client.net.auth import Authentication, Credentials, Identity, path_of
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
@@ -37,6 +37,7 @@ from pulsar_spark.client.reading.probe import (
     probe_entry,
 )
 from pulsar_spark.client.reading.topic_watch import TopicWatch
+from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValues, ValueReader
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
@@ -58,6 +59,7 @@ from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import parse_message_id
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
 __all__ = [
     "COMPRESSION_TYPES",
@@ -98,8 +100,11 @@ __all__ = [
     "ProducerCryptoFailureAction",
     "ProducerInterceptor",
     "ProducerOptions",
+    "ReaderSchema",
     "RecordTopic",
     "RoutingMode",
+    "Schema",
+    "SchemaType",
     "SentTotals",
     "StoredRecord",
     "SubscriptionOptions",
@@ -110,7 +115,9 @@ __all__ = [
     "TopicWriter",
     "Transaction",
     "Transactions",
+    "TypedValues",
     "UserCode",
+    "ValueReader",
     "VersionedSchema",
     "append_record",
     "check_identity",
@@ -119,6 +126,7 @@ __all__ = [
     "decode_entries",
     "epoch_ms",
     "first_at",
+    "impatient_client",
     "last_sequence_id",
     "ledger_end",
     "now",

@@ -35,6 +35,7 @@ class EntryField(IntEnum):
     NULL_VALUE = 25
     CHUNKS = 27
     NULL_KEY = 30
+    SCHEMA_ID = 32
 
     @property
     def is_number(self) -> bool:
@@ -67,8 +68,9 @@ _SPANS = _TEXTS | {
     EntryField.ENCRYPTION_KEYS,
     EntryField.SCHEMA_VERSION,
     EntryField.ORDERING_KEY,
+    EntryField.SCHEMA_ID,
 }
-_IGNORED_BYTES = (7, 14, 15, 26, 32)
+_IGNORED_BYTES = (7, 14, 15, 26)
 _IGNORED_VARINTS = (19, 20, 22, 23, 24, 28, 29, 31, 33, 34)
 
 LAYOUT = Layout(

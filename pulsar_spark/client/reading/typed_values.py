@@ -1,0 +1,277 @@
+"""Payloads of messages -> a typed column: each is read by the version of the schema that it was written with.
+
+Messages are grouped by their versions, decoded a group at a time, and put back into their order. Owns which
+schema reads which message, and what is said of one that none reads. Must not know how values are laid out,
+nor what becomes of bad rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.client.reading.decoded_messages import DecodedMessages
+from pulsar_spark.client.reading.schema_versions import SchemaVersions, schema_versions
+from pulsar_spark.errors import SchemaChangedError, SchemaError, UnsupportedError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire.field_spans import Flags, Ints
+from pulsar_spark.wire.schemas import formats
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.values import ValueDecoder
+
+# Versions of a topic's schema by their numbers, without those that do not exist.
+VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]
+# What reads the values of a version, or words that say why nothing does.
+_Reader: TypeAlias = "ValueDecoder | str"
+
+# Of messages whose schema the user gave: what they say of it does not matter.
+_UNASKED = SchemaVersions([""], None)
+
+# Versions of one topic that are remembered; beyond it, producers have made numbers up.
+_MAX_VERSIONS = 10_000
+
+_NO_SUCH = "the topic has no such version of its schema: it was deleted, or never registered"
+_READ_ON = (
+    "Set mode to PERMISSIVE or DROPMALFORMED to go on without such messages, or begin after them with "
+    "startingOffsets"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSchema:
+    """The schema that all values of a read are resolved to, from its start to its end.
+
+    Attributes:
+        schema: of the values as they are read.
+        pinned: by topic, without its partition, the version that the read began with. Versions of other
+            topics are asked for when their messages come.
+        is_given: whether the user gave the schema: it is then that of all messages, whatever they say.
+    """
+
+    schema: Schema
+    pinned: Mapping[TopicName, tuple[int, Schema]] = field(default_factory=dict)
+    is_given: bool = False
+
+    @property
+    def type(self) -> pa.DataType:
+        """Of a column with all that the schema has; raises what ``formats.column_type`` does."""
+        return formats.column_type(self.schema)
+
+    def check(self, target: pa.DataType) -> None:
+        """Raise the SchemaError of a type that values of the schema cannot be read as."""
+        _compiled(self.schema, self.schema, target)
+
+
+class TypedValues:
+    """n values as a column, and what is said of those that are bad.
+
+    Attributes:
+        column: n rows of the target's type; null where the row is bad or a tombstone.
+        payloads: what they were made of, ``binary`` [n].
+        is_bad: bool[n]; None where all rows are good.
+    """
+
+    def __init__(
+        self, messages: DecodedMessages, payloads: pa.BinaryArray, keys: pa.BinaryArray, groups: _Groups
+    ) -> None:
+        self.payloads = payloads
+        self._messages = messages
+        self._keys = keys
+        self._groups = groups
+        self.column, self.is_bad = groups.decode(payloads, keys)
+
+    def error(self, row: int) -> SchemaError:
+        """What is wrong with a bad row: where it is, its version, and the field."""
+        version, reader = self._groups.of(row)
+        if isinstance(reader, str):
+            words = reader
+        else:
+            words = reader.explain(self.payloads[row].as_py(), self._keys[row].as_py())
+        which = "a value" if version is None else f"a value of schema version {version}"
+        messages = self._messages
+        return SchemaError(
+            f"{which} cannot be read: {words}",
+            topic=str(messages.topic),
+            message_id=str(_message_id(messages, row)),
+            advice=_READ_ON,
+        )
+
+
+class ValueReader:
+    """Reads the values of one range of a topic partition, whose messages are all there when it is made.
+
+    Args:
+        versions_of: asks for versions; it need not keep those that do not exist.
+        topic: the partition.
+        reader: what values are read as.
+        target: the column's type: that of ``reader``, or a projection of it.
+        refuse_added: whether a newer version with fields that the reader lacks is an error.
+    """
+
+    def __init__(
+        self,
+        versions_of: VersionsOf,
+        topic: TopicName,
+        reader: ReaderSchema,
+        target: pa.DataType,
+        *,
+        refuse_added: bool = False,
+    ) -> None:
+        self._versions_of = versions_of
+        self._topic = topic.base
+        self._reader = reader
+        self._target = target
+        self._refuse_added = refuse_added
+        self._pinned, schema = reader.pinned.get(topic.base, (-1, None))
+        self._writers: dict[int, Schema] = {} if schema is None else {self._pinned: schema}
+        self._readers: dict[int, _Reader] = {}
+
+    def read(self, messages: DecodedMessages) -> TypedValues:
+        """Read the values of at least one message.
+
+        Raises:
+            SchemaChangedError: one was written with a newer version that adds fields, where that is an error.
+            BrokerError: the broker could not be asked for a version.
+        """
+        payloads = messages.value
+        has_keys = self._reader.schema.type is SchemaType.KEY_VALUE
+        keys = messages.key if has_keys else pa.nulls(len(payloads), pa.binary())
+        if self._reader.is_given:
+            versions, readers = _UNASKED, [self._of_writer(self._reader.schema)]
+        else:
+            versions = schema_versions(messages)
+            readers = self._of_versions(versions, messages)
+        return TypedValues(messages, payloads, keys, _Groups(versions, readers, self._target))
+
+    def _of_versions(self, versions: SchemaVersions, messages: DecodedMessages) -> list[_Reader]:
+        """What reads each version; words where nothing does."""
+        if len(self._readers) > _MAX_VERSIONS:
+            self._readers.clear()
+        numbers = [version for version in versions.distinct if not isinstance(version, str)]
+        new = [version for version in numbers if version not in self._readers]
+        if new:
+            unknown = [version for version in new if version not in self._writers]
+            if unknown:
+                self._writers.update(self._versions_of(self._topic, unknown))
+            for version in new:
+                writer = self._writers.get(version)
+                if writer is not None and self._refuse_added and version > self._pinned:
+                    self._check_added(writer, version, versions, messages)
+                self._readers[version] = _NO_SUCH if writer is None else self._of_writer(writer)
+        return [
+            version if isinstance(version, str) else self._readers[version] for version in versions.distinct
+        ]
+
+    def _of_writer(self, writer: Schema) -> _Reader:
+        try:
+            return _compiled(writer, self._reader.schema, self._target)
+        except (SchemaError, UnsupportedError) as error:
+            return error.what
+
+    def _check_added(
+        self, writer: Schema, version: int, versions: SchemaVersions, messages: DecodedMessages
+    ) -> None:
+        """Raise the error of a newer version that has fields which the reader lacks."""
+        try:
+            added = list(added_fields(self._reader.type, formats.column_type(writer)))
+        except (SchemaError, UnsupportedError):
+            return  # nothing of it can be read, with these columns or others
+        if added:
+            place = versions.distinct.index(version)
+            first = 0 if versions.of_row is None else int((versions.of_row == place).argmax())
+            raise SchemaChangedError(
+                f"version {version} of the schema has fields that this query's columns lack: "
+                f"{', '.join(added[:20])}",
+                topic=str(messages.topic),
+                message_id=str(_message_id(messages, first)),
+            )
+
+
+class _Groups:
+    """n rows, grouped by what reads them."""
+
+    def __init__(self, versions: SchemaVersions, readers: Sequence[_Reader], target: pa.DataType) -> None:
+        self._versions = versions
+        self._readers = readers
+        self._target = target
+
+    def of(self, row: int) -> tuple[int | None, _Reader]:
+        """The version of a row, None where it says none; and what reads it."""
+        place = 0 if self._versions.of_row is None else int(self._versions.of_row[row])
+        version = self._versions.distinct[place]
+        return None if isinstance(version, str) else version, self._readers[place]
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[pa.Array, Flags | None]:
+        """Decode each group, and put the rows back into their order."""
+        if len(self._readers) == 1:
+            return self._decode(self._readers[0], values, keys)
+        groups = list(self._rows())
+        if len(groups) == 1:
+            return self._decode(groups[0][0], values, keys)
+        columns, bad = [], []
+        for reader, rows in groups:
+            indexes = pa.array(rows)
+            column, is_bad = self._decode(reader, values.take(indexes), keys.take(indexes))
+            columns.append(column)
+            bad.append(np.zeros(len(rows), np.bool_) if is_bad is None else is_bad)
+        place = np.empty(len(values), np.int64)
+        place[np.concatenate([rows for _, rows in groups])] = np.arange(len(values))
+        is_bad = np.concatenate(bad)[place]
+        return pa.concat_arrays(columns).take(pa.array(place)), is_bad if is_bad.any() else None
+
+    def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
+        """What reads rows, and those that it reads; all that nothing reads together."""
+        assert self._versions.of_row is not None
+        readers: dict[int, _Reader] = {id(each): each for each in self._readers if not isinstance(each, str)}
+        numbers = {each: number for number, each in enumerate(readers)}
+        number_of = np.array([numbers.get(id(reader), -1) for reader in self._readers])
+        of_row = number_of[self._versions.of_row]
+        for number, reader in enumerate(["", *readers.values()], -1):
+            rows = np.flatnonzero(of_row == number)
+            if len(rows):
+                yield reader, rows
+
+    def _decode(
+        self, reader: _Reader, values: pa.BinaryArray, keys: pa.BinaryArray
+    ) -> tuple[pa.Array, Flags | None]:
+        if not isinstance(reader, str):
+            decoded = reader.decode(values, keys)
+            return decoded.column, decoded.is_bad
+        # Nothing is lost with a tombstone that has no typed key.
+        is_bad: Flags = (values.is_valid().to_numpy(zero_copy_only=False)) | (
+            keys.is_valid().to_numpy(zero_copy_only=False)
+        )
+        return pa.nulls(len(values), self._target), is_bad if is_bad.any() else None
+
+
+def added_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterator[str]:
+    """Paths of fields, at any depth, that a newer type of values has and an older one lacks."""
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        names = {each.name: each.type for each in old}
+        for each in new:
+            if each.name in names:
+                yield from added_fields(names[each.name], each.type, f"{path}{each.name}.")
+            else:
+                yield f"{path}{each.name}"
+    elif pa.types.is_list(old) and pa.types.is_list(new):
+        yield from added_fields(old.value_type, new.value_type, path)
+    elif pa.types.is_map(old) and pa.types.is_map(new):
+        yield from added_fields(old.item_type, new.item_type, path)
+
+
+@lru_cache(maxsize=256)
+def _compiled(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
+    """A decoder is made once in a process, whatever tasks use it."""
+    return formats.decoder(writer, reader, target)
+
+
+def _message_id(messages: DecodedMessages, row: int) -> MessageId:
+    index = messages.batch_index
+    batch_index = None if index is None else index[row].as_py()
+    entry = MessageId(messages.ledger[row].as_py(), messages.entry[row].as_py())
+    return entry if batch_index is None else MessageId(entry.ledger, entry.entry, batch_index)

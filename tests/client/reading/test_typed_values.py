@@ -1,0 +1,275 @@
+"""Typed values: which version reads which message, what rows become, and what is said of bad ones."""
+
+import pickle
+import random
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.client.reading import typed_values
+from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.client.reading.schema_versions import NO_VERSION
+from pulsar_spark.client.reading.typed_values import ReaderSchema, ValueReader, added_fields
+from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
+from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.schemas.schema import SchemaType
+from tests.client.reading.csv_values import CsvDecoder, csv, installed
+from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
+
+HISTORY = [csv("a"), csv("a,b"), csv("b,c")]
+
+csv_only = pytest.fixture(autouse=True)(installed)
+
+
+class Broker:
+    """The versions of the topic's schema, and what was asked for."""
+
+    def __init__(self, *history, missing=()):
+        self.schemas = {number: each for number, each in enumerate(history) if number not in missing}
+        self.asked = []
+
+    def versions_of(self, topic, versions):
+        assert topic == TOPIC.base
+        asked = list(versions)
+        self.asked.append(asked)
+        return {number: self.schemas[number] for number in asked if number in self.schemas}
+
+
+@pytest.fixture
+def broker():
+    return Broker(*HISTORY)
+
+
+def entry(number, version, *values, keys=None):
+    """An entry of a version; None for none; an entry of one value is no batch."""
+    fields = {} if version is None else {"schema_version": version.to_bytes(8, "big")}
+    if len(values) == 1 and values[0] is not None and keys is None:
+        return single_entry(5, number, values[0], **fields)
+    return batch_entry(5, number, columns(values, keys), **fields)
+
+
+def messages_of(*entries):
+    (messages,) = decode_entries(TOPIC, [Entries.of(entries)], max_rows=10_000, max_bytes=2**20)
+    return messages
+
+
+def reader_of(broker, version=1, target=None, *, is_pinned=True, **more):
+    schema = HISTORY[version]
+    pinned = {TOPIC.base: (version, schema)} if is_pinned else {}
+    reader = ReaderSchema(schema, pinned)
+    return ValueReader(broker.versions_of, TOPIC, reader, reader.type if target is None else target, **more)
+
+
+def rows_of(values):
+    values.column.validate(full=True)
+    return values.column.to_pylist()
+
+
+def ab(a, b):
+    return {"a": a, "b": b}
+
+
+# ---- versions
+
+
+def test_one_version_is_one_call_and_no_request(broker):
+    values = reader_of(broker).read(messages_of(entry(0, 1, b"1,2"), entry(1, 1, b"3,4", None)))
+    assert rows_of(values) == [ab(1, 2), ab(3, 4), None]
+    assert values.is_bad is None
+    assert values.payloads.to_pylist() == [b"1,2", b"3,4", None]
+    assert (broker.asked, CsvDecoder.calls) == ([], [3])
+
+
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_older_and_newer_versions_interleaved_keep_their_order(broker, is_pinned):
+    chance = random.Random(3)
+    entries, expected = [], []
+    for number in range(200):
+        version = chance.choice([0, 1, 2])
+        own = [[f"{number}"], [f"{number}", "7"], ["8", f"{number}"]][version]
+        entries.append(entry(number, version, *[",".join(own).encode()] * chance.randint(1, 3)))
+        row = [ab(number, None), ab(number, 7), ab(None, 8)][version]
+        expected += [row] * max(1, int(entries[-1].metadata.num_messages_in_batch))
+    reader = reader_of(broker, is_pinned=is_pinned)
+    values = reader.read(messages_of(*entries))
+    assert rows_of(values) == expected
+    assert values.is_bad is None
+    assert len(CsvDecoder.calls) == 3
+    assert sorted(number for asked in broker.asked for number in asked) == (
+        [0, 2] if is_pinned else [0, 1, 2]
+    )
+    assert rows_of(reader.read(messages_of(*entries))) == expected
+    assert len(broker.asked) == 1
+
+
+def test_a_decoder_is_made_once_in_a_process(broker):
+    for _ in range(3):
+        reader_of(broker).read(messages_of(entry(0, 0, b"1"), entry(1, 2, b"1,2")))
+    assert typed_values._compiled.cache_info().misses == 2
+    assert len(broker.asked) == 3  # what keeps versions is below
+
+
+def test_only_the_fields_of_the_target_are_made(broker):
+    target = pa.struct([("b", pa.int64())])
+    values = reader_of(broker, target=target).read(messages_of(entry(0, 1, b"1,2"), entry(1, 2, b"3,4")))
+    assert values.column.type == target
+    assert rows_of(values) == [{"b": 2}, {"b": 3}]
+
+
+def test_a_target_that_the_schema_does_not_have():
+    reader = ReaderSchema(HISTORY[1])
+    reader.check(pa.struct([("b", pa.int64())]))
+    with pytest.raises(SchemaError, match="c is no field"):
+        reader.check(pa.struct([("c", pa.int64())]))
+
+
+def test_a_schema_that_the_user_gave_reads_whatever_messages_say(broker):
+    reader = ReaderSchema(HISTORY[1], is_given=True)
+    values = ValueReader(broker.versions_of, TOPIC, reader, reader.type).read(
+        messages_of(entry(0, None, b"1,2"), entry(1, 0, b"3,4"), entry(2, 99, b"5,x"))
+    )
+    assert rows_of(values) == [ab(1, 2), ab(3, 4), None]
+    assert values.is_bad.tolist() == [False, False, True]
+    assert values.error(2).what == "a value cannot be read: field b is x"
+    assert broker.asked == []
+
+
+def test_it_travels_to_tasks():
+    reader = ReaderSchema(HISTORY[1], {TOPIC.base: (1, HISTORY[1])})
+    assert pickle.loads(pickle.dumps(reader)) == reader
+
+
+# ---- bad rows
+
+
+def test_a_bad_row_between_good_ones_is_named_with_its_field(broker):
+    values = reader_of(broker).read(
+        messages_of(entry(0, 1, b"1,2"), entry(7, 1, b"3,4", b"5,x", b"6,7"), entry(8, 0, b"9,9"))
+    )
+    assert rows_of(values) == [ab(1, 2), ab(3, 4), None, ab(6, 7), None]
+    assert values.is_bad.tolist() == [False, False, True, False, True]
+    error = values.error(2)
+    assert str(error) == (
+        "[PULSAR_SCHEMA] a value of schema version 1 cannot be read: field b is x; topic "
+        "persistent://public/default/t-partition-3; message 5:7:1. Set mode to PERMISSIVE or DROPMALFORMED "
+        "to go on without such messages, or begin after them with startingOffsets"
+    )
+    assert "version 0 cannot be read: bytes are left over; " in str(values.error(4))
+    assert values.error(4).message_id == "5:8"
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (None, f"a value cannot be read: {NO_VERSION}"),
+        (3, "a value of schema version 3 cannot be read: the topic has no such version of its schema"),
+        (2, "a value of schema version 2 cannot be read: values of JSON are not read as AVRO"),
+    ],
+)
+@pytest.mark.parametrize("has_good_rows", [True, False])
+def test_rows_that_nothing_reads(version, words, has_good_rows):
+    broker = Broker(csv("a"), csv("a,b"), csv("a,b", SchemaType.JSON))
+    good = [entry(0, 1, b"1,2")] if has_good_rows else []
+    values = reader_of(broker).read(messages_of(*good, entry(1, version, b"3,4", None, b"")))
+    assert rows_of(values) == [ab(1, 2)] * has_good_rows + [None] * 3
+    assert values.is_bad.tolist() == [False] * has_good_rows + [True, False, True]
+    assert values.column.type == ReaderSchema(HISTORY[1]).type
+    assert words in str(values.error(len(good)))
+
+
+def test_tombstones_that_nothing_reads_are_rows_of_nulls(broker):
+    values = reader_of(broker).read(messages_of(entry(0, None, None, None)))
+    assert (rows_of(values), values.is_bad) == ([None, None], None)
+
+
+def test_a_version_that_was_deleted():
+    broker = Broker(*HISTORY, missing=[0, 2])
+    reader = reader_of(broker)
+    messages = messages_of(entry(0, 0, b"1"), entry(1, 1, b"1,2"), entry(2, 2, b"1,2"))
+    for _ in range(2):
+        assert reader.read(messages).is_bad.tolist() == [True, False, True]
+    assert broker.asked == [[0, 2]]
+
+
+def test_made_up_versions_are_asked_for_together_and_not_remembered_without_end(broker, monkeypatch):
+    monkeypatch.setattr(typed_values, "_MAX_VERSIONS", 50)
+    reader = reader_of(broker)
+    for first in range(10, 1000, 40):
+        made_up = [entry(number, number, b"1,2") for number in range(first, first + 40)]
+        values = reader.read(messages_of(entry(0, 1, b"1,2"), entry(1, 0, b"3"), *made_up))
+        assert rows_of(values) == [ab(1, 2), ab(3, None), *[None] * 40]
+        assert len(reader._readers) <= 50 + 42
+    assert len(broker.asked) == 25
+    assert max(map(len, broker.asked)) == 41
+
+
+def test_a_broker_that_cannot_be_asked_is_no_bad_row():
+    def fail(topic, versions):
+        raise ConnectError("it is gone")
+
+    reader = ReaderSchema(HISTORY[1])
+    with pytest.raises(ConnectError):
+        ValueReader(fail, TOPIC, reader, reader.type).read(messages_of(entry(0, 1, b"1,2")))
+
+
+def test_keys_are_given_to_schemas_of_keys_and_values():
+    broker = Broker(csv("k,v", SchemaType.KEY_VALUE))
+    reader = ReaderSchema(broker.schemas[0])
+    read = ValueReader(broker.versions_of, TOPIC, reader, reader.type).read
+    good = entry(0, 0, b"1", None, None, b"2", keys=[b"7", b"8", None, b"x"])
+    values = read(messages_of(good, entry(1, None, None, None, keys=[b"9", None])))
+    assert rows_of(values) == [{"k": 7, "v": 1}, {"k": 8, "v": None}, None, None, None, None]
+    # A key that cannot be read is lost, so a tombstone with one is bad.
+    assert values.is_bad.tolist() == [False, False, False, True, True, False]
+    assert "field k is x" in str(values.error(3))
+
+
+# ---- schemaEvolutionMode=restart
+
+
+def test_a_newer_version_with_more_fields_ends_the_read_where_it_is_to(broker):
+    reader = reader_of(broker, version=1, refuse_added=True)
+    assert rows_of(reader.read(messages_of(entry(0, 0, b"1"), entry(1, 1, b"1,2")))) == [
+        ab(1, None),
+        ab(1, 2),
+    ]
+    for _ in range(2):
+        with pytest.raises(SchemaChangedError) as caught:
+            reader.read(messages_of(entry(0, 1, b"1,2"), entry(1, 0, b"3"), entry(2, 2, b"4,5", b"6,7")))
+        assert str(caught.value).startswith(
+            "[PULSAR_SCHEMA_CHANGED] version 2 of the schema has fields that this query's columns lack: c; "
+            "topic persistent://public/default/t-partition-3; message 5:2:0. Start the query again from "
+        )
+    with pytest.raises(SchemaChangedError, match="message 5:4"):
+        reader.read(messages_of(entry(4, 2, b"1,2")))
+
+
+def test_a_newer_version_without_more_fields_does_not():
+    broker = Broker(csv("a"), csv("a,b"), csv("b,a"), csv("b"), csv("?"))
+    reader = reader_of(broker, refuse_added=True)
+    values = reader.read(messages_of(entry(0, 2, b"1,2"), entry(1, 3, b"3"), entry(2, 4, b"9")))
+    assert rows_of(values)[:2] == [ab(2, 1), ab(None, 3)]
+
+
+def test_an_older_version_with_more_fields_does_not():
+    broker = Broker(csv("a,b,c"), csv("a,b"))
+    reader = reader_of(broker, refuse_added=True)
+    assert rows_of(reader.read(messages_of(entry(0, 0, b"1,2,3")))) == [ab(1, 2)]
+
+
+def test_added_fields_are_found_at_any_depth():
+    inner, wider = pa.struct([("x", pa.int8())]), pa.struct([("x", pa.int8()), ("y", pa.int8())])
+
+    def whole(kind):
+        return pa.struct(
+            [
+                ("s", kind),
+                ("l", pa.list_(kind)),
+                ("m", pa.map_(pa.string(), pa.list_(kind))),
+                ("i", pa.int8()),
+            ]
+        )
+
+    assert list(added_fields(whole(inner), whole(wider))) == ["s.y", "l.y", "m.y"]
+    assert list(added_fields(whole(wider), whole(inner))) == []
+    assert list(added_fields(inner, pa.string())) == []
