@@ -44,7 +44,7 @@ ORDER = {
     "spark": (
         {"rows"},
         {"options"},
-        {"plan", "sink"},
+        {"plan", "sink", "row_plan"},
         {"data_source", "reader", "writer", "progress_listener", "__main__", FRONT},
     ),
 }

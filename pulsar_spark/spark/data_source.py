@@ -23,6 +23,7 @@ from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.spark.options.connection import AUTH_PARAMS
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
+from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
 # Names of options that match one of them are not shown; with Spark's defaults.
@@ -45,17 +46,25 @@ class PulsarDataSource(DataSource):
         """The name for ``format(...)``."""
         return "pulsar"
 
+    # Spark sends this object to where readers are made, after it has asked for the schema: what was found
+    # out then holds for them all.
+    _rows: RowPlan | None = None
+
     def schema(self) -> StructType:
-        """The columns of a source. Called by ``load()``, so bad options raise OptionError there."""
-        return parse_source(self.options, None).columns.schema
+        """The columns of a source. Called by ``load()``, so bad options raise OptionError there.
+
+        Not called where the user gives the schema.
+        """
+        self._rows = plan_rows(parse_source(self.options, None))
+        return self._rows.columns.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        return PulsarReader(self.options, schema)
+        return PulsarReader(self.options, schema, self._rows)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``. Never fails, see :class:`PulsarStreamReader`."""
-        return PulsarStreamReader(self.options, schema)
+        return PulsarStreamReader(self.options, schema, self._rows)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``."""

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_spark.client import LostRange, prefetch, read_range, shared_client
-from pulsar_spark.errors import OptionError, TopicNotFoundError
+from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.spark.options.encryption import decryptor_of
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
@@ -33,6 +33,7 @@ from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.stream import QueryPlanner
+from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.read import record_batches
 
 # Spark wants a number in its marker; it is not used.
@@ -43,14 +44,19 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming source. Making it never fails: Spark would replace the error by one of its own.
 
     Args:
-        options: as the user gave them; read when the first method is called.
+        options: as the user gave them.
         schema: the user's, or ours.
+        rows: what the source has said of its rows, if it was asked.
     """
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, rows: RowPlan | None = None) -> None:
         self._options = dict(options)
-        self._schema = schema
         self._started: QueryPlanner | None = None
+        self._rows: RowPlan | PulsarError
+        try:
+            self._rows = plan_rows(parse_source(self._options, Mode.STREAM), rows, schema)
+        except PulsarError as error:
+            self._rows = error
 
     def initialOffset(self) -> Json:  # noqa: N802
         """Make the query's durable subscription; its position is the start. Called twice in a first batch."""
@@ -80,7 +86,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in order."""
-        return _read(parse_source(self._options, Mode.STREAM), partition)
+        return _read(parse_source(self._options, Mode.STREAM), self._planned_rows(), partition)
 
     def commit(self, end: Json) -> None:
         """Acknowledge once more what ``latestOffset`` got as processed.
@@ -99,20 +105,25 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planner(self) -> QueryPlanner:
         if self._started is None:
+            self._planned_rows()
             options = parse_source(self._options, Mode.STREAM)
-            _check_schema(self._schema, options)
             # Spark ends the planner with SIGTERM and does not call stop(): leave by way of its finally block.
             signal.signal(signal.SIGTERM, _exit)
             self._started = QueryPlanner(options)
         return self._started
 
+    def _planned_rows(self) -> RowPlan:
+        if isinstance(self._rows, PulsarError):
+            raise self._rows
+        return self._rows
+
 
 class PulsarReader(DataSourceReader):
-    """A batch source: what the topics hold when it is planned."""
+    """A batch source: what the topics hold when it is planned. Arguments as :class:`PulsarStreamReader`."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, rows: RowPlan | None = None) -> None:
         self._options = parse_source(options, Mode.BATCH)
-        _check_schema(schema, self._options)
+        self._rows = plan_rows(self._options, rows, schema)
 
     def partitions(self) -> list[InputPartition]:
         """One task for each topic partition that holds messages. Spark wants a list, of any length."""
@@ -120,10 +131,10 @@ class PulsarReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in order; none for the one partition Spark makes where there are none."""
-        return _read(self._options, partition)
+        return _read(self._options, self._rows, partition)
 
 
-def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     asked: Range | None = partition.value
     if asked is None:
         return iter(())
@@ -146,7 +157,8 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         entries,
         asked.start,
         asked.end,
-        columns=options.columns,
+        columns=rows.columns,
+        values=rows.values(client, asked.topic, options.values),
         leave_out_corrupt=not options.fail_on_data_loss,
         max_message_size=client.max_message_size,
     )
@@ -161,15 +173,6 @@ def _until_deleted(
         yield from batches
     except TopicNotFoundError:
         losses.lost(asked.topic, LostRange(asked.start, asked.end, "the topic was deleted"))
-
-
-def _check_schema(schema: StructType, options: SourceOptions) -> None:
-    ours = options.columns.schema
-    if schema != ours:
-        raise OptionError(
-            f"the source has the columns {ours.simpleString()}, not {schema.simpleString()}",
-            advice="Leave .schema(...) out, and select and cast behind .load()",
-        )
 
 
 def _exit(number: int, frame: FrameType | None) -> Any:

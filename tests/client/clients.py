@@ -57,7 +57,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
 
 
-def singles(values: Iterable[bytes], **metadata: int) -> list[bytes]:
+def singles(values: Iterable[bytes], **metadata: object) -> list[bytes]:
     """Payload sections, one for each value."""
     return [section_of(value, **metadata) for value in values]  # type: ignore[arg-type]
 

@@ -1,14 +1,23 @@
 """What a task gives of its range where a topic is gone or an entry cannot be decoded."""
 
-import pytest
-from pyspark.sql.datasource import InputPartition
+import pickle
+from functools import partial
 
-from pulsar_spark.errors import CorruptError, DataLossError
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructType
+
+from pulsar_spark.client import Schema, SchemaType
+from pulsar_spark.errors import CorruptError, DataLossError, OptionError, SchemaError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import reader
+from pulsar_spark.spark.data_source import PulsarDataSource
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
+from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
+from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
 from tests.client.clients import START, TOPIC, client_of, singles
 from tests.fake_broker import FakeBroker
 from tests.fake_topics import section_of
@@ -58,3 +67,65 @@ def test_a_batch_that_cannot_be_decoded(broker, task, caplog):
         task(each)
     assert task(each, failOnDataLoss="false") == [b"a", b"b"]
     assert f"topic {TOPIC}; message {ids[1]}" in caplog.text
+
+
+# ---- payloads read by their schema
+
+INT32 = Schema(SchemaType.INT32)
+VERSIONED = {"schema_version": bytes(8)}
+
+
+@pytest.fixture(params=[PulsarReader, PulsarStreamReader])
+def typed(request, broker, monkeypatch):
+    """Makes a reader of a topic of numbers as Spark does, sends it to a task and reads all; gives rows."""
+    with broker.changed:
+        broker.schemas.register(str(TOPIC), to_wire_schema(INT32))
+    with client_of(broker) as client:
+        monkeypatch.setattr(reader, "shared_client", lambda options: client)
+
+        def run(last, wanted=None, **options):
+            given = {"service.url": broker.url, "topic": str(TOPIC), "valueFormat": "columns", **options}
+            source = PulsarDataSource(CaseInsensitiveDict(given))
+            schema = source.schema() if wanted is None else wanted
+            source = pickle.loads(pickle.dumps(source))
+            made = source.reader(schema) if request.param is PulsarReader else source.streamReader(schema)
+            task = pickle.loads(pickle.dumps(made))
+            batches = list(task.read(InputPartition(Range(TOPIC, START, last))))
+            assert all(batch.schema.equals(to_arrow_schema(schema, timezone="UTC")) for batch in batches)
+            return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+        yield run
+
+
+def test_typed_rows(broker, typed):
+    ids = broker.publish(TOPIC, *singles([b"\0\0\0\7", b"\xff\xff\xff\xff"], **VERSIONED))
+    assert typed(ids[-1], metadataColumns="__offset") == [(7, str(ids[0])), (-1, str(ids[1]))]
+    wanted = StructType().add("__topic", StringType()).add("value", LongType())
+    assert typed(ids[-1], wanted) == [(str(TOPIC), 7), (str(TOPIC), -1)]
+
+
+def test_a_value_that_is_none_ends_the_task_after_the_rows_before(broker, typed, monkeypatch):
+    few = partial(record_batches, max_rows=2)
+    monkeypatch.setattr(reader, "record_batches", few)
+    good, bad = singles([b"\0\0\0\7"], **VERSIONED), singles([b"\0\7"], **VERSIONED)
+    ids = broker.publish(TOPIC, *good * 4, *bad, *good)
+    with pytest.raises(SchemaError, match=f"version 0 cannot be read: .*topic {TOPIC}; message {ids[4]}"):
+        typed(ids[-1])
+    left = [(7,)] * 5
+    assert typed(ids[-1], metadataColumns="", mode="DROPMALFORMED") == left
+    rows = typed(ids[-1], metadataColumns="__corruptValue", mode="PERMISSIVE")
+    assert rows == [(7, None)] * 4 + [(None, b"\0\7"), (7, None)]
+
+
+def test_a_topic_that_got_its_schema_late(broker, typed):
+    ids = broker.publish(TOPIC, *singles([b"\0\0\0\7"]))
+    with pytest.raises(SchemaError, match=r"no schema version: .*mode to PERMISSIVE .* startingOffsets"):
+        typed(ids[-1])
+
+
+def test_a_schema_that_cannot_be_asked_for_is_the_first_calls_error(broker):
+    given = {"service.url": broker.url, "topic": str(TOPIC), "valueFormat": "columns"}
+    made = PulsarDataSource(CaseInsensitiveDict(given)).streamReader(StructType().add("value", LongType()))
+    for call in (made.initialOffset, lambda: list(made.read(InputPartition(None)))):
+        with pytest.raises(OptionError, match="has no schema"):
+            call()

@@ -23,12 +23,6 @@ _TABLES = {"source": SOURCE, "sink": SINK}
 # What Spark 4.2 and 4.3 themselves put among the options: load(path)/save(path), and the stream writer's own.
 _SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
 
-# Options of the JVM connector that pipelines bring along, and no known name is near; docs/migration.md.
-_NOT_NEEDED = {
-    "allowdifferenttopicschemas": "Leave it out: values are always read as binary, whatever schemas their "
-    "topics have"
-}
-
 
 def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions:
     """Read the options of ``spark.read`` and ``spark.readStream``.
@@ -92,8 +86,6 @@ def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
                 what = f"option {option.name} is not one of the {side}"
                 return OptionError(what, advice=f"It belongs to the {other}")
     what = f"the {side} has no option {name!r}"
-    if name in _NOT_NEEDED:
-        return OptionError(what, advice=_NOT_NEEDED[name])
     # The last part of a name is what is mistyped or written without its prefix.
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     for each in known:

@@ -21,6 +21,7 @@ from pulsar_spark.spark.options.positions import (
     parse_offsets,
     parse_times,
 )
+from pulsar_spark.spark.options.values import VALUES, ValueOptions, value_options
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 from pulsar_spark.spark.rows.schema import RowColumns
 
@@ -202,7 +203,8 @@ _METADATA_COLUMNS = SOURCE.add(
     ",".join(DEFAULT_METADATA_COLUMNS),
     "The columns behind the value, in this order, separated by commas; fewer are faster, an empty list "
     f"is allowed. Also: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}. `__key` has the bytes as "
-    "they are; in columns of strings each malformed part of what is not UTF-8 is U+FFFD.",
+    "they are; in columns of strings each malformed part of what is not UTF-8 is U+FFFD. `__corruptValue` is "
+    "null but for messages that cannot be read by the schema (`mode`).",
 )
 _CRYPTO_KEY_READER = SOURCE.add(
     "pulsar.reader.cryptoKeyReader",
@@ -221,6 +223,7 @@ _CRYPTO_FAILURE_ACTION = SOURCE.add(
     "Messages that cannot be decrypted: fail with `[PULSAR_CRYPTO]`, leave them out with a warning, "
     "or give each entry as one row whose value is what is stored.",
 )
+SOURCE.extend(VALUES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +248,8 @@ class SourceOptions:
         read_compacted: whether compacted topics are read in their compacted form.
         chunks: bounds of the reassembly of chunked messages.
         decryption: where keys are found, and what happens to messages that cannot be decrypted.
-        columns: of the rows.
+        columns: of the rows, where payloads are not looked into.
+        values: how payloads are read.
         admin_url: where the admin service is, or None.
     """
 
@@ -266,6 +270,7 @@ class SourceOptions:
     chunks: ChunkLimits
     decryption: DecryptionOptions
     columns: RowColumns
+    values: ValueOptions
     admin_url: str | None
 
     @property
@@ -315,6 +320,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         ),
         decryption=DecryptionOptions(values[_CRYPTO_KEY_READER], values[_CRYPTO_FAILURE_ACTION]),
         columns=RowColumns(values[_METADATA_COLUMNS]),
+        values=value_options(values),
         admin_url=values[ADMIN_URL],
     )
 
@@ -377,6 +383,15 @@ def _check_min_messages(values: Values, mode: Mode | None) -> None:
         )
 
 
+def _check_encrypted_values(values: Values, mode: Mode | None) -> None:
+    is_consumed = values[_CRYPTO_FAILURE_ACTION] is ConsumerCryptoFailureAction.CONSUME
+    if is_consumed and not value_options(values).is_raw:
+        raise OptionError(
+            f"{_CRYPTO_FAILURE_ACTION.name}=CONSUME gives what is stored, which no schema reads",
+            advice="Set it to FAIL or DISCARD, or valueFormat to raw",
+        )
+
+
 # What is right by itself and wrong together; the first that finds something raises OptionError.
 _CHECKS: tuple[Callable[[Values, Mode | None], None], ...] = (
     _check_topics,
@@ -384,4 +399,5 @@ _CHECKS: tuple[Callable[[Values, Mode | None], None], ...] = (
     _check_subscription_is_of_use,
     _check_start_before_end,
     _check_min_messages,
+    _check_encrypted_values,
 )

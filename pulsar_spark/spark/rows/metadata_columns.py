@@ -44,6 +44,7 @@ SCHEMA_VERSION = "__schemaVersion"
 REPLICATED_FROM = "__replicatedFrom"
 IS_NULL = "__isNull"
 INDEX = "__index"
+CORRUPT_VALUE = "__corruptValue"
 
 MAX_ROWS = 10_000  # of a record batch
 
@@ -175,5 +176,7 @@ METADATA_COLUMNS: dict[str, MetadataColumn] = {
     REPLICATED_FROM: MetadataColumn(StringType(), _entry_field(EntryField.REPLICATED_FROM)),
     IS_NULL: MetadataColumn(BooleanType(), _any_topic(lambda messages: messages.is_null)),
     INDEX: MetadataColumn(LongType(), _any_topic(lambda messages: messages.broker_index)),
+    # Where there are bad rows, what reads the payloads makes it.
+    CORRUPT_VALUE: MetadataColumn(BinaryType(), _any_topic(lambda messages: NO_BYTES.of(len(messages)))),
 }
 DEFAULT_METADATA_COLUMNS = (KEY, TOPIC, MESSAGE_ID, PUBLISH_TIME, EVENT_TIME, PROPERTIES)

@@ -17,6 +17,7 @@ from pulsar_spark.client import DecodedMessages, Entries, decode_entries
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS
 from pulsar_spark.spark.rows.schema import RowColumns
+from pulsar_spark.spark.rows.values import PayloadReader, RawValues
 
 # A batch is closed at this or at MAX_ROWS. With half of it messages of 1 KiB are read a tenth slower.
 MAX_BYTES = 6 * 1024 * 1024
@@ -32,6 +33,7 @@ def record_batches(
     end: MessageId | None = None,
     *,
     columns: RowColumns = _DEFAULT_COLUMNS,
+    values: PayloadReader | None = None,
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
     leave_out_corrupt: bool = False,
@@ -46,6 +48,7 @@ def record_batches(
         start: where this has a batch index, rows of its entry up to that index are left out.
         end: where this has a batch index, rows of its entry after that index are left out.
         columns: of the rows.
+        values: makes those of the payloads; None: their bytes as they are.
         max_rows: a batch is closed when it has so many; with its last entry it never reaches twice as many.
         max_bytes: the same for the bytes of payloads; only a single row that is larger makes a larger batch.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
@@ -53,8 +56,9 @@ def record_batches(
 
     Raises:
         CorruptError: an entry cannot be decoded, where that is an error; topic and message id are in it.
+        PulsarError: what ``values`` raises.
     """
-    assembler = _Assembler(topic, columns, max_rows, max_bytes)
+    assembler = _Assembler(topic, columns, values or RawValues(columns), max_rows, max_bytes)
     decoded = decode_entries(
         topic,
         entries,
@@ -71,8 +75,11 @@ def record_batches(
 class _Assembler:
     """Makes record batches of the rows of one topic partition."""
 
-    def __init__(self, topic: TopicName, columns: RowColumns, max_rows: int, max_bytes: int) -> None:
+    def __init__(
+        self, topic: TopicName, columns: RowColumns, values: PayloadReader, max_rows: int, max_bytes: int
+    ) -> None:
         self._schema = columns.arrow_schema
+        self._values = values
         self._makers = columns.makers(topic)
         self._max_rows = max_rows
         self._max_bytes = max_bytes
@@ -85,13 +92,22 @@ class _Assembler:
         """
         if not len(messages):
             return
-        batch = pa.RecordBatch.from_arrays([make(messages) for make in self._makers], schema=self._schema)
+        columns, left_out = self._values.read(messages)
+        batch = pa.RecordBatch.from_arrays(
+            [
+                columns[name] if name in columns else self._makers[name](messages)
+                for name in self._schema.names
+            ],
+            schema=self._schema,
+        )
         parts = [(0, len(messages))]
+        # What was read counts, not the columns that are made of it.
         if len(messages) >= 2 * self._max_rows or messages.size >= 2 * self._max_bytes:
             parts = list(_parts(messages.value, self._max_rows, self._max_bytes))
-        del messages
+        del messages, columns
         for first, count in parts:
-            yield batch.slice(first, count)
+            part = batch.slice(first, count)
+            yield part if left_out is None else part.filter(pa.array(~left_out[first : first + count]))
 
 
 def _parts(payloads: pa.BinaryArray, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:

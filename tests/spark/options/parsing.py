@@ -13,7 +13,7 @@ def dotted(options):
     return {name.replace("_", "."): text for name, text in options.items()}
 
 
-def source(mode=Mode.STREAM, **options):
+def source(mode=Mode.STREAM, /, **options):
     """The options of a source of the topic ``t``; ``_`` stands for the dots of names."""
     return parse_source({**URL, "topic": "t", **dotted(options)}, mode)
 
@@ -23,7 +23,7 @@ def sink(**options):
     return parse_sink({**URL, **dotted(options)})
 
 
-def refused(match, mode=Mode.STREAM, **options):
+def refused(match, mode=Mode.STREAM, /, **options):
     """Check that a source with these options is an error, with advice."""
     with pytest.raises(OptionError, match=match) as caught:
         source(mode, **options)

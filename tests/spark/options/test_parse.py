@@ -119,13 +119,6 @@ def test_what_is_for_one_mode_only():
     refused("retainSubscription is not for reading a batch", Mode.BATCH, retainSubscription="true")
 
 
-def test_an_option_of_the_jvm_connector_that_is_not_needed():
-    with pytest.raises(
-        OptionError, match=r"no option 'allowdifferenttopicschemas'\. Leave it out: values are"
-    ):
-        source(allowDifferentTopicSchemas="true")
-
-
 def test_a_secret_value_is_not_repeated():
     refused(r"pulsar\.client\.authParams is wrong\. Give it", pulsar_client_authParams=" ")
 

@@ -10,6 +10,7 @@ from pulsar_spark.client import decode_entries
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows import metadata_columns
 from pulsar_spark.spark.rows.metadata_columns import (
+    CORRUPT_VALUE,
     DEFAULT_METADATA_COLUMNS,
     EVENT_TIME,
     INDEX,
@@ -93,6 +94,7 @@ EXPECTED: dict[str, list[Any]] = {
     REPLICATED_FROM: [None, None, "west"],
     IS_NULL: [False, True, False],
     INDEX: [None, None, 13],
+    CORRUPT_VALUE: [None, None, None],
 }
 
 

@@ -1,0 +1,216 @@
+"""The plan of rows: by which schema payloads are read, and so which columns they are, for a whole read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from pulsar_spark.client import (
+    Client,
+    ReaderSchema,
+    Schema,
+    SchemaType,
+    ValueReader,
+    impatient_client,
+    path_of,
+    run_all,
+)
+from pulsar_spark.errors import OptionError, PulsarError, SchemaError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.options.values import EvolutionMode, ValueFormat, ValueOptions
+from pulsar_spark.spark.rows.schema import RowColumns
+from pulsar_spark.spark.rows.values import PayloadReader, RawValues, SchemaValues
+
+_SHOWN_TOPICS = 10  # of each schema, in an error
+_SHOWN_TYPE = 500  # characters
+
+_Found = Mapping[TopicName, tuple[int, Schema]]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """What rows are in all tasks of a read.
+
+    Attributes:
+        columns: of the rows.
+        reader: what payloads are read as; None: they are given as they are.
+    """
+
+    columns: RowColumns
+    reader: ReaderSchema | None = None
+
+    def values(self, client: Client, topic: TopicName, options: ValueOptions) -> PayloadReader:
+        """What makes columns of the payloads of one range of a topic partition."""
+        if self.reader is None:
+            return RawValues(self.columns)
+        refuse_added = options.evolution is EvolutionMode.RESTART
+        return SchemaValues(
+            ValueReader(
+                client.schemas.at_all, topic, self.reader, self.columns.target, refuse_added=refuse_added
+            ),
+            self.columns,
+            options.bad_rows,
+        )
+
+    def projected(self, wanted: StructType) -> RowPlan:
+        """The same with the columns that the user wants.
+
+        Raises:
+            OptionError: one that there is not, or that cannot have its type.
+        """
+        columns = self.columns.projected(wanted)
+        if self.reader is not None and columns is not self.columns:
+            try:
+                self.reader.check(columns.target)
+            except SchemaError as error:
+                raise OptionError(
+                    f".schema(...) does not fit the schema of the values: {error.what}",
+                    advice=f"They are {_shown(self.reader.type)}",
+                ) from None
+        return replace(self, columns=columns)
+
+
+def plan_rows(
+    options: SourceOptions,
+    known: RowPlan | None = None,
+    wanted: StructType | None = None,
+) -> RowPlan:
+    """Find out what rows are; the broker is asked where that hangs on the schemas of topics.
+
+    Args:
+        options: what is read.
+        known: what was found out for this read before.
+        wanted: the columns that the user wants, or those of ``known``; None: all.
+
+    Raises:
+        OptionError: a topic has no schema, topics have different ones, or columns do not go together.
+        UnsupportedError: values of the schema cannot be columns.
+        SchemaError: the schema is malformed.
+        BrokerError: no broker could be asked.
+    """
+    if known is None:
+        known = _plan(options, wanted)
+    return known if wanted is None else known.projected(wanted)
+
+
+def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
+    values = options.values
+    if values.is_raw:
+        return RowPlan(options.columns)
+    if values.schema is not None:
+        kind = SchemaType.AVRO if values.format is ValueFormat.AVRO else SchemaType.JSON
+        return _typed(options, ReaderSchema(Schema(kind, _definition(values.schema)), is_given=True))
+    if wanted is not None and values.evolution is EvolutionMode.RESTART:
+        raise OptionError(
+            "schemaEvolutionMode=restart has no use with .schema(...), which keeps the columns as they are",
+            advice="Leave one of them out",
+        )
+    found = _schemas(options)
+    _, schema = next(iter(found.values()))
+    plan = _typed(options, ReaderSchema(schema, found))
+    target = plan.columns.target if wanted is None else plan.columns.projected(wanted).target
+    if all(_is_read_as(each, schema, target, wanted) for _, each in found.values()):
+        return plan
+    if values.allow_different:
+        return RowPlan(options.columns)
+    raise _different(found)
+
+
+def _typed(options: SourceOptions, reader: ReaderSchema) -> RowPlan:
+    columns = replace(options.columns, value_type=reader.type, is_flat=options.values.is_flat)
+    return RowPlan(columns, reader)
+
+
+def _schemas(options: SourceOptions) -> _Found:
+    """The schema of each topic with its version: the latest, or the one that the user named."""
+    with impatient_client(options.client) as client:
+        given = options.topics if options.pattern is None else client.topics_matching(options.pattern)
+        topics = list(dict.fromkeys(topic.base for topic in given))
+        answers = run_all([partial(_schema_of, client, topic, options.values) for topic in topics])
+    if not topics:
+        raise OptionError(
+            "no topic matches topicsPattern yet, so there is no schema to read values by",
+            advice="Start the query when there is one, or set valueFormat=raw",
+        )
+    found: dict[TopicName, tuple[int, Schema]] = {}
+    same: dict[Schema, Schema] = {}  # the plan is sent to each task: equal schemas are sent once
+    for topic, answer in zip(topics, answers, strict=True):
+        if isinstance(answer, PulsarError):
+            raise answer
+        version, schema = answer
+        found[topic] = version, same.setdefault(schema, schema)
+    return found
+
+
+def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[int, Schema]:
+    if values.version is not None:
+        schema = client.schemas.at(topic, values.version)
+        if schema is None:
+            raise OptionError(
+                f"topic {topic} has no version {values.version} of its schema",
+                advice="Look at its versions with pulsar-admin schemas, or leave schemaVersion out",
+            )
+        return values.version, schema
+    latest = client.schemas.latest(topic)
+    if latest is None:
+        raise OptionError(
+            f"topic {topic} has no schema, or does not exist",
+            advice="If you know what its values are, set valueFormat to avro or json, and valueSchema; "
+            "valueFormat=raw gives their bytes",
+        )
+    return latest
+
+
+def _is_read_as(schema: Schema, first: Schema, target: pa.DataType, wanted: StructType | None) -> bool:
+    """Whether values of a topic's schema have the columns that those of the first topic's have."""
+    if schema == first:
+        return True
+    if schema.type != first.type:
+        return False
+    if wanted is None:
+        return bool(ReaderSchema(schema).type == target)
+    try:
+        ReaderSchema(schema).check(target)
+    except SchemaError:
+        return False
+    return True
+
+
+def _different(found: _Found) -> OptionError:
+    topics: dict[str, list[str]] = {}
+    for topic, (_, schema) in found.items():
+        topics.setdefault(f"{schema.type.name} {_shown(ReaderSchema(schema).type)}", []).append(str(topic))
+    texts = [f"{', '.join(_first(names))}: {text}" for text, names in topics.items()]
+    return OptionError(
+        f"topics have different schemas: {'; '.join(_first(texts))}",
+        advice="Read them one by one, choose columns that they share by .schema(...), or set "
+        "allowDifferentTopicSchemas=true to have the bytes of their values",
+    )
+
+
+def _first(texts: Sequence[str]) -> list[str]:
+    more = len(texts) - _SHOWN_TOPICS
+    return [*texts[:_SHOWN_TOPICS], *([f"{more} more"] if more > 0 else [])]
+
+
+def _shown(kind: pa.DataType) -> str:
+    text = str(kind)
+    return text if len(text) <= _SHOWN_TYPE else f"{text[:_SHOWN_TYPE]}..."
+
+
+def _definition(given: str) -> bytes:
+    """A schema in Avro's JSON, or what the file holds that is named."""
+    if not given.startswith(("/", "file:")):
+        return given.encode()
+    path = path_of(given) if given.startswith("file:") else Path(given)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        what = f"valueSchema cannot be read: {error}"
+        raise OptionError(what, advice="Name a file that the driver can read") from error

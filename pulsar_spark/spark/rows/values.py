@@ -1,0 +1,109 @@
+"""The columns that rows have of their payloads: one way for each format of values, chosen once a read.
+
+Owns what becomes of bad rows. Must not know how values are decoded, nor of record batches.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.client import DecodedMessages, TypedValues, ValueReader
+from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE
+from pulsar_spark.spark.rows.schema import VALUE, RowColumns
+
+_log = logging.getLogger(__name__)
+
+
+class BadRows(Enum):
+    """What becomes of rows whose payload cannot be read by the schema; in Spark's words."""
+
+    FAILFAST = "FAILFAST"
+    PERMISSIVE = "PERMISSIVE"
+    DROPMALFORMED = "DROPMALFORMED"
+
+
+class PayloadColumns(NamedTuple):
+    """What n payloads are in rows.
+
+    Attributes:
+        columns: by name, n rows each; it may have more than are wanted.
+        left_out: bool[n], the rows that are left out; None where none is.
+    """
+
+    columns: Mapping[str, pa.Array]
+    left_out: npt.NDArray[np.bool_] | None = None
+
+
+class PayloadReader(Protocol):
+    """Makes columns of payloads."""
+
+    def read(self, messages: DecodedMessages) -> PayloadColumns:
+        """The columns of at least one message; raises what the format says of bad rows."""
+        ...
+
+
+class RawValues:
+    """Payloads as they are: the column ``value``, where it is wanted."""
+
+    def __init__(self, columns: RowColumns) -> None:
+        self._is_wanted = VALUE in columns.schema.names
+
+    def read(self, messages: DecodedMessages) -> PayloadColumns:
+        """The column ``value``."""
+        return PayloadColumns({VALUE: messages.value} if self._is_wanted else {})
+
+
+class SchemaValues:
+    """Payloads read by their topic's schema.
+
+    Args:
+        reader: gives values of the columns' target.
+        columns: of the rows.
+        bad_rows: what becomes of those that cannot be read.
+    """
+
+    def __init__(self, reader: ValueReader, columns: RowColumns, bad_rows: BadRows) -> None:
+        self._reader = reader
+        self._has_fields = columns.has_fields
+        self._has_corrupt = CORRUPT_VALUE in columns.schema.names
+        self._bad_rows = bad_rows
+
+    def read(self, messages: DecodedMessages) -> PayloadColumns:
+        """The fields of the payloads, or one column ``value``.
+
+        Raises:
+            SchemaError: the first row that cannot be read, in the mode FAILFAST.
+            SchemaChangedError: as :meth:`pulsar_spark.client.ValueReader.read`.
+        """
+        values = self._reader.read(messages)
+        column = values.column
+        if self._has_fields:
+            columns = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+        else:
+            columns = {VALUE: column}
+        if values.is_bad is None:
+            return PayloadColumns(columns)
+        self._report(messages, values, values.is_bad)
+        if self._bad_rows is BadRows.DROPMALFORMED:
+            return PayloadColumns(columns, values.is_bad)
+        if self._has_corrupt:
+            columns[CORRUPT_VALUE] = pc.if_else(pa.array(values.is_bad), values.payloads, None)
+        return PayloadColumns(columns)
+
+    def _report(self, messages: DecodedMessages, values: TypedValues, is_bad: npt.NDArray[np.bool_]) -> None:
+        first = values.error(int(is_bad.argmax()))
+        if self._bad_rows is BadRows.FAILFAST:
+            raise first
+        fate = "are left out" if self._bad_rows is BadRows.DROPMALFORMED else "have nulls in their columns"
+        _log.warning(
+            "%s: %d of %d messages cannot be read and %s; first: %s",
+            *(messages.topic, np.count_nonzero(is_bad), len(is_bad), fate, first),
+        )

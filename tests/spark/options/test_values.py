@@ -1,0 +1,94 @@
+"""Options that say how payloads are read, and which of them go together."""
+
+import pytest
+
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.values import EvolutionMode, ValueFormat, ValueOptions
+from pulsar_spark.spark.rows.values import BadRows
+from tests.spark.options.parsing import refused, source
+
+SCHEMA = '{"type": "record", "name": "r", "fields": []}'
+USUAL = ValueOptions(
+    format=ValueFormat.RAW,
+    schema=None,
+    version=None,
+    evolution=EvolutionMode.NONE,
+    bad_rows=BadRows.FAILFAST,
+    allow_different=False,
+)
+
+
+def test_payloads_are_not_looked_into_unless_that_is_asked_for():
+    for options in (source(), source(valueFormat="RAW")):
+        assert options.values == USUAL
+        assert options.values.is_raw
+
+
+def test_all_that_there_is():
+    values = source(
+        valueFormat="columns",
+        schemaEvolutionMode="Restart",
+        mode="permissive",
+        allowDifferentTopicSchemas="true",
+    ).values
+    assert (values.format, values.is_raw, values.is_flat) == (ValueFormat.COLUMNS, False, True)
+    assert values.evolution is EvolutionMode.RESTART
+    assert values.bad_rows is BadRows.PERMISSIVE
+    assert values.allow_different
+    values = source(Mode.BATCH, valueFormat="struct", schemaVersion="7", mode="DropMalformed").values
+    assert (values.format, values.is_flat, values.version) == (ValueFormat.STRUCT, False, 7)
+    assert values.bad_rows is BadRows.DROPMALFORMED
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, '"string"', "/some/file", "file:///some/file"])
+@pytest.mark.parametrize("kind", ["avro", "json"])
+def test_a_schema_of_the_users_own(kind, schema):
+    values = source(valueFormat=kind, valueSchema=schema).values
+    assert (values.format.value, values.schema, values.is_flat) == (kind, schema, True)
+
+
+@pytest.mark.parametrize("text", ["", "some/file", "string", "{", "file:relative", "[" * 10_000])
+def test_what_is_no_schema(text):
+    refused("option valueSchema is .*Give it a schema in Avro's JSON", valueFormat="avro", valueSchema=text)
+
+
+def test_the_option_of_the_jvm_connector_may_stay():
+    assert source(allowDifferentTopicSchemas="true").values.is_raw
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "FAILFAST"}, "option mode has no use with valueFormat=raw"),
+        ({"schemaVersion": "1"}, "option schemaVersion has no use"),
+        ({"schemaEvolutionMode": "none"}, "option schemaEvolutionMode has no use"),
+        ({"valueSchema": SCHEMA}, "option valueSchema has no use"),
+        ({"valueFormat": "avro"}, r"valueFormat=avro needs valueSchema\. Set both"),
+        ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
+        (
+            {"valueFormat": "columns", "valueSchema": SCHEMA},
+            r"valueFormat=columns does not go together with valueSchema\. Set both",
+        ),
+        ({"valueFormat": "avro", "valueSchema": SCHEMA, "schemaVersion": "1"}, "are of the topic's schema"),
+        (
+            {"valueFormat": "avro", "valueSchema": SCHEMA, "schemaEvolutionMode": "restart"},
+            "are of the topic's schema",
+        ),
+        (
+            {"valueFormat": "columns", "schemaVersion": "1", "schemaEvolutionMode": "restart"},
+            "schemaVersion keeps the columns",
+        ),
+        (
+            {"valueFormat": "columns", "pulsar_reader_cryptoFailureAction": "CONSUME"},
+            "CONSUME gives what is stored, which no schema reads",
+        ),
+        ({"valueFormat": "parquet"}, "one of raw, columns, struct, avro, json"),
+        ({"valueFormat": "columns", "mode": "x"}, "one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
+    ],
+)
+def test_what_does_not_go_together(options, words):
+    refused(words, **options)
+
+
+def test_what_is_for_streams():
+    refused("not for reading a batch", Mode.BATCH, valueFormat="columns", schemaEvolutionMode="restart")

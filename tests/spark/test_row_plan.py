@@ -1,0 +1,233 @@
+"""The plan of rows: which schema the broker is asked for, which columns come of it, what is an error."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType
+
+from pulsar_spark.client import ReaderSchema, Schema, SchemaType
+from pulsar_spark.errors import ConnectError, OptionError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.parse import parse_source
+from pulsar_spark.spark.row_plan import RowPlan, plan_rows
+from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
+from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
+from tests.client.reading.csv_values import csv, installed
+from tests.fake_broker import FakeBroker
+from tests.fake_clients import Type
+
+T, U = TopicName.parse("t"), TopicName.parse("u")
+A, AB = csv("a"), csv("a,b")
+
+csv_only = pytest.fixture(autouse=True)(installed)
+
+
+@pytest.fixture
+def broker():
+    with FakeBroker() as broker:
+        yield broker
+
+
+def register(broker, topic, *schemas):
+    with broker.changed:
+        for schema in schemas:
+            broker.schemas.register(topic, to_wire_schema(schema))
+
+
+def options_of(broker, mode=Mode.STREAM, **options):
+    named = options.keys() & {"topic", "topics", "topicsPattern"}
+    given = {
+        "service.url": broker.url,
+        "valueFormat": "columns",
+        **({} if named else {"topic": "t"}),
+        **options,
+    }
+    return parse_source(given, mode)
+
+
+def planned(broker, **options):
+    return plan_rows(options_of(broker, metadataColumns="", **options))
+
+
+def columns_of(plan):
+    return plan.columns.schema.simpleString()
+
+
+def schema_of(**columns):
+    """A user's columns; int is bigint."""
+    schema = StructType()
+    for name, kind in columns.items():
+        schema.add(name, {int: LongType(), str: StringType()}.get(kind, kind))
+    return schema
+
+
+# ---- what is asked
+
+
+def test_raw_payloads_need_no_broker():
+    options = parse_source({"service.url": "pulsar://localhost:1", "topic": "t"}, Mode.STREAM)
+    assert plan_rows(options) == RowPlan(RowColumns())
+    assert plan_rows(options, wanted=SOURCE_SCHEMA) == RowPlan(RowColumns())
+
+
+def test_a_broker_that_is_not_there_is_an_error_in_seconds():
+    options = {"service.url": "pulsar://localhost:1", "topic": "t", "valueFormat": "columns"}
+    with pytest.raises(ConnectError):
+        plan_rows(parse_source({**options, "pulsar.client.operationTimeoutMs": "200"}, Mode.STREAM))
+
+
+def test_the_latest_schema_is_pinned(broker):
+    register(broker, "t", A, AB)
+    plan = planned(broker)
+    assert columns_of(plan) == "struct<a:bigint,b:bigint>"
+    assert plan.reader == ReaderSchema(AB, {T: (1, AB)})
+    assert columns_of(planned(broker, valueFormat="struct")) == "struct<value:struct<a:bigint,b:bigint>>"
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert len(broker.seen(Type.GET_SCHEMA)) == 2
+
+
+def test_an_older_version_may_be_named(broker):
+    register(broker, "t", A, AB)
+    plan = planned(broker, schemaVersion="0")
+    assert columns_of(plan) == "struct<a:bigint>"
+    assert plan.reader == ReaderSchema(A, {T: (0, A)})
+    with pytest.raises(OptionError, match=r"topic .*/t has no version 2 of its schema"):
+        planned(broker, schemaVersion="2")
+
+
+def test_what_was_found_out_is_not_asked_again(broker):
+    register(broker, "t", A)
+    options = options_of(broker)
+    plan = plan_rows(options)
+    register(broker, "t", AB)
+    assert plan_rows(options, plan, plan.columns.schema) == plan
+    assert len(broker.seen(Type.GET_SCHEMA)) == 1
+
+
+def test_partitions_share_their_topics_schema(broker):
+    register(broker, "t", A)
+    plan = planned(broker, topics="t-partition-1,t-partition-2,t")
+    assert plan.reader.pinned == {T: (0, A)}
+
+
+def test_a_topic_without_a_schema_says_what_to_do(broker):
+    broker.create("t")
+    with pytest.raises(OptionError, match=r"/t has no schema, .* avro or json, and valueSchema; "):
+        planned(broker)
+    register(broker, "t", A)
+    with broker.changed:
+        broker.schemas.delete("t")
+    with pytest.raises(OptionError, match="has no schema"):
+        planned(broker)
+
+
+def test_topics_by_pattern(broker):
+    with pytest.raises(OptionError, match="no topic matches topicsPattern yet"):
+        planned(broker, topicsPattern="t.*")
+    for name in ("t1", "t2"):
+        broker.create(name)
+        register(broker, name, A)
+    assert len(planned(broker, topicsPattern="t.*").reader.pinned) == 2
+
+
+# ---- several topics
+
+
+def test_topics_of_one_schema_share_it(broker):
+    register(broker, "t", A, AB)
+    register(broker, "u", AB)
+    plan = planned(broker, topics="t,u")
+    assert plan.reader == ReaderSchema(AB, {T: (1, AB), U: (0, AB)})
+    assert len(pickle.dumps(plan)) < len(pickle.dumps(planned(broker))) + 200
+
+
+@pytest.mark.parametrize("other", [AB, csv("a", SchemaType.JSON)])
+def test_topics_of_different_schemas(broker, other):
+    register(broker, "t", A)
+    register(broker, "u", other)
+    register(broker, "v", other)
+    with pytest.raises(OptionError) as caught:
+        planned(broker, topics="t,u,v")
+    fields = "a: int64, b: int64" if other is AB else "a: int64"
+    assert str(caught.value).startswith(
+        f"[PULSAR_OPTION] topics have different schemas: {T}: AVRO struct<a: int64>; "
+        f"persistent://public/default/u, persistent://public/default/v: {other.type.name} struct<{fields}>. "
+    )
+    assert planned(broker, topics="t,u", allowDifferentTopicSchemas="true") == RowPlan(RowColumns(()))
+
+
+def test_a_long_list_of_different_schemas_is_cut(broker):
+    names = [f"t{number}" for number in range(30)]
+    for number, name in enumerate(names):
+        register(broker, name, csv(",".join(f"{letter}{number}" for letter in "abc" * 50)))
+    with pytest.raises(OptionError, match=r"\.\.\.; 20 more\. ") as caught:
+        planned(broker, topics=",".join(names))
+    assert len(str(caught.value)) < 6500
+
+
+def test_topics_of_different_schemas_may_share_the_columns_that_are_wanted(broker):
+    register(broker, "t", AB)
+    register(broker, "u", csv("b,c"))
+    options = options_of(broker, topics="t,u", metadataColumns="__topic")
+    plan = plan_rows(options, wanted=schema_of(__topic=str, b=int))
+    assert columns_of(plan) == "struct<__topic:string,b:bigint>"
+    assert plan.columns.target == pa.struct([("b", pa.int64())])
+    for wanted in ({"a": int}, {"a": int, "b": int}):
+        with pytest.raises(OptionError, match="different schemas"):
+            plan_rows(options, wanted=schema_of(**wanted))
+
+
+# ---- columns of the user's
+
+
+def test_columns_are_chosen_by_name(broker):
+    register(broker, "t", AB)
+    plan = plan_rows(options_of(broker), wanted=schema_of(b=int))
+    assert columns_of(plan) == "struct<b:bigint>"
+    assert plan.columns.target == pa.struct([("b", pa.int64())])
+    plan = plan_rows(options_of(broker, valueFormat="struct"), wanted=schema_of(value=schema_of(b=int)))
+    assert columns_of(plan) == "struct<value:struct<b:bigint>>"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"c": int}, r"no column c\. It has a, b, __key"),
+        (
+            {"a": str},
+            r"does not fit the schema of the values: the target's a is .*\. They are struct<a: int64",
+        ),
+    ],
+)
+def test_columns_that_the_schema_does_not_have(broker, wanted, words):
+    register(broker, "t", AB)
+    with pytest.raises(OptionError, match=words):
+        plan_rows(options_of(broker), wanted=schema_of(**wanted))
+
+
+def test_columns_of_the_users_do_not_change(broker):
+    register(broker, "t", AB)
+    options = options_of(broker, schemaEvolutionMode="restart")
+    with pytest.raises(OptionError, match=r"restart has no use with \.schema"):
+        plan_rows(options, wanted=schema_of(a=int))
+    plan = plan_rows(options)
+    assert plan_rows(options, plan, plan.columns.schema) == plan
+
+
+# ---- a schema of the user's
+
+
+def test_a_schema_of_the_users_own_needs_no_broker(tmp_path):
+    given = {"service.url": "pulsar://localhost:1", "topic": "t", "metadataColumns": ""}
+    path = tmp_path / "schéma.avsc"
+    path.write_text('"x"')
+    for text in ('"x"', str(path), path.as_uri()):
+        for kind in ("avro", "json"):
+            options = parse_source({**given, "valueFormat": kind, "valueSchema": text}, Mode.BATCH)
+            schema = Schema(SchemaType[kind.upper()], b'"x"')
+            assert plan_rows(options).reader == ReaderSchema(schema, is_given=True)
+    options = parse_source({**given, "valueFormat": "avro", "valueSchema": f"{path}x"}, Mode.BATCH)
+    with pytest.raises(OptionError, match=r"valueSchema cannot be read: .*No such file"):
+        plan_rows(options)
