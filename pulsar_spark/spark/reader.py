@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import LostRange, prefetch, read_range, shared_client
+from pulsar_spark.client import Entries, LostRange, prefetch, read_range, shared_client
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.spark.options.encryption import decryptor_of
 from pulsar_spark.spark.options.option import Mode
@@ -162,17 +162,23 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
         leave_out_corrupt=not options.fail_on_data_loss,
         max_message_size=client.max_message_size,
     )
-    return _until_deleted(asked, prefetch(batches), LossReporter(fail_on_data_loss=options.fail_on_data_loss))
+    losses = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
+    return _until_deleted(asked, entries, prefetch(batches), losses)
 
 
 def _until_deleted(
-    asked: Range, batches: Iterator[pa.RecordBatch], losses: LossReporter
+    asked: Range,
+    entries: Generator[Entries, None, None],
+    batches: Iterator[pa.RecordBatch],
+    losses: LossReporter,
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows; a topic that is deleted while it is read, or before, is reported as loss."""
     try:
         yield from batches
     except TopicNotFoundError:
         losses.lost(asked.topic, LostRange(asked.start, asked.end, "the topic was deleted"))
+    finally:
+        entries.close()
 
 
 def _exit(number: int, frame: FrameType | None) -> Any:

@@ -1,5 +1,6 @@
 """What a task gives of its range where a topic is gone or an entry cannot be decoded."""
 
+import gc
 import pickle
 from functools import partial
 
@@ -18,8 +19,9 @@ from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
-from tests.client.clients import START, TOPIC, client_of, singles
+from tests.client.clients import START, TOPIC, client_of, singles, wait_until
 from tests.fake_broker import FakeBroker
+from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
 
@@ -67,6 +69,29 @@ def test_a_batch_that_cannot_be_decoded(broker, task, caplog):
         task(each)
     assert task(each, failOnDataLoss="false") == [b"a", b"b"]
     assert f"topic {TOPIC}; message {ids[1]}" in caplog.text
+
+
+@pytest.mark.parametrize("ending", ["error", "close"])
+def test_nothing_is_left_to_the_garbage_collector(broker, monkeypatch, ending):
+    bad = section_of(b"\0\0\0\x02\x18\0", num_messages_in_batch=2)
+    ids = broker.publish(TOPIC, *singles([b"a"] * 4), bad, *singles([b"b"]))
+    given = {"service.url": broker.url, "topic": str(TOPIC)}
+    with client_of(broker) as client:
+        monkeypatch.setattr(reader, "shared_client", lambda options: client)
+        monkeypatch.setattr(reader, "record_batches", partial(record_batches, max_rows=1))
+        rows = PulsarReader(given, SOURCE_SCHEMA).read(InputPartition(Range(TOPIC, START, ids[-1])))
+        gc.disable()
+        try:
+            next(rows)
+            if ending == "close":
+                rows.close()  # type: ignore[attr-defined]  # a generator's
+            else:
+                with pytest.raises(CorruptError) as kept:  # with all frames that it came through
+                    list(rows)
+                assert kept.tb is not None
+            wait_until(lambda: broker.seen(Type.CLOSE_CONSUMER))
+        finally:
+            gc.enable()
 
 
 # ---- payloads read by their schema

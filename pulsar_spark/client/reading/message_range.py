@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 
@@ -38,14 +38,15 @@ def read_range(
     chunks: ChunkLimits | None = None,
     decryptor: Decryptor | None = None,
     window_bytes: int = WINDOW_BYTES,
-) -> Iterator[Entries]:
+) -> Generator[Entries, None, None]:
     """Give all entries in ``(start, end]``, whole, in order, each once.
 
     A chunked message belongs to the range that holds its last chunk, and comes as one entry in the place of
     that; its other chunks are left out, and are fetched from before the range where they lie there. Messages
     that stay incomplete are left out and named in one WARNING.
 
-    It reads through non-durable subscriptions of its own, so nothing is left at the broker.
+    It reads through non-durable subscriptions of its own, so nothing is left at the broker. Who does not read
+    to the end closes it: collected as garbage, in whatever thread, it might wait for that thread's own locks.
 
     Args:
         client: where to connect.
