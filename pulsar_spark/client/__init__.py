@@ -44,6 +44,7 @@ from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
 from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
+from pulsar_spark.client.writing.row_schema import row_encoder, schema_of_rows
 from pulsar_spark.client.writing.schema_registration import register_schema
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.topic_writer import TopicWriter
@@ -54,12 +55,14 @@ from pulsar_spark.protocol.lookup import parse_service_url
 from pulsar_spark.protocol.range_progress import LostRange
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
+from pulsar_spark.protocol.schema_choice import KeyValueEncoding, PartKind, PartType, RowType
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import parse_message_id
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.values import EncodedValues, ValueEncoder
 
 __all__ = [
     "COMPRESSION_TYPES",
@@ -79,6 +82,7 @@ __all__ = [
     "DecodedMessages",
     "Decryptor",
     "DedupTask",
+    "EncodedValues",
     "EncryptionKeyInfo",
     "Encryptor",
     "Entries",
@@ -89,10 +93,13 @@ __all__ = [
     "Identity",
     "InitialPosition",
     "KeyFolder",
+    "KeyValueEncoding",
     "LastMessageId",
     "Ledger",
     "LostRange",
     "MessageColumns",
+    "PartKind",
+    "PartType",
     "PartitionBounds",
     "PendingCalls",
     "PlanningClient",
@@ -103,6 +110,7 @@ __all__ = [
     "ReaderSchema",
     "RecordTopic",
     "RoutingMode",
+    "RowType",
     "Schema",
     "SchemaType",
     "SentTotals",
@@ -117,6 +125,7 @@ __all__ = [
     "Transactions",
     "TypedValues",
     "UserCode",
+    "ValueEncoder",
     "ValueReader",
     "VersionedSchema",
     "append_record",
@@ -139,6 +148,8 @@ __all__ = [
     "probe_entry",
     "read_range",
     "register_schema",
+    "row_encoder",
     "run_all",
+    "schema_of_rows",
     "shared_client",
 ]

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas import json_read, json_write, key_value, primitives, protobuf_native
+from pulsar_spark.wire.schemas import (
+    avro_types,
+    avro_write,
+    json_read,
+    json_write,
+    key_value,
+    primitives,
+    protobuf_native,
+)
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.tombstones import TombstoneEncoder
 from pulsar_spark.wire.schemas.values import ValueDecoder, ValueEncoder
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
-    MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
+MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
+MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
 
 
 class _Format(NamedTuple):
-    """What makes the parts of one kind; no encoder: its values are not written."""
+    """What makes the parts of one kind; no decoder: its values are not read; no encoder: not written."""
 
     column_type: Callable[[Schema], pa.DataType]
-    decoder: MakeDecoder
+    decoder: MakeDecoder | None
     encoder: MakeEncoder | None
 
 
@@ -53,11 +61,16 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
             f"values of schema type {writer.type.name} cannot be read as {reader.type.name}",
             advice="Read the topic with valueFormat=raw, or write one type of values to a topic",
         )
-    return _format(reader).decoder(writer, reader, target)
+    make = _format(reader).decoder
+    if make is None:
+        raise UnsupportedError(
+            f"values of schema type {reader.type.name} cannot be read", advice="Use valueFormat=raw"
+        )
+    return make(writer, reader, target)
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Make an encoder of rows of the type ``source`` as values of the schema.
+    """Make an encoder of rows of the type ``source`` as values of the schema; null rows are tombstones.
 
     Raises:
         UnsupportedError: values of such a schema are not written.
@@ -69,7 +82,9 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             f"values of schema type {schema.type.name} cannot be written",
             advice="Encode them in the query and write with valueFormat=raw",
         )
-    return make(schema, source)
+    made = make(schema, source)
+    is_record = isinstance(source, pa.StructType) and schema.type is not SchemaType.KEY_VALUE
+    return TombstoneEncoder(made) if is_record else made
 
 
 def _format(schema: Schema) -> _Format:
@@ -92,5 +107,6 @@ _FORMATS: dict[SchemaType, _Format] = {
     **dict.fromkeys(primitives.KINDS, _PRIMITIVE),
     SchemaType.KEY_VALUE: _KEY_VALUE,
     SchemaType.PROTOBUF_NATIVE: _Format(protobuf_native.column_type, protobuf_native.decoder, None),
+    SchemaType.AVRO: _Format(avro_types.column_type, None, avro_write.encoder),
     SchemaType.JSON: _Format(json_read.column_type, json_read.decoder, json_write.encoder),
 }
