@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -186,11 +187,12 @@ def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog
             writer.send(columns_of(numbered(10)))
             writer.finish()
     same, later = (DedupAttempt("spark-query", first, frozenset({topic})) for first in (8 << 32, 9 << 32))
-    assert count_of_other_tasks(client, [None, None], 2, is_encrypted=False, strict=False) == {}
-    assert count_of_other_tasks(client, [same] * 4, 4, is_encrypted=False, strict=False) == {}
-    assert count_of_other_tasks(client, [later, None], 2, is_encrypted=False, strict=False) == {}
+    count = partial(count_of_other_tasks, client, is_encrypted=False, has_schema=False, strict=False)
+    assert count([None, None], 2) == {}
+    assert count([same] * 4, 4) == {}
+    assert count([later, None], 2) == {}
     assert not caplog.records
-    found = count_of_other_tasks(client, [None, same], 2, is_encrypted=False, strict=False)
+    found = count([None, same], 2)
     assert sum(found.values()) == 20
     (record,) = caplog.records
     assert WARNING in record.message

@@ -24,6 +24,7 @@ from pulsar_spark.spark.sink.delivery import query_log
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.task import write_task
+from pulsar_spark.spark.sink.topic_encoders import pinned_schemas
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +38,11 @@ class PulsarWriter(DataSourceArrowWriter):
         self._options = options
         self._shape = _shape(schema, options)
         check_reachable(options.client)
+        self._schemas = pinned_schemas(options, self._shape)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition."""
-        return write_task(self._options, self._shape, iterator, log=None)
+        return write_task(self._options, self._shape, self._schemas, iterator, log=None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have succeeded: commit their transactions, and report what is written."""
@@ -57,6 +59,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._shape = _shape(schema, options)
+        self._schemas = pinned_schemas(options, self._shape)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition of a micro-batch."""
@@ -64,7 +67,8 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         batch = micro_batch()
         if batch is None or batch.number == 0:
             check_reachable(self._options.client)
-        return write_task(self._options, self._shape, iterator, query_log(self._options, batch))
+        log = query_log(self._options, batch)
+        return write_task(self._options, self._shape, self._schemas, iterator, log)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All tasks have succeeded: commit their transactions, and report what is written."""
@@ -78,7 +82,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
     if options.on_batch_written is not None:
         load("onBatchWritten", options.on_batch_written)
-    shape = message_shape(schema, options.topic, upsert=options.upsert)
+    shape = message_shape(schema, options.topic, upsert=options.upsert, values=options.values)
     if shape.ignored:
         _warn_of_ignored(shape.ignored)
     return shape

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructType
 
+from pulsar_spark.client import PartKind, Schema
 from pulsar_spark.errors import ConnectError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark import writer
@@ -15,6 +16,7 @@ from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
+from pulsar_spark.wire.schemas.schema import SchemaType
 from tests.spark.sink.fake_task import of_micro_batch, run_as
 
 GIVEN = {"service.url": "pulsar://localhost:6650", "topic": "a/b/t"}
@@ -28,8 +30,8 @@ TRANSACTIONAL = {"delivery": "transactional"}
 def calls(monkeypatch) -> list[tuple[Any, ...]]:
     calls: list[tuple[Any, ...]] = []
 
-    def write_task(options, shape, batches, log):
-        calls.append(("write", shape.value, list(batches), log))
+    def write_task(options, shape, schemas, batches, log):
+        calls.append(("write", shape.value, schemas, list(batches), log))
         return REPORT
 
     monkeypatch.setattr(writer, "check_reachable", lambda options: calls.append(("check",)))
@@ -47,10 +49,32 @@ def test_a_batch_writer_finds_a_bad_address_before_any_task_runs(calls):
     made.commit([REPORT, None])
     made.abort([None])
     assert calls[1:] == [
-        ("write", "value", [], None),
+        ("write", "value", {}, [], None),
         ("finish", [REPORT, None], None),
         ("fail", [None], None),
     ]
+
+
+def test_the_driver_pins_the_schemas_that_tasks_write_by(calls, monkeypatch):
+    """Before any row; a batch writer has then found that there is a broker."""
+    schemas = {TopicName.parse("a/b/t"): Schema(SchemaType.STRING)}
+
+    def pinned(options, shape):
+        calls.append(("pin", shape.value.type.value.kind))
+        return schemas
+
+    monkeypatch.setattr(writer, "pinned_schemas", pinned)
+    options = parse_sink(GIVEN | {"valueFormat": "primitive"})
+    made = PulsarWriter(options, VALUE, overwrite=False)
+    assert calls == [("check",), ("pin", PartKind.PRIMITIVE)]
+    made.write(iter([]))
+    assert calls[-1][2] == schemas
+    calls.clear()
+    run_as(monkeypatch, of_micro_batch(7))
+    streaming = PulsarStreamWriter(options, VALUE)
+    assert calls == [("pin", PartKind.PRIMITIVE)]
+    streaming.write(iter([]))
+    assert calls[-1][2] == schemas
 
 
 def test_a_batch_writer_that_reaches_no_broker_is_not_made(monkeypatch):
@@ -84,7 +108,7 @@ def test_only_the_first_micro_batch_finds_a_bad_address_soon(
 ):
     run_as(monkeypatch, task)
     assert PulsarStreamWriter(parse_sink(GIVEN | given), VALUE).write(iter([])) is REPORT
-    assert calls == [*([("check",)] if is_checked else []), ("write", "value", [], log)]
+    assert calls == [*([("check",)] if is_checked else []), ("write", "value", {}, [], log)]
 
 
 def test_a_function_of_the_users_that_is_not_there_is_an_error_of_the_driver(calls):

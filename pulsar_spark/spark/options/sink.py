@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from pulsar_spark.client import ClientOptions, ProducerOptions
+from pulsar_spark.client import ClientOptions, KeyValueEncoding, ProducerOptions
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options import parsers
@@ -20,6 +20,7 @@ from pulsar_spark.spark.options.producer import (
     producer_options,
     router,
 )
+from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
 
 
 class Delivery(Enum):
@@ -30,8 +31,49 @@ class Delivery(Enum):
     TRANSACTIONAL = "transactional"
 
 
+class SchemaRegistration(Enum):
+    """What the sink may register."""
+
+    AUTO = "auto"
+    EXISTING = "existing"
+
+
 SINK = Table()
 
+_VALUE_FORMAT = SINK.add(
+    "valueFormat",
+    parsers.names_of(parsers.by_value(SinkFormat)),
+    parsers.one_of(parsers.by_value(SinkFormat)),
+    "raw",
+    "`raw`: the bytes of the one binary or string column. `avro`, `json`: all columns whose names do not "
+    "begin with `__` are a record of the topic's schema; one struct column `value` is the record itself. "
+    "`primitive`: the one column, of a primitive schema.",
+)
+_SCHEMA_REGISTRATION = SINK.add(
+    "schemaRegistration",
+    parsers.names_of(parsers.by_value(SchemaRegistration)),
+    parsers.one_of(parsers.by_value(SchemaRegistration)),
+    "auto",
+    "With `valueFormat`: `auto` registers a schema where the topic has none, and one with new nullable "
+    "fields where its own lacks columns. `existing` registers nothing: rows that do not fit the topic's "
+    "schema are an error.",
+)
+_KEY_COLUMNS = SINK.add(
+    "keyColumns",
+    "names",
+    parsers.names,
+    None,
+    "With `valueFormat`: the schema is KEY_VALUE, and these columns, separated by commas, are its key: a "
+    "record, or of one column a primitive; one struct column is the record itself. All others are the value.",
+)
+_KEY_VALUE_ENCODING = SINK.add(
+    "keyValueEncoding",
+    parsers.names_of(parsers.by_value(KeyValueEncoding)),
+    parsers.one_of(parsers.by_value(KeyValueEncoding)),
+    None,
+    "With `keyColumns`: `SEPARATED`: the key is the message's key, so it routes rows and compacts topics. "
+    "`INLINE`: it is a part of the payload. Without it as the topic's schema says, else `SEPARATED`.",
+)
 _DELIVERY = SINK.add(
     "delivery",
     parsers.names_of(parsers.by_value(Delivery)),
@@ -74,7 +116,8 @@ _UPSERT = SINK.add(
     "boolean",
     parsers.boolean,
     "false",
-    "For compacted topics: each row must have a `__key`, whose last value counts; a null deletes it.",
+    "For compacted topics: each row must have a `__key`, or `keyColumns`, whose last value counts; a null "
+    "deletes it.",
 )
 _ON_BATCH_WRITTEN = SINK.add(
     "onBatchWritten",
@@ -105,6 +148,7 @@ class SinkOptions:
         transaction_log_key: where the key of the query's log is, or None.
         interceptors: dotted names of the interceptors' classes.
         upsert: whether each row must have a key.
+        values: what the values of messages are.
         on_batch_written: dotted name of the function that is called for each batch, or None.
     """
 
@@ -119,6 +163,7 @@ class SinkOptions:
     transaction_log_key: str | None
     interceptors: tuple[str, ...]
     upsert: bool
+    values: SinkValues
     on_batch_written: str | None
 
 
@@ -147,8 +192,34 @@ def sink_options(values: Values) -> SinkOptions:
         transaction_log_key=values[_TRANSACTION_LOG_KEY],
         interceptors=interceptors(values),
         upsert=values[_UPSERT],
+        values=_value_options(values),
         on_batch_written=values[_ON_BATCH_WRITTEN],
     )
+
+
+def _value_options(values: Values) -> SinkValues:
+    key_columns = values[_KEY_COLUMNS]
+    return SinkValues(
+        format=values[_VALUE_FORMAT],
+        key_columns=key_columns or (),
+        key_value_encoding=values[_KEY_VALUE_ENCODING],
+        may_register=values[_SCHEMA_REGISTRATION] is SchemaRegistration.AUTO,
+    )
+
+
+def _check_schema(values: Values) -> None:
+    if values[_VALUE_FORMAT] is SinkFormat.RAW:
+        for option in (_SCHEMA_REGISTRATION, _KEY_COLUMNS, _KEY_VALUE_ENCODING):
+            if option in values.given:
+                raise OptionError(
+                    f"option {option.name} has no use with valueFormat=raw, which has no schema",
+                    advice="Set valueFormat to avro, json or primitive, or leave it out",
+                )
+    if _KEY_VALUE_ENCODING in values.given and _KEY_COLUMNS not in values.given:
+        raise OptionError(
+            f"option {_KEY_VALUE_ENCODING.name} has no use without {_KEY_COLUMNS.name}",
+            advice="Name the columns of the key, or leave it out",
+        )
 
 
 def _check_transactions(values: Values) -> None:
@@ -170,6 +241,7 @@ def _check_duplicates(values: Values) -> None:
 
 # What is right by itself and wrong together; the first that finds something raises OptionError.
 _CHECKS: tuple[Callable[[Values], None], ...] = (
+    _check_schema,
     _check_transactions,
     _check_duplicates,
 )

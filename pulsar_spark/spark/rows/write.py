@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pulsar_spark.client import MessageColumns, epoch_ms
-from pulsar_spark.errors import OptionError
+from pulsar_spark.client import MessageColumns, ValueEncoder, epoch_ms
+from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import (
     EVENT_TIME,
@@ -35,6 +36,14 @@ from pulsar_spark.spark.rows.metadata_columns import (
     SEQUENCE_ID,
     TOPIC,
 )
+from pulsar_spark.spark.rows.write_values import (
+    SinkFormat,
+    SinkValues,
+    ValueColumns,
+    raw_value,
+    to_binary,
+    value_columns,
+)
 
 # Columns of rows to be written only.
 DELIVER_AT = "__deliverAt"
@@ -44,35 +53,51 @@ _MAP = pa.map_(pa.string(), pa.string())
 _NO_PROPERTIES = pa.array([[]], _MAP)
 
 
+class Encoders(Protocol):
+    """What makes rows the values of topics that have a schema."""
+
+    def of(self, topic: TopicName) -> ValueEncoder:
+        """The encoder of a topic's rows; raises PulsarError where there is none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class MessageShape:
     """Which column of the rows means what; made by :func:`message_shape`.
 
     Attributes:
-        value: name of the value's column.
+        value: name of the column whose bytes are the value, or the columns that a schema makes values of.
         topic: for all rows, or None where each row names its own.
         reserved: names of the reserved columns that the rows have.
         ignored: names of columns that only the source makes.
         upsert: whether each row must have a key, as a compacted topic keeps the last message of each.
     """
 
-    value: str
+    value: str | ValueColumns
     topic: TopicName | None
     reserved: frozenset[str]
     ignored: tuple[str, ...]
     upsert: bool
 
-    def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicName, MessageColumns]]:
+    def messages(
+        self, batch: pa.RecordBatch, encoders: Encoders | None = None
+    ) -> Iterator[tuple[TopicName, MessageColumns]]:
         """The messages of a batch by topic, each topic's in the order of the rows.
+
+        Args:
+            batch: n rows.
+            encoders: of values that a schema makes; None where the value is a column's bytes.
 
         Raises:
             OptionError: a row without a topic, with a bad one, or with another than the option's; one without
-                a key where that is needed; one with two times of delivery.
+                a key where that is needed; one with two times of delivery, or with two keys.
+            SchemaError: a row does not fit the schema of its topic.
         """
         columns = self._columns(batch)
+        rows = None if isinstance(self.value, str) else self.value.rows(batch)
         if TOPIC not in self.reserved:
             assert self.topic is not None
-            yield self.topic, columns
+            yield self.topic, self._encoded(self.topic, columns, rows, encoders)
             return
         topics, number_of_row = _by_topic(batch.column(TOPIC))
         in_order = np.argsort(number_of_row, kind="stable")
@@ -83,25 +108,53 @@ class MessageShape:
                     f"a row's {TOPIC} is {topic}, the option topic is {self.topic}",
                     advice=f"Leave one of them out, such as by .drop({TOPIC!r})",
                 )
-            rows = in_order[bounds[number] : bounds[number + 1]]
-            yield topic, columns if len(rows) == len(columns) else columns.take(pa.array(rows))
+            of_topic = in_order[bounds[number] : bounds[number + 1]]
+            if len(of_topic) == len(columns):
+                yield topic, self._encoded(topic, columns, rows, encoders)
+            else:
+                indexes = pa.array(of_topic)
+                own = None if rows is None else rows.take(indexes)
+                yield topic, self._encoded(topic, columns.take(indexes), own, encoders)
+
+    def _encoded(
+        self, topic: TopicName, columns: MessageColumns, rows: pa.Array | None, encoders: Encoders | None
+    ) -> MessageColumns:
+        """Make the values of one topic's rows, and the keys that are a part of them."""
+        if rows is not None:
+            assert encoders is not None
+            encoder = encoders.of(topic)
+            try:
+                encoded = encoder.encode(rows)
+            except SchemaError as error:
+                raise error.located(str(topic)) from error
+            columns = replace(columns, value=encoded.values)
+            if encoded.keys is not None:
+                if KEY in self.reserved:
+                    raise OptionError(
+                        f"rows have {KEY}, and the schema puts the key columns there (SEPARATED)",
+                        topic=str(topic),
+                        advice=f"Leave {KEY} out: .drop({KEY!r})",
+                    )
+                columns = replace(columns, key=encoded.keys)
+        if self.upsert and columns.key.null_count:
+            raise OptionError(
+                f"option upsert is true, and a row has no key: its {KEY} is null",
+                advice="Give each row a key, or leave such rows out",
+            )
+        return columns
 
     def _columns(self, batch: pa.RecordBatch) -> MessageColumns:
         def reserved(name: str, convert: Callable[[pa.Array], pa.Array]) -> pa.Array | None:
             return convert(batch.column(name)) if name in self.reserved else None
 
-        key = reserved(KEY, _binary)
-        if self.upsert and key is not None and key.null_count:
-            raise OptionError(
-                f"option upsert is true, and a row has no key: its {KEY} is null",
-                advice="Give each row a key, or leave such rows out",
-            )
+        none = pa.nulls(batch.num_rows, pa.binary())
+        key = reserved(KEY, to_binary)
         return MessageColumns(
-            value=_binary(batch.column(self.value)),
-            key=pa.nulls(batch.num_rows, pa.binary()) if key is None else key,
+            value=to_binary(batch.column(self.value)) if isinstance(self.value, str) else none,
+            key=none if key is None else key,
             event_time=reserved(EVENT_TIME, _milliseconds),
             properties=reserved(PROPERTIES, _properties),
-            ordering_key=reserved(ORDERING_KEY, _binary),
+            ordering_key=reserved(ORDERING_KEY, to_binary),
             sequence_id=reserved(SEQUENCE_ID, lambda ids: ids.cast(pa.int64())),
             deliver_at=_delivery_times(
                 reserved(DELIVER_AT, _milliseconds), reserved(DELIVER_AFTER, _integers)
@@ -123,16 +176,19 @@ _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
     DELIVER_AT: (TimestampType, NullType),
     DELIVER_AFTER: (LongType, IntegerType, NullType),
 }
-_VALUE_TYPES = (StringType, BinaryType, NullType)
+_RAW = SinkValues()
 
 
-def message_shape(schema: StructType, topic: TopicName | None, *, upsert: bool = False) -> MessageShape:
+def message_shape(
+    schema: StructType, topic: TopicName | None, *, upsert: bool = False, values: SinkValues = _RAW
+) -> MessageShape:
     """Find out what the columns of rows to be written mean.
 
     Args:
         schema: of the rows.
         topic: the option ``topic``, if it is given.
         upsert: the option.
+        values: what the user says of values.
 
     Raises:
         OptionError: no topic, no value or several, a type that does not fit.
@@ -145,14 +201,15 @@ def message_shape(schema: StructType, topic: TopicName | None, *, upsert: bool =
             "it is not said where rows go",
             advice=f'Set .option("topic", ...), or give rows a string column {TOPIC}',
         )
-    if upsert and KEY not in fields:
+    if upsert and KEY not in fields and not values.key_columns:
         raise OptionError(f"option upsert is true, and rows have no column {KEY}", advice="Give them one")
     for name in _ALLOWED.keys() & fields.keys():
         _check_reserved(fields[name])
     ignored = tuple(name for name in fields if name in METADATA_COLUMNS and name not in _ALLOWED)
-    values = [field for name, field in fields.items() if name not in _ALLOWED and name not in ignored]
+    payload = [field for name, field in fields.items() if name not in _ALLOWED and name not in ignored]
+    is_raw = values.format is SinkFormat.RAW
     return MessageShape(
-        value=_value_name(values),
+        value=raw_value(payload) if is_raw else value_columns(payload, values),
         topic=topic,
         reserved=frozenset(_ALLOWED.keys() & fields.keys()),
         ignored=ignored,
@@ -176,24 +233,6 @@ def _ddl(kind: type[DataType]) -> str:
     return "map<string,string>" if kind is MapType else kind().simpleString()
 
 
-def _value_name(fields: list[StructField]) -> str:
-    if not fields:
-        raise OptionError("rows have no value", advice="Give them one binary or string column, such as value")
-    if len(fields) > 1:
-        names = ", ".join(field.name for field in fields)
-        raise OptionError(
-            f"one column is the value, these are {len(fields)}: {names}",
-            advice=f"Make one of them: to_json(struct({names})) as value",
-        )
-    kind = fields[0].dataType
-    if not isinstance(kind, _VALUE_TYPES):
-        raise OptionError(
-            f"the value column {fields[0].name} is {kind.simpleString()}",
-            advice="Cast it to binary or string, or use to_json(struct(...))",
-        )
-    return fields[0].name
-
-
 def _by_topic(names: pa.Array) -> tuple[list[TopicName], np.ndarray]:
     """The topics of rows, and for each row the number of its topic; short and full names are one topic."""
     if names.null_count:
@@ -208,13 +247,6 @@ def _by_topic(names: pa.Array) -> tuple[list[TopicName], np.ndarray]:
 @lru_cache(maxsize=10_000)
 def _topic(text: str) -> TopicName:
     return TopicName.parse(text)
-
-
-def _binary(array: pa.Array) -> pa.BinaryArray:
-    """Also from the large types, which Spark uses under spark.sql.execution.arrow.useLargeVarTypes."""
-    if pa.types.is_large_string(array.type):
-        array = array.cast(pa.large_binary())
-    return array.cast(pa.binary())
 
 
 def _milliseconds(array: pa.Array) -> pa.Int64Array | None:

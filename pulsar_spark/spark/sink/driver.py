@@ -8,6 +8,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import shared_client
 from pulsar_spark.spark.options.sink import SinkOptions
+from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.delivery import log_protection
 from pulsar_spark.spark.sink.other_tasks import count_of_other_tasks
 from pulsar_spark.spark.sink.report import TaskReport, report_batch
@@ -45,6 +46,7 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         attempts,
         len(messages),
         is_encrypted=options.encryption is not None,
+        has_schema=options.values.format is not SinkFormat.RAW,
         strict=options.fail_on_duplicates,
     )
     reports = [each.report if isinstance(each, TransactionalTaskReport) else each for each in messages]

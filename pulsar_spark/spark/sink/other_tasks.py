@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pulsar_spark.client import Client, last_sequence_id, run_all
+from pulsar_spark.client import Client, Schema, last_sequence_id, run_all
 from pulsar_spark.errors import DuplicatesError, PulsarError
 from pulsar_spark.ids import TopicName
 
@@ -77,6 +77,7 @@ def count_of_other_tasks(
     tasks: int,
     *,
     is_encrypted: bool,
+    has_schema: bool,
     strict: bool,
 ) -> dict[TopicName, int]:
     """Count the rows of the same micro-batch that tasks have written with a higher number than there are now.
@@ -86,6 +87,7 @@ def count_of_other_tasks(
         attempts: of the tasks; None where it is certain that the micro-batch is no replay.
         tasks: how many there are now.
         is_encrypted: whether they encrypt.
+        has_schema: whether they write by a schema; a namespace may take no producer without it.
         strict: whether it is an error where there are such rows, or it cannot be found out.
 
     Returns:
@@ -102,7 +104,10 @@ def count_of_other_tasks(
     search = TaskSearch(tasks, known[0].first_sequence_id)
     try:
         topics = sorted(frozenset[TopicName]().union(*(attempt.topics for attempt in known)))
-        partitions = [partition for topic in topics for partition in client.partitions(topic)]
+        schemas = {topic: _schema(client, topic) if has_schema else None for topic in topics}
+        partitions = [
+            (partition, schemas[topic]) for topic in topics for partition in client.partitions(topic)
+        ]
         while not search.is_done:
             name = f"{prefix}-{search.number}"
             search.add(_last_sequence_ids(client, partitions, name, is_encrypted=is_encrypted))
@@ -123,18 +128,27 @@ def count_of_other_tasks(
     return search.stored
 
 
+def _schema(client: Client, topic: TopicName) -> Schema | None:
+    latest = client.schemas.latest(topic)
+    return None if latest is None else latest.schema
+
+
 def _last_sequence_ids(
-    client: Client, partitions: Sequence[TopicName], producer: str, *, is_encrypted: bool
+    client: Client,
+    partitions: Sequence[tuple[TopicName, Schema | None]],
+    producer: str,
+    *,
+    is_encrypted: bool,
 ) -> dict[TopicName, int]:
     """What the broker says of a producer on each topic partition; raises the first error."""
     answers = run_all(
         [
-            partial(last_sequence_id, client, topic, producer, is_encrypted=is_encrypted)
-            for topic in partitions
+            partial(last_sequence_id, client, topic, producer, is_encrypted=is_encrypted, schema=schema)
+            for topic, schema in partitions
         ]
     )
     last = {}
-    for topic, answer in zip(partitions, answers, strict=True):
+    for (topic, _), answer in zip(partitions, answers, strict=True):
         if isinstance(answer, PulsarError):
             raise answer
         last[topic] = answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from pulsar_spark.client import Client, ProducerOptions, Transaction, UserCode, shared_client
+from pulsar_spark.client import Client, ProducerOptions, Schema, Transaction, UserCode, shared_client
+from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
@@ -21,18 +22,24 @@ from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_pre
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
+from pulsar_spark.spark.sink.topic_encoders import topic_encoders
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.spark.sink.transactional import write_in_transaction
 
 
 def write_task(
-    options: SinkOptions, shape: MessageShape, batches: Iterator[pa.RecordBatch], log: QueryLog | None
+    options: SinkOptions,
+    shape: MessageShape,
+    schemas: Mapping[TopicName, Schema],
+    batches: Iterator[pa.RecordBatch],
+    log: QueryLog | None,
 ) -> WriterCommitMessage:
     """Send the rows of one Spark partition; returns when the brokers have acknowledged all of them.
 
     Args:
         options: of the sink.
         shape: which column means what.
+        schemas: that the driver has chosen, by topic.
         batches: the rows.
         log: of the query, where there are transactions; None in a batch write.
 
@@ -41,13 +48,13 @@ def write_task(
     """
     client = shared_client(options.client)
     if options.transaction_timeout is None:
-        return _send(client, options, shape, batches, None)
+        return _send(client, options, shape, schemas, batches, None)
     return write_in_transaction(
         client,
         log,
         options.transaction_timeout,
         batches,
-        lambda batches, transaction: _send(client, options, shape, batches, transaction),
+        lambda batches, transaction: _send(client, options, shape, schemas, batches, transaction),
     )
 
 
@@ -55,17 +62,26 @@ def _send(
     client: Client,
     options: SinkOptions,
     shape: MessageShape,
+    schemas: Mapping[TopicName, Schema],
     batches: Iterator[pa.RecordBatch],
     transaction: Transaction | None,
 ) -> TaskReport:
     micro = micro_batch()
     dedup = dedup_task(client, options, micro, has_sequence_ids=SEQUENCE_ID in shape.reserved)
     producer, code = _producer_options(options, transaction), _user_code(options)
+    encoders = topic_encoders(client, options, shape, schemas)
     attempt = None
     with dedup or nullcontext():
-        with TopicWriters(client, producer, transaction=transaction, dedup=dedup, code=code) as writers:
+        with TopicWriters(
+            client,
+            producer,
+            transaction=transaction,
+            dedup=dedup,
+            code=code,
+            schema_of=None if encoders is None else encoders.schema,
+        ) as writers:
             for batch in batches:
-                for topic, columns in shape.messages(batch):
+                for topic, columns in shape.messages(batch, encoders):
                     writers.of(topic).send(columns)
             if dedup is not None and micro is not None and micro.is_possible_replay():
                 # An earlier run may have written to it, though this one has no rows.

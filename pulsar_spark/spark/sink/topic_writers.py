@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 
 from pulsar_spark.client import (
@@ -10,6 +12,7 @@ from pulsar_spark.client import (
     Client,
     DedupTask,
     ProducerOptions,
+    Schema,
     SentTotals,
     TaskMemory,
     TopicWriter,
@@ -33,6 +36,7 @@ class TopicWriters:
         transaction: that all they write belongs to.
         dedup: the task's de-duplication in a micro-batch, or None.
         code: the user's router, encryptor and interceptors, of all of them.
+        schema_of: gives the schema that a topic's values were encoded by; None: they are bytes.
 
     Attributes:
         topics: that were opened.
@@ -47,8 +51,10 @@ class TopicWriters:
         transaction: Transaction | None = None,
         dedup: DedupTask | None = None,
         code: UserCode = NO_USER_CODE,
+        schema_of: Callable[[TopicName], Schema] | None = None,
     ) -> None:
         self._code = code
+        self._schema_of = schema_of
         self._client = client
         self._options = options
         self._memory = TaskMemory(options.memory_limit)
@@ -76,10 +82,13 @@ class TopicWriters:
         if len(self._open) >= self._max_open:
             self._close(next(iter(self._open)))
         self.topics.add(topic)
+        options = self._options
+        if self._schema_of is not None:
+            options = replace(options, schema=self._schema_of(topic))
         writer = self._open[topic] = TopicWriter(
             self._client,
             topic,
-            self._options,
+            options,
             transaction=self._transaction,
             code=self._code,
             dedup=self._dedup,

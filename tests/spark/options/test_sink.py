@@ -1,12 +1,11 @@
 import pytest
 
-from pulsar_spark.client import (
-    ProducerCryptoFailureAction,
-)
+from pulsar_spark.client import KeyValueEncoding, ProducerCryptoFailureAction
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import EncryptionOptions
 from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
 from tests.spark.options.parsing import URL, sink
 
 
@@ -71,3 +70,30 @@ def test_keys_and_their_reader():
     assert sink(**given).encryption == EncryptionOptions("/my keys", ("a", "b"), action.FAIL)
     given["pulsar_producer_cryptoFailureAction"] = "send"
     assert sink(**given).encryption == EncryptionOptions("/my keys", ("a", "b"), action.SEND)
+
+
+def test_values_are_bytes_unless_a_schema_makes_them():
+    assert sink().values == SinkValues()
+    assert SinkValues().format is SinkFormat.RAW
+    given = sink(
+        valueFormat="Avro", schemaRegistration="existing", keyColumns="b, a", keyValueEncoding="separated"
+    )
+    expected = SinkValues(SinkFormat.AVRO, ("b", "a"), KeyValueEncoding.SEPARATED, may_register=False)
+    assert given.values == expected
+    assert sink(valueFormat="json").values == SinkValues(SinkFormat.JSON)
+    assert sink(valueFormat="primitive").values == SinkValues(SinkFormat.PRIMITIVE)
+    inline = sink(valueFormat="avro", keyColumns="a", keyValueEncoding="INLINE")
+    assert inline.values.key_value_encoding is KeyValueEncoding.INLINE
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("schemaRegistration", "auto"), ("keyColumns", "a"), ("keyValueEncoding", "INLINE")]
+)
+def test_what_has_no_use_without_a_schema(name, text):
+    with pytest.raises(OptionError, match=f"option {name} has no use with valueFormat=raw"):
+        sink(**{name: text})
+
+
+def test_an_encoding_of_keys_needs_them():
+    with pytest.raises(OptionError, match="option keyValueEncoding has no use without keyColumns"):
+        sink(valueFormat="avro", keyValueEncoding="INLINE")

@@ -17,10 +17,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pulsar_spark.errors import OptionError
+from pulsar_spark.client import EncodedValues
+from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.rows.write import message_shape
+from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
 
 OUT = TopicName.parse("out")
 TEXT = StringType()
@@ -227,8 +229,11 @@ def test_bad_topics_of_rows(topic, name, text):
     [
         ({}, "rows have no value"),
         ({"__key": TEXT}, "rows have no value"),
-        ({"a": TEXT, "b": TEXT}, r"these are 2: a, b\. Make one of them: to_json\(struct\(a, b\)\) as value"),
-        ({"value": IntegerType()}, "the value column value is int. Cast it"),
+        (
+            {"a": TEXT, "b": TEXT},
+            r"these are 2: a, b\. .* make one of them: to_json\(struct\(a, b\)\) as value",
+        ),
+        ({"value": IntegerType()}, "the value column value is int. Set valueFormat, cast it"),
         ({"value": TEXT, "__key": IntegerType()}, "__key is int. Cast it to string or binary"),
         ({"value": TEXT, "__eventTime": TimestampNTZType()}, "Cast it to timestamp or bigint"),
         ({"value": TEXT, "__messageProperties": MapType(TEXT, LongType())}, r"Cast it to map<string,string>"),
@@ -271,3 +276,75 @@ def test_upserts_need_keys():
     without = pa.RecordBatch.from_pydict({"__key": ["k", None], "value": ["a", "b"]}, arrow)
     with pytest.raises(OptionError, match=r"a row has no key: its __key is null\. Give each row a key"):
         list(shape.messages(without))
+
+
+class FakeEncoder:
+    """An encoder of one topic: a row's payload is its text; it notes what it was given."""
+
+    def __init__(self, keys: bool = False, fails: bool = False) -> None:
+        self.given: list[list] = []
+        self._keys = keys
+        self._fails = fails
+
+    def encode(self, rows: pa.Array) -> EncodedValues:
+        self.given.append(rows.to_pylist())
+        if self._fails:
+            raise SchemaError("row 1 does not fit")
+        values = pa.array([None if row is None else str(row).encode() for row in self.given[-1]], pa.binary())
+        keys = pa.array([row["key"] for row in self.given[-1]], pa.binary()) if self._keys else None
+        return EncodedValues(values, keys)
+
+
+class FakeEncoders(dict[TopicName, FakeEncoder]):
+    def of(self, topic: TopicName) -> FakeEncoder:
+        return self[topic]
+
+
+def typed(encoders: FakeEncoders, spark_schema: StructType, *key: str, upsert: bool = False, **columns: list):
+    """The messages of one record batch whose values a schema makes."""
+    values = SinkValues(SinkFormat.AVRO, key)
+    topic = None if "__topic" in columns else OUT
+    shape = message_shape(spark_schema, topic, upsert=upsert, values=values)
+    arrow = to_arrow_schema(spark_schema, timezone="America/Lima")
+    return list(shape.messages(pa.RecordBatch.from_pydict(columns, arrow), encoders))
+
+
+def test_each_topics_rows_are_given_to_its_encoder():
+    names = ["a", "b", "a"]
+    a, b = TopicName.parse("a"), TopicName.parse("b")
+    encoders = FakeEncoders({a: FakeEncoder(), b: FakeEncoder()})
+    shape = schema(n=IntegerType(), __topic=TEXT, __key=TEXT)
+    found = typed(encoders, shape, n=[1, 2, None], __topic=names, __key=["x", "y", "z"])
+    assert encoders[a].given == [[{"n": 1}, {"n": None}]]
+    assert encoders[b].given == [[{"n": 2}]]
+    assert [(topic, columns.value.to_pylist(), columns.key.to_pylist()) for topic, columns in found] == [
+        (a, [b"{'n': 1}", b"{'n': None}"], [b"x", b"z"]),
+        (b, [b"{'n': 2}"], [b"y"]),
+    ]
+
+
+def test_a_null_struct_is_a_deletion():
+    encoders = FakeEncoders({OUT: FakeEncoder()})
+    shape = schema(value=schema(n=IntegerType()), __key=TEXT)
+    columns = only(typed(encoders, shape, upsert=True, value=[{"n": 1}, None], __key=["a", "b"]))
+    assert columns.value.to_pylist() == [b"{'n': 1}", None]
+
+
+def test_a_schema_may_make_the_keys():
+    encoders = FakeEncoders({OUT: FakeEncoder(keys=True)})
+    shape = schema(k=BinaryType(), n=IntegerType())
+    columns = only(typed(encoders, shape, "k", upsert=True, k=[b"1", b"2"], n=[1, 2]))
+    assert columns.key.to_pylist() == [b"1", b"2"]
+    assert encoders[OUT].given == [[{"key": b"1", "value": {"n": 1}}, {"key": b"2", "value": {"n": 2}}]]
+    with pytest.raises(OptionError, match="upsert is true, and a row has no key"):
+        typed(encoders, shape, "k", upsert=True, k=[b"1", None], n=[1, 2])
+    both = schema(k=BinaryType(), n=IntegerType(), __key=TEXT)
+    with pytest.raises(OptionError, match=r"rows have __key, and the .* \(SEPARATED\); topic .*/out\. Leave"):
+        typed(encoders, both, "k", k=[b"1"], n=[1], __key=["x"])
+    inline = FakeEncoders({OUT: FakeEncoder()})
+    assert only(typed(inline, both, "k", k=[b"1"], n=[1], __key=["x"])).key.to_pylist() == [b"x"]
+
+
+def test_a_row_that_does_not_fit_names_its_topic():
+    with pytest.raises(SchemaError, match="row 1 does not fit; topic persistent://public/default/out"):
+        typed(FakeEncoders({OUT: FakeEncoder(fails=True)}), schema(n=IntegerType()), n=[1])

@@ -29,6 +29,7 @@ ENCRYPTED = {
 TRANSACTIONAL = {**PLAIN, "delivery": "transactional"}
 OPEN = LogProtection()
 TWICE = {T: 7}
+TYPED = {**PLAIN, "valueFormat": "avro"}
 ATTEMPT = DedupAttempt("spark-query", 7, frozenset([T]))
 REPORT = TaskReport.of({T: SentTotals(2, 20)}, ATTEMPT)
 IN_TRANSACTION = TransactionalTaskReport(REPORT, TopicName.parse("log"), TxnId(0, 1))
@@ -45,8 +46,8 @@ def calls(monkeypatch) -> list[tuple[Any, ...]]:
 
         monkeypatch.setattr(driver, name, note)
 
-    def count(*args: Any, is_encrypted: bool, strict: bool) -> dict[TopicName, int]:
-        calls.append(("count_of_other_tasks", *args, is_encrypted, strict))
+    def count(*args: Any, is_encrypted: bool, has_schema: bool, strict: bool) -> dict[TopicName, int]:
+        calls.append(("count_of_other_tasks", *args, is_encrypted, has_schema, strict))
         return TWICE
 
     monkeypatch.setattr(driver, "count_of_other_tasks", count)
@@ -57,6 +58,7 @@ URL = PLAIN["service.url"]
 BATCHES = {
     "plain": (PLAIN, [REPORT, None], 3, []),
     "encrypted, once": (ENCRYPTED, [REPORT, None], 3, []),
+    "by a schema": (TYPED, [REPORT, None], 3, []),
     "plain batch write": (PLAIN, [REPORT, None], None, []),
     "transactional": (TRANSACTIONAL, [IN_TRANSACTION, None], 3, [("commit_batch", URL, 3, OPEN)]),
     "transactional batch write": (TRANSACTIONAL, [IN_TRANSACTION, None], None, [("commit_once", URL)]),
@@ -70,7 +72,7 @@ def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
     attempts = [] if given is TRANSACTIONAL else [ATTEMPT]
     assert calls == [
         *expected,
-        ("count_of_other_tasks", URL, attempts, 2, given is ENCRYPTED, given is ENCRYPTED),
+        ("count_of_other_tasks", URL, attempts, 2, given is ENCRYPTED, given is TYPED, given is ENCRYPTED),
         ("report_batch", [REPORT, None], TWICE, batch, "users.note"),
     ]
 

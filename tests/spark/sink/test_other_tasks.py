@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.errors import DuplicatesError, NotAllowedError, NotReadyError
+from pulsar_spark.client import Schema, VersionedSchema
+from pulsar_spark.errors import DuplicatesError, NotAllowedError, NotReadyError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink import other_tasks
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt, TaskSearch, count_of_other_tasks
+from pulsar_spark.wire.schemas.schema import SchemaType
 
 T, U, V = (TopicName.parse(name) for name in "tuv")
 FIRST = 100
+SCHEMA = Schema(SchemaType.INT32)
 
 # What the broker says of the tasks from number 2 on, and what it means; then it knows none.
 SEARCHES = {
@@ -44,13 +47,22 @@ class Broker:
         self.asked: list[tuple[str, str]] = []
         self.error: NotReadyError | None = None
         self.requires_encryption = False
+        self.requires_schema = False
+        self.schemas = self
+
+    def latest(self, topic: TopicName) -> VersionedSchema | None:
+        return VersionedSchema(3, SCHEMA) if topic == T else None
 
     def partitions(self, topic: TopicName) -> list[TopicName]:
         return [topic.of_partition(number) for number in range(2)]
 
-    def last_sequence_id(self, topic: TopicName, name: str, is_encrypted: bool) -> int:
+    def last_sequence_id(
+        self, topic: TopicName, name: str, *, is_encrypted: bool, schema: Schema | None
+    ) -> int:
         if self.requires_encryption and not is_encrypted:
             raise NotAllowedError("encryption is required")
+        if self.requires_schema and schema != (SCHEMA if topic.base == T else None):
+            raise SchemaError("a schema is required")
         self.asked.append((topic.local, name))
         if self.error is not None:
             raise self.error
@@ -62,7 +74,7 @@ def plugged_in(monkeypatch):
     monkeypatch.setattr(
         other_tasks,
         "last_sequence_id",
-        lambda client, topic, name, is_encrypted: client.last_sequence_id(topic, name, is_encrypted),
+        lambda client, *args, **more: client.last_sequence_id(*args, **more),
     )
 
 
@@ -76,9 +88,12 @@ def count(
     tasks: int,
     *,
     is_encrypted: bool = False,
+    has_schema: bool = False,
     strict: bool = False,
 ):
-    return count_of_other_tasks(broker, attempts, tasks, is_encrypted=is_encrypted, strict=strict)
+    return count_of_other_tasks(
+        broker, attempts, tasks, is_encrypted=is_encrypted, has_schema=has_schema, strict=strict
+    )
 
 
 def test_nobody_is_asked_where_no_task_may_be_a_replay(caplog):
@@ -118,6 +133,15 @@ def test_where_only_encrypted_messages_are_taken():
     broker.requires_encryption = True
     assert count(broker, [attempt(T)], 2, is_encrypted=True) == {T.of_partition(0): 5}
     with pytest.raises(NotAllowedError):
+        count(broker, [attempt(T)], 2, strict=True)
+
+
+def test_where_only_messages_with_a_schema_are_taken():
+    """A topic that rows were to go to may have none yet."""
+    broker: Any = Broker(**{"t_0_spark-q-2": 104})
+    broker.requires_schema = True
+    assert count(broker, [attempt(T, U)], 2, has_schema=True) == {T.of_partition(0): 5}
+    with pytest.raises(SchemaError):
         count(broker, [attempt(T)], 2, strict=True)
 
 

@@ -9,16 +9,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from pulsar_spark.client import SentTotals, Transaction
+from pulsar_spark.client import Schema, SentTotals, Transaction, VersionedSchema
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.rows.write import message_shape
-from pulsar_spark.spark.sink import micro_batch, task
+from pulsar_spark.spark.sink import micro_batch, task, topic_encoders
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.task import write_task
+from pulsar_spark.wire.schemas.schema import SchemaType
 from tests.spark.sink.fake_task import FakeTask, of_micro_batch, run_as
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
@@ -86,10 +87,10 @@ def fakes(monkeypatch) -> Fakes:
     return fakes
 
 
-def write(batches=(), schema=ROWS, **given: str):
+def write(batches=(), schema=ROWS, schemas=None, **given: str):
     options = parse_sink({"service.url": "pulsar://localhost:6650", **given})
-    shape = message_shape(schema, options.topic, upsert=False)
-    return write_task(options, shape, iter(batches), LOG)
+    shape = message_shape(schema, options.topic, upsert=False, values=options.values)
+    return write_task(options, shape, schemas or {}, iter(batches), LOG)
 
 
 def rows(*rows: tuple[str, str]) -> pa.RecordBatch:
@@ -108,6 +109,26 @@ def test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged(fak
     assert isinstance(report, TaskReport)
     assert set(report.sent) == {T, U}
     assert report.attempt is None
+
+
+def test_rows_are_written_by_the_schemas_of_their_topics(fakes, monkeypatch):
+    """The driver has chosen one of them; the task chooses the other one, once."""
+    asked = []
+
+    def choose(client, topic, rows, **more):
+        asked.append(topic)
+        return VersionedSchema(0, Schema(SchemaType.STRING))
+
+    monkeypatch.setattr(topic_encoders, "schema_of_rows", choose)
+    pinned = {T: Schema(SchemaType.NONE)}
+    write([rows(("a", "t"), ("b", "u")), rows(("c", "u"))], schemas=pinned, valueFormat="primitive")
+    sent = [call for call in fakes.calls if call[0] == "send"]
+    assert sent == [("send", [b"a"]), ("send", [b"b"]), ("send", [b"c"])]
+    schema_of = fakes.given["schema_of"]
+    assert (schema_of(T), schema_of(U)) == (Schema(SchemaType.NONE), Schema(SchemaType.STRING))
+    assert asked == [U]
+    write([rows(("a", "t"))])
+    assert fakes.given["schema_of"] is None
 
 
 def test_a_task_that_may_be_a_replay_says_what_it_may_have_written(fakes, monkeypatch):
@@ -222,5 +243,5 @@ def test_in_a_transaction_nobody_else_has_the_producers_name(fakes, monkeypatch)
 def test_options_are_not_changed(fakes, monkeypatch):
     run_as(monkeypatch, FakeTask(7))
     options = parse_sink({"service.url": "pulsar://localhost:6650", "pulsar.producer.producerName": "mine"})
-    write_task(options, message_shape(ROWS, None, upsert=False), iter([]), None)
+    write_task(options, message_shape(ROWS, None, upsert=False), {}, iter([]), None)
     assert replace(fakes.producer, name="mine") == options.producer

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.client import ProducerOptions, SentTotals
+from pulsar_spark.client import ProducerOptions, Schema, SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.sink import topic_writers
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
+from pulsar_spark.wire.schemas.schema import SchemaType
 
 X, Y, Z = TOPICS = [TopicName.parse(f"persistent://a/b/{name}") for name in "xyz"]
 
@@ -29,7 +30,7 @@ class Fakes:
         self.error: Exception | None = None
 
     def writer(self, client: object, topic: TopicName, options: object, **given: Any) -> FakeWriter:
-        self.given[topic.local] = given
+        self.given[topic.local] = {"options": options, **given}
         return FakeWriter(self, topic)
 
 
@@ -80,6 +81,18 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
 def writers(max_open: int, **more: Any) -> Any:
     """Writers that send numbers of rows to fakes."""
     return TopicWriters(None, ProducerOptions(), max_open, **more)
+
+
+def test_each_topic_has_its_schema(fakes):
+    schemas = {X: Schema(SchemaType.STRING), Y: Schema(SchemaType.INT32)}
+    with writers(1, schema_of=schemas.__getitem__) as opened:
+        for topic in (X, Y, X):
+            opened.of(topic)
+            expected = ProducerOptions(schema=schemas[topic])
+            assert fakes.given[topic.local]["options"] == expected
+    with writers(1) as opened:
+        opened.of(X)
+    assert fakes.given["x"]["options"] == ProducerOptions()
 
 
 def calls(fakes: Fakes, *kinds: str) -> list[tuple[str, str]]:
@@ -187,5 +200,6 @@ def test_all_writers_are_given_the_same(fakes):
         opened.of(Y)
     assert fakes.given["x"] == fakes.given["y"]
     memory = fakes.given["x"].pop("memory")
+    assert fakes.given["x"].pop("options") == ProducerOptions()
     assert list(fakes.given["x"].values()) == [transaction, code, dedup]
     assert memory.max_bytes(0) == ProducerOptions().memory_limit

@@ -1,0 +1,290 @@
+"""What the sink registers, and what it refuses; values once where a write is run again.
+
+That other clients read every type is in ``test_schemas_peers_sink``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pulsar
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from integration.broker import Admin
+from integration.broker.waiting import wait_until
+from integration.fails_once import FailsOnce
+from integration.fix_spark import PulsarInSpark, await_rows
+from integration.payloads import avro_value, register
+from integration.peer import Peer
+from pulsar_spark.client import Client, Schema
+from pulsar_spark.ids import TopicName
+
+AVRO = {"valueFormat": "avro"}
+_READ_TIMEOUT = 120_000
+
+
+class Stored(NamedTuple):
+    """A message as the C++ client gives it.
+
+    Attributes:
+        payload: None for a tombstone.
+        key: None for none.
+        version: of its schema; None for none.
+    """
+
+    payload: bytes | None
+    key: str | None
+    version: int | None
+
+
+def stored(peer: Peer, topic: str) -> list[Stored]:
+    """All messages of a topic, partition by partition."""
+    found = []
+    for partition in peer.client.get_topic_partitions(topic):
+        with closing(peer.client.create_reader(partition, pulsar.MessageId.earliest)) as reader:
+            while reader.has_message_available():
+                message = reader.read_next(_READ_TIMEOUT)
+                payload = None if message.has_null_value() else message.data()
+                # Its own way to give the version as bytes makes a text of them.
+                version = message._message.int_schema_version() if message.schema_version() else None
+                found.append(Stored(payload, message.partition_key() or None, version))
+    return found
+
+
+def schema_at(client: Client, topic: str, version: int) -> Schema:
+    schema = client.schemas.at(TopicName.parse(topic), version)
+    assert schema is not None
+    return schema
+
+
+def values(client: Client, peer: Peer, topic: str) -> list[tuple[int | None, Any]]:
+    """Each message's version, and its value as fastavro reads it by that version."""
+    return [
+        (
+            version,
+            None
+            if payload is None or version is None
+            else avro_value(json.loads(schema_at(client, topic, version).data), payload),
+        )
+        for payload, _, version in stored(peer, topic)
+    ]
+
+
+def fields(client: Client, topic: str) -> dict[str, Any]:
+    """The fields of the topic's latest schema, with their types."""
+    latest = client.schemas.latest(TopicName.parse(topic))
+    assert latest is not None
+    return {field["name"]: field["type"] for field in json.loads(latest.schema.data)["fields"]}
+
+
+def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str
+) -> None:
+    """Under the default strategy, FULL."""
+    here = pulsar_in_spark
+    here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
+    here.write(here.rows([(2, "b", 1.5)], "id int, item string, price double"), topic, **AVRO)
+    here.write(here.rows([("c", 3)], "item string, id int"), topic, **AVRO)
+    here.write(here.rows([(None, 4)], "note string, id int"), topic, **AVRO)
+    assert values(client, peer, topic) == [
+        (0, {"id": 1, "item": "a"}),
+        (1, {"id": 2, "item": "b", "price": 1.5}),
+        (1, {"id": 3, "item": "c", "price": None}),
+        (2, {"id": 4, "item": None, "price": None, "note": None}),
+    ]
+    assert list(fields(client, topic)) == ["id", "item", "price", "note"]
+
+
+def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str) -> None:
+    here, options = pulsar_in_spark, {"valueFormat": "json"}
+    here.write(here.rows([(1, "a")], "id int, item string"), topic, **options)
+    here.write(here.rows([(2, None, [1.5])], "id int, item string, more array<double>"), topic, **options)
+    found = [(version, json.loads(payload or b"")) for payload, _, version in stored(peer, topic)]
+    assert found == [(0, {"id": 1, "item": "a"}), (1, {"id": 2, "more": [1.5]})]
+    assert list(fields(client, topic)) == ["id", "item", "more"]
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is JSON, and rows are"):
+        here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
+
+
+def test_a_topic_keeps_its_own_schema(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    kind = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
+    own = [
+        {"name": "color", "type": kind},
+        {"name": "number", "type": "double"},
+        {"name": "other", "type": ["null", "long"], "default": None},
+        {"name": "left", "type": "string", "default": "none"},
+    ]
+    definition = {"type": "record", "name": "Theirs", "namespace": "a.b", "fields": own}
+    register(admin, topic, "AVRO", definition)
+    rows = pulsar_in_spark.rows([(7, 1, "BLUE")], "other int, number int, color string")
+    for registration in ("auto", "existing"):
+        pulsar_in_spark.write(rows, topic, **AVRO, schemaRegistration=registration)
+    expected = {"color": "BLUE", "number": 1.0, "other": 7, "left": "none"}
+    assert values(client, peer, topic) == [(0, expected)] * 2
+    assert client.schemas.at(TopicName.parse(topic), 1) is None
+
+
+def test_rows_that_do_not_fit_are_not_written(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, client: Client, topic: str
+) -> None:
+    here = pulsar_in_spark
+    rows = here.rows([(1, "a")], "id int, item string")
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic has no schema, and schemaReg"):
+        here.write(rows, topic, **AVRO, schemaRegistration="existing")
+    here.write(rows, topic, **AVRO)
+    other = here.rows([("x", "a", 1)], "id string, item string, more int")
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'id' is string, and the topic has int"):
+        here.write(other, topic, **AVRO)
+    more = here.rows([(2, "b", 1)], "id int, item string, more int")
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'more' has no field .*is existing"):
+        here.write(more, topic, **AVRO, schemaRegistration="existing")
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is AVRO, and rows are"):
+        here.write(here.rows([("x",)], "v string"), topic, valueFormat="primitive")
+    assert len(peer.read_all(topic)) == 1
+    assert client.schemas.at(TopicName.parse(topic), 1) is None
+
+
+def test_what_the_broker_refuses_is_said_with_its_strategy(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, client: Client, topic: str
+) -> None:
+    here = pulsar_in_spark
+    namespace = f"public/closed-{topic.rpartition('/')[2]}"
+    admin.create_namespace(namespace)
+    topic = topic.replace("public/default", namespace)
+    path = f"namespaces/{namespace}/schemaCompatibilityStrategy"
+    admin.request("PUT", path, "ALWAYS_INCOMPATIBLE")
+    here.write(here.rows([(1,)], "id int"), topic, **AVRO)
+    more = here.rows([(2, "b")], "id int, item string")
+    wait_until(lambda: admin.request("GET", path) == "ALWAYS_INCOMPATIBLE")
+
+    def refusal() -> str:
+        with pytest.raises(PySparkException) as caught:
+            here.write(more, topic, **AVRO)
+        return str(caught.value)
+
+    text = refusal()
+    assert "[PULSAR_SCHEMA] the broker answered:" in text
+    assert "ALWAYS_INCOMPATIBLE" in text
+    assert values(client, peer, topic) == [(0, {"id": 1})]
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+def test_key_and_value_of_a_topic(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str, encoding: str
+) -> None:
+    """A second write takes the topic's encoding; a new column of the value makes a version."""
+    here = pulsar_in_spark
+    options = AVRO | {"keyColumns": "id"}
+    here.write(here.rows([("k", 1)], "id string, n int"), topic, **options, keyValueEncoding=encoding)
+    here.write(here.rows([("k", 2, "x")], "id string, n int, more string"), topic, **options)
+    first, second = stored(peer, topic)
+    assert (first.version, second.version) == (0, 1)
+    is_inline = encoding == "INLINE"
+    assert (first.key, second.key) == ((None, None) if is_inline else ("k", "k"))
+    head = b"\x00\x00\x00\x01k\x00\x00\x00" if is_inline else b""
+    one, two = b"\x02\x02", b"\x02\x04\x02\x02x"
+    assert first.payload == (head + bytes([len(one)]) if is_inline else b"") + one
+    assert second.payload == (head + bytes([len(two)]) if is_inline else b"") + two
+    other = "SEPARATED" if is_inline else "INLINE"
+    with pytest.raises(PySparkException, match=rf"KEY_VALUE schema is {encoding}, and keyValueEncoding is"):
+        here.write(here.rows([("k", 3)], "id string, n int"), topic, **options, keyValueEncoding=other)
+
+
+def test_tombstones_of_records(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str
+) -> None:
+    here = pulsar_in_spark
+    rows = here.rows([("a", (1,)), ("b", None), ("c", (None,))], "__key string, value struct<n: int>")
+    here.write(rows, topic, **AVRO, upsert="true")
+    assert values(client, peer, topic) == [(0, {"n": 1}), (0, None), (0, {"n": None})]
+    assert [message.key for message in stored(peer, topic)] == ["a", "b", "c"]
+
+
+def test_rows_that_name_their_topics(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    """Several tasks meet the topics at the same time; one topic has a schema of its own."""
+    here, names = pulsar_in_spark, [f"{topic}-{number}" for number in range(3)]
+    definition = {"type": "record", "name": "Own", "fields": [{"name": "n", "type": "long"}]}
+    register(admin, names[2], "AVRO", definition)
+    rows = here.spark.range(300, numPartitions=4).select(
+        f.col("id").cast("int").alias("n"),
+        f.concat(f.lit(f"{topic}-"), (f.col("id") % 3).cast("string")).alias("__topic"),
+    )
+    here.write(rows, **AVRO)
+    for number, name in enumerate(names):
+        found = values(client, peer, name)
+        assert sorted(value["n"] for _, value in found) == list(range(number, 300, 3))
+        assert {version for version, _ in found} == {0}
+    wide = rows.withColumn("more", f.lit("x"))
+    here.write(wide, **AVRO)
+    for name in names:
+        found = values(client, peer, name)
+        assert Counter(version for version, _ in found) == {0: 100, 1: 100}
+        assert {value["more"] for version, value in found if version == 1} == {"x"}
+        assert client.schemas.at(TopicName.parse(name), 2) is None
+
+
+# ---- a micro-batch that is run again
+
+ROWS = 8000
+
+
+class TypedPipe:
+    """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
+
+    def __init__(self, here: PulsarInSpark, admin: Admin, target: str, folder: Path) -> None:
+        self._here, self._target, self._folder = here, target, folder
+        self._fails = FailsOnce(folder / "failed", admin.url, target)
+
+    def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, /, **options: str) -> None:
+        """Write all there is; raises the query's error."""
+        source = self._here.spark.readStream.format("rate-micro-batch")
+        number = f.col("value")
+        rows = source.options(rowsPerBatch=ROWS, numPartitions=2, startTimestamp=0).load()
+        rows = rows.where(number < ROWS).select(
+            f.concat(f.lit("key-"), (number % 50).cast("string")).alias("__key"),
+            number.alias("n"),
+            f.rpad(number.cast("string"), 200, ".").alias("text"),
+        )
+        rows = change(rows.mapInArrow(self._fails, rows.schema))
+        options = AVRO | {"delivery": "effectively-once", "failOnDuplicates": "true"} | options
+        sink = self._here.write_stream(rows, self._folder / "checkpoint", self._target, **options)
+        query = sink.start()
+        try:
+            await_rows(query, lambda: (query.lastProgress or {}).get("batchId", -1) >= 0)
+        finally:
+            query.stop()
+
+
+@pytest.fixture
+def pipe(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, once_topic: str, tmp_path: Path
+) -> Iterator[TypedPipe]:
+    conf = pulsar_in_spark.spark.conf
+    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    yield TypedPipe(pulsar_in_spark, admin, once_topic, tmp_path)
+    conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def test_a_batch_that_is_run_again_is_written_once(
+    pipe: TypedPipe, client: Client, peer: Peer, once_topic: str
+) -> None:
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
+        pipe.run()
+    before = len(stored(peer, once_topic))
+    assert 0 < before < ROWS
+    pipe.run(**{"pulsar.producer.batchingMaxMessages": "37"})
+    found = values(client, peer, once_topic)
+    assert sorted(value["n"] for _, value in found) == list(range(ROWS))
+    assert {version for version, _ in found} == {0}

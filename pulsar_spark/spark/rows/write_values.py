@@ -1,0 +1,255 @@
+"""Which columns of rows to be written are their values: bytes, or what a schema makes of them.
+
+Owns the shape of rows for each ``valueFormat``. Must not know which schema a topic has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pulsar_spark.client import KeyValueEncoding, PartKind, PartType, RowType
+from pulsar_spark.errors import OptionError
+
+
+class SinkFormat(Enum):
+    """What the value of a message is."""
+
+    RAW = "raw"
+    AVRO = "avro"
+    JSON = "json"
+    PRIMITIVE = "primitive"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkValues:
+    """What the user says of values.
+
+    Attributes:
+        format: what the value of a message is.
+        key_columns: names of the columns that are the key of a KEY_VALUE schema; none: it is no such schema.
+        key_value_encoding: where that key is; None: as the topic's schema says.
+        may_register: whether a schema may be registered where the topic's does not do.
+    """
+
+    format: SinkFormat = SinkFormat.RAW
+    key_columns: tuple[str, ...] = ()
+    key_value_encoding: KeyValueEncoding | None = None
+    may_register: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PartColumns:
+    """The columns that are a value, or its key.
+
+    Attributes:
+        names: of the columns.
+        is_record: whether they are the fields of a record; else the one column is the value itself.
+        type: of the values.
+    """
+
+    names: tuple[str, ...]
+    is_record: bool
+    type: PartType
+
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        """The values of n rows, of the type."""
+        if not self.is_record:
+            return _cast(batch.column(self.names[0]), self.type.arrow)
+        arrays = [_cast(batch.column(field.name), field.type) for field in self.type.arrow]
+        return pa.StructArray.from_arrays(arrays, fields=list(self.type.arrow))
+
+
+@dataclass(frozen=True, slots=True)
+class ValueColumns:
+    """The columns of rows that are values of a schema; made by :func:`value_columns`.
+
+    Attributes:
+        value: those that are the value.
+        key: those that are its key, where the schema is KEY_VALUE; else None.
+        encoding: where that key is; None: as the topic's schema says.
+    """
+
+    value: PartColumns
+    key: PartColumns | None = None
+    encoding: KeyValueEncoding | None = None
+
+    @property
+    def type(self) -> RowType:
+        """Of the rows."""
+        return RowType(self.value.type, None if self.key is None else self.key.type, self.encoding)
+
+    def rows(self, batch: pa.RecordBatch) -> pa.Array:
+        """Rows as an encoder takes them: values, or a struct of ``key`` and ``value``."""
+        values = self.value.values(batch)
+        if self.key is None:
+            return values
+        return pa.StructArray.from_arrays([self.key.values(batch), values], fields=list(self.type.arrow))
+
+
+def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueColumns:
+    """Find out which columns are values of a schema.
+
+    Args:
+        fields: the columns without those that mean something else; their names differ.
+        options: of the user; the format is not RAW.
+
+    Raises:
+        OptionError: no value or several, a type that does not fit, a key that is not there.
+    """
+    by_name = {field.name: field for field in fields}
+    missing = [name for name in options.key_columns if name not in by_name]
+    if missing:
+        raise OptionError(
+            f"option keyColumns names {', '.join(missing)}, and rows have {', '.join(by_name) or 'none'}",
+            advice="Name columns of the rows whose names do not begin with __",
+        )
+    for field in fields:
+        _check_type(field.name, field.dataType)
+    values = [field for field in fields if field.name not in options.key_columns]
+    if (
+        len(fields) == 1
+        and options.format is SinkFormat.PRIMITIVE
+        and isinstance(fields[0].dataType, BinaryType)
+    ):
+        raise OptionError(
+            f"column {fields[0].name} is binary, which has no schema", advice="Set valueFormat=raw"
+        )
+    if not values:
+        raise OptionError("rows have no value", advice="Give them a column besides those of the key")
+    key = [by_name[name] for name in options.key_columns]
+    return ValueColumns(
+        _value_part(values, options.format),
+        _key_part(key, options.format) if key else None,
+        options.key_value_encoding,
+    )
+
+
+def raw_value(fields: Sequence[StructField]) -> str:
+    """The name of the column whose bytes are the value; raises OptionError where there is not one."""
+    if not fields:
+        raise OptionError("rows have no value", advice="Give them one binary or string column, such as value")
+    if len(fields) > 1:
+        names = ", ".join(field.name for field in fields)
+        raise OptionError(
+            f"one column is the value, these are {len(fields)}: {names}",
+            advice=f"Set valueFormat to avro or json, or make one of them: to_json(struct({names})) as value",
+        )
+    kind = fields[0].dataType
+    if not isinstance(kind, _RAW_TYPES):
+        raise OptionError(
+            f"the value column {fields[0].name} is {kind.simpleString()}",
+            advice="Set valueFormat, cast it to binary or string, or use to_json(struct(...))",
+        )
+    return fields[0].name
+
+
+def to_binary(array: pa.Array) -> pa.BinaryArray:
+    """Also from the large types, which Spark uses under spark.sql.execution.arrow.useLargeVarTypes."""
+    if pa.types.is_large_string(array.type):
+        array = array.cast(pa.large_binary())
+    return array.cast(pa.binary())
+
+
+# Not a record of one field: the shape that a source gives with valueFormat=struct, and that has tombstones.
+_WHOLE = "value"
+_RECORDS = {SinkFormat.AVRO: PartKind.AVRO, SinkFormat.JSON: PartKind.JSON}
+_RAW_TYPES = (StringType, BinaryType, NullType)
+_TYPES = (
+    *(BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType),
+    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
+)
+
+
+def _value_part(fields: Sequence[StructField], value_format: SinkFormat) -> PartColumns:
+    if value_format is SinkFormat.PRIMITIVE:
+        if len(fields) > 1:
+            names = ", ".join(field.name for field in fields)
+            raise OptionError(
+                f"valueFormat is primitive, so one column is the value; these are {len(fields)}: {names}",
+                advice="Set valueFormat to avro or json, or leave columns out",
+            )
+        return _primitive_part(fields[0])
+    is_whole = len(fields) == 1 and fields[0].name == _WHOLE and isinstance(fields[0].dataType, StructType)
+    return _record_part(fields, _RECORDS[value_format], is_whole=is_whole)
+
+
+def _key_part(fields: Sequence[StructField], value_format: SinkFormat) -> PartColumns:
+    is_whole = len(fields) == 1
+    if is_whole and not isinstance(fields[0].dataType, StructType):
+        return _primitive_part(fields[0])
+    return _record_part(fields, _RECORDS.get(value_format, PartKind.AVRO), is_whole=is_whole)
+
+
+def _record_part(fields: Sequence[StructField], kind: PartKind, *, is_whole: bool) -> PartColumns:
+    record = fields[0].dataType if is_whole else StructType(list(fields))
+    names = tuple(field.name for field in fields)
+    return PartColumns(names, is_record=not is_whole, type=PartType(kind, _arrow(record)))
+
+
+def _primitive_part(field: StructField) -> PartColumns:
+    if not isinstance(field.dataType, _TYPES) or isinstance(field.dataType, DecimalType):
+        raise OptionError(
+            f"column {field.name} is {field.dataType.simpleString()}, which no primitive schema has",
+            advice="Cast it, or set valueFormat to avro or json",
+        )
+    return PartColumns(
+        (field.name,), is_record=False, type=PartType(PartKind.PRIMITIVE, _arrow(field.dataType))
+    )
+
+
+def _arrow(kind: DataType) -> pa.DataType:
+    return to_arrow_type(kind, timezone="UTC")
+
+
+def _check_type(path: str, kind: DataType) -> None:
+    """Raise OptionError for a type that is in no schema."""
+    if isinstance(kind, ArrayType):
+        _check_type(f"{path}[]", kind.elementType)
+    elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        _check_type(f"{path}{{}}", kind.valueType)
+    elif isinstance(kind, StructType):
+        names = kind.names
+        if not names:
+            raise OptionError(f"column {path} is a struct without fields", advice="Leave it out")
+        if len(set(names)) < len(names):
+            raise OptionError(
+                f"column {path} has two fields of one name: {', '.join(names)}", advice="Rename one of them"
+            )
+        for field in kind.fields:
+            _check_type(f"{path}.{field.name}", field.dataType)
+    elif not isinstance(kind, _TYPES):
+        what = "keys of maps are strings" if isinstance(kind, MapType) else "a schema has no such type"
+        raise OptionError(
+            f"column {path} is {kind.simpleString()}, and {what}", advice="Cast it, or leave it out"
+        )
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """From Spark's other Arrow types of the same: large ones, and timestamps of the session's zone."""
+    return array if array.type == kind else array.cast(kind)

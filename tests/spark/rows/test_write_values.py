@@ -1,0 +1,204 @@
+"""Which columns are values of a schema, and the rows that are made of them."""
+
+import datetime
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DayTimeIntervalType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from pulsar_spark.client import KeyValueEncoding, PartKind
+from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.rows.write_values import (
+    SinkFormat,
+    SinkValues,
+    raw_value,
+    to_binary,
+    value_columns,
+)
+
+UTC = datetime.timezone.utc
+INT, LONG, TEXT, BINARY, VOID = IntegerType(), LongType(), StringType(), BinaryType(), NullType()
+AVRO, JSON, PRIMITIVE = SinkFormat.AVRO, SinkFormat.JSON, SinkFormat.PRIMITIVE
+
+
+def struct(**fields: DataType) -> StructType:
+    made = StructType()
+    for name, kind in fields.items():
+        made = made.add(name, kind)
+    return made
+
+
+def columns(schema: StructType, kind: SinkFormat = AVRO, *key: str):
+    return value_columns(schema.fields, SinkValues(kind, key))
+
+
+def rows(schema: StructType, *given: dict, kind: SinkFormat = AVRO, key: tuple[str, ...] = ()):
+    """The rows of a record batch as Spark hands it over."""
+    arrow = to_arrow_schema(schema, timezone="America/Lima")
+    made = columns(schema, kind, *key)
+    found = made.rows(pa.RecordBatch.from_pylist(list(given), arrow))
+    assert found.type == made.type.arrow
+    return found.to_pylist()
+
+
+def test_all_columns_are_a_record():
+    given = {"id": 1, "at": datetime.datetime(2020, 1, 1, tzinfo=UTC), "more": {"tags": ["a", None]}}
+    more = struct(tags=ArrayType(TEXT))
+    schema = StructType().add("id", LONG, nullable=False).add("at", TimestampType()).add("more", more)
+    assert rows(schema, given, {"id": 2, "at": None, "more": None}) == [
+        given,
+        {"id": 2, "at": None, "more": None},
+    ]
+    made = columns(schema).type.value
+    assert made.kind is PartKind.AVRO
+    assert made.arrow.field("at").type == pa.timestamp("us", "UTC")
+    assert [field.nullable for field in made.arrow] == [False, True, True]
+    assert columns(schema, JSON).type.value.kind is PartKind.JSON
+
+
+def test_a_record_is_never_null():
+    assert rows(struct(a=INT, b=TEXT), {"a": None, "b": None}) == [{"a": None, "b": None}]
+
+
+def test_one_struct_named_value_is_the_record_itself_and_null_where_it_is():
+    record = struct(a=INT, b=TEXT)
+    given = {"a": 1, "b": "x"}
+    assert rows(struct(value=record), {"value": given}, {"value": None}) == [given, None]
+    assert rows(struct(other=record), {"other": given}) == [{"other": given}]
+    assert rows(struct(value=INT), {"value": 1}) == [{"value": 1}]
+    assert rows(struct(value=record, c=INT), {"value": given, "c": 2}) == [{"value": given, "c": 2}]
+
+
+def test_one_column_is_a_primitive():
+    assert rows(struct(n=INT), {"n": 7}, {"n": None}, kind=PRIMITIVE) == [7, None]
+    assert columns(struct(n=INT), PRIMITIVE).type.value.kind is PartKind.PRIMITIVE
+
+
+def test_key_columns_are_a_record_or_a_primitive():
+    given = {"id": 1, "region": "eu", "a": 2, "b": 3}
+    schema = struct(a=INT, id=LONG, b=INT, region=TEXT)
+    (found,) = rows(schema, given, key=("region", "id"))
+    assert found == {"key": {"region": "eu", "id": 1}, "value": {"a": 2, "b": 3}}
+    (found,) = rows(schema, given, key=("id",), kind=JSON)
+    assert found == {"key": 1, "value": {"a": 2, "b": 3, "region": "eu"}}
+    made = columns(schema, JSON, "region", "id").type
+    assert (made.key.kind, made.value.kind) == (PartKind.JSON, PartKind.JSON)
+    assert columns(struct(id=INT, v=INT), PRIMITIVE, "id").type.key.kind is PartKind.PRIMITIVE
+    assert columns(struct(a=INT, b=INT, v=INT), PRIMITIVE, "a", "b").type.key.kind is PartKind.AVRO
+
+
+def test_keys_and_values_may_be_bytes():
+    assert rows(struct(k=BINARY, v=BINARY), {"k": b"1", "v": b"2"}, kind=PRIMITIVE, key=("k",)) == [
+        {"key": b"1", "value": b"2"}
+    ]
+
+
+def test_structs_are_keys_and_values_as_they_are():
+    schema = struct(k=struct(id=INT), value=struct(a=INT))
+    found = rows(schema, {"k": {"id": 1}, "value": {"a": 2}}, {"k": None, "value": None}, key=("k",))
+    assert found == [{"key": {"id": 1}, "value": {"a": 2}}, {"key": None, "value": None}]
+
+
+def test_the_users_encoding_is_kept():
+    options = SinkValues(AVRO, ("k",), KeyValueEncoding.INLINE)
+    assert value_columns(struct(k=INT, v=INT).fields, options).type.encoding is KeyValueEncoding.INLINE
+
+
+def test_large_types_and_slices():
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "a": pa.array(["x", "y", None], pa.large_string()),
+            "b": pa.array([[b"1"], [b"2", None], None], pa.list_(pa.large_binary())),
+        }
+    )
+    made = columns(struct(a=TEXT, b=ArrayType(BINARY)))
+    found = made.rows(batch.slice(1))
+    assert found.type == made.type.arrow
+    assert found.to_pylist() == [{"a": "y", "b": [b"2", None]}, {"a": None, "b": None}]
+    assert to_binary(batch.column("a")).equals(pa.array([b"x", b"y", None], pa.binary()))
+
+
+TWICE = StructType().add("x", INT).add("x", INT)
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "key", "text"),
+    [
+        (struct(), AVRO, (), "rows have no value"),
+        (struct(k=INT), AVRO, ("k",), "rows have no value. Give them a column besides"),
+        (struct(a=INT), AVRO, ("k", "a"), "option keyColumns names k, and rows have a"),
+        (struct(), AVRO, ("k",), "option keyColumns names k, and rows have none"),
+        (struct(a=INT, b=INT), PRIMITIVE, (), "one column is the value; these are 2: a, b"),
+        (
+            struct(a=DecimalType(9, 2)),
+            PRIMITIVE,
+            (),
+            r"a is decimal\(9,2\), which no primitive schema",
+        ),
+        (
+            struct(a=ArrayType(INT)),
+            PRIMITIVE,
+            (),
+            "a is array<int>, which no primitive schema has",
+        ),
+        (struct(a=BINARY), PRIMITIVE, (), "column a is binary, which has no schema. Set valueFormat=raw"),
+        (
+            struct(k=ArrayType(INT), a=INT),
+            AVRO,
+            ("k",),
+            "column k is array<int>, which no primitive",
+        ),
+        (
+            struct(a=YearMonthIntervalType()),
+            AVRO,
+            (),
+            "a is interval year to month, and a schema has no such",
+        ),
+        (
+            struct(a=DayTimeIntervalType()),
+            AVRO,
+            (),
+            "a is interval day to second, and a schema has no such type",
+        ),
+        (struct(a=VariantType()), AVRO, (), "column a is variant, and a schema has no such type"),
+        (
+            struct(a=VOID),
+            JSON,
+            (),
+            "column a is void, and a schema has no such type. Cast it, or leave it out",
+        ),
+        (struct(a=ArrayType(struct(b=VOID))), AVRO, (), r"column a\[\]\.b is void"),
+        (struct(a=MapType(INT, INT)), AVRO, (), "column a is map<int,int>, and keys of maps are strings"),
+        (struct(a=MapType(TEXT, VOID)), AVRO, (), r"column a\{\} is void"),
+        (struct(k=VOID, a=INT), AVRO, ("k",), "column k is void"),
+        (struct(s=struct()), AVRO, (), "column s is a struct without fields"),
+        (struct(s=TWICE), AVRO, (), "column s has two fields of one name: x, x"),
+    ],
+)
+def test_bad_shapes(schema, kind, key, text):
+    with pytest.raises(OptionError, match=text):
+        columns(schema, kind, *key)
+
+
+def test_bytes_are_one_column():
+    assert raw_value(struct(any=TEXT).fields) == "any"
+    with pytest.raises(
+        OptionError, match=r"these are 2: a, b\. Set valueFormat to avro or json, or make one"
+    ):
+        raw_value(struct(a=TEXT, b=TEXT).fields)

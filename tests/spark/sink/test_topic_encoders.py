@@ -1,0 +1,97 @@
+"""By which schemas a task's rows are written, and who chooses them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+from pulsar_spark.client import PartKind, PartType, RowType, Schema, VersionedSchema
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.options.sink import SinkOptions
+from pulsar_spark.spark.rows.write import MessageShape, message_shape
+from pulsar_spark.spark.sink import topic_encoders
+from pulsar_spark.spark.sink.topic_encoders import TopicEncoders, pinned_schemas
+from pulsar_spark.wire.schemas.schema import SchemaType
+
+T, U = TopicName.parse("t"), TopicName.parse("u")
+INT, LONG, TEXT = (Schema(kind) for kind in (SchemaType.INT32, SchemaType.INT64, SchemaType.STRING))
+NUMBERS = RowType(PartType(PartKind.PRIMITIVE, pa.int32()))
+ROWS = StructType().add("n", IntegerType())
+
+
+def test_each_topic_is_chosen_for_once():
+    asked: list[TopicName] = []
+
+    def choose(topic: TopicName) -> Schema:
+        asked.append(topic)
+        return LONG
+
+    encoders = TopicEncoders(NUMBERS, {T: INT}, choose)
+    one = pa.array([1], pa.int32())
+    for _ in range(2):
+        assert encoders.of(T).encode(one).values.to_pylist() == [b"\0\0\0\1"]
+        assert encoders.of(U).encode(one).values.to_pylist() == [b"\0\0\0\0\0\0\0\1"]
+    assert encoders.of(T) is encoders.of(T)
+    assert (encoders.schema(T), encoders.schema(U)) == (INT, LONG)
+    assert asked == [U]
+
+
+def test_rows_that_do_not_fit_are_an_error_of_their_topic():
+    with pytest.raises(SchemaError):
+        TopicEncoders(NUMBERS, {T: TEXT}, lambda topic: TEXT).of(T)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What is asked of the client, whose name is the service URL."""
+    asked: list[tuple[Any, ...]] = []
+
+    def schema_of_rows(client: object, topic: TopicName, rows: RowType, **more: bool) -> VersionedSchema:
+        asked.append((client, topic, rows, more))
+        return VersionedSchema(3, INT)
+
+    monkeypatch.setattr(topic_encoders, "shared_client", lambda options: options.service_url)
+    monkeypatch.setattr(topic_encoders, "schema_of_rows", schema_of_rows)
+    return asked
+
+
+def sink(schema: StructType, **given: str) -> tuple[SinkOptions, MessageShape]:
+    options = parse_sink({"service.url": "pulsar://localhost:6650", **given})
+    return options, message_shape(schema, options.topic, values=options.values)
+
+
+def test_the_driver_chooses_for_the_topic_of_the_option(asked):
+    options, shape = sink(ROWS, topic="t", valueFormat="primitive")
+    assert pinned_schemas(options, shape) == {T: INT}
+    expected = {"may_register": True, "is_encrypted": False}
+    assert asked == [("pulsar://localhost:6650", T, NUMBERS, expected)]
+    keys = {"pulsar.producer.encryptionKeys": "a", "pulsar.producer.cryptoKeyReader": "/keys"}
+    given = {"topic": "t", "valueFormat": "primitive", "schemaRegistration": "existing"}
+    pinned_schemas(*sink(ROWS, **given, **keys))
+    assert asked[-1][-1] == {"may_register": False, "is_encrypted": True}
+
+
+def test_nobody_is_asked_where_there_is_no_topic_or_no_schema(asked):
+    named = StructType().add("n", IntegerType()).add("__topic", StringType())
+    assert pinned_schemas(*sink(named, valueFormat="avro")) == {}
+    raw = StructType().add("value", StringType())
+    assert pinned_schemas(*sink(raw, topic="t")) == {}
+    options, shape = sink(raw, topic="t")
+    client: Any = "client"
+    assert topic_encoders.topic_encoders(client, options, shape, {}) is None
+    assert asked == []
+
+
+def test_a_task_chooses_for_the_topics_of_its_rows(asked):
+    named = StructType().add("n", IntegerType()).add("__topic", StringType())
+    options, shape = sink(named, valueFormat="primitive", schemaRegistration="existing")
+    client: Any = "client"
+    encoders = topic_encoders.topic_encoders(client, options, shape, {T: LONG})
+    assert encoders is not None
+    assert (encoders.schema(T), encoders.schema(U)) == (LONG, INT)
+    assert asked == [("client", U, NUMBERS, {"may_register": False, "is_encrypted": False})]
