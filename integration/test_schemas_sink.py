@@ -288,3 +288,19 @@ def test_a_batch_that_is_run_again_is_written_once(
     found = values(client, peer, once_topic)
     assert sorted(value["n"] for _, value in found) == list(range(ROWS))
     assert {version for version, _ in found} == {0}
+
+
+def test_a_version_that_others_register_meanwhile_changes_no_row_of_a_replay(
+    pipe: TypedPipe, client: Client, peer: Peer, admin: Admin, once_topic: str
+) -> None:
+    """The driver of the second run chooses the new version; the tasks go back to that of what is stored."""
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
+        pipe.run()
+    assert 0 < len(stored(peer, once_topic)) < ROWS
+    definition = json.loads(schema_at(client, once_topic, 0).data)
+    definition["fields"].append({"name": "theirs", "type": ["null", "string"], "default": None})
+    assert register(admin, once_topic, "AVRO", definition) == 1
+    pipe.run()
+    found = values(client, peer, once_topic)
+    assert sorted(value["n"] for _, value in found) == list(range(ROWS))
+    assert {version for version, _ in found} == {0}

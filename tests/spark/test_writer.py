@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from pulsar_spark.client import PartKind, Schema
+from pulsar_spark.client import PartKind, Schema, VersionedSchema
 from pulsar_spark.errors import ConnectError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark import writer
@@ -57,7 +57,7 @@ def test_a_batch_writer_finds_a_bad_address_before_any_task_runs(calls):
 
 def test_the_driver_pins_the_schemas_that_tasks_write_by(calls, monkeypatch):
     """Before any row; a batch writer has then found that there is a broker."""
-    schemas = {TopicName.parse("a/b/t"): Schema(SchemaType.STRING)}
+    schemas = {TopicName.parse("a/b/t"): VersionedSchema(3, Schema(SchemaType.STRING))}
 
     def pinned(options, shape):
         calls.append(("pin", shape.value.type.value.kind))

@@ -39,6 +39,7 @@ from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.stored_check import foreign_writes
 from pulsar_spark.wire.dedup_mark import INVISIBLE, read_dedup_mark
 from pulsar_spark.wire.schemas.schema import Schema
+from pulsar_spark.wire.schemas.wire_schema import from_wire_version
 from pulsar_spark.wire.singles import EncodedSingle
 
 # Items that are sent at once when those held back are released.
@@ -73,6 +74,7 @@ class DedupTask:
         self._known: set[TopicName] = set()
         self._is_encrypted = False
         self._schemas: dict[TopicName, Schema | None] = {}
+        self._stored_versions: dict[TopicName, int] = {}
 
     def __enter__(self) -> DedupTask:
         return self
@@ -102,6 +104,8 @@ class DedupTask:
         replay = self._replays.get(topic)
         producer = DedupProducer(self, topic, options, partitions, replay, memory, encryptor, on_receipt)
         self._replays[topic] = producer.replay
+        if producer.stored_version is not None:
+            self._stored_versions.setdefault(topic.base, producer.stored_version)
         if producer.last_sequence_id >= 0:
             self.proven(topic)
         return producer
@@ -113,6 +117,13 @@ class DedupTask:
     def proven(self, topic: TopicName) -> None:
         """Note that a topic partition deduplicates."""
         self._known.add(topic.base)
+
+    def stored_version(self, topic: TopicName) -> int | None:
+        """The version of the schema that an earlier run wrote a topic's rows by; None if it is not known.
+
+        Ask it when the producers of the topic have been opened. It is of the first partition that has rows.
+        """
+        return self._stored_versions.get(topic.base)
 
     @property
     def unfinished(self) -> set[TopicName]:
@@ -152,6 +163,8 @@ class DedupProducer(Producer):
     Attributes:
         replay: what is sent there in this run.
         last_sequence_id: the last that is stored under the task's name; -1 if the broker knew none.
+        stored_version: the version of the schema that an earlier run of the micro-batch wrote by; None if
+            there was none, if it wrote without a schema, or this is not known.
 
     Raises:
         SendError: another run of the task has written meanwhile.
@@ -174,6 +187,7 @@ class DedupProducer(Producer):
         self._partitions = partitions
         self._encryptor = encryptor
         self._left_out = 0
+        self.stored_version: int | None = None
         self._possible_duplicates = 0
         super().__init__(
             dedup.client,
@@ -239,7 +253,10 @@ class DedupProducer(Producer):
             if self._dedup.required:
                 raise
             return None, f"what is stored could not be compared: {error.what}"
-        return None if entry is None else read_dedup_mark(entry.metadata), why
+        if entry is None:
+            return None, why
+        self.stored_version = from_wire_version(entry.metadata.schema_version)
+        return read_dedup_mark(entry.metadata), why
 
     def _replay(self, items: Sequence[Item]) -> None:
         before = self.replay.verdict

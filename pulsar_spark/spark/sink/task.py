@@ -10,19 +10,26 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from pulsar_spark.client import Client, ProducerOptions, Schema, Transaction, UserCode, shared_client
+from pulsar_spark.client import (
+    Client,
+    ProducerOptions,
+    Transaction,
+    UserCode,
+    VersionedSchema,
+    shared_client,
+)
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
-from pulsar_spark.spark.rows.write import MessageShape
+from pulsar_spark.spark.rows.write import Encoders, MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.sink.topic_encoders import topic_encoders
+from pulsar_spark.spark.sink.topic_encoders import ReplayEncoders, topic_encoders
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.spark.sink.transactional import write_in_transaction
 
@@ -30,7 +37,7 @@ from pulsar_spark.spark.sink.transactional import write_in_transaction
 def write_task(
     options: SinkOptions,
     shape: MessageShape,
-    schemas: Mapping[TopicName, Schema],
+    schemas: Mapping[TopicName, VersionedSchema],
     batches: Iterator[pa.RecordBatch],
     log: QueryLog | None,
 ) -> WriterCommitMessage:
@@ -62,14 +69,15 @@ def _send(
     client: Client,
     options: SinkOptions,
     shape: MessageShape,
-    schemas: Mapping[TopicName, Schema],
+    schemas: Mapping[TopicName, VersionedSchema],
     batches: Iterator[pa.RecordBatch],
     transaction: Transaction | None,
 ) -> TaskReport:
     micro = micro_batch()
     dedup = dedup_task(client, options, micro, has_sequence_ids=SEQUENCE_ID in shape.reserved)
     producer, code = _producer_options(options, transaction), _user_code(options)
-    encoders = topic_encoders(client, options, shape, schemas)
+    chosen = topic_encoders(client, options, shape, schemas)
+    is_possible_replay = micro is not None and micro.is_possible_replay()
     attempt = None
     with dedup or nullcontext():
         with TopicWriters(
@@ -78,12 +86,15 @@ def _send(
             transaction=transaction,
             dedup=dedup,
             code=code,
-            schema_of=None if encoders is None else encoders.schema,
+            schema_of=None if chosen is None else chosen.schema,
         ) as writers:
+            encoders: Encoders | None = chosen
+            if chosen is not None and dedup is not None and is_possible_replay:
+                encoders = ReplayEncoders(client, chosen, writers, dedup)
             for batch in batches:
                 for topic, columns in shape.messages(batch, encoders):
                     writers.of(topic).send(columns)
-            if dedup is not None and micro is not None and micro.is_possible_replay():
+            if dedup is not None and micro is not None and is_possible_replay:
                 # An earlier run may have written to it, though this one has no rows.
                 if options.topic is not None:
                     writers.of(options.topic)

@@ -12,12 +12,12 @@ from pulsar_spark.client import (
     Client,
     DedupTask,
     ProducerOptions,
-    Schema,
     SentTotals,
     TaskMemory,
     TopicWriter,
     Transaction,
     UserCode,
+    VersionedSchema,
 )
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.report import add_up
@@ -51,7 +51,7 @@ class TopicWriters:
         transaction: Transaction | None = None,
         dedup: DedupTask | None = None,
         code: UserCode = NO_USER_CODE,
-        schema_of: Callable[[TopicName], Schema] | None = None,
+        schema_of: Callable[[TopicName], VersionedSchema] | None = None,
     ) -> None:
         self._code = code
         self._schema_of = schema_of
@@ -80,11 +80,11 @@ class TopicWriters:
             self._open.move_to_end(topic)
             return self._open[topic]
         if len(self._open) >= self._max_open:
-            self._close(next(iter(self._open)))
+            self.close(next(iter(self._open)))
         self.topics.add(topic)
         options = self._options
         if self._schema_of is not None:
-            options = replace(options, schema=self._schema_of(topic))
+            options = replace(options, schema=self._schema_of(topic).schema)
         writer = self._open[topic] = TopicWriter(
             self._client,
             topic,
@@ -95,6 +95,14 @@ class TopicWriters:
             memory=self._memory,
         )
         return writer
+
+    def close(self, topic: TopicName) -> None:
+        """Close the writer of ``topic`` when all that was sent is acknowledged; ``of`` opens it anew."""
+        writer = self._open[topic]
+        writer.flush()
+        self._closed = add_up([self._closed, writer.sent])
+        del self._open[topic]
+        writer.close()
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
@@ -109,11 +117,3 @@ class TopicWriters:
         if self._dedup is not None:
             for topic in self._dedup.unfinished:
                 self.of(topic).finish()
-
-    def _close(self, topic: TopicName) -> None:
-        """Close a writer, when all that was sent is acknowledged; ``close`` alone would drop it."""
-        writer = self._open[topic]
-        writer.flush()
-        self._closed = add_up([self._closed, writer.sent])
-        del self._open[topic]
-        writer.close()

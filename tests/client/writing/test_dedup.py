@@ -21,6 +21,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
@@ -105,6 +106,24 @@ def test_connections_that_are_lost_change_nothing(broker, client, topic, action)
     for _ in range(2):
         run(client, numbered(30))
     assert topic.values == numbered(30)
+
+
+def test_the_version_that_an_earlier_run_wrote_by_is_known(broker, client):
+    broker.create("parted", 2)
+    name = TopicName.parse("parted")
+    first, second = Schema(SchemaType.STRING), Schema(SchemaType.INT32)
+    for schema, stored in ((first, None), (second, 0), (None, 0)):
+        task, _ = run(client, numbered(1), topic=name, schema=schema)
+        assert task.stored_version(name) == stored
+        assert task.stored_version(name.of_partition(1)) == stored
+        assert task.stored_version(TOPIC) is None
+    task, _ = run(client, numbered(1), batch=1, topic=name, schema=second)
+    assert task.stored_version(name) is None
+    task, _ = run(client, numbered(1), batch=1, topic=name, schema=first)
+    assert task.stored_version(name) == 1
+    for _ in range(2):
+        task, _ = run(client, numbered(1), batch=2, topic=name)
+        assert task.stored_version(name) is None
 
 
 # ---- other rows

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from pulsar_spark.client import Schema, SentTotals, Transaction, VersionedSchema
+from pulsar_spark.client import DedupTask, Schema, SentTotals, Transaction, VersionedSchema
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
@@ -34,6 +34,7 @@ class Fakes:
         self.calls: list[Any] = []
         self.producer: Any = None
         self.given: dict[str, Any] = {}
+        self.schemas = self
 
     def writers(self, client: object, producer: object, **given: Any) -> FakeWriters:
         assert client is self
@@ -59,6 +60,9 @@ class FakeWriters:
         self.topics.add(topic)
         self._calls.append(("of", topic.local))
         return FakeWriter(self._calls)
+
+    def close(self, topic: TopicName) -> None:
+        self._calls.append(("close", topic.local))
 
     def finish(self) -> None:
         self._calls.append("finish")
@@ -114,21 +118,38 @@ def test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged(fak
 def test_rows_are_written_by_the_schemas_of_their_topics(fakes, monkeypatch):
     """The driver has chosen one of them; the task chooses the other one, once."""
     asked = []
+    given, texts = (VersionedSchema(0, Schema(kind)) for kind in (SchemaType.NONE, SchemaType.STRING))
 
     def choose(client, topic, rows, **more):
         asked.append(topic)
-        return VersionedSchema(0, Schema(SchemaType.STRING))
+        return texts
 
     monkeypatch.setattr(topic_encoders, "schema_of_rows", choose)
-    pinned = {T: Schema(SchemaType.NONE)}
-    write([rows(("a", "t"), ("b", "u")), rows(("c", "u"))], schemas=pinned, valueFormat="primitive")
+    batches = [rows(("a", "t"), ("b", "u")), rows(("c", "u"))]
+    write(batches, schemas={T: given}, valueFormat="primitive")
     sent = [call for call in fakes.calls if call[0] == "send"]
     assert sent == [("send", [b"a"]), ("send", [b"b"]), ("send", [b"c"])]
     schema_of = fakes.given["schema_of"]
-    assert (schema_of(T), schema_of(U)) == (Schema(SchemaType.NONE), Schema(SchemaType.STRING))
+    assert (schema_of(T), schema_of(U)) == (given, texts)
     assert asked == [U]
     write([rows(("a", "t"))])
     assert fakes.given["schema_of"] is None
+
+
+@pytest.mark.parametrize(("batch", "attempt", "version"), [(5, 0, 7), (6, 0, 9), (6, 1, 7)])
+def test_rows_of_a_replay_are_written_by_the_version_of_those_that_are_stored(
+    fakes, monkeypatch, batch, attempt, version
+):
+    """The first micro-batch that a process is asked for may be one, and a task that is tried again."""
+    run_as(monkeypatch, of_micro_batch(5))
+    write()
+    schema = Schema(SchemaType.STRING)
+    monkeypatch.setattr(DedupTask, "stored_version", lambda self, topic: 7)
+    run_as(monkeypatch, of_micro_batch(batch, attempt=attempt))
+    fakes.at = lambda topic, version: schema
+    pinned = {T: VersionedSchema(9, schema)}
+    write([rows(("a", "t"))], schemas=pinned, valueFormat="primitive")
+    assert fakes.given["schema_of"](T).version == version
 
 
 def test_a_task_that_may_be_a_replay_says_what_it_may_have_written(fakes, monkeypatch):

@@ -15,11 +15,16 @@ from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
 from pulsar_spark.spark.sink import topic_encoders
-from pulsar_spark.spark.sink.topic_encoders import TopicEncoders, pinned_schemas
+from pulsar_spark.spark.sink.topic_encoders import ReplayEncoders, TopicEncoders, pinned_schemas
 from pulsar_spark.wire.schemas.schema import SchemaType
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
-INT, LONG, TEXT = (Schema(kind) for kind in (SchemaType.INT32, SchemaType.INT64, SchemaType.STRING))
+INT, LONG, TEXT = (
+    VersionedSchema(version, Schema(kind))
+    for version, kind in enumerate((SchemaType.INT32, SchemaType.INT64, SchemaType.STRING))
+)
+ONE = pa.array([1], pa.int32())
+AS_INT, AS_LONG = [b"\0\0\0\1"], [b"\0\0\0\0\0\0\0\1"]
 NUMBERS = RowType(PartType(PartKind.PRIMITIVE, pa.int32()))
 ROWS = StructType().add("n", IntegerType())
 
@@ -27,15 +32,14 @@ ROWS = StructType().add("n", IntegerType())
 def test_each_topic_is_chosen_for_once():
     asked: list[TopicName] = []
 
-    def choose(topic: TopicName) -> Schema:
+    def choose(topic: TopicName) -> VersionedSchema:
         asked.append(topic)
         return LONG
 
     encoders = TopicEncoders(NUMBERS, {T: INT}, choose)
-    one = pa.array([1], pa.int32())
     for _ in range(2):
-        assert encoders.of(T).encode(one).values.to_pylist() == [b"\0\0\0\1"]
-        assert encoders.of(U).encode(one).values.to_pylist() == [b"\0\0\0\0\0\0\0\1"]
+        assert encoders.of(T).encode(ONE).values.to_pylist() == AS_INT
+        assert encoders.of(U).encode(ONE).values.to_pylist() == AS_LONG
     assert encoders.of(T) is encoders.of(T)
     assert (encoders.schema(T), encoders.schema(U)) == (INT, LONG)
     assert asked == [U]
@@ -46,6 +50,61 @@ def test_rows_that_do_not_fit_are_an_error_of_their_topic():
         TopicEncoders(NUMBERS, {T: TEXT}, lambda topic: TEXT).of(T)
 
 
+class Replay:
+    """The client, the writers and the de-duplication of a task that is run again.
+
+    Attributes:
+        stored: versions that rows of an earlier run are stored by.
+        versions: that the topic has.
+        calls: which writers are opened and closed.
+    """
+
+    def __init__(self, stored: dict[TopicName, int], *versions: VersionedSchema) -> None:
+        self.stored = stored
+        self.versions = dict(versions)
+        self.calls: list[tuple[str, TopicName]] = []
+        self.schemas = self
+        self.encoders = TopicEncoders(NUMBERS, {T: LONG, U: LONG}, lambda topic: LONG)
+        fake: Any = self
+        self.replay = ReplayEncoders(fake, self.encoders, fake, fake)
+
+    def at(self, topic: TopicName, version: int) -> Schema | None:
+        return self.versions.get(version)
+
+    def of(self, topic: TopicName) -> None:
+        self.calls.append(("open", topic))
+
+    def close(self, topic: TopicName) -> None:
+        self.calls.append(("close", topic))
+
+    def stored_version(self, topic: TopicName) -> int | None:
+        assert ("open", topic) in self.calls, "before it is opened nothing is known"
+        return self.stored.get(topic)
+
+    def encode(self, topic: TopicName) -> list[bytes]:
+        payloads: list[bytes] = self.replay.of(topic).encode(ONE).values.to_pylist()
+        return payloads
+
+
+def test_a_replay_goes_back_to_the_version_of_what_is_stored():
+    here = Replay({T: INT.version}, INT)
+    for _ in range(2):
+        assert here.encode(T) == AS_INT
+        assert here.encode(U) == AS_LONG
+    assert (here.encoders.schema(T), here.encoders.schema(U)) == (INT, LONG)
+    assert here.calls == [("open", T), ("close", T), ("open", U)]
+
+
+@pytest.mark.parametrize("stored", [{}, {T: LONG.version}, {T: TEXT.version}, {T: 9}])
+def test_what_cannot_be_gone_back_to_is_left(stored, caplog):
+    """Nothing is stored; it is by this version; by one that rows do not fit; by one that is gone."""
+    here = Replay(stored, LONG, TEXT)
+    assert here.encode(T) == AS_LONG
+    assert here.encoders.schema(T) == LONG
+    assert here.calls == [("open", T)]
+    assert len(caplog.messages) == (stored == {T: TEXT.version})
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What is asked of the client, whose name is the service URL."""
@@ -53,7 +112,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
     def schema_of_rows(client: object, topic: TopicName, rows: RowType, **more: bool) -> VersionedSchema:
         asked.append((client, topic, rows, more))
-        return VersionedSchema(3, INT)
+        return INT
 
     monkeypatch.setattr(topic_encoders, "shared_client", lambda options: options.service_url)
     monkeypatch.setattr(topic_encoders, "schema_of_rows", schema_of_rows)

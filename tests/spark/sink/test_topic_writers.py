@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.client import ProducerOptions, Schema, SentTotals
+from pulsar_spark.client import ProducerOptions, Schema, SentTotals, VersionedSchema
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.sink import topic_writers
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
@@ -84,11 +84,12 @@ def writers(max_open: int, **more: Any) -> Any:
 
 
 def test_each_topic_has_its_schema(fakes):
-    schemas = {X: Schema(SchemaType.STRING), Y: Schema(SchemaType.INT32)}
+    kinds = {X: SchemaType.STRING, Y: SchemaType.INT32}
+    schemas = {topic: VersionedSchema(3, Schema(kind)) for topic, kind in kinds.items()}
     with writers(1, schema_of=schemas.__getitem__) as opened:
         for topic in (X, Y, X):
             opened.of(topic)
-            expected = ProducerOptions(schema=schemas[topic])
+            expected = ProducerOptions(schema=schemas[topic].schema)
             assert fakes.given[topic.local]["options"] == expected
     with writers(1) as opened:
         opened.of(X)
@@ -127,6 +128,17 @@ def test_all_that_are_open_are_finished_before_they_are_closed(fakes):
         ("close", "x"),
         ("close", "y"),
     ]
+
+
+def test_one_that_is_closed_is_flushed_and_opened_anew(fakes):
+    with writers(2) as opened:
+        opened.of(X).send(1)
+        opened.close(X)
+        opened.of(X).send(2)
+        opened.finish()
+    done = [what for what, topic in fakes.calls if topic == "x"]
+    assert done == ["open", "send", "flush", "close", "open", "send", "finish", "flush", "close"]
+    assert opened.sent[X].messages == 3
 
 
 def test_the_one_that_was_used_longest_ago_makes_room(fakes):
