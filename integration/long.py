@@ -49,7 +49,15 @@ def steps() -> dict[str, Sequence[str]]:
     """The steps by name, in order: what Python is told for each."""
     module = {
         "mutants": ("integration.mutants",),
-        "hostile": ("integration.hostile", "--entries", "5000000", "--frames", "10000000"),
+        "hostile": (
+            "integration.hostile",
+            "--entries",
+            "5000000",
+            "--frames",
+            "10000000",
+            "--values",
+            "5000000",
+        ),
         "long tests": ("pytest", "-p", "no:cacheprovider", "-m", "long", "tests", "integration"),
         "Pulsar 4.0": ("integration", "test", "--pulsar", "4.0.7", "integration"),
         "matrix": ("integration.matrix", "full"),

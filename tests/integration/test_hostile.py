@@ -16,6 +16,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 def test_a_small_run_finds_nothing():
     # In a process of its own: it takes address space away.
     command = [sys.executable, "-m", "integration.hostile", "--entries", "4000", "--frames", "4000"]
+    command += ["--values", "4000"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4000 broken inputs: nothing found" in done.stdout
