@@ -3,6 +3,7 @@
     python3 -m integration bench [--quick] [--only read|write|scaling|backlog]
                                  [--shapes ...] [--partitions ...] [--repeat N]
     python3 -m integration bench --client     our client alone against pulsar-client, without Spark
+    python3 -m integration bench values       values with a schema alone, against fastavro, without a broker
     python3 -m integration bench --write-docs
 
 It starts a broker of its own. docs/benchmarks.md says what is timed.
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from integration.bench import backlog, machine, memory, own, report, scaling
+from integration.bench import backlog, machine, memory, own, report, scaling, values
 from integration.bench.measure import Result
 from integration.bench.picture import draw
 from integration.bench.queries import Queries
@@ -52,6 +53,8 @@ Step = Callable[[Shape, int, int], Result]
 
 def main() -> int:
     """Measure, print, and write what is asked for."""
+    if sys.argv[1:] == ["values"]:
+        return values.main()
     options = _parsed()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     findings = report.Findings()
