@@ -27,7 +27,7 @@ from pulsar_spark.wire.schemas.avro_types import (
 )
 from pulsar_spark.wire.schemas.encode.column_fit import (
     NewField,
-    children,
+    field_path,
     is_variant,
     new_fields,
     type_name,
@@ -83,8 +83,9 @@ def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
         rows: as of :func:`schema_of`.
 
     Raises:
-        SchemaError: the topic's schema is no record; columns of other types than their fields, or fields
-            with neither a column nor a default: all of them are listed.
+        SchemaError: the topic's schema is no record; columns of other types than their fields, or whose
+            names differ from a field's in case only; fields with neither a column nor a default. All of them
+            are listed.
         OptionError, UnsupportedError: as :func:`schema_of`, of the new columns.
     """
     record = parse(existing)
@@ -118,11 +119,11 @@ class _Maker:
         for field_name, count in Counter(field.name for field in rows).items():
             if not _NAME.fullmatch(field_name):
                 raise OptionError(
-                    f"column {_shown(children(path, field_name))} has a name that Avro does not allow",
+                    f"column {_shown(field_path(path, field_name))} has a name that Avro does not allow",
                     advice="Rename it to letters, digits and _, the first of them no digit",
                 )
             if count > 1:
-                raise OptionError(f"column {_shown(children(path, field_name))} is there {count} times")
+                raise OptionError(f"column {_shown(field_path(path, field_name))} is there {count} times")
         return {"type": "record", "name": name, "fields": [self._field(each, path) for each in rows]}
 
     def add(self, definition: dict[str, Any], new: NewField) -> None:
@@ -139,7 +140,7 @@ class _Maker:
             )
 
     def _field(self, field: pa.Field, path: str) -> dict[str, Any]:
-        below = children(path, field.name)
+        below = field_path(path, field.name)
         if not field.nullable:
             return {"name": field.name, "type": self._type(field.type, below)}
         return {"name": field.name, "type": self._nullable(field, below), "default": None}

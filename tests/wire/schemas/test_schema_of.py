@@ -284,6 +284,17 @@ def test_columns_that_do_not_fit_are_all_listed():
     )
 
 
+def test_a_new_column_that_differs_in_case_only():
+    with pytest.raises(SchemaError, match="'Z' differs from the topic's 'z' in case only"):
+        merged(schema_of_tree(TOPICS), fits_topic(("Z", pa.int64())))
+    larger = pa.struct([("zip", pa.int32()), ("ZIP", pa.string())])
+    with pytest.raises(SchemaError, match=r"'address\.ZIP' differs from the topic's 'zip' in case only"):
+        merged(schema_of_tree(TOPICS), fits_topic(address=larger))
+    both = {"type": "record", "name": "R", "fields": [{"name": name, "type": "int"} for name in "aA"]}
+    rows = pa.struct([("a", pa.int32()), ("A", pa.int32())])
+    assert merged(schema_of_tree(both), rows) is None
+
+
 def test_new_columns_without_a_form():
     with pytest.raises(UnsupportedError, match="column 'new' is void"):
         merged(schema_of_tree(TOPICS), fits_topic(("new", pa.null())))

@@ -178,7 +178,7 @@ def is_variant(kind: pa.StructType) -> bool:
     return any(mark in (field.metadata or {}) for field in kind for mark in marks)
 
 
-def children(path: str, name: str) -> str:
+def field_path(path: str, name: str) -> str:
     """The path of a record's field."""
     return f"{path}.{name}" if path else name
 
@@ -205,16 +205,23 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
     before = len(problems)
     numbers = {field.name: number for number, field in enumerate(kind)}
     known = {field.name for field in avro.fields}
+    lower = {field.name.lower(): field.name for field in avro.fields}
     for name, count in Counter(field.name for field in kind).items():
         if count > 1:
-            problems.append(f"{_shown(children(path, name))} is there {count} times")
-        if name not in known and report.new is None:
-            problems.append(f"{_shown(children(path, name))} has no field in the topic's schema")
-        elif name not in known and report.new is not None:
+            problems.append(f"{_shown(field_path(path, name))} is there {count} times")
+        if name in known:
+            continue
+        similar = lower.get(name.lower())
+        if similar is not None:
+            own = _shown(field_path(path, name))
+            problems.append(f"{own} differs from the topic's {_shown(similar)} in case only")
+        elif report.new is None:
+            problems.append(f"{_shown(field_path(path, name))} has no field in the topic's schema")
+        else:
             report.new.append(NewField(avro.name, path, kind[numbers[name]]))
     parts: list[ColumnFit | None] = []
     for field in avro.fields:
-        below = children(path, field.name)
+        below = field_path(path, field.name)
         number = numbers.get(field.name)
         if number is not None:
             parts.append(_fit(field.type, kind[number].type, below, report))
@@ -275,7 +282,7 @@ def _members(
     parts = []
     for field in kind:
         number = numbers[int(field.name.removeprefix("member"))]
-        part = _fit(union.branches[number], field.type, children(path, field.name), report)
+        part = _fit(union.branches[number], field.type, field_path(path, field.name), report)
         if part is not None:
             parts.append(ColumnFit(part.path, part.avro, number, None, part.parts, part.columns))
     if len(parts) < len(kind):
