@@ -116,7 +116,7 @@ class Payloads:
             is_quote[self._escaped()] = False
         # Two more, which are none: there is always a quote to compare a position with.
         self._quotes = _positions(is_quote, 2, len(body) - 1)
-        self._first_quotes = np.searchsorted(self._quotes, self._starts)
+        self._first_quotes = _first_at(self._quotes, self._starts)
         self._is_usable = self._usable(payloads)
 
     @classmethod
@@ -155,7 +155,7 @@ class Payloads:
         controls = _positions(self.body[:-_PADDING] < _SPACE)
         if len(controls):
             rows = np.searchsorted(self._starts, controls, "right") - 1
-            inside = (np.searchsorted(self._quotes, controls) - self._first_quotes[rows]) % 2 == 1
+            inside = (_first_at(self._quotes, controls) - self._first_quotes[rows]) % 2 == 1
             usable[rows[inside]] = False
         try:
             payloads.cast(pa.string())
@@ -300,7 +300,7 @@ class Payloads:
         texts = spans.take(pa.array(np.arange(0, 2 * len(start), 2, dtype=np.int32)))
         if not len(self._backslashes):
             return texts
-        is_escaped = np.searchsorted(self._backslashes, start) < np.searchsorted(self._backslashes, end)
+        is_escaped = _first_at(self._backslashes, start) < _first_at(self._backslashes, end)
         rows = np.flatnonzero(is_escaped)
         if not len(rows):
             return texts
@@ -321,6 +321,11 @@ def _positions(flags: Flags, more: int = 0, filler: int = 0) -> Places:
         positions[done : done + len(found)] = found + start
         done += len(found)
     return positions
+
+
+def _first_at(places: Places, at: Ints | Places) -> Ints:
+    """The index of the first place at or after each position, which has the type that no copy is made for."""
+    return np.searchsorted(places, at.astype(np.int32, copy=False))
 
 
 def _is_utf8(payload: bytes) -> bool:
