@@ -1,4 +1,6 @@
 import random
+import tracemalloc
+from datetime import date, datetime, timezone
 
 import numpy as np
 import pyarrow as pa
@@ -246,3 +248,66 @@ def test_what_json_write_writes_is_read_again(seed):
     # Two members of a union may look alike in JSON.
     if not has_union(avro):
         assert repr(plain(found.column)) == repr(plain(rows))
+
+
+INNER = {"type": "record", "name": "I", "fields": [{"name": "street", "type": "string"}]}
+CLIENTS = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "a", "type": "int"},
+        {"name": "raw", "type": ["null", "bytes"], "default": None},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "price", "type": ["null", {"type": "string", "java-class": "java.math.BigDecimal"}]},
+        {"name": "inner", "type": ["null", INNER]},
+        {"name": "color", "type": ["null", {"type": "enum", "name": "E", "symbols": ["RED"]}]},
+    ],
+}
+BY_JAVA = (
+    b'{"a":7,"raw":"AP8=","at":1700000000.123456789,"day":[2023,11,14],"price":12.30,'
+    b'"inner":{"street":"st"},"color":"RED"}'
+)
+BY_PYTHON = (
+    b'{\n "a": 7,\n "raw": "no base64",\n "price": "12.30",\n "inner": {\n  "street": "st"\n },'
+    b'\n "color": 1\n}'
+)
+
+
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_what_the_clients_of_java_and_python_write_is_read(rows, monkeypatch):
+    monkeypatch.setattr(fast, "_FEWEST_ROWS", 16)
+    schema = json_schema(CLIENTS, {})
+    payloads = column([BY_JAVA, BY_PYTHON] * rows)
+    found = decoder(schema, schema, column_type(schema)).decode(payloads, payloads)
+    assert found.is_bad is None
+    java = {
+        "a": 7,
+        "raw": b"\x00\xff",
+        "at": datetime(2023, 11, 14, 22, 13, 20, 123456, timezone.utc),
+        "day": date(2023, 11, 14),
+        "price": "12.30",
+        "inner": {"street": "st"},
+        "color": "RED",
+    }
+    python = java | {"raw": b"no base64", "at": None, "day": None, "color": "1"}
+    assert found.column.to_pylist() == [java, python] * rows
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"[", b'{"z":', b'"', b"\\", b"{},", b"1,", b"\n", b"9"],
+)
+@pytest.mark.parametrize("size", [100_000, 500])
+def test_a_payload_takes_memory_in_proportion_to_its_bytes(part, size):
+    schema = json_schema(FLAT)
+    made = decoder(schema, schema, column_type(schema))
+    payloads = column([b'{"z":[' + part * (size // len(part))] * (200_000 // size))
+    made.decode(payloads, payloads)
+    tracemalloc.start()
+    try:
+        made.decode(payloads, payloads)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * payloads.nbytes + (1 << 20)
