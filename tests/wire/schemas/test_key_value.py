@@ -442,3 +442,39 @@ def test_mutated_payloads():
         assert bad == (row is None)
         reached["bad" if bad else "good"] += 1
     assert min(reached.values()) > 4000
+
+
+# ---------------------------------------------------------------------------------------- parts of columns
+
+
+def record(*fields):
+    nullable = [{"name": name, "type": ["null", kind], "default": None} for name, kind in fields]
+    text = json.dumps({"type": "record", "name": "R", "fields": nullable})
+    return Schema(SchemaType.JSON, text.encode())
+
+
+def test_what_change_capture_writes_is_read_whole_and_by_versions():
+    key, after = (
+        record(("id", "long")),
+        {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]},
+    )
+    older = schema_of(KeyValueParts(key, record(("op", "string")), True))
+    newer = schema_of(KeyValueParts(key, record(("op", "string"), ("after", after)), True))
+    values = [b'{"op": "c", "after": {"x": 1}}', None, b"{broken", b'{"op": "d"}']
+    keys = [b'{"id": 1}', b'{"id": 2}', b'{"id": 3}', None]
+    created = {"key": {"id": 1}, "value": {"op": "c", "after": {"x": 1}}}
+    tombstone = {"key": {"id": 2}, "value": None}
+    keyless = {"key": None, "value": {"op": "d", "after": None}}
+    assert rows_of(decode(newer, values, keys)) == (
+        [created, tombstone, None, keyless],
+        [False, False, True, False],
+    )
+    assert made(newer).explain(values[2], keys[2]).startswith("value: ")
+    assert rows_of(decode(newer, values[3:], [b'{"id": 4}'], writer=older)) == (
+        [{**keyless, "key": {"id": 4}}],
+        [False],
+    )
+    nested = pa.struct([("value", pa.struct([("after", pa.struct([("x", pa.int64())]))]))])
+    found = formats.decoder(newer, newer, nested).decode(pa.array(values[:1]), pa.array(keys[:1]))
+    assert found.column.type == nested
+    assert found.column.to_pylist() == [{"value": {"after": {"x": 1}}}]
