@@ -62,7 +62,9 @@ def plain(value, kind):
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return {key: plain(item, kind.item_type) for key, item in value}
+        found = {key: plain(item, kind.item_type) for key, item in value}
+        assert len(found) == len(value)
+        return found
     if pa.types.is_list(kind):
         return [plain(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):
