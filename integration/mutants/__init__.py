@@ -9,6 +9,7 @@ from integration.mutants import (
     faults_encode,
     faults_kinds,
     faults_protocol,
+    faults_sink_schemas,
     faults_spark,
     faults_values,
     faults_wire,
@@ -25,4 +26,5 @@ FAULTS: tuple[Fault, ...] = (
     *faults_writing.FAULTS,
     *faults_client.FAULTS,
     *faults_spark.FAULTS,
+    *faults_sink_schemas.FAULTS,
 )

@@ -238,8 +238,8 @@ FAULTS = (
     Fault(
         name="upsert-of-a-row-without-a-key-accepted",
         file="pulsar_spark/spark/rows/write.py",
-        old="if self.upsert and key is not None and key.null_count:",
-        new="if self.upsert and key is None:",
+        old="if self.upsert and columns.key.null_count:",
+        new="if self.upsert and columns.key is None:",
         test="tests/spark/rows/test_write.py::test_upserts_need_keys",
     ),
     Fault(
