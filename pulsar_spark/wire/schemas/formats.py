@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas import (
-    avro_types,
+    avro_read,
     avro_write,
     json_read,
     json_write,
@@ -27,10 +27,10 @@ MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
 
 
 class _Format(NamedTuple):
-    """What makes the parts of one kind; no decoder: its values are not read; no encoder: not written."""
+    """What makes the parts of one kind; without an encoder its values are not written."""
 
     column_type: Callable[[Schema], pa.DataType]
-    decoder: MakeDecoder | None
+    decoder: MakeDecoder
     encoder: MakeEncoder | None
 
 
@@ -61,12 +61,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
             f"values of schema type {writer.type.name} cannot be read as {reader.type.name}",
             advice="Read the topic with valueFormat=raw, or write one type of values to a topic",
         )
-    make = _format(reader).decoder
-    if make is None:
-        raise UnsupportedError(
-            f"values of schema type {reader.type.name} cannot be read", advice="Use valueFormat=raw"
-        )
-    return make(writer, reader, target)
+    return _format(reader).decoder(writer, reader, target)
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
@@ -107,6 +102,6 @@ _FORMATS: dict[SchemaType, _Format] = {
     **dict.fromkeys(primitives.KINDS, _PRIMITIVE),
     SchemaType.KEY_VALUE: _KEY_VALUE,
     SchemaType.PROTOBUF_NATIVE: _Format(protobuf_native.column_type, protobuf_native.decoder, None),
-    SchemaType.AVRO: _Format(avro_types.column_type, None, avro_write.encoder),
+    SchemaType.AVRO: _Format(avro_read.column_type, avro_read.decoder, avro_write.encoder),
     SchemaType.JSON: _Format(json_read.column_type, json_read.decoder, json_write.encoder),
 }

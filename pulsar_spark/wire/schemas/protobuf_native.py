@@ -64,7 +64,7 @@ from pulsar_spark.wire.schemas.protobuf.readers import (
     StructReader,
     TextReader,
     TimeReader,
-    ValueReader,
+    TypeReader,
 )
 from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.schemas.values import DecodedValues, ValueDecoder
@@ -284,7 +284,7 @@ class _Plan:
         own: DescriptorProto,
         target: pa.DataType | None,
         place: _Place,
-    ) -> ValueReader | None:
+    ) -> TypeReader | None:
         """Plan the values of a field that is no map, and add it to ``own``; None: they have no column."""
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:

@@ -7,11 +7,9 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas import formats
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
-NOT_YET = {SchemaType.AVRO}
 NEVER = {SchemaType.PROTOBUF, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL}
-PRIMITIVES = (
-    set(SchemaType) - NOT_YET - NEVER - {SchemaType.KEY_VALUE, SchemaType.PROTOBUF_NATIVE, SchemaType.JSON}
-)
+RECORDS = {SchemaType.AVRO, SchemaType.JSON}
+PRIMITIVES = set(SchemaType) - NEVER - RECORDS - {SchemaType.KEY_VALUE, SchemaType.PROTOBUF_NATIVE}
 
 
 @pytest.mark.parametrize("kind", sorted(PRIMITIVES))
@@ -25,10 +23,9 @@ def test_each_kind_is_read_and_written(kind):
     assert decoder.decode(values, pa.nulls(2, pa.binary())).column == rows
 
 
-def test_json_is_read_and_written():
-    schema = Schema(
-        SchemaType.JSON, b'{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"]}]}'
-    )
+@pytest.mark.parametrize("kind", sorted(RECORDS))
+def test_records_are_read_and_written(kind):
+    schema = Schema(kind, b'{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"]}]}')
     column = formats.column_type(schema)
     rows = pa.array([{"a": 5}, {"a": None}], column)
     values = formats.encoder(schema, column).encode(rows).values

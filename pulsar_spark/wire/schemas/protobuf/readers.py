@@ -44,7 +44,7 @@ class ReadColumn(NamedTuple):
         return ReadColumn(self.column.take(places), is_bad)
 
 
-class ValueReader(Protocol):
+class TypeReader(Protocol):
     """Reads values of one type."""
 
     @property
@@ -209,7 +209,7 @@ class SingularReader:
 
     name: str
     attribute: str
-    reader: ValueReader
+    reader: TypeReader
     presence: Presence
     default: pa.Scalar | None = None
     is_required: bool = False
@@ -256,7 +256,7 @@ class RepeatedReader:
 
     name: str
     attribute: str
-    reader: ValueReader
+    reader: TypeReader
     type: pa.DataType
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
@@ -308,7 +308,7 @@ class MapReader:
         return " has entries that are values"
 
 
-def _in_slices(reader: ValueReader, items: Iterator[Any]) -> ReadColumn:
+def _in_slices(reader: TypeReader, items: Iterator[Any]) -> ReadColumn:
     found = [reader.read(list(islice(items, _SLICE)))]
     while values := list(islice(items, _SLICE)):
         found.append(reader.read(values))
