@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.wire.schemas import avro_types
-from pulsar_spark.wire.schemas.read_json.cursor import Ints, Payloads
+from pulsar_spark.wire.schemas.read_json.cursor import Ints, JsonPayloads
 from pulsar_spark.wire.schemas.read_json.fast import can_read, read_columns
 from pulsar_spark.wire.schemas.read_json.general import explain, read_rows
 from pulsar_spark.wire.schemas.read_json.shape import JsonLayout
@@ -113,7 +113,7 @@ class _JsonDecoder:
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         """Read n values; see ``ValueDecoder``."""
-        payloads = Payloads.of(values) if self._can_read and len(values) >= _FEWEST_ROWS else None
+        payloads = JsonPayloads.of(values) if self._can_read and len(values) >= _FEWEST_ROWS else None
         if payloads is None:
             return read_rows(self._tree, (value.as_buffer() for value in values))
         columns, rows = self._read_columns(values, payloads)
@@ -131,7 +131,9 @@ class _JsonDecoder:
                 is_bad[left] = others.is_bad
         return DecodedValues(_in_order(columns, rows), is_bad)
 
-    def _read_columns(self, values: pa.BinaryArray, payloads: Payloads) -> tuple[list[pa.Array], list[Ints]]:
+    def _read_columns(
+        self, values: pa.BinaryArray, payloads: JsonPayloads
+    ) -> tuple[list[pa.Array], list[Ints]]:
         """Read by column: one layout of the payloads after the other, as long as that is worth it.
 
         Returns:

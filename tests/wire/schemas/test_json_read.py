@@ -39,7 +39,7 @@ def column(payloads):
 
 
 def some_payloads(maker, tree, count=ROWS, damaged=3):
-    """Payloads of which one of ``damaged`` is broken, and some are tombstones."""
+    """JsonPayloads of which one of ``damaged`` is broken, and some are tombstones."""
     payloads = [maker.payload(tree) for _ in range(count)]
     pick = maker.random
     for row in range(count):

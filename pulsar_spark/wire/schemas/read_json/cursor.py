@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.wire.schemas.read_json.scan import END, BadValueError, read_string
+from pulsar_spark.wire.schemas.read_json.scan import END, BadJsonError, read_string
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -97,8 +97,8 @@ class Number:
     fractions: Ints
 
 
-class Payloads:
-    """Payloads in one buffer, with the positions of their quotes.
+class JsonPayloads:
+    """JsonPayloads in one buffer, with the positions of their quotes.
 
     Attributes:
         body: the buffer, and some zero bytes.
@@ -120,7 +120,7 @@ class Payloads:
         self._is_usable = self._usable(payloads)
 
     @classmethod
-    def of(cls, payloads: pa.BinaryArray) -> Payloads | None:
+    def of(cls, payloads: pa.BinaryArray) -> JsonPayloads | None:
         """Take payloads, ``binary`` of any offset.
 
         Returns:
@@ -341,6 +341,6 @@ def _unescaped(text: str) -> str | None:
     try:
         value, _ = read_string(f'"{text}"{END}', 0)
         value.encode()
-    except (BadValueError, UnicodeEncodeError):
+    except (BadJsonError, UnicodeEncodeError):
         return None
     return value

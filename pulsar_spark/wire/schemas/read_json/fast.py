@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.wire.schemas.read_json.cursor import Cursor, Flags, Ints, Payloads
+from pulsar_spark.wire.schemas.read_json.cursor import Cursor, Flags, Ints, JsonPayloads
 from pulsar_spark.wire.schemas.read_json.fast_leaves import LEAVES, TEXT, read_text, skip_scalar
 from pulsar_spark.wire.schemas.read_json.general import read_rows
 from pulsar_spark.wire.schemas.read_json.shape import JsonLayout, Shape
@@ -46,7 +46,7 @@ def can_read(node: JsonNode) -> bool:
 
 
 def read_columns(
-    node: JsonNode, payloads: Payloads, rows: Ints, layout: JsonLayout
+    node: JsonNode, payloads: JsonPayloads, rows: Ints, layout: JsonLayout
 ) -> tuple[pa.Array, Flags]:
     """Read some payloads.
 
@@ -70,7 +70,7 @@ def read_columns(
 class _Walk:
     """Reads nodes at a cursor, which it moves over them."""
 
-    def __init__(self, payloads: Payloads) -> None:
+    def __init__(self, payloads: JsonPayloads) -> None:
         self._payloads = payloads
 
     def read(self, node: JsonNode | None, shape: Shape, cursor: Cursor) -> pa.Array:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.wire.schemas.read_json.cursor import MAX_DIGITS, TENS, Cursor, Flags, Ints, Payloads
+from pulsar_spark.wire.schemas.read_json.cursor import MAX_DIGITS, TENS, Cursor, Flags, Ints, JsonPayloads
 from pulsar_spark.wire.schemas.read_json.leaves import MAX_FLOAT, decode_bytes
-from pulsar_spark.wire.schemas.read_json.scan import BadValueError
+from pulsar_spark.wire.schemas.read_json.scan import BadJsonError
 from pulsar_spark.wire.schemas.read_json.tree import JsonKind, JsonLeaf
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _signed(is_negative: Flags, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.where(is_negative, -values, values)
 
 
-def _integers(payloads: Payloads, cursor: Cursor, max_digits: int) -> Ints:
+def _integers(payloads: JsonPayloads, cursor: Cursor, max_digits: int) -> Ints:
     number = payloads.number(cursor)
     cursor.ok &= (number.fractions == 0) & (number.wholes <= max_digits)
     return _signed(number.is_negative, number.whole)
@@ -50,19 +50,19 @@ def _array(leaf: JsonLeaf, values: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(leaf.type, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def _nulls(_payloads: Payloads, _leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def _nulls(_payloads: JsonPayloads, _leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     cursor.fail()
     return pa.nulls(len(cursor))
 
 
-def _booleans(payloads: Payloads, _leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def _booleans(payloads: JsonPayloads, _leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     is_true, is_false = payloads.is_at(cursor, b"true"), payloads.is_at(cursor, b"false")
     cursor.ok &= is_true | is_false
     cursor.at += 4 * is_true + 5 * is_false
     return pa.array(is_true)
 
 
-def _whole_numbers(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def _whole_numbers(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     values = _integers(payloads, cursor, MAX_DIGITS)
     if leaf.type == pa.int64():
         return _array(leaf, values)
@@ -71,7 +71,7 @@ def _whole_numbers(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Arr
     return _array(leaf, narrow)
 
 
-def _floats(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def _floats(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     number = payloads.number(cursor)
     has_exponent = payloads.exponent(cursor)
     digits = number.wholes + number.fractions
@@ -89,13 +89,13 @@ def _floats(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     return _array(leaf, np.where(fits, values, 0).astype(np.float32))
 
 
-def read_text(payloads: Payloads, _leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def read_text(payloads: JsonPayloads, _leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     """Read strings; numbers fail."""
     start, end = payloads.string(cursor)
     return payloads.texts(cursor, start, end)
 
 
-def _texts(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def _texts(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     start, end = np.empty(len(cursor), np.int64), np.empty(len(cursor), np.int64)
     is_text = payloads.byte(cursor) == _QUOTE
     for which, read in ((is_text, payloads.string), (~is_text, payloads.number_text)):
@@ -108,24 +108,24 @@ def _texts(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     return column.cast(leaf.type)
 
 
-def _bytes(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def _bytes(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     values: list[bytes | None] = []
     for row, text in enumerate(read_text(payloads, leaf, cursor).to_pylist()):
         try:
             values.append(decode_bytes(leaf, text))
-        except BadValueError:
+        except BadJsonError:
             values.append(None)
             cursor.ok[row] = False
     return pa.array(values, leaf.type)
 
 
-def _dates(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def _dates(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     readers = {_LIST: _listed_days, _QUOTE: _written_days}
     days = _by_first_byte(payloads, cursor, readers, lambda payloads, part: _integers(payloads, part, _DAYS))
     return _array(leaf, days.astype(np.int32))
 
 
-def _timestamps(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def _timestamps(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     has_zone = leaf.type.tz is not None
     readers = {_QUOTE: lambda payloads, part: _written_times(payloads, part, has_zone)}
     return _array(
@@ -134,10 +134,10 @@ def _timestamps(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
 
 
 def _by_first_byte(
-    payloads: Payloads,
+    payloads: JsonPayloads,
     cursor: Cursor,
-    readers: Mapping[int, Callable[[Payloads, Cursor], Ints]],
-    other: Callable[[Payloads, Cursor], Ints],
+    readers: Mapping[int, Callable[[JsonPayloads, Cursor], Ints]],
+    other: Callable[[JsonPayloads, Cursor], Ints],
 ) -> Ints:
     """Read numbers, each form of them by its own reader, which the first byte names."""
     first = payloads.byte(cursor)
@@ -154,7 +154,7 @@ def _by_first_byte(
     return values
 
 
-def _listed_days(payloads: Payloads, cursor: Cursor) -> Ints:
+def _listed_days(payloads: JsonPayloads, cursor: Cursor) -> Ints:
     """Read [year, month, day]."""
     parts = []
     for before in (_LIST, _COMMA, _COMMA):
@@ -166,14 +166,14 @@ def _listed_days(payloads: Payloads, cursor: Cursor) -> Ints:
     return _days(cursor, *parts)
 
 
-def _written_days(payloads: Payloads, cursor: Cursor) -> Ints:
+def _written_days(payloads: JsonPayloads, cursor: Cursor) -> Ints:
     """Read "yyyy-mm-dd"."""
     start, end = payloads.string(cursor)
     cursor.ok &= end - start == _DATE
     return _days_at(payloads, cursor, start)
 
 
-def _written_times(payloads: Payloads, cursor: Cursor, has_zone: bool) -> Ints:
+def _written_times(payloads: JsonPayloads, cursor: Cursor, has_zone: bool) -> Ints:
     """Read "yyyy-mm-ddThh:mm:ss", with a fraction or not, and with a Z or not where there is a zone."""
     start, end = payloads.string(cursor)
     cursor.ok &= end - start >= _TIME
@@ -202,7 +202,7 @@ def _written_times(payloads: Payloads, cursor: Cursor, has_zone: bool) -> Ints:
     return ((days * 24 + hours) * 60 + minutes) * 60_000_000 + seconds * 1_000_000 + micros
 
 
-def _days_at(payloads: Payloads, cursor: Cursor, at: Ints) -> Ints:
+def _days_at(payloads: JsonPayloads, cursor: Cursor, at: Ints) -> Ints:
     """Read yyyy-mm-dd."""
     for offset in (4, 7):
         cursor.ok &= payloads.bytes_at(at + offset) == _MINUS
@@ -220,7 +220,7 @@ def _days(cursor: Cursor, year: Ints, month: Ints, day: Ints) -> Ints:
     return first + day - 1
 
 
-def _seconds(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> Ints:
+def _seconds(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> Ints:
     """Read seconds with a point, and whole numbers of the leaf's unit."""
     number = payloads.number(cursor)
     has_point = number.fractions > 0
@@ -235,7 +235,7 @@ def _seconds(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> Ints:
     return np.where(has_point, seconds, _signed(number.is_negative, number.whole * leaf.unit))
 
 
-def _decimals(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+def _decimals(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     number = payloads.number(cursor)
     precision, scale = leaf.type.precision, leaf.type.scale
     # Zero has a digit before the point even where the type has none.
@@ -254,7 +254,7 @@ def _decimals(payloads: Payloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     return _array(leaf, words)
 
 
-def skip_scalar(payloads: Payloads, cursor: Cursor) -> None:
+def skip_scalar(payloads: JsonPayloads, cursor: Cursor) -> None:
     """Go over strings, numbers, true and false."""
     first = payloads.byte(cursor)
     is_word = (first == _TRUE) | (first == _FALSE)
@@ -266,7 +266,7 @@ def skip_scalar(payloads: Payloads, cursor: Cursor) -> None:
             cursor.put(rows, part)
 
 
-LEAVES: Final[dict[JsonKind, Callable[[Payloads, JsonLeaf, Cursor], pa.Array]]] = {
+LEAVES: Final[dict[JsonKind, Callable[[JsonPayloads, JsonLeaf, Cursor], pa.Array]]] = {
     JsonKind.NULL: _nulls,
     JsonKind.BOOLEAN: _booleans,
     JsonKind.INTEGER: _whole_numbers,

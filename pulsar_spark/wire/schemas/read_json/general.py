@@ -36,7 +36,7 @@ import pyarrow as pa
 from pulsar_spark.wire.schemas.read_json.leaves import make_parser
 from pulsar_spark.wire.schemas.read_json.scan import (
     END,
-    BadValueError,
+    BadJsonError,
     read_name,
     skip_space,
     skip_value,
@@ -75,7 +75,7 @@ def read_rows(node: JsonNode, payloads: Iterable[bytes | pa.Buffer | None]) -> D
             continue
         try:
             _read(column, payload)
-        except BadValueError:
+        except BadJsonError:
             column.truncate(row)
             column.add_null()
             bad.append(row)
@@ -91,7 +91,7 @@ def explain(node: JsonNode, payload: bytes) -> str:
     """Say why a payload is bad: the field's path, and what is wrong there; empty if it is not."""
     try:
         _read(_make(node), payload)
-    except BadValueError as error:
+    except BadJsonError as error:
         path = "".join(reversed(error.path)).lstrip(".")
         return f"field {path!r}: {error.reason}" if path else error.reason
     return ""
@@ -102,7 +102,7 @@ def _read(column: _Column, payload: bytes | pa.Buffer) -> None:
         # The end is put behind bytes: text may take four times as much.
         text = b"".join((payload, END.encode())).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadValueError(f"the payload is not UTF-8 at byte {error.start}") from None
+        raise BadJsonError(f"the payload is not UTF-8 at byte {error.start}") from None
     at = skip_space(text, column.read(text, skip_space(text, 0)))
     if at != len(text) - 1:
         raise unexpected(text, at, "the payload's end")
@@ -123,7 +123,7 @@ class _Column(ABC):
         """Add the value that begins at ``at``; return where it ends.
 
         Raises:
-            BadValueError: it is none. Something of it may have been added.
+            BadJsonError: it is none. Something of it may have been added.
         """
 
     @abstractmethod
@@ -261,7 +261,7 @@ class _Lists(_Column):
         while True:
             try:
                 at = skip_space(text, self._items.read(text, at))
-            except BadValueError as error:
+            except BadJsonError as error:
                 error.path.append(f"[{len(self._items) - first}]")
                 raise
             if text[at] == "]":
@@ -311,13 +311,13 @@ class _Maps(_Column):
             try:
                 self._keys.read(text, start)
                 at = skip_space(text, self._values.read(text, at))
-            except BadValueError as error:
+            except BadJsonError as error:
                 error.path.append(f"{{{name[:_SHOWN]!a}}}")
                 raise
             if text[at] == "}":
                 names = self._keys.values_from(first)
                 if len(names.unique()) < len(names):
-                    raise BadValueError("a name that comes twice")
+                    raise BadJsonError("a name that comes twice")
                 self._add(1)
                 return at + 1
             if text[at] != ",":
@@ -371,10 +371,10 @@ class _Structs(_Column):
                     unknown += 1
                     at = skip_value(text, at)
                 elif len(column) > row:
-                    raise BadValueError("a name that comes twice")
+                    raise BadJsonError("a name that comes twice")
                 else:
                     at = column.read(text, at)
-            except BadValueError as error:
+            except BadJsonError as error:
                 error.path.append(f".{name[:_SHOWN]}")
                 raise
             at = skip_space(text, at)
@@ -429,7 +429,7 @@ class _Unions(_Column):
         for column in alike + others:
             try:
                 end = column.read(text, at)
-            except BadValueError:
+            except BadJsonError:
                 column.truncate(row)
                 continue
             if isinstance(column, _Structs) and column.unknown:
@@ -439,7 +439,7 @@ class _Unions(_Column):
                 continue
             return self._add(column, end)
         if second is None:
-            raise BadValueError("a value of none of the union's types")
+            raise BadJsonError("a value of none of the union's types")
         return self._add(second, second.read(text, at))
 
     def _add(self, filled: _Column, end: int) -> int:

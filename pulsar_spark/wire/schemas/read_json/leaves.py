@@ -14,7 +14,7 @@ import pyarrow as pa
 from pulsar_spark.wire.schemas.read_json.scan import (
     NOT_FINITE,
     NUMBER,
-    BadValueError,
+    BadJsonError,
     read_string,
     scaled,
     skip_space,
@@ -40,7 +40,7 @@ _TIME: Final = re.compile(
 
 
 def make_parser(leaf: JsonLeaf) -> Parser:
-    """Make what reads one value, which is not null; it raises BadValueError for what is none."""
+    """Make what reads one value, which is not null; it raises BadJsonError for what is none."""
     return _PARSERS[leaf.kind](leaf)
 
 
@@ -50,7 +50,7 @@ def _number(text: str, at: int, wanted: str) -> tuple[re.Match[str], int]:
         value, end = read_string(text, at)
         found = NUMBER.fullmatch(value)
         if found is None:
-            raise BadValueError(f"text where {wanted} should be")
+            raise BadJsonError(f"text where {wanted} should be")
         return found, end
     found = NUMBER.match(text, at)
     if found is None:
@@ -93,7 +93,7 @@ def _integer(number: re.Match[str], limit: int) -> int:
     else:
         value = scaled(number, 0, _DIGITS_OF_INT64)
     if value is None or not -limit <= value < limit:
-        raise BadValueError("a number that is not whole, or out of range")
+        raise BadJsonError("a number that is not whole, or out of range")
     return value
 
 
@@ -109,7 +109,7 @@ def _float_parser(leaf: JsonLeaf) -> Parser:
         found, at = _number(text, at, "a number")
         value = float(found[0])
         if not -limit < value < limit:
-            raise BadValueError("a number out of range")
+            raise BadJsonError("a number out of range")
         return value, at
 
     return parse
@@ -132,7 +132,7 @@ def _utf8(value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise BadValueError("text with half of a surrogate pair") from None
+        raise BadJsonError("text with half of a surrogate pair") from None
 
 
 def _bytes_parser(leaf: JsonLeaf) -> Parser:
@@ -149,16 +149,16 @@ def decode_bytes(leaf: JsonLeaf, value: str) -> bytes:
     """Make the bytes that a string stands for.
 
     Raises:
-        BadValueError: it stands for none.
+        BadJsonError: it stands for none.
     """
     data = _decoded(value, leaf.is_base64)
     if leaf.size is not None and len(data) != leaf.size:
-        raise BadValueError(f"{len(data)} bytes instead of {leaf.size}")
+        raise BadJsonError(f"{len(data)} bytes instead of {leaf.size}")
     if leaf.type == pa.string():
         try:
             data.decode()
         except UnicodeDecodeError:
-            raise BadValueError("bytes that are not UTF-8") from None
+            raise BadJsonError("bytes that are not UTF-8") from None
     return data
 
 
@@ -167,7 +167,7 @@ def _decoded(value: str, is_base64: bool) -> bytes:
         data = base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):  # the latter for what is not ASCII
         if is_base64:
-            raise BadValueError("text that is not base64") from None
+            raise BadJsonError("text that is not base64") from None
         return _utf8(value)
     if not is_base64 and base64.b64encode(data).decode() != value:
         return _utf8(value)
@@ -211,7 +211,7 @@ def _day(year: int, month: int, day: int) -> date:
     try:
         return date(year, month, day)
     except ValueError as error:
-        raise BadValueError(f"no date: {error}") from None
+        raise BadJsonError(f"no date: {error}") from None
 
 
 def _timestamp_parser(leaf: JsonLeaf) -> Parser:
@@ -222,7 +222,7 @@ def _timestamp_parser(leaf: JsonLeaf) -> Parser:
             parts, at = _integers(text, at, 5, 7)
             *parts, nanos = [*parts, 0, 0][:7]
             if not 0 <= nanos < 1_000_000_000:
-                raise BadValueError("no timestamp: nanoseconds are out of range")
+                raise BadJsonError("no timestamp: nanoseconds are out of range")
             return _in_range(_micros(*parts) + nanos // 1000), at
         if text[at] == '"':
             value, end = read_string(text, at)
@@ -241,7 +241,7 @@ def _timestamp_parser(leaf: JsonLeaf) -> Parser:
 def _micros_of(found: re.Match[str], has_zone: bool) -> int:
     *moment, second, fraction, utc, hours, minutes = found.groups()
     if (utc or hours) and not has_zone:
-        raise BadValueError("a zone in a timestamp of none")
+        raise BadJsonError("a zone in a timestamp of none")
     micros = _micros(*map(int, moment), int(second or 0)) + int((fraction or "").ljust(6, "0")[:6])
     if hours:
         offset = int(hours[1:]) * 60 + int(minutes)
@@ -254,13 +254,13 @@ def _micros(*parts: int) -> int:
     try:
         moment = datetime(*parts, tzinfo=timezone.utc)  # type: ignore[misc, arg-type]
     except (ValueError, OverflowError) as error:
-        raise BadValueError(f"no timestamp: {error}") from None
+        raise BadJsonError(f"no timestamp: {error}") from None
     return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
 
 
 def _in_range(micros: int) -> int:
     if not -(1 << 63) <= micros < 1 << 63:
-        raise BadValueError("a timestamp out of range")
+        raise BadJsonError("a timestamp out of range")
     return micros
 
 
@@ -271,7 +271,7 @@ def _decimal_parser(leaf: JsonLeaf) -> Parser:
         number, at = _number(text, at, "a number")
         value = scaled(number, scale, precision)
         if value is None:
-            raise BadValueError(f"a number that needs more digits than decimal({precision},{scale}) has")
+            raise BadJsonError(f"a number that needs more digits than decimal({precision},{scale}) has")
         return value.to_bytes(16, "little", signed=True), at
 
     return parse

@@ -24,7 +24,7 @@ _DECODER: Final = JSONDecoder()
 _MAX_EXPONENT = 10  # digits: beyond, Python's integers are not asked
 
 
-class BadValueError(Exception):
+class BadJsonError(Exception):
     """A payload is no value of the schema.
 
     Attributes:
@@ -51,12 +51,12 @@ def read_string(text: str, at: int) -> tuple[str, int]:
     """Return the string whose quote is at ``at``, and where it ends.
 
     Raises:
-        BadValueError: it is malformed.
+        BadJsonError: it is malformed.
     """
     try:
         value, end = _DECODER.raw_decode(text, at)
     except JSONDecodeError as error:
-        raise BadValueError(f"malformed string: {error.msg} (at character {error.pos})") from None
+        raise BadJsonError(f"malformed string: {error.msg} (at character {error.pos})") from None
     assert isinstance(value, str)
     return value, end
 
@@ -65,7 +65,7 @@ def read_name(text: str, at: int) -> tuple[str, int]:
     """Return the name that begins at ``at``, and where its value begins.
 
     Raises:
-        BadValueError: there is none.
+        BadJsonError: there is none.
     """
     found = _NAME.match(text, at)
     if found is not None:
@@ -83,7 +83,7 @@ def skip_value(text: str, at: int) -> int:
     """Return where the value that begins at ``at`` ends.
 
     Raises:
-        BadValueError: it is no JSON.
+        BadJsonError: it is no JSON.
     """
     closers = bytearray()  # one byte a level: a payload may be nothing but brackets
     while True:
@@ -119,11 +119,11 @@ def skip_value(text: str, at: int) -> int:
             return at
 
 
-def unexpected(text: str, at: int, wanted: str) -> BadValueError:
+def unexpected(text: str, at: int, wanted: str) -> BadJsonError:
     """Make the error of a character that is not what should be there."""
     if at >= len(text) - 1:
-        return BadValueError(f"the payload ends where {wanted} should be" if at else "the payload is empty")
-    return BadValueError(f"{text[at]!a} at character {at}, where {wanted} should be")
+        return BadJsonError(f"the payload ends where {wanted} should be" if at else "the payload is empty")
+    return BadJsonError(f"{text[at]!a} at character {at}, where {wanted} should be")
 
 
 def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool = False) -> int | None:

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.wire.schemas.read_json.cursor import MAX_DIGITS, Payloads
+from pulsar_spark.wire.schemas.read_json.cursor import MAX_DIGITS, JsonPayloads
 
 
 def at_start(*texts):
-    """Payloads, and a cursor at the beginning of all of them."""
-    payloads = Payloads.of(pa.array([text.encode() for text in texts], pa.binary()))
+    """JsonPayloads, and a cursor at the beginning of all of them."""
+    payloads = JsonPayloads.of(pa.array([text.encode() for text in texts], pa.binary()))
     return payloads, payloads.cursor(np.arange(len(texts)))
 
 
@@ -110,14 +110,14 @@ def test_strings_are_those_of_json_loads_or_fail():
 
 def test_rows_that_are_null_not_utf8_or_hold_control_characters_in_strings_are_not_usable():
     texts = [b'"a"', b'"\xff"', b'"\n"', b'\n"a"\n', None, b'"\\"\n"', b'"\\"",\n', b"\xc3\xa9", b'"', b'\n"']
-    payloads = Payloads.of(pa.array(texts, pa.binary()))
+    payloads = JsonPayloads.of(pa.array(texts, pa.binary()))
     assert payloads.usable_rows().tolist() == [0, 3, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("odd", [b"\\", b"\n", b"\0"])
 def test_payloads_whose_positions_would_take_much_memory_are_left_alone(odd):
-    assert Payloads.of(pa.array([b"x" * 100, odd * 100], pa.binary())) is None
-    assert Payloads.of(pa.array([b"x" * 900, odd * 100], pa.binary())) is not None
+    assert JsonPayloads.of(pa.array([b"x" * 100, odd * 100], pa.binary())) is None
+    assert JsonPayloads.of(pa.array([b"x" * 900, odd * 100], pa.binary())) is not None
 
 
 def test_texts_are_looked_for_without_reading_behind_the_buffer():

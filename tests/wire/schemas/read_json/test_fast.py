@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.wire.schemas.json_read import column_type
 from pulsar_spark.wire.schemas.read_json import fast
-from pulsar_spark.wire.schemas.read_json.cursor import Payloads
+from pulsar_spark.wire.schemas.read_json.cursor import JsonPayloads
 from pulsar_spark.wire.schemas.read_json.fast import can_read, read_columns
 from pulsar_spark.wire.schemas.read_json.general import read_rows
 from pulsar_spark.wire.schemas.read_json.shape import JsonLayout
@@ -28,7 +28,7 @@ def read(avro, *texts, sample=0):
     column = pa.array([text.encode() for text in texts], pa.binary())
     layout = JsonLayout()
     layout.learn(column[sample].as_py())
-    values, is_read = read_columns(tree_of(avro), Payloads.of(column), np.arange(len(texts)), layout)
+    values, is_read = read_columns(tree_of(avro), JsonPayloads.of(column), np.arange(len(texts)), layout)
     values.validate(full=True)
     assert len(values) == len(is_read) == len(texts)
     return {row: values[row].as_py() for row in np.flatnonzero(is_read).tolist()}

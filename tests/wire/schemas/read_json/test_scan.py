@@ -8,7 +8,7 @@ import pytest
 from pulsar_spark.wire.schemas.read_json.scan import (
     END,
     NUMBER,
-    BadValueError,
+    BadJsonError,
     read_name,
     scaled,
     skip_space,
@@ -22,7 +22,7 @@ def is_json(text):
     text += END
     try:
         return skip_space(text, skip_value(text, skip_space(text, 0))) == len(text) - 1
-    except BadValueError:
+    except BadJsonError:
         return False
 
 
@@ -76,7 +76,7 @@ def test_names_may_have_escapes_and_space_around_the_colon():
         name, at = read_name(text + END, 0)
         assert (name, text[at]) == ("ab", "1")
     for text in ("ab:1", '"ab"1', '"ab', '"a\nb":1', '"\\x":1', ""):
-        with pytest.raises(BadValueError):
+        with pytest.raises(BadJsonError):
             read_name(text + END, 0)
 
 
