@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas import avro_types
-from pulsar_spark.wire.schemas.avro_decode.payloads import Payloads
+from pulsar_spark.wire.schemas.avro_decode.payloads import AvroPayloads
 from pulsar_spark.wire.schemas.avro_decode.readers import reader as reader_of
 from pulsar_spark.wire.schemas.avro_decode.resolve import resolve
 from pulsar_spark.wire.schemas.avro_decode.steps import Step
-from pulsar_spark.wire.schemas.avro_decode.walk import BadValueError, Value, walker
+from pulsar_spark.wire.schemas.avro_decode.walk import AvroValue, BadAvroError, walker
 from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.schemas.values import DecodedValues, ValueDecoder
 
@@ -101,14 +101,14 @@ class AvroDecoder:
         if value is None or len(value) < self._offset:
             return f"the value is shorter than the {self._offset} bytes that come before it"
         try:
-            end = self._walk(Value(value, len(value), len(value)), self._offset)
-        except BadValueError as error:
+            end = self._walk(AvroValue(value, len(value), len(value)), self._offset)
+        except BadAvroError as error:
             return f"{error.where}{error.why}"
         return f"{len(value) - end} bytes are left over after the value"
 
     def _decode(self, values: pa.BinaryArray) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
         """Read some values together: the column, and which are bad."""
-        payloads = Payloads(values)
+        payloads = AvroPayloads(values)
         position = payloads.start + self._offset
         is_read = position <= payloads.end
         if values.null_count:

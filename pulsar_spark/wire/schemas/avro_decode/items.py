@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.wire.schemas.avro_decode.leaves import Reader
-from pulsar_spark.wire.schemas.avro_decode.payloads import Ints, Payloads, Rows
+from pulsar_spark.wire.schemas.avro_decode.payloads import AvroPayloads, Ints, Rows
 from pulsar_spark.wire.schemas.avro_decode.varints import read_varints
-from pulsar_spark.wire.schemas.avro_decode.walk import BadValueError, Value, Walker, read_block
+from pulsar_spark.wire.schemas.avro_decode.walk import AvroValue, BadAvroError, Walker, read_block
 
 FEW_ROWS = 50  # with so many or fewer, one by one is faster than a wave
 ITEMS_AT_ONCE = 1 << 16  # which bounds the memory of what is made on the way
@@ -35,7 +35,7 @@ class ItemsReader:
         kind: of the items; None where they are not wanted.
         width: bytes of each item, None where they differ.
         is_varint: whether each item is one varint.
-        cost: what an item counts beyond its bytes, see ``Payloads.credit``.
+        cost: what an item counts beyond its bytes, see ``AvroPayloads.credit``.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ItemsReader:
         self._cost = cost
 
     def read(
-        self, payloads: Payloads, position: Ints, rows: Rows
+        self, payloads: AvroPayloads, position: Ints, rows: Rows
     ) -> tuple[npt.NDArray[np.int32], pa.Array, Ints]:
         """Read an array at each position.
 
@@ -89,7 +89,7 @@ class ItemsReader:
             return offsets, None, after
         return offsets, _in_order(parts, owners, rest, active, offsets, self._kind), after
 
-    def _blocks(self, payloads: Payloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
+    def _blocks(self, payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
         """Read what stands before the items of a block; the number of items is 0 in rows that are bad."""
         count, after = read_varints(payloads, position, rows)
         negative = np.flatnonzero(count < 0)
@@ -108,7 +108,7 @@ class ItemsReader:
         return np.where(payloads.is_bad(rows), 0, count), after
 
     def _one_by_one(
-        self, payloads: Payloads, rows: Rows, active: Ints, count: Ints, after: Ints, total: Ints
+        self, payloads: AvroPayloads, rows: Rows, active: Ints, count: Ints, after: Ints, total: Ints
     ) -> list[pa.Array]:
         """Read all further items of some arrays; ``after`` and ``total`` are brought up to date."""
         starts = array("i")
@@ -117,7 +117,7 @@ class ItemsReader:
         for i in active.tolist():
             row = i if rows is None else int(rows[i])
             end = int(payloads.end[row])
-            value = Value(whole, end, end - int(payloads.start[row]))
+            value = AvroValue(whole, end, end - int(payloads.start[row]))
             first = len(starts)
             position, left = int(after[i]), int(count[i])
             try:
@@ -126,7 +126,7 @@ class ItemsReader:
                         starts.append(position)
                         position = self._walk(value, position)
                     left, position = read_block(value, position, self._cost)
-            except BadValueError:
+            except BadAvroError:
                 payloads.bad[row] = True
                 del starts[first:]
                 position = end
@@ -144,7 +144,7 @@ class ItemsReader:
         return parts
 
     def _read_known(
-        self, payloads: Payloads, position: Ints, rows: Rows
+        self, payloads: AvroPayloads, position: Ints, rows: Rows
     ) -> tuple[npt.NDArray[np.int32], pa.Array, Ints]:
         """Read items whose positions follow from where their block begins."""
         after = position.copy()
@@ -171,7 +171,9 @@ class ItemsReader:
             return offsets, None, after
         return offsets, _joined(parts, self._kind), after
 
-    def _extent(self, payloads: Payloads, begin: Ints, count: Ints, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    def _extent(
+        self, payloads: AvroPayloads, begin: Ints, count: Ints, rows: Ints
+    ) -> tuple[Ints, Ints, Ints]:
         """Find where blocks end.
 
         Returns:
@@ -191,11 +193,11 @@ class ItemsReader:
         return count, index, np.where(count > 0, end, begin)
 
     def _blocks_of_one(
-        self, payloads: Payloads, row: int, position: int, owner: int, blocks: _Blocks, total: Ints
+        self, payloads: AvroPayloads, row: int, position: int, owner: int, blocks: _Blocks, total: Ints
     ) -> int:
         """Find all blocks of one array; returns the position after it."""
         end = int(payloads.end[row])
-        value = Value(payloads.bytes.data, end, int(payloads.credit[row]) if self._cost else 0)
+        value = AvroValue(payloads.bytes.data, end, int(payloads.credit[row]) if self._cost else 0)
         stops = payloads.stops.data if self._is_varint else None
         try:
             while True:
@@ -209,10 +211,10 @@ class ItemsReader:
                     at = bisect_left(stops, begin)
                     position = stops[at + count - 1] + 1 if at + count <= len(stops) else end + 1
                 if position > end:
-                    raise BadValueError("items reach over the end")
+                    raise BadAvroError("items reach over the end")
                 blocks.add_one(owner, at, count)
                 total[owner] += count
-        except BadValueError:
+        except BadAvroError:
             payloads.bad[row] = True
             position = end
         if self._cost:

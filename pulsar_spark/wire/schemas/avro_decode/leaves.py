@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.wire.decode_columns import gather
-from pulsar_spark.wire.schemas.avro_decode.payloads import Flags, Ints, Payloads, Rows
+from pulsar_spark.wire.schemas.avro_decode.payloads import AvroPayloads, Flags, Ints, Rows
 from pulsar_spark.wire.schemas.avro_decode.steps import (
     BooleanStep,
     BytesStep,
@@ -27,7 +27,7 @@ from pulsar_spark.wire.schemas.avro_decode.steps import (
 from pulsar_spark.wire.schemas.avro_decode.varints import read_varints
 
 # The array is None where values are not wanted.
-Reader: TypeAlias = Callable[[Payloads, Ints, Rows], "tuple[pa.Array, Ints]"]
+Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"]
 
 _MAX_LONG = (1 << 63) - 1
 _WORD = (1 << 64) - 1
@@ -37,7 +37,7 @@ def null_reader(step: NullStep) -> Reader:
     """Read nothing."""
     kind = step.type
 
-    def read(_: Payloads, position: Ints, __: Rows) -> tuple[pa.Array, Ints]:
+    def read(_: AvroPayloads, position: Ints, __: Rows) -> tuple[pa.Array, Ints]:
         return None if kind is None else pa.nulls(len(position), kind), position
 
     return read
@@ -47,7 +47,7 @@ def boolean_reader(step: BooleanStep) -> Reader:
     """Read 0 and 1; all else is bad."""
     is_wanted = step.type is not None
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         after = payloads.limit(position + 1, rows)
         if not is_wanted:
             return None, after
@@ -64,7 +64,7 @@ def integer_reader(step: IntegerStep) -> Reader:
     """Read varints into any type of number or time."""
     kind = step.type
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         value, after = read_varints(payloads, position, rows)
         if kind is None:
             return None, after
@@ -94,7 +94,7 @@ def float_reader(step: FloatStep) -> Reader:
     kind = step.type
     is_wider = kind is not None and kind.bit_width > 8 * step.size
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         after = payloads.limit(position + step.size, rows)
         if kind is None:
             return None, after
@@ -112,7 +112,7 @@ def bytes_reader(step: BytesStep) -> Reader:
     kind = step.type
     size = step.size
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         if size is None:
             start, end = _spans(payloads, position, rows)
         else:
@@ -136,7 +136,7 @@ def enum_reader(step: EnumStep) -> Reader:
     count = len(step.symbols)
     has_unknown = None in step.symbols
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         index, after = read_varints(payloads, position, rows)
         if step.type is None:
             return None, after
@@ -152,7 +152,7 @@ def enum_reader(step: EnumStep) -> Reader:
     return read
 
 
-def _spans(payloads: Payloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
+def _spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
     """Where bytes behind their length begin and end."""
     size, start = read_varints(payloads, position, rows)
     end = payloads.ends(rows)
@@ -163,7 +163,7 @@ def _spans(payloads: Payloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
     return start, start + size
 
 
-def _text(payloads: Payloads, raw: pa.BinaryArray, rows: Rows) -> pa.StringArray:
+def _text(payloads: AvroPayloads, raw: pa.BinaryArray, rows: Rows) -> pa.StringArray:
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -181,7 +181,9 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-def _decimals(payloads: Payloads, start: Ints, end: Ints, rows: Rows, kind: pa.Decimal128Type) -> pa.Array:
+def _decimals(
+    payloads: AvroPayloads, start: Ints, end: Ints, rows: Rows, kind: pa.Decimal128Type
+) -> pa.Array:
     """Numbers of any size as big-endian two's complement; those of another precision are bad."""
     size = end - start
     wrong = size == 0
@@ -201,7 +203,7 @@ def _decimals(payloads: Payloads, start: Ints, end: Ints, rows: Rows, kind: pa.D
     return pa.Array.from_buffers(kind, len(size), [None, pa.py_buffer(parts)])
 
 
-def _number(payloads: Payloads, end: Ints, size: Ints) -> Ints:
+def _number(payloads: AvroPayloads, end: Ints, size: Ints) -> Ints:
     """The 8 bytes before ``end`` as a signed number, of which only the last ``size`` count; 0 for none."""
     whole = payloads.words[end - 8].byteswap().view(np.int64)
     unused = (8 - np.clip(size, 1, 8)) * 8

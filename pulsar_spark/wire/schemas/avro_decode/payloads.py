@@ -24,7 +24,7 @@ _PAD = 16
 _AT_ONCE = 1 << 18
 
 
-class Payloads:
+class AvroPayloads:
     """Some rows that are read together.
 
     Attributes:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pulsar_spark.wire.schemas.avro_decode import leaves, steps
 from pulsar_spark.wire.schemas.avro_decode.items import ItemsReader
 from pulsar_spark.wire.schemas.avro_decode.leaves import Reader
-from pulsar_spark.wire.schemas.avro_decode.payloads import Ints, Payloads, Rows
+from pulsar_spark.wire.schemas.avro_decode.payloads import AvroPayloads, Ints, Rows
 from pulsar_spark.wire.schemas.avro_decode.varints import read_varints
 from pulsar_spark.wire.schemas.avro_decode.walk import walker
 
@@ -47,7 +47,7 @@ def _array_reader(step: steps.ArrayStep) -> Reader:
         steps.item_cost(step.item),
     )
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         offsets, array, after = items.read(payloads, position, rows)
         if kind is None:
             return None, after
@@ -62,7 +62,7 @@ def _map_reader(step: steps.MapStep) -> Reader:
     both = steps.RecordStep(entry, (("key", step.key, 0), ("value", step.value, 1)), {})
     items = ItemsReader(reader(both), walker(both), entry, None, False, steps.item_cost(step.value))
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         offsets, array, after = items.read(payloads, position, rows)
         if kind is None:
             return None, after
@@ -76,7 +76,7 @@ def _record_reader(step: steps.RecordStep) -> Reader:
     kind = step.type
     fields = [(reader(field), index) for _, field, index in step.fields]
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         count = len(position)
         columns: dict[int, pa.Array] = {}
         for read_field, index in fields:
@@ -97,7 +97,7 @@ def _union_reader(step: steps.UnionStep) -> Reader:
     branches = [None if isinstance(each, str) else reader(each) for each in step.branches]
     is_null = [isinstance(each, steps.NullStep) for each in step.branches]
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         which, after = read_varints(payloads, position, rows)
         count = len(position)
         place = np.full(count, -1, np.int32)
@@ -133,7 +133,7 @@ def _member_reader(step: steps.MemberStep) -> Reader:
     read_inner = reader(step.inner)
     kind = step.type
 
-    def read(payloads: Payloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         inner, after = read_inner(payloads, position, rows)
         count = len(position)
         columns = [inner if i == step.index else pa.nulls(count, field.type) for i, field in enumerate(kind)]

@@ -185,7 +185,7 @@ def is_varint(step: Step) -> bool:
 
 
 def item_cost(step: Step) -> int:
-    """How many bytes of the payload an item of an array counts beyond its own; see ``Payloads.charge``."""
+    """How many bytes an item of an array counts beyond its own; see ``AvroPayloads.credit``."""
     return (fixed_width(step) == 0) + added_text(step) // TEXT_PER_BYTE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pulsar_spark.wire.schemas.avro_decode.payloads import Ints, Payloads, Rows
+from pulsar_spark.wire.schemas.avro_decode.payloads import AvroPayloads, Ints, Rows
 
 _U = np.uint64
 _STOP = _U(0x8080808080808080)
@@ -19,7 +19,7 @@ _SQUEEZE = (
 _MAX_BYTES = 10
 
 
-def read_varints(payloads: Payloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
+def read_varints(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
     """Read one varint at each position.
 
     Returns:
@@ -44,7 +44,7 @@ def read_varints(payloads: Payloads, position: Ints, rows: Rows) -> tuple[Ints, 
 
 
 def _add_last_bytes(
-    payloads: Payloads, position: Ints, rows: Rows, long: Ints, word: np.ndarray, size: Ints
+    payloads: AvroPayloads, position: Ints, rows: Rows, long: Ints, word: np.ndarray, size: Ints
 ) -> None:
     """Add the ninth and the tenth byte to the varints that have them, at the indexes ``long``."""
     ninth = payloads.bytes[position[long] + 8].astype(_U)

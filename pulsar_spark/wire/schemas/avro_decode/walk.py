@@ -30,7 +30,7 @@ from pulsar_spark.wire.schemas.avro_decode.steps import (
 _MAX_LONG = (1 << 63) - 1
 
 
-class BadValueError(Exception):
+class BadAvroError(Exception):
     """Bytes that are no value.
 
     Attributes:
@@ -52,7 +52,7 @@ class BadValueError(Exception):
         return f"field {ascii(''.join(parts).removeprefix('.'))[:1000]}: "
 
 
-class Value:
+class AvroValue:
     """The bytes of one row.
 
     Attributes:
@@ -69,8 +69,8 @@ class Value:
         self.credit = credit
 
 
-# Takes a position, gives the position after the value. Raises BadValueError.
-Walker: TypeAlias = Callable[[Value, int], int]
+# Takes a position, gives the position after the value. Raises BadAvroError.
+Walker: TypeAlias = Callable[[AvroValue, int], int]
 
 
 def walker(step: Step) -> Walker:
@@ -99,13 +99,13 @@ def walker(step: Step) -> Walker:
     return walker(step.inner)
 
 
-def read_varint(value: Value, position: int) -> tuple[int, int]:
+def read_varint(value: AvroValue, position: int) -> tuple[int, int]:
     """Read one varint; returns it and the position after it."""
     whole, end = value.bytes, value.end
     raw = shift = 0
     while True:
         if position >= end:
-            raise BadValueError("the value ends within a number, or before it")
+            raise BadAvroError("the value ends within a number, or before it")
         byte = whole[position]
         position += 1
         raw |= (byte & 0x7F) << shift
@@ -113,13 +113,13 @@ def read_varint(value: Value, position: int) -> tuple[int, int]:
             break
         shift += 7
         if shift > 63:
-            raise BadValueError("a number has more than 10 bytes")
+            raise BadAvroError("a number has more than 10 bytes")
     if raw >> 64:
-        raise BadValueError("a number has more than 64 bits")
+        raise BadAvroError("a number has more than 64 bits")
     return (raw >> 1) ^ -(raw & 1), position
 
 
-def read_block(value: Value, position: int, cost: int) -> tuple[int, int]:
+def read_block(value: AvroValue, position: int, cost: int) -> tuple[int, int]:
     """Read what stands before the items of a block; returns their number and the position after it."""
     count, position = read_varint(value, position)
     if count < 0:
@@ -128,18 +128,18 @@ def read_block(value: Value, position: int, cost: int) -> tuple[int, int]:
     if cost:
         value.credit -= count * cost
         if value.credit < 0:
-            raise BadValueError(f"{count} items, which is too many for a value of so few bytes")
+            raise BadAvroError(f"{count} items, which is too many for a value of so few bytes")
     return count, position
 
 
 def _boolean(step: BooleanStep) -> Walker:
     most = 255 if step.type is None else 1
 
-    def walk(value: Value, position: int) -> int:
+    def walk(value: AvroValue, position: int) -> int:
         if position >= value.end:
-            raise BadValueError("the value ends before a boolean")
+            raise BadAvroError("the value ends before a boolean")
         if value.bytes[position] > most:
-            raise BadValueError(f"a boolean of {value.bytes[position]}")
+            raise BadAvroError(f"a boolean of {value.bytes[position]}")
         return position + 1
 
     return walk
@@ -151,19 +151,19 @@ def _integer(step: IntegerStep) -> Walker:
     most = (1 << 31) - 1 if step.is_int else _MAX_LONG // step.factor
     least = -most if step.factor > 1 else -most - 1
 
-    def walk(value: Value, position: int) -> int:
+    def walk(value: AvroValue, position: int) -> int:
         number, position = read_varint(value, position)
         if not least <= number <= most:
-            raise BadValueError(f"{number} is out of range")
+            raise BadAvroError(f"{number} is out of range")
         return position
 
     return walk
 
 
 def _fixed(size: int) -> Walker:
-    def walk(value: Value, position: int) -> int:
+    def walk(value: AvroValue, position: int) -> int:
         if size > value.end - position:
-            raise BadValueError(f"{size} bytes are wanted, and {value.end - position} are left")
+            raise BadAvroError(f"{size} bytes are wanted, and {value.end - position} are left")
         return position + size
 
     return walk
@@ -174,14 +174,14 @@ def _bytes(step: BytesStep) -> Walker:
     is_decimal = step.type is not None and pa.types.is_decimal(step.type)
     precision = step.type.precision if step.type is not None and is_decimal else 0
 
-    def walk(value: Value, position: int) -> int:
+    def walk(value: AvroValue, position: int) -> int:
         if fixed is not None:
             end = fixed(value, position)
         else:
             size, position = read_varint(value, position)
             end = position + size
             if size < 0 or end > value.end:
-                raise BadValueError(f"{size} bytes are wanted, and {value.end - position} are left")
+                raise BadAvroError(f"{size} bytes are wanted, and {value.end - position} are left")
         if step.is_text:
             _check_text(bytes(value.bytes[position:end]))
         elif is_decimal:
@@ -195,28 +195,28 @@ def _check_text(raw: bytes) -> None:
     try:
         raw.decode()
     except UnicodeDecodeError:
-        raise BadValueError("a text that is not UTF-8") from None
+        raise BadAvroError("a text that is not UTF-8") from None
 
 
 def _check_decimal(raw: bytes, precision: int) -> None:
     if not raw:
-        raise BadValueError("a decimal of no bytes")
+        raise BadAvroError("a decimal of no bytes")
     # Bytes that only repeat the sign are left out first: a number of a megabyte is not made.
     short = raw[-17:]
     sign = b"\xff" if short[0] >= 0x80 else b"\x00"
     number = int.from_bytes(short, "big", signed=True)
     if raw[:-17].strip(sign) or abs(number) >= 10**precision:
-        raise BadValueError(f"a decimal of more than {precision} digits")
+        raise BadAvroError(f"a decimal of more than {precision} digits")
 
 
 def _enum(step: EnumStep) -> Walker:
-    def walk(value: Value, position: int) -> int:
+    def walk(value: AvroValue, position: int) -> int:
         index, position = read_varint(value, position)
         if step.type is not None:
             if not 0 <= index < len(step.symbols):
-                raise BadValueError(f"symbol {index} of an enum of {len(step.symbols)}")
+                raise BadAvroError(f"symbol {index} of an enum of {len(step.symbols)}")
             if step.symbols[index] is None:
-                raise BadValueError(f"symbol {index} of an enum is unknown to the reader")
+                raise BadAvroError(f"symbol {index} of an enum is unknown to the reader")
         return position
 
     return walk
@@ -225,27 +225,27 @@ def _enum(step: EnumStep) -> Walker:
 def _entry(step: MapStep) -> Walker:
     key, item = walker(step.key), walker(step.value)
 
-    def walk(value: Value, position: int) -> int:
+    def walk(value: AvroValue, position: int) -> int:
         return item(value, key(value, position))
 
     return walk
 
 
 def _items(item: Walker, width: int | None, cost: int, name: str) -> Walker:
-    def walk(value: Value, position: int) -> int:
+    def walk(value: AvroValue, position: int) -> int:
         try:
             while True:
                 count, position = read_block(value, position, cost)
                 if not count:
                     return position
                 if count * (width or 1) > value.end - position and width != 0:
-                    raise BadValueError(f"{count} items, and {value.end - position} bytes are left")
+                    raise BadAvroError(f"{count} items, and {value.end - position} bytes are left")
                 if width is not None:
                     position += count * width
                     continue
                 for _ in range(count):
                     position = item(value, position)
-        except BadValueError as error:
+        except BadAvroError as error:
             error.path.append(name)
             raise
 
@@ -256,12 +256,12 @@ def _record(step: RecordStep) -> Walker:
     names = [name for name, _, _ in step.fields]
     fields = [walker(field) for _, field, _ in step.fields]
 
-    def walk(value: Value, position: int) -> int:
+    def walk(value: AvroValue, position: int) -> int:
         index = 0
         try:
             for index, field in enumerate(fields):  # noqa: B007 - which it was that raised
                 position = field(value, position)
-        except BadValueError as error:
+        except BadAvroError as error:
             error.path.append(names[index])
             raise
         return position
@@ -272,13 +272,13 @@ def _record(step: RecordStep) -> Walker:
 def _union(step: UnionStep) -> Walker:
     branches = [each if isinstance(each, str) else walker(each) for each in step.branches]
 
-    def walk(value: Value, position: int) -> int:
+    def walk(value: AvroValue, position: int) -> int:
         index, position = read_varint(value, position)
         if not 0 <= index < len(branches):
-            raise BadValueError(f"branch {index} of a union of {len(branches)}")
+            raise BadAvroError(f"branch {index} of a union of {len(branches)}")
         branch = branches[index]
         if isinstance(branch, str):
-            raise BadValueError(branch)
+            raise BadAvroError(branch)
         return branch(value, position)
 
     return walk
