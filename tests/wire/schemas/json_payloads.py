@@ -486,6 +486,9 @@ def _number(kind, tree, value):
     _require(number.adjusted() < 40 or number == 0)
     if "timestamp" in kind:
         is_seconds = any(mark in digits for mark in ".eE")
+        if number <= -1 and "." in digits and not any(mark in digits for mark in "eE"):
+            # Java's second before 1970, and what has passed of it.
+            number = 2 * number.to_integral_value("ROUND_CEILING") - number
         micros = number * 10**6 if is_seconds else number * (1000 if kind.endswith("millis") else 1)
         return _within(int(micros.to_integral_value("ROUND_FLOOR")), 63)
     if kind == "decimal":

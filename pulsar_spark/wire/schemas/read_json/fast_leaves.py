@@ -229,9 +229,12 @@ def _seconds(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> Ints:
     cursor.ok &= number.wholes <= np.where(has_point, _SECONDS, whole_digits)
     missing = TENS[np.clip(_MICROS - number.fractions, 0, _MICROS)]
     too_many = TENS[np.clip(number.fractions - _MICROS, 0, MAX_DIGITS)]
-    micros = number.whole * 1_000_000 + number.fraction * missing // too_many
+    wholes = number.whole * 1_000_000
+    micros = number.fraction * missing // too_many
     is_cut = number.fraction % too_many > 0
-    seconds = np.where(number.is_negative, -micros - is_cut, micros)
+    # -2.25 is Java's 1.75 s before 1970, and -0.25 is what it says.
+    negative = np.where(number.whole > 0, micros - wholes, -micros - is_cut)
+    seconds = np.where(number.is_negative, negative, wholes + micros)
     return np.where(has_point, seconds, _signed(number.is_negative, number.whole * leaf.unit))
 
 

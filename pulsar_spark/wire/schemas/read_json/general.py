@@ -9,8 +9,9 @@
     string           text; or a number, as it is written (an enum of Python's client may be one)
     binary           text: base64, see ``json_read``; a fixed must have its size
     date             ``[y, m, d]``; days since 1970; text ``y-m-d``
-    timestamp        a number with a point or an exponent: seconds; another: of the schema's unit; text:
-                     ISO 8601 (UTC where it names no zone), or a number
+    timestamp        a number with a point or an exponent: seconds (``-2.25`` is 1.75 s before 1970, as Java
+                     writes that); another: of the schema's unit; text: ISO 8601 (UTC where it names no
+                     zone), or a number
     timestamp_ntz    the same, without a zone; ``[y, m, d, h, min]``, also with seconds and nanoseconds
     decimal          a number, or text that is one, that needs no more digits than the type has
     array, map       array; object with names that differ

@@ -233,9 +233,21 @@ def _timestamp_parser(leaf: JsonLeaf) -> Parser:
         if number.lastindex == 2:
             return _in_range(_integer(number, 1 << 63) * leaf.unit), at
         micros = scaled(number, 6, _DIGITS_OF_INT64, is_cut=True)
-        return _in_range(1 << 63 if micros is None else micros), at
+        return _in_range(1 << 63 if micros is None else _as_java_means(number, micros)), at
 
     return parse
+
+
+def _as_java_means(seconds: re.Match[str], micros: int) -> int:
+    """Microseconds of seconds with a point.
+
+    Java writes the whole second before a time and then what has passed of it, before 1970 too: -2.25 is
+    1.75 s before. What it never writes is what it says: numbers with an exponent, and -0.25.
+    """
+    sign, whole, fraction, exponent = seconds.groups()
+    if not sign or whole == "0" or fraction is None or exponent is not None:
+        return micros
+    return int(fraction[:6].ljust(6, "0")) - int(whole) * 1_000_000
 
 
 def _micros_of(found: re.Match[str], has_zone: bool) -> int:
