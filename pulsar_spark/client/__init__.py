@@ -37,7 +37,7 @@ from pulsar_spark.client.reading.probe import (
     probe_entry,
 )
 from pulsar_spark.client.reading.topic_watch import TopicWatch
-from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValues, ValueReader
+from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
@@ -123,10 +123,10 @@ __all__ = [
     "TopicWriter",
     "Transaction",
     "Transactions",
+    "TypedValueReader",
     "TypedValues",
     "UserCode",
     "ValueEncoder",
-    "ValueReader",
     "VersionedSchema",
     "append_record",
     "check_identity",

@@ -15,7 +15,7 @@ from pulsar_spark.client import (
     ReaderSchema,
     Schema,
     SchemaType,
-    ValueReader,
+    TypedValueReader,
     impatient_client,
     path_of,
     run_all,
@@ -51,7 +51,7 @@ class RowPlan:
             return RawValues(self.columns)
         refuse_added = options.evolution is EvolutionMode.RESTART
         return SchemaValues(
-            ValueReader(
+            TypedValueReader(
                 client.schemas.at_all, topic, self.reader, self.columns.target, refuse_added=refuse_added
             ),
             self.columns,

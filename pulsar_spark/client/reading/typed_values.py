@@ -102,7 +102,7 @@ class TypedValues:
         )
 
 
-class ValueReader:
+class TypedValueReader:
     """Reads the values of one range of a topic partition, whose messages are all there when it is made.
 
     Args:

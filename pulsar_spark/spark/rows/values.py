@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.client import DecodedMessages, TypedValues, ValueReader
+from pulsar_spark.client import DecodedMessages, TypedValueReader, TypedValues
 from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE
 from pulsar_spark.spark.rows.schema import VALUE, RowColumns
 
@@ -70,7 +70,7 @@ class SchemaValues:
         bad_rows: what becomes of those that cannot be read.
     """
 
-    def __init__(self, reader: ValueReader, columns: RowColumns, bad_rows: BadRows) -> None:
+    def __init__(self, reader: TypedValueReader, columns: RowColumns, bad_rows: BadRows) -> None:
         self._reader = reader
         self._has_fields = columns.has_fields
         self._has_corrupt = CORRUPT_VALUE in columns.schema.names
@@ -81,7 +81,7 @@ class SchemaValues:
 
         Raises:
             SchemaError: the first row that cannot be read, in the mode FAILFAST.
-            SchemaChangedError: as :meth:`pulsar_spark.client.ValueReader.read`.
+            SchemaChangedError: as :meth:`pulsar_spark.client.TypedValueReader.read`.
         """
         values = self._reader.read(messages)
         column = values.column

@@ -9,7 +9,7 @@ import pytest
 from pulsar_spark.client.reading import typed_values
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.schema_versions import NO_VERSION
-from pulsar_spark.client.reading.typed_values import ReaderSchema, ValueReader, added_fields
+from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, added_fields
 from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.schemas.schema import SchemaType
@@ -57,7 +57,9 @@ def reader_of(broker, version=1, target=None, *, is_pinned=True, **more):
     schema = HISTORY[version]
     pinned = {TOPIC.base: (version, schema)} if is_pinned else {}
     reader = ReaderSchema(schema, pinned)
-    return ValueReader(broker.versions_of, TOPIC, reader, reader.type if target is None else target, **more)
+    return TypedValueReader(
+        broker.versions_of, TOPIC, reader, reader.type if target is None else target, **more
+    )
 
 
 def rows_of(values):
@@ -125,7 +127,7 @@ def test_a_target_that_the_schema_does_not_have():
 
 def test_a_schema_that_the_user_gave_reads_whatever_messages_say(broker):
     reader = ReaderSchema(HISTORY[1], is_given=True)
-    values = ValueReader(broker.versions_of, TOPIC, reader, reader.type).read(
+    values = TypedValueReader(broker.versions_of, TOPIC, reader, reader.type).read(
         messages_of(entry(0, None, b"1,2"), entry(1, 0, b"3,4"), entry(2, 99, b"5,x"))
     )
     assert rows_of(values) == [ab(1, 2), ab(3, 4), None]
@@ -209,13 +211,13 @@ def test_a_broker_that_cannot_be_asked_is_no_bad_row():
 
     reader = ReaderSchema(HISTORY[1])
     with pytest.raises(ConnectError):
-        ValueReader(fail, TOPIC, reader, reader.type).read(messages_of(entry(0, 1, b"1,2")))
+        TypedValueReader(fail, TOPIC, reader, reader.type).read(messages_of(entry(0, 1, b"1,2")))
 
 
 def test_keys_are_given_to_schemas_of_keys_and_values():
     broker = Broker(csv("k,v", SchemaType.KEY_VALUE))
     reader = ReaderSchema(broker.schemas[0])
-    read = ValueReader(broker.versions_of, TOPIC, reader, reader.type).read
+    read = TypedValueReader(broker.versions_of, TOPIC, reader, reader.type).read
     good = entry(0, 0, b"1", None, None, b"2", keys=[b"7", b"8", None, b"x"])
     values = read(messages_of(good, entry(1, None, None, None, keys=[b"9", None])))
     assert rows_of(values) == [{"k": 7, "v": 1}, {"k": 8, "v": None}, None, None, None, None]

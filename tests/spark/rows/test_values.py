@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StructType
 
-from pulsar_spark.client import ReaderSchema, ValueReader
+from pulsar_spark.client import ReaderSchema, TypedValueReader
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE
 from pulsar_spark.spark.rows.read import record_batches
@@ -30,7 +30,7 @@ def rows_of(*entries, wanted=(OFFSET,), bad_rows=BadRows.FAILFAST, is_flat=True,
     if projection is not None:
         of_rows = of_rows.projected(projection)
     values = SchemaValues(
-        ValueReader(lambda topic, versions: {}, TOPIC, reader, of_rows.target), of_rows, bad_rows
+        TypedValueReader(lambda topic, versions: {}, TOPIC, reader, of_rows.target), of_rows, bad_rows
     )
     batches = list(record_batches(TOPIC, [Entries.of(entries)], columns=of_rows, values=values, **limits))
     for batch in batches:
@@ -116,7 +116,7 @@ def test_batches_are_cut_by_the_bytes_that_are_read():
     reader = ReaderSchema(SCHEMA, is_given=True)
     of_rows = RowColumns((), reader.type, is_flat=True)
     made = SchemaValues(
-        ValueReader(lambda topic, versions: {}, TOPIC, reader, reader.type), of_rows, BadRows.FAILFAST
+        TypedValueReader(lambda topic, versions: {}, TOPIC, reader, reader.type), of_rows, BadRows.FAILFAST
     )
     batches = record_batches(
         TOPIC, [Entries.of([batch(0, *values)])], columns=of_rows, values=made, max_bytes=1000
