@@ -11,6 +11,7 @@ from integration.mutants import (
     faults_protocol,
     faults_sink_schemas,
     faults_spark,
+    faults_typed,
     faults_values,
     faults_wire,
     faults_writing,
@@ -27,4 +28,5 @@ FAULTS: tuple[Fault, ...] = (
     *faults_client.FAULTS,
     *faults_spark.FAULTS,
     *faults_sink_schemas.FAULTS,
+    *faults_typed.FAULTS,
 )

@@ -1,0 +1,102 @@
+"""Faults of reading values by their schema: versions, columns, and what becomes of bad rows."""
+
+from integration.mutants.fault import Fault
+
+FAULTS = (
+    Fault(
+        name="rows-of-versions-not-put-back-in-order",
+        file="pulsar_spark/client/reading/typed_values.py",
+        old="return pa.concat_arrays(columns).take(pa.array(place)),",
+        new="return pa.concat_arrays(columns),",
+        test="tests/client/reading/test_typed_values.py::"
+        "test_older_and_newer_versions_interleaved_keep_their_order",
+    ),
+    Fault(
+        name="bad-rows-not-put-back-in-order",
+        file="pulsar_spark/client/reading/typed_values.py",
+        old="is_bad = np.concatenate(bad)[place]",
+        new="is_bad = np.concatenate(bad)",
+        test="tests/client/reading/test_typed_values.py::"
+        "test_a_bad_row_between_good_ones_is_named_with_its_field",
+    ),
+    Fault(
+        name="tombstone-without-a-version-is-bad",
+        file="pulsar_spark/client/reading/typed_values.py",
+        old="is_bad: Flags = (values.is_valid().to_numpy(zero_copy_only=False)) | (",
+        new="is_bad: Flags = np.ones(len(values), np.bool_) | (",
+        test="tests/client/reading/test_typed_values.py::"
+        "test_tombstones_that_nothing_reads_are_rows_of_nulls",
+    ),
+    Fault(
+        name="older-version-with-more-fields-ends-the-query",
+        file="pulsar_spark/client/reading/typed_values.py",
+        old="if writer is not None and self._refuse_added and version > self._pinned:",
+        new="if writer is not None and self._refuse_added:",
+        test="tests/client/reading/test_typed_values.py::test_an_older_version_with_more_fields_does_not",
+    ),
+    Fault(
+        name="fields-added-within-fields-are-missed",
+        file="pulsar_spark/client/reading/typed_values.py",
+        old='yield from added_fields(names[each.name], each.type, f"{path}{each.name}.")',
+        new="pass",
+        test="tests/client/reading/test_typed_values.py::test_added_fields_are_found_at_any_depth",
+    ),
+    Fault(
+        name="made-up-versions-remembered-without-end",
+        file="pulsar_spark/client/reading/typed_values.py",
+        old="            self._readers.clear()\n",
+        new="            pass\n",
+        test="tests/client/reading/test_typed_values.py::"
+        "test_made_up_versions_are_asked_for_together_and_not_remembered_without_end",
+    ),
+    Fault(
+        name="schema-of-a-registry-read-as-the-brokers",
+        file="pulsar_spark/client/reading/schema_versions.py",
+        old="if any(flags.true_count for flags in has_id):",
+        new="if False:",
+        test="tests/client/reading/test_schema_versions.py::"
+        "test_a_message_without_a_number_has_words_that_say_why",
+    ),
+    Fault(
+        name="bad-row-given-as-nulls-in-failfast",
+        file="pulsar_spark/spark/rows/values.py",
+        old="        if self._bad_rows is BadRows.FAILFAST:\n            raise first\n",
+        new="",
+        test="tests/spark/rows/test_values.py::test_the_first_bad_row_ends_the_read",
+    ),
+    Fault(
+        name="wrong-rows-left-out-of-later-parts",
+        file="pulsar_spark/spark/rows/read.py",
+        old="left_out[first : first + count]",
+        new="left_out[:count]",
+        test="tests/spark/rows/test_values.py::test_bad_rows_may_be_left_out",
+    ),
+    Fault(
+        name="column-that-may-not-be-null-accepted",
+        file="pulsar_spark/spark/rows/schema.py",
+        old="if not field.nullable or _has_not_null(field.dataType):",
+        new="if not field.nullable:",
+        test="tests/spark/rows/test_schema.py::test_a_projection_that_cannot_be",
+    ),
+    Fault(
+        name="topics-of-different-schemas-read-by-the-first",
+        file="pulsar_spark/spark/row_plan.py",
+        old="    if all(_is_read_as(each, schema, target, wanted) for _, each in found.values()):\n",
+        new="    if found:\n",
+        test="tests/spark/test_row_plan.py::test_topics_of_different_schemas",
+    ),
+    Fault(
+        name="schema-asked-for-again-after-load",
+        file="pulsar_spark/spark/row_plan.py",
+        old="    if known is None:\n        known = ",
+        new="    if options:\n        known = ",
+        test="tests/spark/test_row_plan.py::test_what_was_found_out_is_not_asked_again",
+    ),
+    Fault(
+        name="reader-of-a-failed-task-left-to-the-garbage-collector",
+        file="pulsar_spark/spark/reader.py",
+        old="    finally:\n        entries.close()\n",
+        new="    finally:\n        pass\n",
+        test="tests/spark/test_reader.py::test_nothing_is_left_to_the_garbage_collector",
+    ),
+)
