@@ -124,6 +124,7 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
 
 def _typed(options: SourceOptions, reader: ReaderSchema) -> RowPlan:
     columns = replace(options.columns, value_type=reader.type, is_flat=options.values.is_flat)
+    reader.check(reader.type)
     return RowPlan(columns, reader)
 
 
