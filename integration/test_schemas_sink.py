@@ -101,6 +101,13 @@ def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(
         (2, {"id": 4, "item": None, "price": None, "note": None}),
     ]
     assert list(fields(client, topic)) == ["id", "item", "price", "note"]
+    rows = here.read(topic, valueFormat="columns").select("id", "item", "price", "note").collect()
+    assert sorted(map(tuple, rows)) == [
+        (1, "a", None, None),
+        (2, "b", 1.5, None),
+        (3, "c", None, None),
+        (4, None, None, None),
+    ]
 
 
 def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str) -> None:
@@ -195,6 +202,8 @@ def test_key_and_value_of_a_topic(
     one, two = b"\x02\x02", b"\x02\x04\x02\x02x"
     assert first.payload == (head + bytes([len(one)]) if is_inline else b"") + one
     assert second.payload == (head + bytes([len(two)]) if is_inline else b"") + two
+    rows = here.read(topic, valueFormat="columns").select("key", "value.*").collect()
+    assert sorted(map(tuple, rows)) == [("k", 1, None), ("k", 2, "x")]
     other = "SEPARATED" if is_inline else "INLINE"
     with pytest.raises(PySparkException, match=rf"KEY_VALUE schema is {encoding}, and keyValueEncoding is"):
         here.write(here.rows([("k", 3)], "id string, n int"), topic, **options, keyValueEncoding=other)
@@ -208,6 +217,10 @@ def test_tombstones_of_records(
     here.write(rows, topic, **AVRO, upsert="true")
     assert values(client, peer, topic) == [(0, {"n": 1}), (0, None), (0, {"n": None})]
     assert [message.key for message in stored(peer, topic)] == ["a", "b", "c"]
+    copy = f"{topic}-copy"
+    here.write(here.read(topic, valueFormat="struct").drop("__topic"), copy, **AVRO, upsert="true")
+    assert values(client, peer, copy) == values(client, peer, topic)
+    assert [message.key for message in stored(peer, copy)] == ["a", "b", "c"]
 
 
 def test_rows_that_name_their_topics(
