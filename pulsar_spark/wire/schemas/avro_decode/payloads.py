@@ -59,11 +59,14 @@ class AvroPayloads:
     def stops(self) -> npt.NDArray[np.int32]:
         """Positions of all bytes that may be the last of a varint, ascending."""
         if self._stops is None:
-            parts = [
-                (np.flatnonzero(self.bytes[at : at + _AT_ONCE] < 0x80) + at).astype(np.int32)
-                for at in range(0, len(self.bytes), _AT_ONCE)
-            ]
-            self._stops = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            is_stop = self.bytes < 0x80
+            stops = np.empty(np.count_nonzero(is_stop), np.int32)
+            count = 0
+            for at in range(0, len(is_stop), _AT_ONCE):
+                found = np.flatnonzero(is_stop[at : at + _AT_ONCE])
+                stops[count : count + len(found)] = found + at
+                count += len(found)
+            self._stops = stops
         return self._stops
 
     def ends(self, rows: Rows) -> Ints:
