@@ -16,8 +16,7 @@ FAULTS = (
         file="pulsar_spark/client/reading/typed_values.py",
         old="is_bad = np.concatenate(bad)[place]",
         new="is_bad = np.concatenate(bad)",
-        test="tests/client/reading/test_typed_values.py::"
-        "test_a_bad_row_between_good_ones_is_named_with_its_field",
+        test="tests/client/reading/test_typed_values.py::test_a_version_that_was_deleted",
     ),
     Fault(
         name="tombstone-without-a-version-is-bad",

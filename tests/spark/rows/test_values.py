@@ -100,7 +100,7 @@ def test_the_payload_may_be_wanted_alone():
     assert rows_of(batch(0, b"1,2", b"x"), projection=wanted, **more) == [(None,), (b"x",)]
 
 
-@pytest.mark.parametrize("max_rows", [3, 100])
+@pytest.mark.parametrize("max_rows", [4, 100])
 def test_bad_rows_may_be_left_out(max_rows, caplog):
     values = [b"x" if n % 3 == 0 else b"%d,0" % n for n in range(50)]
     rows = rows_of(
