@@ -32,6 +32,7 @@ _Reader: TypeAlias = "ValueDecoder | str"
 # Of messages whose schema the user gave: what they say of it does not matter.
 _UNASKED = SchemaVersions([""], None)
 
+_SHOWN = 500  # characters of the names of fields, in an error
 # Versions of one topic that are remembered; beyond it, producers have made numbers up.
 _MAX_VERSIONS = 10_000
 
@@ -186,7 +187,7 @@ class TypedValueReader:
             first = 0 if versions.of_row is None else int((versions.of_row == place).argmax())
             raise SchemaChangedError(
                 f"version {version} of the schema has fields that this query's columns lack: "
-                f"{', '.join(added[:20])}",
+                f"{', '.join(added)[:_SHOWN]}",
                 topic=str(messages.topic),
                 message_id=str(_message_id(messages, first)),
             )
