@@ -38,11 +38,13 @@ class Stored(NamedTuple):
         payload: None for a tombstone.
         key: None for none.
         version: of its schema; None for none.
+        producer: the name of who wrote it.
     """
 
     payload: bytes | None
     key: str | None
     version: int | None
+    producer: str
 
 
 def stored(peer: Peer, topic: str) -> list[Stored]:
@@ -55,7 +57,9 @@ def stored(peer: Peer, topic: str) -> list[Stored]:
                 payload = None if message.has_null_value() else message.data()
                 # Its own way to give the version as bytes makes a text of them.
                 version = message._message.int_schema_version() if message.schema_version() else None
-                found.append(Stored(payload, message.partition_key() or None, version))
+                found.append(
+                    Stored(payload, message.partition_key() or None, version, message.producer_name())
+                )
     return found
 
 
@@ -74,7 +78,7 @@ def values(client: Client, peer: Peer, topic: str) -> list[tuple[int | None, Any
             if payload is None or version is None
             else avro_value(json.loads(schema_at(client, topic, version).data), payload),
         )
-        for payload, _, version in stored(peer, topic)
+        for payload, _, version, _ in stored(peer, topic)
     ]
 
 
@@ -114,7 +118,7 @@ def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: P
     here, options = pulsar_in_spark, {"valueFormat": "json"}
     here.write(here.rows([(1, "a")], "id int, item string"), topic, **options)
     here.write(here.rows([(2, None, [1.5])], "id int, item string, more array<double>"), topic, **options)
-    found = [(version, json.loads(payload or b"")) for payload, _, version in stored(peer, topic)]
+    found = [(version, json.loads(payload or b"")) for payload, _, version, _ in stored(peer, topic)]
     assert found == [(0, {"id": 1, "item": "a"}), (1, {"id": 2, "more": [1.5]})]
     assert list(fields(client, topic)) == ["id", "item", "more"]
     with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is JSON, and rows are"):
@@ -309,11 +313,14 @@ def test_a_version_that_others_register_meanwhile_changes_no_row_of_a_replay(
     """The driver of the second run chooses the new version; the tasks go back to that of what is stored."""
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
-    assert 0 < len(stored(peer, once_topic)) < ROWS
+    before = stored(peer, once_topic)
+    assert 0 < len(before) < ROWS
     definition = json.loads(schema_at(client, once_topic, 0).data)
     definition["fields"].append({"name": "theirs", "type": ["null", "string"], "default": None})
     assert register(admin, once_topic, "AVRO", definition) == 1
     pipe.run()
     found = values(client, peer, once_topic)
     assert sorted(value["n"] for _, value in found) == list(range(ROWS))
-    assert {version for version, _ in found} == {0}
+    versions = {(message.producer, message.version) for message in stored(peer, once_topic)}
+    assert len(versions) == 2, "each of the two tasks has written by one version"
+    assert {(message.producer, 0) for message in before} <= versions

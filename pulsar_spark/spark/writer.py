@@ -1,8 +1,8 @@
 """The writers that Spark calls: ``write`` returns when brokers have acknowledged every row.
 
 A failed task is run again by Spark and an unfinished micro-batch by the next run of the query; what that
-means for rows that are stored already is decided in ``sink/delivery``. A writer is pickled to the tasks;
-``write`` runs in worker processes.
+means for rows that are stored already is decided in ``sink/delivery``. A writer is pickled to the tasks, with
+the schema that the driver has chosen; ``write`` runs in worker processes.
 """
 
 from __future__ import annotations
