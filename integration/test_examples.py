@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pulsar.schema import AvroSchema
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from examples import exactly_once_copy, foreach_batch, upsert, windows, word_count
+from examples import exactly_once_copy, foreach_batch, typed_orders, upsert, windows, word_count
+from integration import cpp_values
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.cluster import Cluster
 from integration.docs import ROOT, blocks
-from integration.fix_spark import PulsarInSpark, finish
+from integration.fix_spark import PulsarInSpark, await_rows, finish
 from integration.peer import Peer, Record
 
 
@@ -121,6 +124,44 @@ def test_foreach_batch(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, t
     run(query)
     assert peer.read_all(orders) == good
     assert peer.read_all(rejected) == bad
+
+
+def orders_schema(*more: str) -> AvroSchema:
+    fields: list[dict[str, object]] = [{"name": "id", "type": "long"}, {"name": "amount", "type": "double"}]
+    fields += [{"name": name, "type": ["null", "string"], "default": None} for name in more]
+    return AvroSchema(None, {"type": "record", "name": "Order", "fields": fields})
+
+
+def test_typed_orders(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+    large = f"{topic}-large"
+    first, second, third = orders_schema(), orders_schema("note"), orders_schema("note", "currency")
+    runs = 0
+
+    def start() -> StreamingQuery:
+        nonlocal runs
+        runs += 1
+        query = typed_orders.query(pulsar_in_spark.spark, cluster.service_url, topic, large, str(checkpoint))
+        if runs > 1:
+            return query.trigger(availableNow=True).start()
+        started = query.start()
+        await_rows(started, lambda: sum(progress.numInputRows for progress in started.recentProgress) == 4)
+        cpp_values.produce(peer, topic, third, [{"id": 5, "amount": 600, "note": None, "currency": "EUR"}])
+        cpp_values.produce(peer, topic, first, [{"id": 6, "amount": 700}])
+        return started
+
+    cpp_values.produce(peer, topic, first, [{"id": 1, "amount": 100}, {"id": 2, "amount": 99.5}])
+    cpp_values.produce(peer, topic, second, [{"id": 3, "amount": 300, "note": "gift"}])
+    cpp_values.produce(peer, topic, first, [{"id": 4, "amount": 400}])
+    typed_orders.run(start)
+    assert runs == 2
+    rows = pulsar_in_spark.read(large, valueFormat="columns", metadataColumns="").collect()
+    assert [row.asDict() for row in rows] == [
+        {"id": 1, "amount": 100.0, "note": None, "currency": None},
+        {"id": 3, "amount": 300.0, "note": "gift", "currency": None},
+        {"id": 4, "amount": 400.0, "note": None, "currency": None},
+        {"id": 5, "amount": 600.0, "note": None, "currency": "EUR"},
+        {"id": 6, "amount": 700.0, "note": None, "currency": None},
+    ]
 
 
 def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp_path, capsys):
