@@ -28,8 +28,9 @@ from integration.deploy.ways import by_pip
 from integration.local_spark import ROOT
 from integration.peer import Peer, Record
 
-# What needs no Spark.
-_WITHOUT_SPARK = ("tests/wire", "tests/protocol", "tests/client", "tests/test_errors.py", "tests/test_ids.py")
+# What leans on libraries, and needs no Spark; what makes rows of it.
+_BYTES = ("tests/wire",)
+_ROWS = ("tests/client/reading", "tests/client/writing", "tests/spark/rows")
 # Not: the generator's output and the project's own commands, which need more of the development environment.
 _ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")
 _OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.*", "crc32c==2.7.*")
@@ -82,7 +83,11 @@ def corners() -> int:
         newest = pool.submit(without_spark, _NEWEST_CORNER, home / "newest")
         with StandaloneBroker(jvm=TEST_JVM) as broker:
             oldest = with_spark(
-                _OLDEST_CORNER, home / "oldest", build_wheel(home / "wheel"), broker.service_url
+                _OLDEST_CORNER,
+                home / "oldest",
+                build_wheel(home / "wheel"),
+                broker.service_url,
+                _BYTES + _ROWS,
             )
         return exit_code([oldest, newest.result()])
 
@@ -95,7 +100,7 @@ def full() -> int:
         packages = build_wheel(home / "wheel"), build_sdist(home / "sdist")
         return exit_code(
             [
-                with_spark(versions, home / str(number), packages[number % 2], broker.service_url)
+                with_spark(versions, home / str(number), packages[number % 2], broker.service_url, _ALL)
                 for number, versions in enumerate(FULL)
             ]
         )
@@ -106,14 +111,17 @@ def exit_code(codes: Iterable[int]) -> int:
     return 1 if any(codes) else 0
 
 
-def with_spark(versions: Versions, folder: Path, package: Path, service_url: str) -> int:
-    """Install a package and a Spark, run a user's script and all unit tests; returns the exit code.
+def with_spark(
+    versions: Versions, folder: Path, package: Path, service_url: str, tests: Sequence[str]
+) -> int:
+    """Install a package and a Spark, run a user's script and unit tests; returns the exit code.
 
     Args:
         versions: Python, Spark and libraries.
         folder: for the environment and the files of a run; it is removed.
         package: a wheel or an sdist.
         service_url: of a broker.
+        tests: what pytest is told.
     """
     python = find_python(versions.python)
     if python is None:
@@ -132,19 +140,19 @@ def with_spark(versions: Versions, folder: Path, package: Path, service_url: str
                 return 1
     _tell(versions, f"a batch and a stream: {len(records)} rows each, in {time.monotonic() - began:.0f} s")
     environment.pip("pandas<3", *tools_of_tests(), *versions.libraries)
-    code = _unit_tests(environment, versions, _ALL)
+    code = _unit_tests(environment, versions, tests)
     shutil.rmtree(folder)
     return code
 
 
 def without_spark(versions: Versions, folder: Path) -> int:
-    """Install libraries but no Spark, run the unit tests of what is below Spark; returns the exit code."""
+    """Install libraries but no Spark, run the unit tests of bytes; returns the exit code."""
     python = find_python(versions.python)
     if python is None:
         return _missing(versions)
     requirements = ("pyarrow", "numpy", "protobuf", "crc32c", *tools_of_tests(), *versions.libraries)
     environment = installed(folder / "environment", python, *requirements)
-    return _unit_tests(environment, versions, _WITHOUT_SPARK)
+    return _unit_tests(environment, versions, _BYTES)
 
 
 def tools_of_tests() -> list[str]:
