@@ -52,7 +52,7 @@ _VALUE_FORMAT = VALUES.add(
     "`raw`: the column `value` has the bytes of payloads. `columns`: payloads are read by the topic's "
     "schema; the fields of a record are columns, key and value of a KEY_VALUE schema are columns `key` "
     "and `value`, anything else is a typed column `value`. `struct`: the same in one column `value`. "
-    "`avro`, `json`: as `columns`, by `valueSchema`.",
+    "`avro`, `json`: as `columns`, by `valueSchema`. See docs/schemas.md.",
 )
 _VALUE_SCHEMA = VALUES.add(
     "valueSchema",
