@@ -47,7 +47,7 @@ _VALUE_FORMAT = SINK.add(
     "raw",
     "`raw`: the bytes of the one binary or string column. `avro`, `json`: all columns whose names do not "
     "begin with `__` are a record of the topic's schema; one struct column `value` is the record itself. "
-    "`primitive`: the one column, of a primitive schema.",
+    "`primitive`: the one column, of a primitive schema. See docs/schemas.md.",
 )
 _SCHEMA_REGISTRATION = SINK.add(
     "schemaRegistration",
