@@ -258,7 +258,7 @@ class SchemaError(BrokerError):
     """The broker refused the schema, or data does not fit it."""
 
     code = "PULSAR_SCHEMA"
-    usual_advice = "Compare the rows with the topic's schema"
+    usual_advice = "Compare the rows with the topic's schema; docs/schemas.md tells more"
 
 
 class SendError(BrokerError):
