@@ -10,6 +10,7 @@ import com.fasterxml.jackson.databind.SerializerProvider;
 import com.fasterxml.jackson.databind.module.SimpleModule;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.google.protobuf.GeneratedMessageV3;
 import com.google.protobuf.Message;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -192,7 +193,7 @@ public class TypedPeer {
             case "AUTO_CONSUME" -> Schema.AUTO_CONSUME();
             case "AVRO" -> node.has("definition") ? generic(node) : Schema.AVRO(definition(node));
             case "JSON" -> Schema.JSON(definition(node));
-            case "PROTOBUF_NATIVE" -> Schema.PROTOBUF_NATIVE((Class<Message>) classOf(node));
+            case "PROTOBUF_NATIVE" -> Schema.PROTOBUF_NATIVE((Class<GeneratedMessageV3>) classOf(node));
             case "KEY_VALUE" -> Schema.KeyValue(schema(node.get("key")), schema(node.get("value")),
                     KeyValueEncodingType.valueOf(node.get("encoding").asText()));
             default -> throw new IllegalArgumentException(node.toString());
