@@ -191,15 +191,26 @@ def rows_of(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def produce(peer: Peer, topic: str, schema: Any, values: Sequence[Any], *, batching: bool = False) -> None:
-    """Write values of a schema of this client, each as an entry of its own or all as a batch."""
+def produce(
+    peer: Peer,
+    topic: str,
+    schema: Any,
+    values: Sequence[Any],
+    *,
+    batching: bool = False,
+    event_time: int | None = None,
+) -> None:
+    """Write values of a schema of this client, each as an entry of its own or all as a batch.
+
+    `event_time` is that of all of them, in ms since 1970.
+    """
     options = {"batching_enabled": batching, "batching_max_publish_delay_ms": 10_000}
     with closing(peer.client.create_producer(topic, schema=schema, **options)) as producer:
         for value in values:
             if batching:
-                producer.send_async(value, None)
+                producer.send_async(value, None, event_timestamp=event_time)
             else:
-                producer.send(value)
+                producer.send(value, event_timestamp=event_time)
         producer.flush()
 
 

@@ -15,7 +15,7 @@ from integration import cpp_values
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.cluster import Cluster
-from integration.docs import ROOT, blocks
+from integration.docs import ROOT, Block, blocks
 from integration.fix_spark import PulsarInSpark, await_rows, finish
 from integration.peer import Peer, Record
 
@@ -177,7 +177,36 @@ def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp
         if block.language == "text":
             assert capsys.readouterr().out.strip() == block.text, block.place
             continue
-        code = block.text
-        for text, place in places.items():
-            code = code.replace(text, place)
-        exec(compile(code, block.place, "exec"), names)
+        run_block(block, places, names)
+
+
+def run_block(block: Block, places: dict[str, str], names: dict[str, object]) -> None:
+    """Run the code of a block with other texts in the place of some."""
+    code = block.text
+    for text, place in places.items():
+        code = code.replace(text, place)
+    exec(compile(code, block.place, "exec"), names)
+
+
+def test_the_join_of_two_topics(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, tmp_path):
+    """As docs/schemas.md has it, with what it writes."""
+    tables: dict[str, tuple[dict[str, str], list[dict[str, object]]]] = {
+        "orders": ({"id": "long", "item": "string"}, [{"id": 1, "item": "tea"}, {"id": 2, "item": "milk"}]),
+        "payments": ({"order_id": "long", "amount": "double"}, [{"order_id": 2, "amount": 1.5}]),
+    }
+    for name, (types, rows) in tables.items():
+        fields = [{"name": field, "type": type_} for field, type_ in types.items()]
+        schema = AvroSchema(None, {"type": "record", "name": "Row", "fields": fields})
+        cpp_values.produce(peer, f"{topic}-{name}", schema, rows, event_time=1_800_000_000_000)
+    places = {
+        "pulsar://localhost:6650": cluster.service_url,
+        **{f'"{name}"': f'"{topic}-{name}"' for name in (*tables, "paid-orders")},
+        "/tmp/": f"{tmp_path}/",
+        ".start()": ".trigger(availableNow=True).start().awaitTermination()",
+    }
+    names: dict[str, object] = {"spark": pulsar_in_spark.spark}
+    for block in blocks(ROOT / "docs" / "schemas.md", "python"):
+        if "def table" in block.text or "paid.writeStream" in block.text:
+            run_block(block, places, names)
+    paid = pulsar_in_spark.read(f"{topic}-paid-orders", valueFormat="columns", metadataColumns="").collect()
+    assert [row.asDict() for row in paid] == [{"id": 2, "item": "milk", "amount": 1.5}]
