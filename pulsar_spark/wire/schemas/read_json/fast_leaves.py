@@ -213,9 +213,10 @@ def _days_at(payloads: JsonPayloads, cursor: Cursor, at: Ints) -> Ints:
 def _days(cursor: Cursor, year: Ints, month: Ints, day: Ints) -> Ints:
     """Days since 1970."""
     cursor.ok &= (year > 0) & (month > 0) & (month < 13) & (day > 0)
-    months = np.where(cursor.ok, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
-    first = months.astype("datetime64[D]").astype(np.int64)
-    following = (months + 1).astype("datetime64[D]").astype(np.int64)
+    months = np.where(cursor.ok, (year - 1970) * 12 + month - 1, 0)
+    first, following = (
+        each.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for each in (months, months + 1)
+    )
     cursor.ok &= first + day <= following
     return first + day - 1
 
