@@ -436,7 +436,7 @@ class _Unions(_Column):
             if isinstance(column, _Structs) and column.unknown:
                 # Another record may be the one that has all the names.
                 column.truncate(row)
-                second = second or column
+                second = column if second is None else second
                 continue
             return self._add(column, end)
         if second is None:

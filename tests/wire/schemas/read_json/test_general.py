@@ -190,6 +190,19 @@ def test_a_union_is_the_member_that_looks_like_it(text, member, value):
     assert read(UNION, text) == expected | {f"member{member}": value}
 
 
+RECORDS = [
+    {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]},
+    {"type": "record", "name": "B", "fields": [{"name": "y", "type": "int"}]},
+]
+
+
+def test_the_first_member_wins_in_each_row_where_none_has_all_the_names():
+    payload = b'{"x":1,"added":0}'
+    for rows in (1, 3):
+        column = read_rows(tree_of(RECORDS), [payload] * rows).column
+        assert column.to_pylist() == [{"member0": {"x": 1}, "member1": None}] * rows
+
+
 def test_a_value_of_no_member_is_bad():
     assert read(UNION, "[]") is BAD
     assert read(UNION, '{"x":"a"}') is BAD
