@@ -426,22 +426,27 @@ class _Unions(_Column):
         row = len(self)
         alike = [column for member, column in self._members if _is_alike(member, text[at])]
         others = [column for column in self._columns if column not in alike]
+        # The first record with names that are none of its own; another may have all of them. It keeps what it
+        # has read: reading twice at each level takes time that is exponential in how deep a payload nests.
         second: _Column | None = None
+        end_of_second = at
         for column in alike + others:
             try:
                 end = column.read(text, at)
             except BadJsonError:
                 column.truncate(row)
                 continue
-            if isinstance(column, _Structs) and column.unknown:
-                # Another record may be the one that has all the names.
+            if not (isinstance(column, _Structs) and column.unknown):
+                if second is not None:
+                    second.truncate(row)
+                return self._add(column, end)
+            if second is None:
+                second, end_of_second = column, end
+            else:
                 column.truncate(row)
-                second = column if second is None else second
-                continue
-            return self._add(column, end)
         if second is None:
             raise BadJsonError("a value of none of the union's types")
-        return self._add(second, second.read(text, at))
+        return self._add(second, end_of_second)
 
     def _add(self, filled: _Column, end: int) -> int:
         for column in self._columns:

@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 
 from pulsar_spark.wire.schemas.json_read import column_type
+from pulsar_spark.wire.schemas.read_json import leaves
 from pulsar_spark.wire.schemas.read_json.general import explain, read_rows
 from pulsar_spark.wire.schemas.read_json.tree import make_tree
 from tests.wire.schemas.json_payloads import JAVA, json_schema
@@ -201,6 +202,42 @@ def test_the_first_member_wins_in_each_row_where_none_has_all_the_names():
     for rows in (1, 3):
         column = read_rows(tree_of(RECORDS), [payload] * rows).column
         assert column.to_pylist() == [{"member0": {"x": 1}, "member1": None}] * rows
+
+
+def nested_unions(depth):
+    inner = nested_unions(depth - 1) if depth else "int"
+    fields = ({"name": "x", "type": inner}, {"name": "y", "type": "int"})
+    return [
+        {"type": "record", "name": f"{name}{depth}", "fields": [each]}
+        for name, each in zip("AB", fields, strict=True)
+    ]
+
+
+def test_a_value_of_nested_unions_is_read_once_at_each_level(monkeypatch):
+    numbers = []
+    parse = leaves._integer
+    monkeypatch.setattr(leaves, "_integer", lambda *of: numbers.append(of) or parse(*of))
+    text = "1"
+    for _ in range(10):
+        text = f'{{"x":{text},"added":0}}'
+    value = read(nested_unions(9), text)
+    for _ in range(10):
+        assert value["member1"] is None
+        value = value["member0"]["x"]
+    assert value == 1
+    assert len(numbers) == 1 + 1  # explain reads it, too
+
+
+def test_a_later_member_that_has_all_the_names_takes_the_place_of_the_first():
+    payloads = [b'{"x":1,"z":0}', b'{"y":2}', b'{"x":3,"y":4}', b'{"y":5}']
+    found = read_rows(tree_of(RECORDS), payloads).column
+    found.validate(full=True)
+    assert found.to_pylist() == [
+        {"member0": {"x": 1}, "member1": None},
+        {"member0": None, "member1": {"y": 2}},
+        {"member0": {"x": 3}, "member1": None},
+        {"member0": None, "member1": {"y": 5}},
+    ]
 
 
 def test_a_value_of_no_member_is_bad():
