@@ -10,17 +10,18 @@ import base64
 import json
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from pulsar_spark.errors import SchemaError
+from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas.avro_types import (
     AvroArray,
     AvroEnum,
     AvroField,
     AvroFixed,
     AvroMap,
+    AvroPrimitive,
     AvroRecord,
     AvroType,
     AvroUnion,
@@ -33,6 +34,7 @@ from pulsar_spark.wire.schemas.schema import Schema
 # Java's client writes them beside each schema that it makes; its bytes are always base64.
 _JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
+_MAX_DEFAULTS: Final = 64 << 10  # bytes of all defaults, each with those of all fields in it
 
 
 class JsonKind(Enum):
@@ -129,7 +131,7 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
 
     Raises:
         SchemaError: the target is no projection, or a default is no value of its type.
-        UnsupportedError: as ``avro_types.parse``.
+        UnsupportedError: as ``avro_types.parse``; or defaults that are too large.
     """
     is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
     written = parse(writer) if writer != reader else None
@@ -147,6 +149,7 @@ def _plain(avro: AvroType | None) -> AvroType | None:
 class _Maker:
     def __init__(self, is_base64: bool) -> None:
         self._is_base64 = is_base64
+        self._defaults = _Defaults()
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
         """Make one node; the writer's type is None where that has none in this place."""
@@ -178,7 +181,7 @@ class _Maker:
             key = next((name for name in (field.name, *field.aliases) if name in theirs), field.name)
             written = theirs[key].type if key in theirs else None
             node = self.node(written, field.type, column.type, below)
-            members.append(JsonMember(key, node, _default(field, below)))
+            members.append(JsonMember(key, node, self._defaults.text(field, node, below)))
         return JsonRecord(target, tuple(members))
 
     def _union(self, writer: AvroType | None, reader: AvroUnion, target: pa.DataType, path: str) -> JsonUnion:
@@ -228,12 +231,71 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
     return JsonKind.DECIMAL
 
 
-def _default(field: AvroField, path: str) -> str:
-    """The field's default as a payload has it, which is not how Avro's JSON has it."""
-    try:
-        return json.dumps(_as_payload(field.type, field.default) if field.has_default else None)
-    except (ValueError, TypeError):
-        raise wrong_default(path, "it has another type") from None
+class _Defaults:
+    """Defaults as payloads have them, which is not how Avro's JSON has them."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_DEFAULTS
+
+    def text(self, field: AvroField, node: JsonNode, path: str) -> str:
+        """The JSON that the node reads as the field's default.
+
+        Raises:
+            SchemaError: it is no value of the field's type.
+            UnsupportedError: it is too large, together with those before it.
+        """
+        if not field.has_default or field.default is None:
+            return "null"
+        try:
+            return json.dumps(self._payload(field.type, node, field.default))
+        except (ValueError, TypeError):
+            raise wrong_default(path, "it has another type") from None
+
+    def _payload(self, avro: AvroType, node: JsonNode, value: object) -> object:
+        """Make a default of a type to what the node reads as it; ValueError or TypeError: it is none."""
+        if value is None:
+            self._count(None)
+            return None
+        if isinstance(avro, AvroUnion):
+            if not avro.members:
+                raise TypeError
+            member = node.members[0] if isinstance(node, JsonUnion) else node
+            return self._payload(avro.members[0], member, value)
+        if isinstance(node, JsonRecord):
+            assert isinstance(avro, AvroRecord)
+            return self._record(avro, node, _of(dict, value))
+        if isinstance(node, JsonArray):
+            assert isinstance(avro, AvroArray)
+            self._count([])
+            return [self._payload(avro.items, node.item, each) for each in _of(list, value)]
+        if isinstance(node, JsonMap):
+            assert isinstance(avro, AvroMap)
+            entries = {}
+            for key, each in _of(dict, value).items():
+                self._count(key)
+                entries[key] = self._payload(avro.values, node.value, each)
+            return entries
+        payload = _leaf_payload(avro, value)
+        self._count(payload)
+        return payload
+
+    def _record(self, avro: AvroRecord, node: JsonRecord, value: dict[str, object]) -> object:
+        self._count({})
+        fields = {each.name: each for each in avro.fields}
+        members = {}
+        for column, member in zip(node.type, node.members, strict=True):
+            field = fields[column.name]
+            self._count(member.key)
+            part = value.get(field.name, field.default)
+            members[member.key] = self._payload(field.type, member.node, part)
+        return members
+
+    def _count(self, part: object) -> None:
+        self._left -= len(json.dumps(part))
+        if self._left < 0:
+            raise UnsupportedError(
+                "the topic's schema has too long defaults", advice="Read the topic with valueFormat=raw"
+            )
 
 
 def wrong_default(path: str, reason: str) -> SchemaError:
@@ -244,30 +306,17 @@ def wrong_default(path: str, reason: str) -> SchemaError:
     )
 
 
-def _as_payload(avro: AvroType, value: object) -> object:
-    """Make the default of a type to what a payload has in its place.
+def _leaf_payload(avro: AvroType, value: object) -> object:
+    """Make a default without parts to what a payload has in its place.
 
     Raises:
         ValueError, TypeError: it is no value of the type.
     """
-    if value is None:
-        return None
-    if isinstance(avro, AvroUnion):
-        return _as_payload(avro.members[0], value)
-    if isinstance(avro, AvroRecord):
-        record = _of(dict, value)
-        values = {
-            each.name: _as_payload(each.type, record.get(each.name, each.default)) for each in avro.fields
-        }
-        # The writer may have a field by another name; what is not asked for is not looked at.
-        others = {alias: values[each.name] for each in avro.fields for alias in each.aliases}
-        return others | values
-    if isinstance(avro, AvroArray):
-        return [_as_payload(avro.items, each) for each in _of(list, value)]
-    if isinstance(avro, AvroMap):
-        return {key: _as_payload(avro.values, each) for key, each in _of(dict, value).items()}
+    if isinstance(value, list | dict):
+        raise TypeError
     if isinstance(avro, AvroEnum):
         return _of(str, value)
+    assert isinstance(avro, AvroPrimitive | AvroFixed)
     if avro.logical == "decimal":
         unscaled = int.from_bytes(_of(str, value).encode("latin-1"), "big", signed=True)
         return f"{unscaled}e-{avro.scale}"

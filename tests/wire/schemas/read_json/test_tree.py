@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.errors import SchemaError
+from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas.json_read import column_type, decoder
 from pulsar_spark.wire.schemas.read_json.general import read_rows
 from pulsar_spark.wire.schemas.read_json.tree import make_tree
@@ -55,6 +55,42 @@ def test_a_default_of_a_record_is_found_under_an_alias_too():
     older = {"type": "record", "name": "I", "fields": [{"name": "old", "type": "int"}]}
     reader = record({"name": "a", "type": inner, "default": {"new": 3}})
     assert read(record({"name": "a", "type": older}), reader, b"{}") == {"a": {"new": 3}}
+
+
+def chain(depth, wrap, default, aliases=()):
+    """Records in each other, each of them in what ``wrap`` makes of it, and with a default."""
+    avro, value = "int", 1
+    for level in range(depth):
+        field = {"name": "f", "type": avro, "default": value, "aliases": list(aliases)}
+        avro, value = wrap({"type": "record", "name": f"N{level}", "fields": [field]}), default
+    return record({"name": "f", "type": avro, "default": value})
+
+
+def test_a_default_has_its_parts_once_however_many_aliases_their_fields_have():
+    avro = chain(10, lambda inner: inner, {}, aliases=("a", "b", "c", "d"))
+    schema = json_schema(avro)
+    (member,) = make_tree(schema, schema, column_type(schema)).members
+    assert len(member.default) < 100
+    value = read(avro, avro, b"{}")
+    for _ in range(11):
+        value = value["f"]
+    assert value == 1
+
+
+@pytest.mark.parametrize(
+    "avro",
+    [
+        chain(20, lambda inner: {"type": "array", "items": inner}, [{}, {}]),
+        chain(20, lambda inner: {"type": "map", "values": inner}, {"a": {}, "b": {}}),
+        record(*({"name": f"f{i}", "type": "string", "default": "x" * 20_000} for i in range(4))),
+        record({"name": "f", "type": {"type": "map", "values": "int"}, "default": {"x" * 70_000: 1}}),
+    ],
+    ids=["arrays", "maps", "texts", "names"],
+)
+def test_defaults_that_are_too_large_are_refused(avro):
+    schema = json_schema(avro)
+    with pytest.raises(UnsupportedError, match="too long defaults"):
+        decoder(schema, schema, column_type(schema))
 
 
 def test_the_target_may_have_fewer_fields_in_another_order_and_wider_numbers():
@@ -111,6 +147,8 @@ def test_other_targets_are_refused(target, text):
         ({"type": "record", "name": "I", "fields": []}, 5),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, 5),
         ("int", float("nan")),
+        ("string", [[]]),
+        (["null"], 5),
     ],
 )
 def test_a_default_that_is_no_value_of_its_type_is_an_error_that_names_the_field(type_, default):
