@@ -20,7 +20,7 @@ from pulsar_spark.wire.schemas.wire_schema import from_wire_schema, from_wire_ve
 _MAX_BYTES = 32 << 20
 _OVERHEAD = 1000
 
-_Key = tuple[str, int]
+_Key = tuple[str, str, int]  # topic, load, version
 
 
 class VersionedSchema(NamedTuple):
@@ -35,7 +35,7 @@ class TopicSchemas:
 
     All partitions of a topic share its schema. Each request is tried again as look-ups are. A topic that is
     deleted and made anew counts from 0 again: what is kept of the old one is dropped as soon as ``latest`` or
-    ``remember`` is given another schema for a version.
+    ``remember`` is given another schema for a version; what is kept for one load is given to no other.
 
     Args:
         ask: sends a request to any broker, once.
@@ -70,7 +70,7 @@ class TopicSchemas:
         deadline = self._operation()
         version, schema = self._latest(name, deadline)
         with self._lock:
-            if any(key[0] == name and key[1] > version for key in self._kept):
+            if any(key[0] == name and key[2] > version for key in self._kept):
                 self._forget(name)
         if schema is None:
             return None
@@ -81,11 +81,16 @@ class TopicSchemas:
         """One version of a topic's schema; None where there is none. Raises as :meth:`latest` does."""
         return self.at_all(topic, (version,)).get(version)
 
-    def at_all(self, topic: TopicName, versions: Iterable[int]) -> dict[int, Schema]:
+    def at_all(self, topic: TopicName, versions: Iterable[int], *, load: str = "") -> dict[int, Schema]:
         """Versions of a topic's schema by their numbers, without those that do not exist.
 
         Producers may name any number in their entries: however many do not exist, there are only one or two
         requests for all that lie above the topic's latest. Raises as :meth:`latest` does.
+
+        Args:
+            topic: whose schema.
+            versions: their numbers.
+            load: names the read that versions are kept for; others ask for their own.
         """
         name = str(topic.base)
         deadline = self._operation()
@@ -95,7 +100,7 @@ class TopicSchemas:
         for version in wanted:
             if highest is not None and version > highest:
                 break
-            schema = self._at((name, version), deadline)
+            schema = self._at((name, load, version), deadline)
             if schema is not None:
                 found[version] = schema
             elif highest is None and version != wanted[-1]:
@@ -104,7 +109,7 @@ class TopicSchemas:
 
     def remember(self, topic: TopicName, version: int, schema: Schema) -> None:
         """Keep a version that the caller has of a broker; what contradicts it is of an older topic."""
-        key = str(topic.base), version
+        key = str(topic.base), "", version
         with self._lock:
             if self._kept.get(key, schema) != schema:
                 self._forget(key[0])
@@ -132,7 +137,7 @@ class TopicSchemas:
         with self._asking:
             schema = self._kept_at(key)
             if schema is None:
-                name, version = key
+                name, _, version = key
                 answer = self._get(name, version, deadline)
                 schema = None if answer is None else _schema_of(answer, name)
                 if schema is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -49,11 +50,10 @@ class RowPlan:
         """What makes columns of the payloads of one range of a topic partition."""
         if self.reader is None:
             return RawValues(self.columns)
+        versions_of = partial(client.schemas.at_all, load=self.reader.load)
         refuse_added = options.evolution is EvolutionMode.RESTART
         return SchemaValues(
-            TypedValueReader(
-                client.schemas.at_all, topic, self.reader, self.columns.target, refuse_added=refuse_added
-            ),
+            TypedValueReader(versions_of, topic, self.reader, self.columns.target, refuse_added=refuse_added),
             self.columns,
             options.bad_rows,
         )
@@ -113,7 +113,7 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
         )
     found = _schemas(options)
     _, schema = next(iter(found.values()))
-    plan = _typed(options, ReaderSchema(schema, found))
+    plan = _typed(options, ReaderSchema(schema, found, load=uuid4().hex))
     target = plan.columns.target if wanted is None else plan.columns.projected(wanted).target
     if all(_is_read_as(each, schema, target, wanted) for _, each in found.values()):
         return plan

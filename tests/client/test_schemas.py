@@ -262,6 +262,17 @@ def test_an_older_schema_that_a_caller_knows_drops_nothing(broker, client):
     assert asked(broker) == [1]
 
 
+def test_what_is_kept_for_a_load_is_not_given_to_a_later_one(broker, client):
+    register(broker, A)
+    for _ in range(2):
+        assert client.schemas.at_all(TOPIC, [0], load="first") == {0: A}
+    broker.schemas.drop(str(TOPIC))
+    register(broker, C, A)
+    for _ in range(2):
+        assert client.schemas.at_all(TOPIC, [0], load="second") == {0: C}
+    assert asked(broker) == [0, 0]
+
+
 # ---- brokers that refuse, or say nothing
 
 

@@ -6,15 +6,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from pulsar_spark.client import ReaderSchema, Schema, SchemaType
-from pulsar_spark.errors import ConnectError, OptionError
+from pulsar_spark.client import Client, ReaderSchema, Schema, SchemaType
+from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.errors import ConnectError, OptionError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
+from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
 from tests.client.reading.csv_values import csv, installed
+from tests.client.reading.stored_entries import single_entry
 from tests.fake_broker import FakeBroker
 from tests.fake_clients import Type
 
@@ -104,6 +107,26 @@ def test_what_was_found_out_is_not_asked_again(broker):
     register(broker, "t", AB)
     assert plan_rows(options, plan, plan.columns.schema) == plan
     assert len(broker.seen(Type.GET_SCHEMA)) == 1
+
+
+def test_a_load_uses_no_versions_that_an_earlier_one_found(broker):
+    """A topic that is deleted and made anew counts from 0 again, and processes of workers go on."""
+    register(broker, "t", A, AB)
+    options = options_of(broker, metadataColumns="")
+    with Client(options.client) as client:
+
+        def read():
+            values = plan_rows(options).values(client, T, options.values)
+            entry = single_entry(5, 0, b"1,2", schema_version=bytes(8))
+            (messages,) = decode_entries(T, [Entries.of([entry])], max_rows=10, max_bytes=1000)
+            return {name: column.to_pylist() for name, column in values.read(messages).columns.items()}
+
+        with pytest.raises(SchemaError, match="left over"):
+            read()
+        with broker.changed:
+            broker.schemas.drop(str(T))
+        register(broker, "t", csv("b,a"), AB)
+        assert read() == {"a": [2], "b": [1]}
 
 
 def test_partitions_share_their_topics_schema(broker):

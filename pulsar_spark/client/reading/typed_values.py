@@ -52,11 +52,13 @@ class ReaderSchema:
         pinned: by topic, without its partition, the version that the read began with. Versions of other
             topics are asked for when their messages come.
         is_given: whether the user gave the schema: it is then that of all messages, whatever they say.
+        load: names this read among all others: no process gives it versions that it kept for another one.
     """
 
     schema: Schema
     pinned: Mapping[TopicName, tuple[int, Schema]] = field(default_factory=dict)
     is_given: bool = False
+    load: str = field(default="", compare=False)
 
     @property
     def type(self) -> pa.DataType:
