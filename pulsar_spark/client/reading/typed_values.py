@@ -45,12 +45,13 @@ _READ_ON = (
 
 @dataclass(frozen=True, slots=True)
 class ReaderSchema:
-    """The schema that all values of a read are resolved to, from its start to its end.
+    """The schemas that values of a read are resolved to, from its start to its end.
 
     Attributes:
-        schema: of the values as they are read.
-        pinned: by topic, without its partition, the version that the read began with. Versions of other
-            topics are asked for when their messages come.
+        schema: gives the columns.
+        pinned: by topic, without its partition, the version that the read began with: values of the topic are
+            resolved to it, and where it lacks the columns, to ``schema``. Versions of other topics are asked
+            for when their messages come; they take the place of what is pinned.
         is_given: whether the user gave the schema: it is then that of all messages, whatever they say.
         load: names this read among all others: no process gives it versions that it kept for another one.
     """
@@ -130,8 +131,9 @@ class TypedValueReader:
         self._reader = reader
         self._target = target
         self._refuse_added = refuse_added
-        self._pinned, schema = reader.pinned.get(topic.base, (-1, None))
-        self._writers: dict[int, Schema] = {} if schema is None else {self._pinned: schema}
+        self._own: Schema | None
+        self._pinned, self._own = reader.pinned.get(topic.base, (-1, None))
+        self._writers: dict[int, Schema] = {} if self._own is None else {self._pinned: self._own}
         self._readers: dict[int, _Reader] = {}
 
     def read(self, messages: DecodedMessages) -> TypedValues:
@@ -171,10 +173,14 @@ class TypedValueReader:
         ]
 
     def _of_writer(self, writer: Schema) -> _Reader:
-        try:
-            return _compiled(writer, self._reader.schema, self._target)
-        except (SchemaError, UnsupportedError) as error:
-            return error.what
+        # Equal columns do not make equal schemas: null, or a new symbol, fits one topic's and not another's.
+        words = ""
+        for reader in dict.fromkeys((self._own or writer, self._reader.schema)):
+            try:
+                return _compiled(writer, reader, self._target)
+            except (SchemaError, UnsupportedError) as error:
+                words = error.what
+        return words
 
     def _check_added(
         self, writer: Schema, version: int, versions: SchemaVersions, messages: DecodedMessages

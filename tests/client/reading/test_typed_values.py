@@ -1,5 +1,6 @@
 """Typed values: which version reads which message, what rows become, and what is said of bad ones."""
 
+import json
 import pickle
 import random
 
@@ -11,11 +12,14 @@ from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.schema_versions import NO_VERSION
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, added_fields
 from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
+from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.schemas.schema import SchemaType
+from pulsar_spark.wire.schemas import formats
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from tests.client.reading.csv_values import CsvDecoder, csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
 
+OTHER = TopicName.parse("other")
 HISTORY = [csv("a"), csv("a,b"), csv("b,c")]
 
 csv_only = pytest.fixture(autouse=True)(installed)
@@ -139,6 +143,50 @@ def test_a_schema_that_the_user_gave_reads_whatever_messages_say(broker):
 def test_it_travels_to_tasks():
     reader = ReaderSchema(HISTORY[1], {TOPIC.base: (1, HISTORY[1])})
     assert pickle.loads(pickle.dumps(reader)) == reader
+
+
+# ---- several topics
+
+
+def avro(kind, **field):
+    definition = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind, **field}]}
+    return Schema(SchemaType.AVRO, json.dumps(definition).encode())
+
+
+def enum(*symbols):
+    return {"type": "enum", "name": "E", "symbols": list(symbols)}
+
+
+@pytest.fixture
+def all_kinds(monkeypatch):
+    monkeypatch.setattr(typed_values, "formats", formats)
+
+
+@pytest.mark.parametrize(
+    ("of_first", "of_other", "values", "rows"),
+    [
+        (avro("long"), avro(["null", "long"], default=None), [b"\0", b"\2\4"], [None, 2]),
+        (avro("string"), avro(enum("P")), [b"\0"], ["P"]),
+        (avro(enum("P")), avro(enum("P", "Q")), [b"\2"], ["Q"]),
+        (avro("bytes"), avro({"type": "fixed", "name": "F", "size": 2}), [b"ab"], [b"ab"]),
+    ],
+)
+@pytest.mark.parametrize("is_pinned", [True, False])
+@pytest.mark.usefixtures("all_kinds")
+def test_each_topic_is_read_by_a_schema_of_its_own(of_first, of_other, values, rows, is_pinned):
+    pinned = {OTHER: (0, of_first), **({TOPIC.base: (0, of_other)} if is_pinned else {})}
+    reader = ReaderSchema(of_first, pinned)
+    typed = TypedValueReader(Broker(of_other).versions_of, TOPIC, reader, reader.type)
+    read = typed.read(messages_of(entry(0, 0, *values)))
+    assert (rows_of(read), read.is_bad) == ([{"x": row} for row in rows], None)
+
+
+@pytest.mark.usefixtures("all_kinds")
+def test_types_of_a_topic_are_promoted_to_the_columns():
+    reader = ReaderSchema(avro("int"), {OTHER: (0, avro("int")), TOPIC.base: (1, avro("long"))})
+    target = pa.struct([("x", pa.int64())])
+    typed = TypedValueReader(Broker(avro("int")).versions_of, TOPIC, reader, target)
+    assert rows_of(typed.read(messages_of(entry(0, 1, b"\2"), entry(1, 0, b"\4")))) == [{"x": 1}, {"x": 2}]
 
 
 # ---- bad rows
