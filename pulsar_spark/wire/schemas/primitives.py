@@ -15,14 +15,16 @@
     LOCAL_DATE_TIME             16: days since the epoch, nanoseconds of the day       timestamp us
     ==========================  ====================================================  ====================
 
-What is finer than a microsecond is cut towards the past. A value of another length, and one that its column
-cannot hold, is bad.
+What is finer than a microsecond is cut towards the past by reads; a value of another length, and one that its
+column cannot hold, is bad. A row that the schema cannot hold exactly is an error of writes. TIME is never
+written: it is a time of day, and a timestamp is more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,6 +33,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.wire.schemas.encode.column_values import (
+    Misfit,
+    floats,
+    integers,
+    milliseconds,
+    require,
+    validity,
+)
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
 
@@ -60,16 +70,16 @@ class _Fixed(NamedTuple):
         column: type of its columns.
         stored: how a value is stored.
         numbers: what numpy holds a column in.
+        write: a column -> stored values, those in null rows of no use; raises Misfit.
         read: stored values -> numbers of the column; None: by numpy's cast.
-        write: numbers of the column -> stored values; None: by numpy's cast.
         limits: what a value that is bad in spite of its length does not keep to.
     """
 
     column: pa.DataType
     stored: np.dtype[np.generic]
     numbers: npt.DTypeLike
+    write: Callable[[pa.Array], Numbers]
     read: Callable[[Numbers], _Values] | None = None
-    write: Callable[[Numbers], _Values] | None = None
     limits: str = ""
 
 
@@ -108,6 +118,11 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
         SchemaError: its values are no values of the schema.
     """
     column = column_type(schema)
+    if schema.type is SchemaType.TIME:
+        raise SchemaError(
+            f"rows of type {source} cannot be written as TIME, which is a time of day",
+            advice="Write them to another topic, such as one with the schema TIMESTAMP",
+        )
     is_same_time = pa.types.is_timestamp(source) and column == pa.timestamp(source.unit, source.tz and "UTC")
     if not (is_same_time or is_promotable(source, column)):
         raise SchemaError(
@@ -116,7 +131,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
         )
     if schema.type in _BYTES:
         return _BytesEncoder(column)
-    return _FixedEncoder(schema.type, _FIXED[schema.type])
+    return _FixedEncoder(_FIXED[schema.type])
 
 
 # ---------------------------------------------------------------------------------------- bytes and texts
@@ -235,27 +250,14 @@ def _stored_values(
 
 @dataclass(frozen=True, slots=True)
 class _FixedEncoder:
-    kind: SchemaType
     fixed: _Fixed
 
     def encode(self, rows: pa.Array) -> EncodedValues:
-        column = rows if rows.type == self.fixed.column else rows.cast(self.fixed.column, safe=False)
-        has = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-        numbers = self._numbers(column)
-        stored, is_bad = _Values(numbers) if self.fixed.write is None else self.fixed.write(numbers)
-        if is_bad is not None:
-            _require_good(
-                is_bad if has is None else is_bad & has, f"no {self.kind.name}: {self.fixed.limits}"
-            )
-        stored = stored.astype(self.fixed.stored, copy=False)
-        return EncodedValues(_binary(stored, has))
-
-    def _numbers(self, column: pa.Array) -> Numbers:
-        if pa.types.is_boolean(column.type):
-            column = column.cast(pa.uint8())
-        held = pa.from_numpy_dtype(self.fixed.numbers)
-        numbers: Numbers = column.view(held).fill_null(0).to_numpy(zero_copy_only=False)
-        return numbers
+        try:
+            stored = self.fixed.write(rows)
+        except Misfit as misfit:
+            raise misfit.error() from None
+        return EncodedValues(_binary(stored.astype(self.fixed.stored, copy=False), validity(rows)))
 
 
 def _binary(stored: Numbers, has: Bools | None) -> pa.BinaryArray:
@@ -289,16 +291,16 @@ def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbe
     return micros, ~is_near | has_wrapped
 
 
+def _write_bool(column: pa.Array) -> Numbers:
+    return integers(column.cast(pa.int8()))
+
+
 def _read_bool(stored: Numbers) -> _Values:
     return _Values(stored == 1, stored > 1)
 
 
 def _read_millis(stored: Numbers) -> _Values:
     return _Values(*to_micros(stored.astype(np.int64), 1000, 0))
-
-
-def _write_millis(micros: Numbers) -> _Values:
-    return _Values(micros // 1000)
 
 
 def _read_instant(stored: Numbers) -> _Values:
@@ -308,11 +310,12 @@ def _read_instant(stored: Numbers) -> _Values:
     )
 
 
-def _write_instant(micros: Numbers) -> _Values:
+def _write_instant(column: pa.Array) -> Numbers:
+    micros = integers(column)
     stored = np.empty(len(micros), _INSTANT)
     stored["seconds"], rest = np.divmod(micros, 1_000_000)
     stored["nanos"] = rest * 1000
-    return _Values(stored)
+    return stored
 
 
 def _read_days(stored: Numbers) -> _Values:
@@ -320,9 +323,15 @@ def _read_days(stored: Numbers) -> _Values:
     return _Values(days.astype(np.int32), days != days.astype(np.int32))
 
 
-def _nanos_of_day(nanos: Numbers) -> _Values:
-    nanos = nanos.astype(np.int64)
+def _read_nanos_of_day(stored: Numbers) -> _Values:
+    nanos = stored.astype(np.int64)
     return _Values(nanos, _is_no_nano_of_day(nanos))
+
+
+def _write_nanos_of_day(column: pa.Array) -> Numbers:
+    nanos = integers(column)
+    require(~_is_no_nano_of_day(nanos), "", f"no LOCAL_TIME: {_DAY_LIMITS}")
+    return nanos
 
 
 def _is_no_nano_of_day(nanos: Numbers) -> Bools:
@@ -335,37 +344,46 @@ def _read_date_time(stored: Numbers) -> _Values:
     return _Values(micros, is_out | _is_no_nano_of_day(nanos))
 
 
-def _write_date_time(micros: Numbers) -> _Values:
+def _write_date_time(column: pa.Array) -> Numbers:
+    micros = integers(column)
     stored = np.empty(len(micros), _DATE_TIME)
     stored["day"], rest = np.divmod(micros, _MICROS_OF_DAY)
     stored["nanos"] = rest * 1000
-    return _Values(stored)
+    return stored
 
 
 _BYTES = {SchemaType.NONE: pa.binary(), SchemaType.STRING: pa.string()}
 _TIME_LIMITS = "a time that 64 bits of microseconds cannot hold"
-_MILLIS = _Fixed(_UTC, np.dtype(">i8"), np.int64, _read_millis, _write_millis, _TIME_LIMITS)
 _DAY_LIMITS = f"nanoseconds of a day are 0 to {_NANOS_OF_DAY - 1}"
+_DATE_LIMITS = "a day that 32 bits cannot hold"
+_MILLIS = _Fixed(_UTC, np.dtype(">i8"), np.int64, partial(milliseconds, path=""), _read_millis, _TIME_LIMITS)
 _FIXED = {
-    SchemaType.BOOL: _Fixed(pa.bool_(), np.dtype("u1"), np.uint8, _read_bool, None, "it is 0 or 1"),
-    SchemaType.INT8: _Fixed(pa.int8(), np.dtype("i1"), np.int8),
-    SchemaType.INT16: _Fixed(pa.int16(), np.dtype(">i2"), np.int16),
-    SchemaType.INT32: _Fixed(pa.int32(), np.dtype(">i4"), np.int32),
-    SchemaType.INT64: _Fixed(pa.int64(), np.dtype(">i8"), np.int64),
-    SchemaType.FLOAT: _Fixed(pa.float32(), np.dtype(">f4"), np.float32),
-    SchemaType.DOUBLE: _Fixed(pa.float64(), np.dtype(">f8"), np.float64),
+    SchemaType.BOOL: _Fixed(pa.bool_(), np.dtype("u1"), np.uint8, _write_bool, _read_bool, "it is 0 or 1"),
+    SchemaType.INT8: _Fixed(pa.int8(), np.dtype("i1"), np.int8, integers),
+    SchemaType.INT16: _Fixed(pa.int16(), np.dtype(">i2"), np.int16, integers),
+    SchemaType.INT32: _Fixed(pa.int32(), np.dtype(">i4"), np.int32, integers),
+    SchemaType.INT64: _Fixed(pa.int64(), np.dtype(">i8"), np.int64, integers),
+    SchemaType.FLOAT: _Fixed(
+        pa.float32(), np.dtype(">f4"), np.float32, partial(floats, kind=np.float32, path="")
+    ),
+    SchemaType.DOUBLE: _Fixed(
+        pa.float64(), np.dtype(">f8"), np.float64, partial(floats, kind=np.float64, path="")
+    ),
     SchemaType.DATE: _MILLIS,
     SchemaType.TIME: _MILLIS,
     SchemaType.TIMESTAMP: _MILLIS,
-    SchemaType.INSTANT: _Fixed(_UTC, _INSTANT, np.int64, _read_instant, _write_instant, _TIME_LIMITS),
-    SchemaType.LOCAL_DATE: _Fixed(
-        pa.date32(), np.dtype(">i8"), np.int32, _read_days, None, "a day that 32 bits cannot hold"
-    ),
+    SchemaType.INSTANT: _Fixed(_UTC, _INSTANT, np.int64, _write_instant, _read_instant, _TIME_LIMITS),
+    SchemaType.LOCAL_DATE: _Fixed(pa.date32(), np.dtype(">i8"), np.int32, integers, _read_days, _DATE_LIMITS),
     SchemaType.LOCAL_TIME: _Fixed(
-        pa.int64(), np.dtype(">i8"), np.int64, _nanos_of_day, _nanos_of_day, _DAY_LIMITS
+        pa.int64(), np.dtype(">i8"), np.int64, _write_nanos_of_day, _read_nanos_of_day, _DAY_LIMITS
     ),
     SchemaType.LOCAL_DATE_TIME: _Fixed(
-        _LOCAL, _DATE_TIME, np.int64, _read_date_time, _write_date_time, f"{_TIME_LIMITS}, or {_DAY_LIMITS}"
+        _LOCAL,
+        _DATE_TIME,
+        np.int64,
+        _write_date_time,
+        _read_date_time,
+        f"{_TIME_LIMITS}, or {_DAY_LIMITS}",
     ),
 }
 KINDS = (*_BYTES, *_FIXED)

@@ -70,9 +70,14 @@ def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.ND
     found = numbers.astype(kind)
     if numbers.dtype.kind == "i" and numbers.dtype.itemsize >= np.dtype(kind).itemsize:
         # 2^63 as a float is no int64 any more; the comparison with the bound comes before the way back.
-        is_inside = np.abs(found) < 2.0**63
+        is_inside = (found >= -(2.0**63)) & (found < 2.0**63)
         back = np.where(is_inside, found, 0).astype(np.int64)
-        require(is_inside & (back == numbers), path, "a bigint that loses digits as a floating point number")
+        name = "float" if kind is np.float32 else "double"
+        require(
+            is_inside & (back == numbers),
+            path,
+            f"an integer that loses digits as a {name}: cast it to {name} in the query to round it",
+        )
     return found
 
 
