@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import difflib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
@@ -191,7 +192,8 @@ def message_shape(
         values: what the user says of values.
 
     Raises:
-        OptionError: no topic, no value or several, a type that does not fit.
+        OptionError: no topic, no value or several, a type that does not fit; with a schema, a name that
+            begins with __ and is of no known column.
     """
     fields = {field.name: field for field in schema.fields}
     if len(fields) < len(schema.fields):
@@ -208,6 +210,8 @@ def message_shape(
     ignored = tuple(name for name in fields if name in METADATA_COLUMNS and name not in _ALLOWED)
     payload = [field for name, field in fields.items() if name not in _ALLOWED and name not in ignored]
     is_raw = values.format is SinkFormat.RAW
+    if not is_raw:
+        _check_names(payload)
     return MessageShape(
         value=raw_value(payload) if is_raw else value_columns(payload, values),
         topic=topic,
@@ -215,6 +219,18 @@ def message_shape(
         ignored=ignored,
         upsert=upsert,
     )
+
+
+def _check_names(payload: Sequence[StructField]) -> None:
+    """A mistyped column must not become a field of the topic's schema."""
+    for field in payload:
+        if field.name.startswith("__"):
+            known = {name.lower(): name for name in (*METADATA_COLUMNS, *_ALLOWED)}
+            (near,) = difflib.get_close_matches(field.name.lower(), known, n=1, cutoff=0.0)
+            raise OptionError(
+                f"column {field.name} is none that the sink knows: did you mean {known[near]}?",
+                advice="Else rename it, or make the record one struct column value",
+            )
 
 
 def _check_reserved(field: StructField) -> None:

@@ -249,6 +249,26 @@ def test_bad_shapes(columns, text):
         message_shape(schema(**columns), OUT)
 
 
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("__eventtime", "__eventTime"), ("__Key", "__key"), ("__deliverat", "__deliverAt"), ("__foo", "__")],
+)
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_a_name_of_no_known_column_is_no_field(name, known, key):
+    values = SinkValues(SinkFormat.AVRO, key)
+    columns = schema(**{"id": LongType(), "n": TEXT, name: LongType()})
+    text = rf"column {name} is none that the sink knows: did you mean {known}.*rename it, or .* column value"
+    with pytest.raises(OptionError, match=text):
+        message_shape(columns, OUT, values=values)
+
+
+def test_fields_of_a_whole_record_have_any_name():
+    columns = schema(value=schema(id=LongType(), __op=TEXT))
+    shape = message_shape(columns, OUT, values=SinkValues(SinkFormat.AVRO))
+    assert not isinstance(shape.value, str)
+    assert [field.name for field in shape.value.type.value.arrow] == ["id", "__op"]
+
+
 def test_two_columns_of_one_name():
     with pytest.raises(OptionError, match="two columns have one name"):
         message_shape(schema(value=TEXT).add("value", TEXT), OUT)
