@@ -194,6 +194,25 @@ VERSIONS = [
         {"b": "x", "a": 1},
     ),
     (record(("a", "int")), record(("z", "long", {"aliases": ["a"]})), {"a": 1}, {"z": 1}),
+    # A field's own name goes before its aliases, wherever the writer has it.
+    (
+        record(("old", "long"), ("z", "long")),
+        record(("z", "long", {"aliases": ["old"]})),
+        {"old": 1, "z": 2},
+        {"z": 2},
+    ),
+    (
+        record(("z", "long"), ("old", "long")),
+        record(("z", "long", {"aliases": ["old"]})),
+        {"old": 1, "z": 2},
+        {"z": 2},
+    ),
+    (
+        record(("a", "long"), ("b", "long")),
+        record(("b", "long", {"aliases": ["a"]}), ("c", "long", {"aliases": ["a"]})),
+        {"a": 1, "b": 2},
+        {"b": 2, "c": 1},
+    ),
     (A, record(("x", "int"), name="Other"), {"x": 1}, {"x": 1}),
     (["null", A], ["null", record(("x", "long"), name="Other")], {"x": 1}, {"x": 1}),
     (

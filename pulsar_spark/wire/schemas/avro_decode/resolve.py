@@ -18,6 +18,7 @@ from pulsar_spark.wire.schemas.avro_decode.defaults import default_array
 from pulsar_spark.wire.schemas.avro_types import (
     AvroArray,
     AvroEnum,
+    AvroField,
     AvroFixed,
     AvroMap,
     AvroPrimitive,
@@ -132,13 +133,13 @@ class _Resolver:
         self, writer: AvroRecord, reader: AvroRecord, target: pa.DataType, path: str
     ) -> steps.RecordStep:
         by_name = {field.name: field for field in reader.fields}
-        by_alias = {alias: field for field in reader.fields for alias in field.aliases}
+        matches = _matches(writer, reader)
         indexes = {field.name: i for i, field in enumerate(target)}
         fields = []
         found = set()
         for field in writer.fields:
-            wanted = by_name.get(field.name) or by_alias.get(field.name)
-            if wanted is None or wanted.name in found or wanted.name not in indexes:
+            wanted = matches.get(field.name)
+            if wanted is None or wanted.name not in indexes:
                 fields.append((field.name, skip(field.type), -1))
                 continue
             found.add(wanted.name)
@@ -186,6 +187,19 @@ class _Resolver:
             self.step(writer, branch, arrow_type(branch), path)  # it may be none of this branch
             return steps.MemberStep(target, skip(writer), -1)
         return steps.MemberStep(target, self.step(writer, branch, target[index].type, path), index)
+
+
+def _matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField]:
+    """The reader's fields by the names of the writer's that they are read from."""
+    theirs = {field.name for field in writer.fields}
+    found = {field.name: field for field in reader.fields if field.name in theirs}
+    for field in reader.fields:
+        if field.name not in theirs:
+            for alias in field.aliases:
+                if alias in theirs and alias not in found:
+                    found[alias] = field
+                    break
+    return found
 
 
 def skip(writer: AvroType) -> steps.Step:
