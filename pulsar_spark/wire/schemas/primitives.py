@@ -39,6 +39,7 @@ from pulsar_spark.wire.schemas.encode.column_values import (
     integers,
     milliseconds,
     require,
+    string_column,
     validity,
 )
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
@@ -185,10 +186,11 @@ class _BytesEncoder:
     column: pa.DataType
 
     def encode(self, rows: pa.Array) -> EncodedValues:
-        if self.column == pa.string() and pa.types.is_binary(rows.type):
-            decoded = decode_texts(rows)
-            _require_good(decoded.is_bad, "no UTF-8, and the schema is STRING")
-        return EncodedValues(rows.cast(pa.binary()))
+        try:
+            checked = string_column(rows, "") if self.column == pa.string() else rows
+        except Misfit as misfit:
+            raise misfit.error() from None
+        return EncodedValues(checked.cast(pa.binary()))
 
 
 # ---------------------------------------------------------------------------------------- fixed lengths
@@ -272,11 +274,6 @@ def _binary(stored: Numbers, has: Bools | None) -> pa.BinaryArray:
     np.cumsum(sizes, out=offsets[1:])
     data = pa.py_buffer(stored.tobytes())
     return pa.Array.from_buffers(pa.binary(), len(sizes), [validity, pa.py_buffer(offsets), data])
-
-
-def _require_good(is_bad: Bools | None, why: str) -> None:
-    if is_bad is not None and is_bad.any():
-        raise SchemaError(f"row {int(is_bad.argmax())} of the record batch is {why}")
 
 
 # ---------------------------------------------------------------------------------------- what numbers mean
