@@ -30,6 +30,7 @@ REASONS = {
     "wire/schemas/protobuf/readers.py": "a step of reading: tests/wire/schemas/test_protobuf_native.py",
     "wire/schemas/read_json/fast_leaves.py": "a step: tests/wire/schemas/read_json/test_fast.py",
     "wire/schemas/read_json/leaves.py": "a step: tests/wire/schemas/read_json/test_general.py",
+    "wire/schemas/protobuf/items.py": "a step of reading: tests/wire/schemas/test_value_size.py",
     "wire/schemas/avro_decode/defaults.py": "a step of decoding: tests/wire/schemas/test_avro_read.py",
     "wire/schemas/avro_decode/items.py": "a step of decoding: tests/wire/schemas/test_avro_read.py",
     "wire/schemas/avro_decode/leaves.py": "a step of decoding: tests/wire/schemas/test_avro_read.py",

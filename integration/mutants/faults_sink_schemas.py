@@ -64,10 +64,10 @@ FAULTS = (
     ),
     Fault(
         name="deletion-written-as-a-record",
-        file="pulsar_spark/wire/schemas/tombstones.py",
+        file="pulsar_spark/wire/schemas/encode/tombstones.py",
         old="EncodedValues(pc.if_else(is_valid, encoded.values, _NULL), encoded.keys)",
         new="EncodedValues(encoded.values, encoded.keys)",
-        test="tests/wire/schemas/test_tombstones.py::test_null_records_are_tombstones",
+        test="tests/wire/schemas/encode/test_tombstones.py::test_null_records_are_tombstones",
     ),
     Fault(
         name="key-of-a-separated-schema-not-written",

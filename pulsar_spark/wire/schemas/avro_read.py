@@ -13,9 +13,10 @@ from pulsar_spark.wire.schemas import avro_types
 from pulsar_spark.wire.schemas.avro_decode.payloads import AvroPayloads
 from pulsar_spark.wire.schemas.avro_decode.readers import reader as reader_of
 from pulsar_spark.wire.schemas.avro_decode.resolve import resolve
-from pulsar_spark.wire.schemas.avro_decode.steps import Step
+from pulsar_spark.wire.schemas.avro_decode.steps import Step, growth
 from pulsar_spark.wire.schemas.avro_decode.walk import AvroValue, BadAvroError, walker
 from pulsar_spark.wire.schemas.schema import Schema
+from pulsar_spark.wire.schemas.value_size import ValueRoom, largest_unchecked, rows_to_check
 from pulsar_spark.wire.schemas.values import DecodedValues, ValueDecoder
 
 # Bytes of a payload before the value; adaptors of Kafka and Debezium write a header there.
@@ -69,6 +70,7 @@ class AvroDecoder:
     def __init__(self, step: Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
         self._read = reader_of(step)
         self._walk = walker(step)
+        self._unchecked = largest_unchecked(growth(step))
         self._type = type
         self._offset = offset
 
@@ -101,16 +103,26 @@ class AvroDecoder:
         if value is None or len(value) < self._offset:
             return f"the value is shorter than the {self._offset} bytes that come before it"
         try:
-            end = self._walk(AvroValue(value, len(value), len(value)), self._offset)
+            end = self._walk(_value_of(value), self._offset)
         except BadAvroError as error:
             return f"{error.where}{error.why}"
         return f"{len(value) - end} bytes are left over after the value"
+
+    def _is_good(self, payload: bytes) -> bool:
+        """Whether a payload is a value of no more memory than its size may take; takes none itself."""
+        try:
+            self._walk(_value_of(payload), self._offset)
+        except BadAvroError:
+            return False
+        return True
 
     def _decode(self, values: pa.BinaryArray) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
         """Read some values together: the column, and which are bad."""
         payloads = AvroPayloads(values)
         position = payloads.start + self._offset
         is_read = position <= payloads.end
+        for row in rows_to_check(values, self._unchecked).tolist():
+            is_read[row] &= self._is_good(values[row].as_py())
         if values.null_count:
             is_null = values.is_null().to_numpy(zero_copy_only=False)
             payloads.bad[:] = ~is_read & ~is_null
@@ -129,6 +141,10 @@ class AvroDecoder:
         place[is_read] = np.arange(len(position), dtype=np.int32)
         place[payloads.bad] = -1
         return column.take(pa.array(place, mask=place < 0)), payloads.bad
+
+
+def _value_of(payload: bytes) -> AvroValue:
+    return AvroValue(payload, len(payload), len(payload), ValueRoom(len(payload)))
 
 
 def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:

@@ -18,8 +18,8 @@ from pulsar_spark.wire.schemas import (
     primitives,
     protobuf_native,
 )
+from pulsar_spark.wire.schemas.encode.tombstones import TombstoneEncoder
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.tombstones import TombstoneEncoder
 from pulsar_spark.wire.schemas.values import ValueDecoder, ValueEncoder
 
 MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]

@@ -37,10 +37,12 @@ from pulsar_spark.wire.schemas.read_json.tree import (
     JsonNode,
     JsonRecord,
     JsonUnion,
+    growth,
     make_tree,
     wrong_default,
 )
 from pulsar_spark.wire.schemas.schema import Schema
+from pulsar_spark.wire.schemas.value_size import largest_unchecked, rows_to_check
 from pulsar_spark.wire.schemas.values import DecodedValues, ValueDecoder
 
 _FEWEST_ROWS: Final = 64  # fewer take less time one by one
@@ -105,6 +107,7 @@ class _JsonDecoder:
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree
         self._can_read = can_read(tree)
+        self._unchecked = largest_unchecked(growth(tree))
         self._layout = JsonLayout()  # that most rows of the last batch had
 
     @property
@@ -141,7 +144,9 @@ class _JsonDecoder:
         """
         columns: list[pa.Array] = []
         rows: list[Ints] = []
-        left = payloads.usable_rows()
+        left = np.setdiff1d(
+            payloads.usable_rows(), rows_to_check(values, self._unchecked), assume_unique=True
+        )
         layout, most = self._layout, 0
         for attempt in range(_MAX_PASSES):
             if len(left) < _FEWEST_ROWS:

@@ -52,6 +52,7 @@ from pulsar_spark.wire.schemas.protobuf.definition import (
     malformed,
     parse,
 )
+from pulsar_spark.wire.schemas.protobuf.items import CountedFields, counted_fields, take_items
 from pulsar_spark.wire.schemas.protobuf.readers import (
     EnumReader,
     FieldReader,
@@ -67,6 +68,7 @@ from pulsar_spark.wire.schemas.protobuf.readers import (
     TypeReader,
 )
 from pulsar_spark.wire.schemas.schema import Schema
+from pulsar_spark.wire.schemas.value_size import ValueRoom, largest_unchecked, rows_to_check
 from pulsar_spark.wire.schemas.values import DecodedValues, ValueDecoder
 
 _MAX_FIELDS = 10_000  # columns, those in others too
@@ -107,7 +109,9 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
         )
     plan = _Plan(definition)
     root = plan.root(target)
-    return _ProtobufDecoder(root, plan.parser())
+    fields = counted_fields(root, plan.file.message_type[0], plan.file)
+    growth = max((field.growth for field in fields.values()), default=0.0)
+    return _ProtobufDecoder(root, plan.parser(), fields, largest_unchecked(growth))
 
 
 # ---------------------------------------------------------------------------------------- decoding
@@ -117,13 +121,20 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 class _ProtobufDecoder:
     root: StructReader
     parser: Any  # class of a message whose field f1 is any number of payloads
+    counted: CountedFields
+    unchecked: int | None  # bytes of a payload that is never too large as columns
 
     @property
     def type(self) -> pa.DataType:
         return self.root.type
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
-        has = np.array(values.is_valid().to_numpy(zero_copy_only=False))
+        is_valid = np.array(values.is_valid().to_numpy(zero_copy_only=False))
+        has = is_valid.copy()
+        too_large = self._too_large(values)
+        if too_large:
+            has[too_large] = False
+            values = values.filter(pa.array(has))
         present = values.drop_null() if values.null_count else values
         messages, is_parsed = self._parsed(present)
         is_good = has.copy()
@@ -134,14 +145,29 @@ class _ProtobufDecoder:
             found = ReadColumn(found.column.filter(pa.array(~found.is_bad)))
         if is_good.all():
             return DecodedValues(found.column)
-        is_bad = has & ~is_good
+        is_bad = is_valid & ~is_good
         return DecodedValues(found.spread(is_good).column, is_bad if is_bad.any() else None)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
+        room = ValueRoom(len(value or b""))
+        take_items(room, value or b"", self.counted)
+        if room.left < 0:
+            return room.why
         messages, _ = self._parsed(pa.array([value], pa.binary()))
         if not messages:
             return f"{len(value or b'')} bytes are no protobuf message"
         return self.root.explain(messages[0]).removeprefix(".")
+
+    def _too_large(self, values: pa.BinaryArray) -> list[int]:
+        """Indexes of payloads that would take too much memory, before any of it is taken."""
+        found = []
+        for row in rows_to_check(values, self.unchecked).tolist():
+            payload = values[row].as_py()
+            room = ValueRoom(len(payload))
+            take_items(room, payload, self.counted)
+            if room.left < 0:
+                found.append(row)
+        return found
 
     def _parsed(self, values: pa.BinaryArray) -> tuple[list[Any], npt.NDArray[np.bool_]]:
         """Parse payloads; return the messages of those that can be, and which those are."""

@@ -6,10 +6,13 @@ found, and what is in it is not looked at.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
+
+from pulsar_spark.wire.schemas.value_size import item_width
 
 # Text that a schema adds to each item of an array counts as one byte of the payload by so many bytes.
 TEXT_PER_BYTE = 64
@@ -187,6 +190,53 @@ def is_varint(step: Step) -> bool:
 def item_cost(step: Step) -> int:
     """How many bytes an item of an array counts beyond its own; see ``AvroPayloads.credit``."""
     return (fixed_width(step) == 0) + added_text(step) // TEXT_PER_BYTE
+
+
+def item_size(step: ArrayStep | MapStep) -> int:
+    """Bytes of columns that an item takes, at most, beside its own text and items; 0 of no column."""
+    if step.type is None:
+        return 0
+    return item_width(step.type) + added_text(step.item if isinstance(step, ArrayStep) else step.value)
+
+
+def growth(step: Step) -> float:
+    """Bytes of columns, at most, that a byte of a value becomes."""
+    lists = list(_lists(step))
+    # Items without bytes are as many as the value has bytes, beside all others.
+    return max((item_size(each) / size for each, size in lists if size), default=0.0) + max(
+        (item_size(each) for each, size in lists if not size), default=0
+    )
+
+
+def _lists(step: Step) -> Iterator[tuple[ArrayStep | MapStep, int]]:
+    """All arrays and maps in a step, with the bytes that an item has at least."""
+    if isinstance(step, ArrayStep):
+        yield step, least_size(step.item)
+        yield from _lists(step.item)
+    elif isinstance(step, MapStep):
+        yield step, 1 + least_size(step.value)
+        yield from _lists(step.value)
+    elif isinstance(step, RecordStep):
+        for _, field, _ in step.fields:
+            yield from _lists(field)
+    elif isinstance(step, UnionStep):
+        for each in step.branches:
+            if not isinstance(each, str):
+                yield from _lists(each)
+    elif isinstance(step, MemberStep):
+        yield from _lists(step.inner)
+
+
+def least_size(step: Step) -> int:
+    """Bytes that a value has at least."""
+    if isinstance(step, MemberStep):
+        return least_size(step.inner)
+    if isinstance(step, RecordStep):
+        return sum(least_size(field) for _, field, _ in step.fields)
+    if isinstance(step, UnionStep):
+        return 1 + min((least_size(each) for each in step.branches if not isinstance(each, str)), default=0)
+    width = fixed_width(step)
+    return 1 if width is None else width
 
 
 def added_text(step: Step) -> int:

@@ -25,7 +25,9 @@ from pulsar_spark.wire.schemas.avro_decode.steps import (
     fixed_width,
     is_unchecked,
     item_cost,
+    item_size,
 )
+from pulsar_spark.wire.schemas.value_size import ValueRoom
 
 _MAX_LONG = (1 << 63) - 1
 
@@ -59,14 +61,18 @@ class AvroValue:
         bytes: what positions are counted in.
         end: the position after the row.
         credit: how many bytes the row's items without bytes may still count for.
+        room: what the row's items may still take as columns; None: they are not counted.
     """
 
-    __slots__ = ("bytes", "credit", "end")
+    __slots__ = ("bytes", "credit", "end", "room")
 
-    def __init__(self, whole: bytes | memoryview, end: int, credit: int) -> None:
+    def __init__(
+        self, whole: bytes | memoryview, end: int, credit: int, room: ValueRoom | None = None
+    ) -> None:
         self.bytes = whole
         self.end = end
         self.credit = credit
+        self.room = room
 
 
 # Takes a position, gives the position after the value. Raises BadAvroError.
@@ -89,9 +95,9 @@ def walker(step: Step) -> Walker:
         return _enum(step)
     if isinstance(step, ArrayStep):
         width = fixed_width(step.item) if is_unchecked(step.item) else None
-        return _items(walker(step.item), width, item_cost(step.item), "[]")
+        return _items(walker(step.item), width, item_cost(step.item), item_size(step), "[]")
     if isinstance(step, MapStep):
-        return _items(_entry(step), None, item_cost(step.value), "{}")
+        return _items(_entry(step), None, item_cost(step.value), item_size(step), "{}")
     if isinstance(step, RecordStep):
         return _record(step)
     if isinstance(step, UnionStep):
@@ -231,7 +237,7 @@ def _entry(step: MapStep) -> Walker:
     return walk
 
 
-def _items(item: Walker, width: int | None, cost: int, name: str) -> Walker:
+def _items(item: Walker, width: int | None, cost: int, size: int, name: str) -> Walker:
     def walk(value: AvroValue, position: int) -> int:
         try:
             while True:
@@ -240,6 +246,10 @@ def _items(item: Walker, width: int | None, cost: int, name: str) -> Walker:
                     return position
                 if count * (width or 1) > value.end - position and width != 0:
                     raise BadAvroError(f"{count} items, and {value.end - position} bytes are left")
+                if value.room is not None:
+                    value.room.left -= count * size
+                    if value.room.left < 0:
+                        raise BadAvroError(value.room.why)
                 if width is not None:
                     position += count * width
                     continue

@@ -52,6 +52,7 @@ from pulsar_spark.wire.schemas.read_json.tree import (
     JsonRecord,
     JsonUnion,
 )
+from pulsar_spark.wire.schemas.value_size import ValueRoom, accepted, item_width
 from pulsar_spark.wire.schemas.values import DecodedValues
 
 _SHOWN: Final = 100  # characters of a name that an error tells
@@ -68,14 +69,15 @@ _CODES: Final = {  # by the Arrow type, of Python's array
 
 def read_rows(node: JsonNode, payloads: Iterable[bytes | pa.Buffer | None]) -> DecodedValues:
     """Read payloads one by one; null is a null row, and not bad."""
-    column = _make(node)
+    room = ValueRoom(0)
+    column = _make(node, room)
     bad = []
     for row, payload in enumerate(payloads):
         if payload is None:
             column.add_null()
             continue
         try:
-            _read(column, payload)
+            _read(column, payload, room)
         except BadJsonError:
             column.truncate(row)
             column.add_null()
@@ -91,14 +93,16 @@ def read_rows(node: JsonNode, payloads: Iterable[bytes | pa.Buffer | None]) -> D
 def explain(node: JsonNode, payload: bytes) -> str:
     """Say why a payload is bad: the field's path, and what is wrong there; empty if it is not."""
     try:
-        _read(_make(node), payload)
+        room = ValueRoom(0)
+        _read(_make(node, room), payload, room)
     except BadJsonError as error:
         path = "".join(reversed(error.path)).lstrip(".")
         return f"field {path!r}: {error.reason}" if path else error.reason
     return ""
 
 
-def _read(column: _Column, payload: bytes | pa.Buffer) -> None:
+def _read(column: _Column, payload: bytes | pa.Buffer, room: ValueRoom) -> None:
+    room.left = room.accepted = accepted(len(payload))
     try:
         # The end is put behind bytes: text may take four times as much.
         text = b"".join((payload, END.encode())).decode("utf-8")
@@ -246,9 +250,11 @@ class _Bytes(_Column):
 class _Lists(_Column):
     """Arrays: their items in a column of their own."""
 
-    def __init__(self, node: JsonArray) -> None:
+    def __init__(self, node: JsonArray, room: ValueRoom) -> None:
         super().__init__(node.type)
-        self._items = _make(node.item)
+        self._items = _make(node.item, room)
+        self._width = item_width(node.type)
+        self._room = room
         self._offsets = array("i", [0])
 
     def read(self, text: str, at: int) -> int:
@@ -261,6 +267,7 @@ class _Lists(_Column):
             return at + 1
         while True:
             try:
+                _take(self._room, self._width)
                 at = skip_space(text, self._items.read(text, at))
             except BadJsonError as error:
                 error.path.append(f"[{len(self._items) - first}]")
@@ -292,10 +299,12 @@ class _Lists(_Column):
 class _Maps(_Column):
     """Maps: their keys and values in columns of their own."""
 
-    def __init__(self, node: JsonMap) -> None:
+    def __init__(self, node: JsonMap, room: ValueRoom) -> None:
         super().__init__(node.type)
         self._keys = _Bytes(JsonLeaf(JsonKind.TEXT, pa.string()))
-        self._values = _make(node.value)
+        self._values = _make(node.value, room)
+        self._width = item_width(node.type)
+        self._room = room
         self._offsets = array("i", [0])
 
     def read(self, text: str, at: int) -> int:
@@ -310,6 +319,7 @@ class _Maps(_Column):
             start = at
             name, at = read_name(text, at)
             try:
+                _take(self._room, self._width)
                 self._keys.read(text, start)
                 at = skip_space(text, self._values.read(text, at))
             except BadJsonError as error:
@@ -348,9 +358,10 @@ class _Maps(_Column):
 class _Structs(_Column):
     """Records: a column for each member."""
 
-    def __init__(self, node: JsonRecord) -> None:
+    def __init__(self, node: JsonRecord, room: ValueRoom) -> None:
         super().__init__(node.type)
-        self._columns = [_make(member.node) for member in node.members]
+        self._columns = [_make(member.node, room) for member in node.members]
+        self._room = room
         members = list(zip(node.members, self._columns, strict=True))
         self._by_key = {member.key: column for member, column in members}
         self._defaults = [
@@ -391,6 +402,7 @@ class _Structs(_Column):
             if default is None:
                 column.add_null()
             else:
+                _take(self._room, len(default))
                 column.read(default, 0)
         self.unknown = unknown
         self._valid.append(1)
@@ -415,9 +427,10 @@ class _Structs(_Column):
 class _Unions(_Column):
     """Unions: a column for each member, of which one at most is not null."""
 
-    def __init__(self, node: JsonUnion) -> None:
+    def __init__(self, node: JsonUnion, room: ValueRoom) -> None:
         super().__init__(node.type)
-        self._columns = [_make(member) for member in node.members]
+        self._columns = [_make(member, room) for member in node.members]
+        self._room = room
         self._members = list(zip(node.members, self._columns, strict=True))
 
     def read(self, text: str, at: int) -> int:
@@ -431,10 +444,14 @@ class _Unions(_Column):
         second: _Column | None = None
         end_of_second = at
         for column in alike + others:
+            left = self._room.left
             try:
                 end = column.read(text, at)
             except BadJsonError:
+                if self._room.left < 0:
+                    raise
                 column.truncate(row)
+                self._room.left = left
                 continue
             if not (isinstance(column, _Structs) and column.unknown):
                 if second is not None:
@@ -444,6 +461,7 @@ class _Unions(_Column):
                 second, end_of_second = column, end
             else:
                 column.truncate(row)
+                self._room.left = left
         if second is None:
             raise BadJsonError("a value of none of the union's types")
         return self._add(second, end_of_second)
@@ -484,15 +502,21 @@ def _is_alike(node: JsonNode, first: str) -> bool:
     return first in "-0123456789NI"
 
 
-def _make(node: JsonNode) -> _Column:
+def _take(room: ValueRoom, size: int) -> None:
+    room.left -= size
+    if room.left < 0:
+        raise BadJsonError(room.why)
+
+
+def _make(node: JsonNode, room: ValueRoom) -> _Column:
     if isinstance(node, JsonRecord):
-        return _Structs(node)
+        return _Structs(node, room)
     if isinstance(node, JsonArray):
-        return _Lists(node)
+        return _Lists(node, room)
     if isinstance(node, JsonMap):
-        return _Maps(node)
+        return _Maps(node, room)
     if isinstance(node, JsonUnion):
-        return _Unions(node)
+        return _Unions(node, room)
     if node.kind is JsonKind.NULL:
         return _Nulls(node.type)
     if node.kind in (JsonKind.TEXT, JsonKind.BYTES, JsonKind.DECIMAL):

@@ -30,6 +30,7 @@ from pulsar_spark.wire.schemas.avro_types import (
     parse,
 )
 from pulsar_spark.wire.schemas.schema import Schema
+from pulsar_spark.wire.schemas.value_size import item_width
 
 # Java's client writes them beside each schema that it makes; its bytes are always base64.
 _JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
@@ -229,6 +230,33 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
         if is_kind(target):
             return kind
     return JsonKind.DECIMAL
+
+
+def growth(node: JsonNode) -> float:
+    """Bytes of columns, at most, that a byte of a payload becomes, beside its own text."""
+    if isinstance(node, JsonArray):
+        # An item and a comma; a record is ``{}`` at least.
+        least = 2 if isinstance(node.item, JsonLeaf) else 3
+        return max((item_width(node.type) + _added(node.item)) / least, growth(node.item))
+    if isinstance(node, JsonMap):
+        # Two quotes, a colon, a value and a comma.
+        return max((item_width(node.type) + _added(node.value)) / 5, growth(node.value))
+    if isinstance(node, JsonRecord):
+        return max((growth(member.node) for member in node.members), default=0.0)
+    return max(map(growth, node.members)) if isinstance(node, JsonUnion) else 0.0
+
+
+def _added(node: JsonNode) -> float:
+    """Bytes, at most, that defaults add to a value."""
+    if isinstance(node, JsonUnion):
+        return max(map(_added, node.members))
+    if not isinstance(node, JsonRecord):
+        return 0
+    total = 0.0
+    for member in node.members:
+        own = 0.0 if member.default == "null" else len(member.default) * (1 + growth(member.node)) + 1
+        total += own + _added(member.node)
+    return total
 
 
 class _Defaults:

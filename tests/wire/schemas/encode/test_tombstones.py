@@ -5,8 +5,8 @@ import pytest
 
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.wire.schemas import formats
+from pulsar_spark.wire.schemas.encode.tombstones import TombstoneEncoder
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.tombstones import TombstoneEncoder
 from pulsar_spark.wire.schemas.values import EncodedValues
 
 TYPE = pa.struct([("n", pa.int32())])

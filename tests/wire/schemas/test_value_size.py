@@ -1,0 +1,245 @@
+"""What one value may take as columns: one rule for AVRO, JSON and PROTOBUF_NATIVE, before memory is taken."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.wire.schemas import formats, value_size
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.value_size import accepted, item_width, largest_unchecked, rows_to_check
+from tests.wire.schemas.protobuf_files import file, message_class, schema
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = [f"c{i}" for i in range(20)]
+
+
+def avro(tree, kind=SchemaType.AVRO):
+    return Schema(kind, json.dumps(tree).encode(), {})
+
+
+def record(name, *fields):
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t, **m} for n, t, m in fields]}
+
+
+def array(items):
+    return {"type": "array", "items": items}
+
+
+WIDE = record("Wide", *((name, ["null", "long"], {"default": None}) for name in NAMES))
+TREE = record(
+    "Root",
+    ("id", "long", {}),
+    ("wide", array(WIDE), {}),
+    ("deep", array(array("int")), {}),
+    ("map", {"type": "map", "values": ["null", "Wide"]}, {}),
+    ("texts", array("string"), {}),
+    ("maybe", array(["null", "Wide"]), {}),
+)
+PROTO = file(
+    "message M0\nint64 id = 1\nrepeated M1 wide = 2\nrepeated M2 deep = 3\nmap M1 map = 4\n"
+    "repeated string texts = 5\nrepeated fixed32 fixed = 6\nM0b one = 7\n"
+    "message M0b\nrepeated M1 wide = 1\n"
+    "message M1\n"
+    + "".join(f"optional int64 {name} = {i}\n" for i, name in enumerate(NAMES, 1))
+    + "message M2\n"
+    "repeated int32 items = 1\n"
+)
+WIDE_BITS = 1 + 20 * 65
+
+
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [
+        (pa.list_(pa.null()), 1),
+        (pa.list_(pa.bool_()), 1),
+        (pa.list_(pa.int32()), 5),
+        (pa.list_(pa.int64()), 9),
+        (pa.list_(pa.decimal128(20, 0)), 17),
+        (pa.list_(pa.string()), 5),
+        (pa.list_(pa.list_(pa.int64())), 5),
+        (pa.list_(pa.struct([])), 1),
+        (pa.list_(pa.struct([(name, pa.int64()) for name in NAMES])), (WIDE_BITS + 7) // 8),
+        (pa.map_(pa.string(), pa.int64()), (1 + 33 + 65 + 7) // 8),
+    ],
+    ids=str,
+)
+def test_the_width_of_an_item_is_that_of_all_its_columns(kind, width):
+    assert item_width(kind) == width
+
+
+def test_what_is_never_too_large_is_not_counted():
+    assert accepted(1000) == (16 << 20) + 10_000
+    assert largest_unchecked(10) is None
+    assert largest_unchecked(42) == (16 << 20) // 32
+    values = pa.array([b"xx", None, b"xxx", b"x", b"xxxx"])[1:]
+    assert rows_to_check(values, 2).tolist() == [1, 3]
+    assert rows_to_check(values, None).tolist() == rows_to_check(values, 999).tolist() == []
+
+
+# ---- values of each kind, and what they take
+
+
+def avro_value(wide, deep, more):
+    """Sparse: c3 of each wide record is set."""
+    sparse = b"\0\0\0\x02\x02" + b"\0" * 16
+    value = b"\x02" + blocks([sparse] * wide) + blocks([blocks([b"\x02"] * deep)] * 3 * bool(deep))
+    return (
+        value
+        + blocks([b"\x02" + bytes([97 + i]) + b"\0" for i in range(more)])
+        + blocks([b"\x02x"] * more)
+        + blocks([b"\0"] * more)
+    )
+
+
+def blocks(items):
+    return b"".join(b"\x02" + item for item in items) + b"\0"
+
+
+def json_value(wide, deep, more):
+    return json.dumps(
+        {
+            "id": 1,
+            "wide": [{"c3": 1}] * wide,
+            "deep": [[1] * deep] * 3 * bool(deep),
+            "map": {chr(97 + i): None for i in range(more)},
+            "texts": ["x"] * more,
+            "maybe": [None] * more,
+        }
+    ).encode()
+
+
+def protobuf_value(wide, deep, more):
+    value = message_class(PROTO, "p.M0")(id=1, texts=["x"] * more, fixed=[1 << 30] * more)
+    for _ in range(wide):
+        value.wide.add(c3=1)
+        value.one.wide.add(c3=1)
+    for _ in range(3 * bool(deep)):
+        value.deep.add(items=[1] * deep)
+    for i in range(more):
+        value.map[chr(97 + i)].SetInParent()
+    unpacked = b"\x1a\x04\x08\x01\x08\x01"  # two items of ``deep`` that are not packed
+    return value.SerializeToString() + unpacked * bool(deep)
+
+
+KINDS = {
+    "AVRO": (avro(TREE), avro_value),
+    "JSON": (avro(TREE, SchemaType.JSON), json_value),
+    "PROTOBUF_NATIVE": (schema(PROTO, "p.M0"), protobuf_value),
+}
+
+
+def decode(of, payloads, target=None):
+    decoder = formats.decoder(of, of, target or formats.column_type(of))
+    found = decoder.decode(pa.array(payloads, pa.binary()), pa.nulls(len(payloads), pa.binary()))
+    found.column.validate(full=True)
+    bad = [] if found.is_bad is None else found.is_bad.nonzero()[0].tolist()
+    return found.column, bad, decoder
+
+
+def taken(column):
+    """Bytes that all items in a column take."""
+    if pa.types.is_struct(column.type):
+        return sum(map(taken, column.flatten()))
+    if not pa.types.is_nested(column.type):
+        return 0
+    if pa.types.is_map(column.type):
+        return len(column.keys) * item_width(column.type) + taken(column.items)
+    return len(column.values) * item_width(column.type) + taken(column.values)
+
+
+SIZES = [(3, 0, 0), (0, 9, 0), (0, 0, 9), (2, 3, 4), (300, 20, 20)]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_is_bad_by_what_it_takes_itself_whatever_is_around_it(kind, sizes, monkeypatch):
+    of, make = KINDS[kind]
+    value, small = make(*sizes), make(0, 0, 0)
+    (column, bad, _) = decode(of, [value])
+    needed = taken(column)
+    assert bad == []
+    assert needed
+    monkeypatch.setattr(value_size, "PER_BYTE", 0)
+    for around in (0, 1, 70):
+        payloads = [small] * around + [value, None] + [small] * around
+        monkeypatch.setattr(value_size, "ALLOWANCE", needed)
+        good, bad, _ = decode(of, payloads)
+        assert bad == []
+        monkeypatch.setattr(value_size, "ALLOWANCE", needed - 1)
+        found, bad, decoder = decode(of, payloads)
+        assert bad == [around]
+        assert found[around].as_py() is None
+        assert found[:around].equals(good[:around])
+        assert found[around + 1 :].equals(good[around + 1 :])
+        assert f"bytes as columns, where {needed - 1} are accepted" in decoder.explain(value, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_asked_for_takes_nothing(kind, monkeypatch):
+    of, make = KINDS[kind]
+    monkeypatch.setattr(value_size, "PER_BYTE", 0)
+    monkeypatch.setattr(value_size, "ALLOWANCE", 1)
+    column, bad, _ = decode(of, [make(300, 20, 20)], pa.struct([("id", pa.int64())]))
+    assert bad == []
+    assert column.to_pylist() == [{"id": 1}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sparse_values_of_a_thousand_items_are_read(kind):
+    of, make = KINDS[kind]
+    column, bad, _ = decode(of, [make(1000, 100, 20)] * 20)
+    assert bad == []
+    assert len(column[19]["wide"]) == 1000
+    assert column[19]["wide"][999].as_py() == {name: 1 if name == "c3" else None for name in NAMES}
+
+
+# ---- memory
+
+ATTACK = """
+import pathlib
+import pyarrow as pa
+from pulsar_spark.wire.schemas import formats
+from tests.wire.schemas import test_value_size as own
+
+of, attacks = own.KINDS[{kind!r}][0], own.attacks({kind!r})
+decoder = formats.decoder(of, of, formats.column_type(of))
+def peak():
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+# What the imports took does not count, nor what the process was forked from.
+pathlib.Path("/proc/self/clear_refs").write_text("5")
+before = peak()
+for attack in attacks:
+    found = decoder.decode(pa.array([attack]), pa.nulls(1, pa.binary()))
+    assert found.is_bad.all()
+    assert "bytes as columns" in decoder.explain(attack, None), decoder.explain(attack, None)
+print(peak() - before)
+"""
+
+
+def attacks(kind):
+    """Payloads of about 4 MB that would take hundreds of MB."""
+    if kind == "JSON":
+        return [b'{"wide":[' + b",".join([b"{}"] * 1_300_000) + b"]}"]
+    if kind == "PROTOBUF_NATIVE":
+        return [b"\x12\0" * 2_000_000, b"\x3a\x80\x92\xf4\x01" + b"\x0a\0" * 2_000_000]
+    count = b"\x80\xa4\xe8\x03"  # 4 million
+    return [bytes(5) + count + bytes(4_000_000) + b"\0"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_of_a_few_megabytes_does_not_fill_a_worker(kind):
+    told = subprocess.run(
+        [sys.executable, "-c", ATTACK.format(kind=kind)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert int(told.stdout.split()[-1]) < 150 * 1024  # KiB
