@@ -66,8 +66,8 @@ FAULTS = (
     Fault(
         name="wrong-rows-left-out-of-later-parts",
         file="pulsar_spark/spark/rows/read.py",
-        old="left_out[first : first + count]",
-        new="left_out[:count]",
+        old="left_out[begin:end]",
+        new="left_out[: end - begin]",
         test="tests/spark/rows/test_values.py::test_bad_rows_may_be_left_out",
     ),
     Fault(

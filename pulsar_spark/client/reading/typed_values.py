@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.field_spans import Flags, Ints
 from pulsar_spark.wire.schemas import formats
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.schemas.value_size import ends_of_parts
 from pulsar_spark.wire.schemas.values import ValueDecoder
 
 # Versions of a topic's schema by their numbers, without those that do not exist.
@@ -74,6 +76,13 @@ class ReaderSchema:
 class TypedValues:
     """n values as a column, and what is said of those that are bad.
 
+    Args:
+        messages: what they are of.
+        first: the message that the first one is of.
+        payloads: ``binary`` [n].
+        keys: ``binary`` [n].
+        groups: of the n rows.
+
     Attributes:
         column: n rows of the target's type; null where the row is bad or a tombstone.
         payloads: what they were made of, ``binary`` [n].
@@ -81,9 +90,15 @@ class TypedValues:
     """
 
     def __init__(
-        self, messages: DecodedMessages, payloads: pa.BinaryArray, keys: pa.BinaryArray, groups: _Groups
+        self,
+        messages: DecodedMessages,
+        first: int,
+        payloads: pa.BinaryArray,
+        keys: pa.BinaryArray,
+        groups: _Groups,
     ) -> None:
         self.payloads = payloads
+        self._first = first
         self._messages = messages
         self._keys = keys
         self._groups = groups
@@ -101,7 +116,7 @@ class TypedValues:
         return SchemaError(
             f"{which} cannot be read: {words}",
             topic=str(messages.topic),
-            message_id=str(_message_id(messages, row)),
+            message_id=str(_message_id(messages, self._first + row)),
             advice=_READ_ON,
         )
 
@@ -136,8 +151,10 @@ class TypedValueReader:
         self._writers: dict[int, Schema] = {} if self._own is None else {self._pinned: self._own}
         self._readers: dict[int, _Reader] = {}
 
-    def read(self, messages: DecodedMessages) -> TypedValues:
-        """Read the values of at least one message.
+    def read(self, messages: DecodedMessages) -> Iterator[TypedValues]:
+        """Read the values of at least one message, in parts that each take bounded memory.
+
+        A part is read when it is asked for, and not kept; most messages are one part.
 
         Raises:
             SchemaChangedError: one was written with a newer version that adds fields, where that is an error.
@@ -151,7 +168,12 @@ class TypedValueReader:
         else:
             versions = schema_versions(messages)
             readers = self._of_versions(versions, messages)
-        return TypedValues(messages, payloads, keys, _Groups(versions, readers, self._target))
+        groups = _Groups(versions, readers, self._target)
+        ends = ends_of_parts(self._target, payloads, keys)
+        return (
+            TypedValues(messages, first, payloads[first:end], keys[first:end], groups.part(first, end))
+            for first, end in pairwise([0, *ends])
+        )
 
     def _of_versions(self, versions: SchemaVersions, messages: DecodedMessages) -> list[_Reader]:
         """What reads each version; words where nothing does."""
@@ -208,6 +230,12 @@ class _Groups:
         self._versions = versions
         self._readers = readers
         self._target = target
+
+    def part(self, first: int, end: int) -> _Groups:
+        """Some of the rows."""
+        of_row = self._versions.of_row
+        some = None if of_row is None else of_row[first:end]
+        return _Groups(SchemaVersions(self._versions.distinct, some), self._readers, self._target)
 
     def of(self, row: int) -> tuple[int | None, _Reader]:
         """The version of a row, None where it says none; and what reads it."""

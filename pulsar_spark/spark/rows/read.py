@@ -7,7 +7,7 @@ session.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -92,22 +92,33 @@ class _Assembler:
         """
         if not len(messages):
             return
-        columns, left_out = self._values.read(messages)
-        batch = pa.RecordBatch.from_arrays(
-            [
-                columns[name] if name in columns else self._makers[name](messages)
-                for name in self._schema.names
-            ],
-            schema=self._schema,
-        )
-        parts = [(0, len(messages))]
+        count, first = len(messages), 0
+        ends = [count]
         # What was read counts, not the columns that are made of it.
-        if len(messages) >= 2 * self._max_rows or messages.size >= 2 * self._max_bytes:
-            parts = list(_parts(messages.value, self._max_rows, self._max_bytes))
-        del messages, columns
-        for first, count in parts:
-            part = batch.slice(first, count)
-            yield part if left_out is None else part.filter(pa.array(~left_out[first : first + count]))
+        if count >= 2 * self._max_rows or messages.size >= 2 * self._max_bytes:
+            ends = [sum(part) for part in _parts(messages.value, self._max_rows, self._max_bytes)]
+        made: dict[str, pa.Array] = {}
+        read = self._values.read(messages)
+        while first < count:
+            rows, columns, left_out = next(read)
+            for name in self._schema.names:
+                if name not in columns and name not in made:
+                    made[name] = self._makers[name](messages)
+            batch = pa.RecordBatch.from_arrays(
+                [
+                    columns[name] if name in columns else made[name].slice(first, rows)
+                    for name in self._schema.names
+                ],
+                schema=self._schema,
+            )
+            del columns
+            if first + rows == count:
+                del messages, read, made
+            for begin, end in pairwise([0, *(end - first for end in ends if 0 < end - first < rows), rows]):
+                part = batch.slice(begin, end - begin)
+                yield part if left_out is None else part.filter(pa.array(~left_out[begin:end]))
+            first += rows
+            del batch, part, left_out
 
 
 def _parts(payloads: pa.BinaryArray, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:

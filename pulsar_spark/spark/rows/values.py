@@ -6,8 +6,9 @@ Owns what becomes of bad rows. Must not know how values are decoded, nor of reco
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -34,10 +35,12 @@ class PayloadColumns(NamedTuple):
     """What n payloads are in rows.
 
     Attributes:
+        rows: n.
         columns: by name, n rows each; it may have more than are wanted.
         left_out: bool[n], the rows that are left out; None where none is.
     """
 
+    rows: int
     columns: Mapping[str, pa.Array]
     left_out: npt.NDArray[np.bool_] | None = None
 
@@ -45,8 +48,11 @@ class PayloadColumns(NamedTuple):
 class PayloadReader(Protocol):
     """Makes columns of payloads."""
 
-    def read(self, messages: DecodedMessages) -> PayloadColumns:
-        """The columns of at least one message; raises what the format says of bad rows."""
+    def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
+        """The columns of at least one message, in parts; raises what the format says of bad rows.
+
+        No part is kept when the next one is made.
+        """
         ...
 
 
@@ -56,9 +62,9 @@ class RawValues:
     def __init__(self, columns: RowColumns) -> None:
         self._is_wanted = VALUE in columns.schema.names
 
-    def read(self, messages: DecodedMessages) -> PayloadColumns:
-        """The column ``value``."""
-        return PayloadColumns({VALUE: messages.value} if self._is_wanted else {})
+    def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
+        """The column ``value``, in one part."""
+        yield PayloadColumns(len(messages), {VALUE: messages.value} if self._is_wanted else {})
 
 
 class SchemaValues:
@@ -76,27 +82,29 @@ class SchemaValues:
         self._has_corrupt = CORRUPT_VALUE in columns.schema.names
         self._bad_rows = bad_rows
 
-    def read(self, messages: DecodedMessages) -> PayloadColumns:
-        """The fields of the payloads, or one column ``value``.
+    def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
+        """The fields of the payloads, or one column ``value``; parts as those of the reader.
 
         Raises:
             SchemaError: the first row that cannot be read, in the mode FAILFAST.
             SchemaChangedError: as :meth:`pulsar_spark.client.TypedValueReader.read`.
         """
-        values = self._reader.read(messages)
+        return map(partial(self._columns, messages), self._reader.read(messages))
+
+    def _columns(self, messages: DecodedMessages, values: TypedValues) -> PayloadColumns:
         column = values.column
         if self._has_fields:
             columns = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
         else:
             columns = {VALUE: column}
         if values.is_bad is None:
-            return PayloadColumns(columns)
+            return PayloadColumns(len(column), columns)
         self._report(messages, values, values.is_bad)
         if self._bad_rows is BadRows.DROPMALFORMED:
-            return PayloadColumns(columns, values.is_bad)
+            return PayloadColumns(len(column), columns, values.is_bad)
         if self._has_corrupt:
             columns[CORRUPT_VALUE] = pc.if_else(pa.array(values.is_bad), values.payloads, None)
-        return PayloadColumns(columns)
+        return PayloadColumns(len(column), columns)
 
     def _report(self, messages: DecodedMessages, values: TypedValues, is_bad: npt.NDArray[np.bool_]) -> None:
         first = values.error(int(is_bad.argmax()))

@@ -7,18 +7,23 @@ the schema adds. What the payload itself has of text takes its own size and is n
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+Size = TypeVar("Size", int, npt.NDArray[np.int64])
+
 ALLOWANCE = 16 << 20  # bytes, for any value
 PER_BYTE = 10
+_MAX_TOGETHER = 128 << 20  # bytes that values read together may take
 
 _OFFSET_BITS = 32
 
 
-def accepted(size: int) -> int:
+def accepted(size: Size) -> Size:
     """Bytes that a value of ``size`` bytes may take."""
     return ALLOWANCE + PER_BYTE * size
 
@@ -41,6 +46,40 @@ def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[
         return np.zeros(0, np.int64)
     sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
     return np.flatnonzero(sizes > unchecked)
+
+
+def ends_of_parts(target: pa.DataType, values: pa.BinaryArray, keys: pa.BinaryArray) -> list[int]:
+    """Cut values into parts that are read one after the other, so that each takes bounded memory.
+
+    Args:
+        target: what they are read as.
+        values: ``binary`` [n], at least one.
+        keys: ``binary`` [n].
+
+    Returns:
+        The index after the last value of each part; a value that alone takes more is a part of its own.
+    """
+    row, item = (_bits(target) + 7) // 8, _widest_item(target)
+    if len(values) * row + (values.nbytes + keys.nbytes) * item <= _MAX_TOGETHER:
+        return [len(values)]
+    sizes = np.zeros(len(values), np.int64)
+    for each in (values, keys):
+        sizes += pc.fill_null(pc.binary_length(each), 0).to_numpy()
+    upto = np.cumsum(row + np.minimum(sizes * item, accepted(sizes)))
+    ends = [0]
+    while ends[-1] < len(values):
+        taken = int(upto[ends[-1] - 1]) if ends[-1] else 0
+        ends.append(max(ends[-1] + 1, int(np.searchsorted(upto, taken + _MAX_TOGETHER, side="right"))))
+    return ends[1:]
+
+
+def _widest_item(kind: pa.DataType) -> int:
+    """Bytes of the widest item of any list or map in a type; 0 without any."""
+    if pa.types.is_struct(kind):
+        return max((_widest_item(field.type) for field in kind), default=0)
+    if pa.types.is_map(kind):
+        return max(item_width(kind), _widest_item(kind.item_type))
+    return max(item_width(kind), _widest_item(kind.value_type)) if pa.types.is_nested(kind) else 0
 
 
 def item_width(kind: pa.DataType) -> int:

@@ -1,8 +1,12 @@
 """Typed values: which version reads which message, what rows become, and what is said of bad ones."""
 
 import json
+import os
 import pickle
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,12 +18,14 @@ from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueRea
 from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.schemas import formats
+from pulsar_spark.wire.schemas import formats, value_size
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from tests.client.reading.csv_values import CsvDecoder, csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
+from tests.wire.schemas.test_value_size import KINDS
 
 OTHER = TopicName.parse("other")
+ROOT = Path(__file__).resolve().parents[3]
 HISTORY = [csv("a"), csv("a,b"), csv("b,c")]
 
 csv_only = pytest.fixture(autouse=True)(installed)
@@ -79,7 +85,7 @@ def ab(a, b):
 
 
 def test_one_version_is_one_call_and_no_request(broker):
-    values = reader_of(broker).read(messages_of(entry(0, 1, b"1,2"), entry(1, 1, b"3,4", None)))
+    (values,) = reader_of(broker).read(messages_of(entry(0, 1, b"1,2"), entry(1, 1, b"3,4", None)))
     assert rows_of(values) == [ab(1, 2), ab(3, 4), None]
     assert values.is_bad is None
     assert values.payloads.to_pylist() == [b"1,2", b"3,4", None]
@@ -97,14 +103,14 @@ def test_older_and_newer_versions_interleaved_keep_their_order(broker, is_pinned
         row = [ab(number, None), ab(number, 7), ab(None, 8)][version]
         expected += [row] * max(1, int(entries[-1].metadata.num_messages_in_batch))
     reader = reader_of(broker, is_pinned=is_pinned)
-    values = reader.read(messages_of(*entries))
+    (values,) = reader.read(messages_of(*entries))
     assert rows_of(values) == expected
     assert values.is_bad is None
     assert len(CsvDecoder.calls) == 3
     assert sorted(number for asked in broker.asked for number in asked) == (
         [0, 2] if is_pinned else [0, 1, 2]
     )
-    assert rows_of(reader.read(messages_of(*entries))) == expected
+    assert rows_of(*reader.read(messages_of(*entries))) == expected
     assert len(broker.asked) == 1
 
 
@@ -117,7 +123,7 @@ def test_a_decoder_is_made_once_in_a_process(broker):
 
 def test_only_the_fields_of_the_target_are_made(broker):
     target = pa.struct([("b", pa.int64())])
-    values = reader_of(broker, target=target).read(messages_of(entry(0, 1, b"1,2"), entry(1, 2, b"3,4")))
+    (values,) = reader_of(broker, target=target).read(messages_of(entry(0, 1, b"1,2"), entry(1, 2, b"3,4")))
     assert values.column.type == target
     assert rows_of(values) == [{"b": 2}, {"b": 3}]
 
@@ -131,7 +137,7 @@ def test_a_target_that_the_schema_does_not_have():
 
 def test_a_schema_that_the_user_gave_reads_whatever_messages_say(broker):
     reader = ReaderSchema(HISTORY[1], is_given=True)
-    values = TypedValueReader(broker.versions_of, TOPIC, reader, reader.type).read(
+    (values,) = TypedValueReader(broker.versions_of, TOPIC, reader, reader.type).read(
         messages_of(entry(0, None, b"1,2"), entry(1, 0, b"3,4"), entry(2, 99, b"5,x"))
     )
     assert rows_of(values) == [ab(1, 2), ab(3, 4), None]
@@ -193,7 +199,7 @@ def test_types_of_a_topic_are_promoted_to_the_columns():
 
 
 def test_a_bad_row_between_good_ones_is_named_with_its_field(broker):
-    values = reader_of(broker).read(
+    (values,) = reader_of(broker).read(
         messages_of(entry(0, 1, b"1,2"), entry(7, 1, b"3,4", b"5,x", b"6,7"), entry(8, 0, b"9,9"))
     )
     assert rows_of(values) == [ab(1, 2), ab(3, 4), None, ab(6, 7), None]
@@ -220,7 +226,7 @@ def test_a_bad_row_between_good_ones_is_named_with_its_field(broker):
 def test_rows_that_nothing_reads(version, words, has_good_rows):
     broker = Broker(csv("a"), csv("a,b"), csv("a,b", SchemaType.JSON))
     good = [entry(0, 1, b"1,2")] if has_good_rows else []
-    values = reader_of(broker).read(messages_of(*good, entry(1, version, b"3,4", None, b"")))
+    (values,) = reader_of(broker).read(messages_of(*good, entry(1, version, b"3,4", None, b"")))
     assert rows_of(values) == [ab(1, 2)] * has_good_rows + [None] * 3
     assert values.is_bad.tolist() == [False] * has_good_rows + [True, False, True]
     assert values.column.type == ReaderSchema(HISTORY[1]).type
@@ -228,7 +234,7 @@ def test_rows_that_nothing_reads(version, words, has_good_rows):
 
 
 def test_tombstones_that_nothing_reads_are_rows_of_nulls(broker):
-    values = reader_of(broker).read(messages_of(entry(0, None, None, None)))
+    (values,) = reader_of(broker).read(messages_of(entry(0, None, None, None)))
     assert (rows_of(values), values.is_bad) == ([None, None], None)
 
 
@@ -237,7 +243,7 @@ def test_a_version_that_was_deleted():
     reader = reader_of(broker)
     messages = messages_of(entry(0, 0, b"1"), entry(1, 1, b"1,2"), entry(2, 2, b"1,2"))
     for _ in range(2):
-        assert reader.read(messages).is_bad.tolist() == [True, False, True]
+        assert next(reader.read(messages)).is_bad.tolist() == [True, False, True]
     assert broker.asked == [[0, 2]]
 
 
@@ -246,7 +252,7 @@ def test_made_up_versions_are_asked_for_together_and_not_remembered_without_end(
     reader = reader_of(broker)
     for first in range(10, 1000, 40):
         made_up = [entry(number, number, b"1,2") for number in range(first, first + 40)]
-        values = reader.read(messages_of(entry(0, 1, b"1,2"), entry(1, 0, b"3"), *made_up))
+        (values,) = reader.read(messages_of(entry(0, 1, b"1,2"), entry(1, 0, b"3"), *made_up))
         assert rows_of(values) == [ab(1, 2), ab(3, None), *[None] * 40]
         assert len(reader._readers) <= 50 + 42
     assert len(broker.asked) == 25
@@ -267,11 +273,75 @@ def test_keys_are_given_to_schemas_of_keys_and_values():
     reader = ReaderSchema(broker.schemas[0])
     read = TypedValueReader(broker.versions_of, TOPIC, reader, reader.type).read
     good = entry(0, 0, b"1", None, None, b"2", keys=[b"7", b"8", None, b"x"])
-    values = read(messages_of(good, entry(1, None, None, None, keys=[b"9", None])))
+    (values,) = read(messages_of(good, entry(1, None, None, None, keys=[b"9", None])))
     assert rows_of(values) == [{"k": 7, "v": 1}, {"k": 8, "v": None}, None, None, None, None]
     # A key that cannot be read is lost, so a tombstone with one is bad.
     assert values.is_bad.tolist() == [False, False, False, True, True, False]
     assert "field k is x" in str(values.error(3))
+
+
+# ---- parts
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 99])
+def test_rows_that_would_take_too_much_together_are_read_in_parts(broker, rows, monkeypatch):
+    entries = [
+        entry(0, 0, b"1", b"2"),
+        entry(1, 1, b"3,4", b"x,y"),
+        entry(2, 2, b"5,6"),
+        entry(3, None, b"7"),
+    ]
+    whole = next(reader_of(broker).read(messages_of(*entries)))
+    width = (1 + 2 * 65 + 7) // 8
+    monkeypatch.setattr(value_size, "_MAX_TOGETHER", rows * width)
+    parts = reader_of(broker).read(messages_of(*entries))
+    CsvDecoder.calls.clear()
+    first = 0
+    for part in parts:
+        some = slice(first, first + rows)
+        assert len(part.column) == min(rows, 6 - first)
+        assert rows_of(part) == rows_of(whole)[some]
+        assert part.payloads.equals(whole.payloads[some])
+        bad = [] if part.is_bad is None else part.is_bad.nonzero()[0].tolist()
+        for row in bad:
+            assert str(part.error(row)) == str(whole.error(first + row))
+        first += len(part.column)
+        assert sum(CsvDecoder.calls) <= first  # the next part is not there yet
+    assert first == 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_each_take_much_are_not_in_memory_together(kind):
+    command = [sys.executable, "-c", MANY.format(kind=kind)]
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert int(told.stdout.split()[-1]) < 100 * 1024  # KiB
+
+
+MANY = """
+import pathlib
+import pyarrow as pa
+from pulsar_spark.client import ReaderSchema, TypedValueReader
+from tests.client.reading.stored_entries import TOPIC
+from tests.client.reading.test_typed_values import entry, messages_of
+from tests.wire.schemas.test_value_size import KINDS, attacks, peak
+from pulsar_spark.wire.schemas import value_size
+
+schema = KINDS[{kind!r}][0]
+(attack, *_) = attacks({kind!r}, 20_000)
+count = 40
+value_size._MAX_TOGETHER = 16 << 20
+messages = messages_of(entry(0, None, *[attack] * count))
+reader = ReaderSchema(schema, is_given=True)
+before = peak()
+for values in TypedValueReader(None, TOPIC, reader, reader.type).read(messages):
+    assert values.is_bad is None
+    count -= len(values.column)
+    del values
+assert not count
+print(peak(is_over=True) - before)
+"""
 
 
 # ---- schemaEvolutionMode=restart
@@ -279,7 +349,7 @@ def test_keys_are_given_to_schemas_of_keys_and_values():
 
 def test_a_newer_version_with_more_fields_ends_the_read_where_it_is_to(broker):
     reader = reader_of(broker, version=1, refuse_added=True)
-    assert rows_of(reader.read(messages_of(entry(0, 0, b"1"), entry(1, 1, b"1,2")))) == [
+    assert rows_of(*reader.read(messages_of(entry(0, 0, b"1"), entry(1, 1, b"1,2")))) == [
         ab(1, None),
         ab(1, 2),
     ]
@@ -297,14 +367,14 @@ def test_a_newer_version_with_more_fields_ends_the_read_where_it_is_to(broker):
 def test_a_newer_version_without_more_fields_does_not():
     broker = Broker(csv("a"), csv("a,b"), csv("b,a"), csv("b"), csv("?"))
     reader = reader_of(broker, refuse_added=True)
-    values = reader.read(messages_of(entry(0, 2, b"1,2"), entry(1, 3, b"3"), entry(2, 4, b"9")))
+    (values,) = reader.read(messages_of(entry(0, 2, b"1,2"), entry(1, 3, b"3"), entry(2, 4, b"9")))
     assert rows_of(values)[:2] == [ab(2, 1), ab(None, 3)]
 
 
 def test_an_older_version_with_more_fields_does_not():
     broker = Broker(csv("a,b,c"), csv("a,b"))
     reader = reader_of(broker, refuse_added=True)
-    assert rows_of(reader.read(messages_of(entry(0, 0, b"1,2,3")))) == [ab(1, 2)]
+    assert rows_of(*reader.read(messages_of(entry(0, 0, b"1,2,3")))) == [ab(1, 2)]
 
 
 def test_added_fields_are_found_at_any_depth():

@@ -6,17 +6,19 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StructType
 
-from pulsar_spark.client import ReaderSchema, TypedValueReader
+from pulsar_spark.client import DecodedMessages, ReaderSchema, TypedValueReader
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.spark.rows.values import BadRows, RawValues, SchemaValues
 from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.schemas import value_size
 from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
 
 OFFSET = "__offset"
+NO_MESSAGES = DecodedMessages(TOPIC, (), 0, 0)
 SCHEMA = csv("a,b")
 VERSION = {"schema_version": bytes(8)}
 
@@ -111,6 +113,18 @@ def test_bad_rows_may_be_left_out(max_rows, caplog):
     assert rows_of(batch(0, b"x", b"y"), bad_rows=BadRows.DROPMALFORMED) == []
 
 
+@pytest.mark.parametrize("max_rows", [3, 7, 100])
+@pytest.mark.parametrize("rows", [1, 4, 10])
+def test_parts_that_are_read_one_after_the_other_have_their_own_metadata(rows, max_rows, monkeypatch):
+    values = [b"x" if n % 7 == 0 else b"%d,0" % n for n in range(30)]
+    more = {"wanted": (CORRUPT_VALUE, OFFSET), "max_rows": max_rows}
+    permissive = rows_of(batch(0, *values), bad_rows=BadRows.PERMISSIVE, **more)
+    monkeypatch.setattr(value_size, "_MAX_TOGETHER", 17 * rows)
+    assert rows_of(batch(0, *values), bad_rows=BadRows.PERMISSIVE, **more) == permissive
+    dropped = rows_of(batch(0, *values), bad_rows=BadRows.DROPMALFORMED, **more)
+    assert dropped == [(n, 0, None, f"7:0:{n}") for n in range(30) if n % 7]
+
+
 def test_batches_are_cut_by_the_bytes_that_are_read():
     values = [b"1," + b"0" * 400] * 10
     reader = ReaderSchema(SCHEMA, is_given=True)
@@ -129,6 +143,6 @@ def test_bytes_are_not_made_where_they_are_not_wanted(monkeypatch):
     entries = [Entries.of([batch(0, b"a", b"b")])]
     (made,) = record_batches(TOPIC, entries, columns=of_rows)
     assert made.to_pylist() == [{"__key": None}] * 2
-    assert RawValues(of_rows).read(None).columns == {}
+    assert next(RawValues(of_rows).read(NO_MESSAGES)).columns == {}
     (made,) = record_batches(TOPIC, entries, columns=RowColumns(()))
     assert made == pa.record_batch({"value": pa.array([b"a", b"b"])})

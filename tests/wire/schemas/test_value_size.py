@@ -11,7 +11,13 @@ import pytest
 
 from pulsar_spark.wire.schemas import formats, value_size
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.value_size import accepted, item_width, largest_unchecked, rows_to_check
+from pulsar_spark.wire.schemas.value_size import (
+    accepted,
+    ends_of_parts,
+    item_width,
+    largest_unchecked,
+    rows_to_check,
+)
 from tests.wire.schemas.protobuf_files import file, message_class, schema
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,6 +85,31 @@ def test_what_is_never_too_large_is_not_counted():
     values = pa.array([b"xx", None, b"xxx", b"x", b"xxxx"])[1:]
     assert rows_to_check(values, 2).tolist() == [1, 3]
     assert rows_to_check(values, None).tolist() == rows_to_check(values, 999).tolist() == []
+
+
+def test_parts_are_cut_by_what_their_values_may_take(monkeypatch):
+    monkeypatch.setattr(value_size, "_MAX_TOGETHER", 100)
+    values, keys = (
+        pa.array([b"x" * 5, None, b"", b"x" * 9, b"x", b"x", b"x"] * 2)[7:],
+        pa.nulls(7, pa.binary()),
+    )
+    flat = pa.struct([("a", pa.int64()), ("b", pa.int64())])  # 17 bytes a row
+    assert ends_of_parts(flat, values, keys) == [5, 7]
+    lists = pa.struct([("a", pa.struct([("b", pa.list_(pa.int64()))]))])  # 5 a row, and 9 for each byte
+    assert ends_of_parts(lists, values, keys) == [3, 5, 7]
+    assert ends_of_parts(lists, values, pa.array([None] * 4 + [b"x" * 8] * 3)) == [3, 4, 5, 6, 7]
+    assert ends_of_parts(pa.map_(pa.string(), pa.int64()), values, keys) == [3, 4, 7]
+    # None takes more than it may.
+    monkeypatch.setattr(value_size, "ALLOWANCE", 0)
+    monkeypatch.setattr(value_size, "PER_BYTE", 2)
+    assert ends_of_parts(lists, values, keys) == [7]
+
+
+def test_usual_values_are_one_part():
+    values, keys = pa.array([bytes(600)] * 10_000), pa.nulls(10_000, pa.binary())
+    flat = pa.struct([(str(i), pa.int64()) for i in range(1000)])
+    lists = pa.struct([("a", pa.list_(pa.int64())), ("b", pa.map_(pa.string(), pa.string()))])
+    assert ends_of_parts(flat, values, keys) == ends_of_parts(lists, values, keys) == [10_000]
 
 
 # ---- values of each kind, and what they take
@@ -201,36 +232,42 @@ def test_sparse_values_of_a_thousand_items_are_read(kind):
 # ---- memory
 
 ATTACK = """
-import pathlib
 import pyarrow as pa
 from pulsar_spark.wire.schemas import formats
 from tests.wire.schemas import test_value_size as own
 
 of, attacks = own.KINDS[{kind!r}][0], own.attacks({kind!r})
 decoder = formats.decoder(of, of, formats.column_type(of))
-def peak():
-    status = pathlib.Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0])
-
-# What the imports took does not count, nor what the process was forked from.
-pathlib.Path("/proc/self/clear_refs").write_text("5")
-before = peak()
+before = own.peak()
 for attack in attacks:
     found = decoder.decode(pa.array([attack]), pa.nulls(1, pa.binary()))
     assert found.is_bad.all()
     assert "bytes as columns" in decoder.explain(attack, None), decoder.explain(attack, None)
-print(peak() - before)
+print(own.peak(is_over=True) - before)
 """
 
 
-def attacks(kind):
-    """Payloads of about 4 MB that would take hundreds of MB."""
+def peak(*, is_over=False):
+    """KiB that the process had at most, since this was asked for the first time."""
+    if not is_over:  # what the imports took does not count, nor what the process was forked from
+        Path("/proc/self/clear_refs").write_text("5")
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+
+
+def attacks(kind, items=2_000_000):
+    """Payloads of a few bytes an item, which take 163 each."""
     if kind == "JSON":
-        return [b'{"wide":[' + b",".join([b"{}"] * 1_300_000) + b"]}"]
+        return [b'{"wide":[' + b",".join([b"{}"] * items) + b"]}"]
     if kind == "PROTOBUF_NATIVE":
-        return [b"\x12\0" * 2_000_000, b"\x3a\x80\x92\xf4\x01" + b"\x0a\0" * 2_000_000]
-    count = b"\x80\xa4\xe8\x03"  # 4 million
-    return [bytes(5) + count + bytes(4_000_000) + b"\0"]
+        many = b"\x0a\0" * items
+        return [b"\x12\0" * items, b"\x3a" + varint(len(many)) + many]
+    return [bytes(5) + varint(2 * items) + bytes(items) + b"\0"]
+
+
+def varint(number):
+    size = max(1, (number.bit_length() + 6) // 7)
+    parts = [number >> 7 * i & 127 | 128 * (i < size - 1) for i in range(size)]
+    return bytes(parts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
