@@ -207,14 +207,17 @@ class _Maker:
                 advice="Give the column the type of the schema, or a wider one",
             )
         if pa.types.is_timestamp(target):
-            logical = getattr(writer, "logical", "")
-            if "timestamp" not in logical:
-                logical = getattr(reader, "logical", "")
-            return JsonLeaf(JsonKind.TIMESTAMP, target, unit=1000 if logical.endswith("millis") else 1)
+            is_theirs = "timestamp" in getattr(writer, "logical", "")
+            return JsonLeaf(JsonKind.TIMESTAMP, target, unit=_unit(writer if is_theirs else reader))
         if source == pa.binary():
             size = reader.size if isinstance(reader, AvroFixed) else None
             return JsonLeaf(JsonKind.BYTES, target, size=size, is_base64=self._is_base64)
         return JsonLeaf(_kind(source, target), target)
+
+
+def _unit(avro: AvroType | None) -> int:
+    """Microseconds that 1 stands for, in a timestamp of the type."""
+    return 1000 if getattr(avro, "logical", "").endswith("millis") else 1
 
 
 def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
@@ -303,7 +306,8 @@ class _Defaults:
                 self._count(key)
                 entries[key] = self._payload(avro.values, node.value, each)
             return entries
-        payload = _leaf_payload(avro, value)
+        assert isinstance(node, JsonLeaf)
+        payload = _leaf_payload(avro, node, value)
         self._count(payload)
         return payload
 
@@ -334,7 +338,7 @@ def wrong_default(path: str, reason: str) -> SchemaError:
     )
 
 
-def _leaf_payload(avro: AvroType, value: object) -> object:
+def _leaf_payload(avro: AvroType, node: JsonLeaf, value: object) -> object:
     """Make a default without parts to what a payload has in its place.
 
     Raises:
@@ -350,6 +354,11 @@ def _leaf_payload(avro: AvroType, value: object) -> object:
         return f"{unscaled}e-{avro.scale}"
     if isinstance(avro, AvroFixed) or avro.kind == "bytes":
         return base64.b64encode(_of(str, value).encode("latin-1")).decode()
+    unit = _unit(avro)
+    if node.kind is JsonKind.TIMESTAMP and node.unit != unit:
+        # Seconds with a point, which are the same whatever the writer's unit is.
+        seconds, micros = divmod(_of(int, value) * unit, 1_000_000)
+        return f"{seconds}.{micros:06}"
     return value
 
 

@@ -43,6 +43,29 @@ def test_timestamps_in_arrays_maps_and_records_have_the_unit_of_the_writer():
     assert value["l"][0].timestamp() == 1
 
 
+@pytest.mark.parametrize("micros", [0, 1, -1, 1_000_000, -1_000_000, -250_000, -2_250_000, 2**62, -(2**62)])
+def test_a_default_of_a_timestamp_has_the_unit_of_the_reader(micros):
+    inner = {"type": "record", "name": "I", "fields": [{"name": "t", "type": MICROS, "default": micros}]}
+    reader = record({"name": "t", "type": MICROS, "default": micros}, {"name": "r", "type": inner})
+    older = inner | {"fields": [{"name": "t", "type": MILLIS}]}
+    writer = record({"name": "t", "type": MILLIS}, {"name": "r", "type": older})
+    for each in (writer, reader, record()):
+        schema = json_schema(reader)
+        node = make_tree(json_schema(each), schema, column_type(schema))
+        column = read_rows(node, [b'{"r":{}}']).column
+        assert column.field("t").cast(pa.int64()).to_pylist() == [micros]
+        assert column.field("r").field("t").cast(pa.int64()).to_pylist() == [micros]
+
+
+def test_a_default_of_milliseconds_stands_for_them_whatever_the_writer_has():
+    reader = record({"name": "t", "type": MILLIS, "default": -1500})
+    for writer in (reader, record(), record({"name": "t", "type": MICROS})):
+        assert read(writer, reader, b"{}")["t"].timestamp() == -1.5
+    wrong = json_schema(record({"name": "t", "type": MILLIS, "default": 2**62}))
+    with pytest.raises(SchemaError, match="default of field 't'"):
+        decoder(wrong, wrong, column_type(wrong))
+
+
 def test_a_field_may_have_been_renamed():
     writer = record({"name": "old", "type": "int"})
     reader = record({"name": "new", "type": "int", "aliases": ["older", "old"]})
