@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.wire.schemas import avro_types
 from pulsar_spark.wire.schemas.read_json.cursor import Ints, JsonPayloads
 from pulsar_spark.wire.schemas.read_json.fast import can_read, read_columns
@@ -115,7 +116,20 @@ class _JsonDecoder:
         return self._tree.type
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
-        """Read n values; see ``ValueDecoder``."""
+        """Read n values; see ``ValueDecoder``.
+
+        Raises:
+            UnsupportedError: the texts or the items of a column are more than 2 GiB.
+        """
+        try:
+            return self._decode(values)
+        except (OverflowError, pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+            raise UnsupportedError(
+                f"{len(values)} values make more than a column can hold: {error}",
+                advice="Read fewer rows at a time, or the topic with valueFormat=raw",
+            ) from None
+
+    def _decode(self, values: pa.BinaryArray) -> DecodedValues:
         payloads = JsonPayloads.of(values) if self._can_read and len(values) >= _FEWEST_ROWS else None
         if payloads is None:
             return read_rows(self._tree, (value.as_buffer() for value in values))

@@ -1,15 +1,17 @@
 import random
 import tracemalloc
+from array import array
 from datetime import date, datetime, timezone
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.wire.schemas import json_read, json_write
 from pulsar_spark.wire.schemas.avro_types import AvroArray, AvroMap, AvroRecord, AvroUnion, is_member_struct
 from pulsar_spark.wire.schemas.json_read import column_type, decoder
-from pulsar_spark.wire.schemas.read_json import fast
+from pulsar_spark.wire.schemas.read_json import fast, general
 from pulsar_spark.wire.schemas.read_json.general import read_rows
 from pulsar_spark.wire.schemas.read_json.tree import make_tree
 from pulsar_spark.wire.schemas.schema import SchemaType
@@ -292,6 +294,22 @@ def test_what_the_clients_of_java_and_python_write_is_read(rows, monkeypatch):
     }
     python = java | {"raw": b"no base64", "at": None, "day": None, "color": "1"}
     assert found.column.to_pylist() == [java, python] * rows
+
+
+@pytest.mark.parametrize(
+    ("avro", "payload"),
+    [
+        ({"type": "array", "items": "boolean"}, b"[" + b"true," * 40_000 + b"true]"),
+        ({"type": "map", "values": "string"}, b'{"k":"' + b"x" * 40_000 + b'"}'),
+    ],
+)
+def test_more_than_a_column_can_hold_is_an_error_that_says_what_to_do(avro, payload, monkeypatch):
+    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 2)
+    small = {"i": "h"}  # offsets of 16 bits, not 32
+    monkeypatch.setattr(general, "array", lambda code, *items: array(small.get(code, code), *items))
+    schema = json_schema(avro)
+    with pytest.raises(UnsupportedError, match="1 values make more than a column can hold"):
+        decoder(schema, schema, column_type(schema)).decode(column([payload]), column([None]))
 
 
 @pytest.mark.parametrize(
