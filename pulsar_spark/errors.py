@@ -149,7 +149,7 @@ class DuplicatesError(PulsarError):
 
 
 class SchemaChangedError(PulsarError):
-    """A newer version of the topic's schema adds fields, with ``schemaEvolutionMode=restart``."""
+    """A newer version of the schema does not fit the columns, with ``schemaEvolutionMode=restart``."""
 
     code = "PULSAR_SCHEMA_CHANGED"
     usual_advice = (

@@ -29,16 +29,38 @@ FAULTS = (
     Fault(
         name="older-version-with-more-fields-ends-the-query",
         file="pulsar_spark/client/reading/typed_values.py",
-        old="if writer is not None and self._refuse_added and version > self._pinned:",
-        new="if writer is not None and self._refuse_added:",
+        old="if writer is not None and self._refuse_changes and version > self._pinned:",
+        new="if writer is not None and self._refuse_changes:",
         test="tests/client/reading/test_typed_values.py::test_an_older_version_with_more_fields_does_not",
     ),
     Fault(
         name="fields-added-within-fields-are-missed",
         file="pulsar_spark/client/reading/typed_values.py",
-        old='yield from added_fields(names[each.name], each.type, f"{path}{each.name}.")',
+        old='yield from changed_fields(names[each.name], each.type, f"{path}{each.name}.")',
         new="pass",
-        test="tests/client/reading/test_typed_values.py::test_added_fields_are_found_at_any_depth",
+        test="tests/client/reading/test_typed_values.py::test_changed_fields_are_found_at_any_depth",
+    ),
+    Fault(
+        name="symbols-added-to-an-enum-are-missed",
+        file="pulsar_spark/client/reading/typed_values.py",
+        old="            changes += formats.new_values(writer, self._own or writer)\n",
+        new="",
+        test="tests/client/reading/test_typed_values.py::"
+        "test_a_newer_version_whose_values_the_columns_cannot_hold_ends_the_read",
+    ),
+    Fault(
+        name="topics-read-by-the-schema-of-the-first",
+        file="pulsar_spark/client/reading/typed_values.py",
+        old="dict.fromkeys((self._own or writer, self._reader.schema))",
+        new="[self._reader.schema]",
+        test="tests/client/reading/test_typed_values.py::test_each_topic_is_read_by_a_schema_of_its_own",
+    ),
+    Fault(
+        name="versions-of-an-earlier-load-used-again",
+        file="pulsar_spark/spark/row_plan.py",
+        old="partial(client.schemas.at_all, load=self.reader.load)",
+        new="client.schemas.at_all",
+        test="tests/spark/test_row_plan.py::test_a_load_uses_no_versions_that_an_earlier_one_found",
     ),
     Fault(
         name="made-up-versions-remembered-without-end",

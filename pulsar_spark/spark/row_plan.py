@@ -51,9 +51,11 @@ class RowPlan:
         if self.reader is None:
             return RawValues(self.columns)
         versions_of = partial(client.schemas.at_all, load=self.reader.load)
-        refuse_added = options.evolution is EvolutionMode.RESTART
+        refuse_changes = options.evolution is EvolutionMode.RESTART
         return SchemaValues(
-            TypedValueReader(versions_of, topic, self.reader, self.columns.target, refuse_added=refuse_added),
+            TypedValueReader(
+                versions_of, topic, self.reader, self.columns.target, refuse_changes=refuse_changes
+            ),
             self.columns,
             options.bad_rows,
         )

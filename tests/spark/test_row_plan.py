@@ -119,7 +119,8 @@ def test_a_load_uses_no_versions_that_an_earlier_one_found(broker):
             values = plan_rows(options).values(client, T, options.values)
             entry = single_entry(5, 0, b"1,2", schema_version=bytes(8))
             (messages,) = decode_entries(T, [Entries.of([entry])], max_rows=10, max_bytes=1000)
-            return {name: column.to_pylist() for name, column in values.read(messages).columns.items()}
+            (part,) = values.read(messages)
+            return {name: column.to_pylist() for name, column in part.columns.items()}
 
         with pytest.raises(SchemaError, match="left over"):
             read()

@@ -35,10 +35,14 @@ _Reader: TypeAlias = "ValueDecoder | str"
 _UNASKED = SchemaVersions([""], None)
 
 _SHOWN = 500  # characters of the names of fields, in an error
+_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each holds those before it, as in Avro
 # Versions of one topic that are remembered; beyond it, producers have made numbers up.
 _MAX_VERSIONS = 10_000
 
 _NO_SUCH = "the topic has no such version of its schema: it was deleted, or never registered"
+_LOAD_AGAIN = (
+    "Call load() and start the query again: the version is newer than its columns, and may fit then. "
+)
 _READ_ON = (
     "Set mode to PERMISSIVE or DROPMALFORMED to go on without such messages, or begin after them with "
     "startingOffsets"
@@ -96,9 +100,12 @@ class TypedValues:
         payloads: pa.BinaryArray,
         keys: pa.BinaryArray,
         groups: _Groups,
+        *,
+        pinned: int,
     ) -> None:
         self.payloads = payloads
         self._first = first
+        self._pinned = pinned
         self._messages = messages
         self._keys = keys
         self._groups = groups
@@ -111,13 +118,14 @@ class TypedValues:
             words = reader
         else:
             words = reader.explain(self.payloads[row].as_py(), self._keys[row].as_py())
+        is_newer = version is not None and version > self._pinned and reader != _NO_SUCH
         which = "a value" if version is None else f"a value of schema version {version}"
         messages = self._messages
         return SchemaError(
             f"{which} cannot be read: {words}",
             topic=str(messages.topic),
             message_id=str(_message_id(messages, self._first + row)),
-            advice=_READ_ON,
+            advice=f"{_LOAD_AGAIN}{_READ_ON}" if is_newer else _READ_ON,
         )
 
 
@@ -129,7 +137,7 @@ class TypedValueReader:
         topic: the partition.
         reader: what values are read as.
         target: the column's type: that of ``reader``, or a projection of it.
-        refuse_added: whether a newer version with fields that the reader lacks is an error.
+        refuse_changes: whether a newer version is an error that has values which the columns cannot hold.
     """
 
     def __init__(
@@ -139,13 +147,13 @@ class TypedValueReader:
         reader: ReaderSchema,
         target: pa.DataType,
         *,
-        refuse_added: bool = False,
+        refuse_changes: bool = False,
     ) -> None:
         self._versions_of = versions_of
         self._topic = topic.base
         self._reader = reader
         self._target = target
-        self._refuse_added = refuse_added
+        self._refuse_changes = refuse_changes
         self._own: Schema | None
         self._pinned, self._own = reader.pinned.get(topic.base, (-1, None))
         self._writers: dict[int, Schema] = {} if self._own is None else {self._pinned: self._own}
@@ -157,7 +165,8 @@ class TypedValueReader:
         A part is read when it is asked for, and not kept; most messages are one part.
 
         Raises:
-            SchemaChangedError: one was written with a newer version that adds fields, where that is an error.
+            SchemaChangedError: one was written with a newer version whose values the columns cannot hold,
+                where that is an error.
             BrokerError: the broker could not be asked for a version.
         """
         payloads = messages.value
@@ -171,7 +180,14 @@ class TypedValueReader:
         groups = _Groups(versions, readers, self._target)
         ends = ends_of_parts(self._target, payloads, keys)
         return (
-            TypedValues(messages, first, payloads[first:end], keys[first:end], groups.part(first, end))
+            TypedValues(
+                messages,
+                first,
+                payloads[first:end],
+                keys[first:end],
+                groups.part(first, end),
+                pinned=self._pinned,
+            )
             for first, end in pairwise([0, *ends])
         )
 
@@ -187,8 +203,8 @@ class TypedValueReader:
                 self._writers.update(self._versions_of(self._topic, unknown))
             for version in new:
                 writer = self._writers.get(version)
-                if writer is not None and self._refuse_added and version > self._pinned:
-                    self._check_added(writer, version, versions, messages)
+                if writer is not None and self._refuse_changes and version > self._pinned:
+                    self._check_changes(writer, version, versions, messages)
                 self._readers[version] = _NO_SUCH if writer is None else self._of_writer(writer)
         return [
             version if isinstance(version, str) else self._readers[version] for version in versions.distinct
@@ -204,20 +220,24 @@ class TypedValueReader:
                 words = error.what
         return words
 
-    def _check_added(
+    def _check_changes(
         self, writer: Schema, version: int, versions: SchemaVersions, messages: DecodedMessages
     ) -> None:
-        """Raise the error of a newer version that has fields which the reader lacks."""
+        """Raise the error of a newer version that has values which the columns cannot hold."""
         try:
-            added = list(added_fields(self._reader.type, formats.column_type(writer)))
+            changes = list(changed_fields(self._reader.type, formats.column_type(writer)))
+            changes += formats.new_values(writer, self._own or writer)
         except (SchemaError, UnsupportedError):
             return  # nothing of it can be read, with these columns or others
-        if added:
+        reader = self._of_writer(writer)
+        if not changes and isinstance(reader, str):
+            changes = [reader]
+        if changes:
             place = versions.distinct.index(version)
             first = 0 if versions.of_row is None else int((versions.of_row == place).argmax())
             raise SchemaChangedError(
-                f"version {version} of the schema has fields that this query's columns lack: "
-                f"{', '.join(added)[:_SHOWN]}",
+                f"version {version} of the schema has more than this query's columns can hold: "
+                f"{', '.join(changes)[:_SHOWN]}",
                 topic=str(messages.topic),
                 message_id=str(_message_id(messages, first)),
             )
@@ -286,19 +306,21 @@ class _Groups:
         return pa.nulls(len(values), self._target), is_bad if is_bad.any() else None
 
 
-def added_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterator[str]:
-    """Paths of fields, at any depth, that a newer type of values has and an older one lacks."""
+def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterator[str]:
+    """Say which fields, at any depth, a newer type of values has and an older one lacks or cannot hold."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         names = {each.name: each.type for each in old}
         for each in new:
             if each.name in names:
-                yield from added_fields(names[each.name], each.type, f"{path}{each.name}.")
+                yield from changed_fields(names[each.name], each.type, f"{path}{each.name}.")
             else:
                 yield f"{path}{each.name}"
     elif pa.types.is_list(old) and pa.types.is_list(new):
-        yield from added_fields(old.value_type, new.value_type, path)
+        yield from changed_fields(old.value_type, new.value_type, path)
     elif pa.types.is_map(old) and pa.types.is_map(new):
-        yield from added_fields(old.item_type, new.item_type, path)
+        yield from changed_fields(old.item_type, new.item_type, path)
+    elif old != new and not (old in _NUMBERS and new in _NUMBERS[: _NUMBERS.index(old)]):
+        yield f"{path[:-1] or 'the value'} as {new}"
 
 
 @lru_cache(maxsize=256)

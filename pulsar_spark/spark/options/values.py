@@ -75,8 +75,9 @@ _SCHEMA_EVOLUTION_MODE = VALUES.add(
     parsers.names_of(parsers.by_value(EvolutionMode)),
     parsers.one_of(parsers.by_value(EvolutionMode)),
     "none",
-    "When messages of a newer version with more fields come: `none`: those fields are left out until "
-    "load() is called again. `restart`: the query fails with `[PULSAR_SCHEMA_CHANGED]` before the "
+    "When messages of a newer version come that has more than the columns can hold (fields, wider types, "
+    "nulls, symbols): `none`: such fields are left out until load() is called again, and other such values "
+    "cannot be read. `restart`: the query fails with `[PULSAR_SCHEMA_CHANGED]` before the "
     "micro-batch is done; started again from load() on, it reads the same messages with the new columns.",
     only=Mode.STREAM,
 )

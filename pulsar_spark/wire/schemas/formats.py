@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas import (
     avro_read,
+    avro_types,
     avro_write,
     json_read,
     json_write,
@@ -18,6 +19,7 @@ from pulsar_spark.wire.schemas import (
     primitives,
     protobuf_native,
 )
+from pulsar_spark.wire.schemas.avro_decode import changes
 from pulsar_spark.wire.schemas.encode.tombstones import TombstoneEncoder
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import ValueDecoder, ValueEncoder
@@ -62,6 +64,20 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
             advice="Read the topic with valueFormat=raw, or write one type of values to a topic",
         )
     return _format(reader).decoder(writer, reader, target)
+
+
+def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
+    """Say which values of a newer version an older one, of the same column type, has no place for.
+
+    Raises:
+        UnsupportedError, SchemaError: as :func:`column_type`.
+    """
+    if newer.type == older.type == SchemaType.KEY_VALUE:
+        new, old = key_value.parts_of(newer), key_value.parts_of(older)
+        yield from new_values(new.key, old.key, "key")
+        yield from new_values(new.value, old.value, "value")
+    elif newer.type == older.type and newer.type in (SchemaType.AVRO, SchemaType.JSON):
+        yield from changes.new_values(avro_types.parse(newer), avro_types.parse(older), path)
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:

@@ -14,7 +14,7 @@ import pytest
 from pulsar_spark.client.reading import typed_values
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.schema_versions import NO_VERSION
-from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, added_fields
+from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, changed_fields
 from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.entries import Entries
@@ -183,7 +183,7 @@ def test_each_topic_is_read_by_a_schema_of_its_own(of_first, of_other, values, r
     pinned = {OTHER: (0, of_first), **({TOPIC.base: (0, of_other)} if is_pinned else {})}
     reader = ReaderSchema(of_first, pinned)
     typed = TypedValueReader(Broker(of_other).versions_of, TOPIC, reader, reader.type)
-    read = typed.read(messages_of(entry(0, 0, *values)))
+    (read,) = typed.read(messages_of(entry(0, 0, *values)))
     assert (rows_of(read), read.is_bad) == ([{"x": row} for row in rows], None)
 
 
@@ -192,7 +192,7 @@ def test_types_of_a_topic_are_promoted_to_the_columns():
     reader = ReaderSchema(avro("int"), {OTHER: (0, avro("int")), TOPIC.base: (1, avro("long"))})
     target = pa.struct([("x", pa.int64())])
     typed = TypedValueReader(Broker(avro("int")).versions_of, TOPIC, reader, target)
-    assert rows_of(typed.read(messages_of(entry(0, 1, b"\2"), entry(1, 0, b"\4")))) == [{"x": 1}, {"x": 2}]
+    assert rows_of(*typed.read(messages_of(entry(0, 1, b"\2"), entry(1, 0, b"\4")))) == [{"x": 1}, {"x": 2}]
 
 
 # ---- bad rows
@@ -348,7 +348,7 @@ print(peak(is_over=True) - before)
 
 
 def test_a_newer_version_with_more_fields_ends_the_read_where_it_is_to(broker):
-    reader = reader_of(broker, version=1, refuse_added=True)
+    reader = reader_of(broker, version=1, refuse_changes=True)
     assert rows_of(*reader.read(messages_of(entry(0, 0, b"1"), entry(1, 1, b"1,2")))) == [
         ab(1, None),
         ab(1, 2),
@@ -357,7 +357,7 @@ def test_a_newer_version_with_more_fields_ends_the_read_where_it_is_to(broker):
         with pytest.raises(SchemaChangedError) as caught:
             reader.read(messages_of(entry(0, 1, b"1,2"), entry(1, 0, b"3"), entry(2, 2, b"4,5", b"6,7")))
         assert str(caught.value).startswith(
-            "[PULSAR_SCHEMA_CHANGED] version 2 of the schema has fields that this query's columns lack: c; "
+            "[PULSAR_SCHEMA_CHANGED] version 2 of the schema has more than this query's columns can hold: c; "
             "topic persistent://public/default/t-partition-3; message 5:2:0. Start the query again from "
         )
     with pytest.raises(SchemaChangedError, match="message 5:4"):
@@ -366,18 +366,18 @@ def test_a_newer_version_with_more_fields_ends_the_read_where_it_is_to(broker):
 
 def test_a_newer_version_without_more_fields_does_not():
     broker = Broker(csv("a"), csv("a,b"), csv("b,a"), csv("b"), csv("?"))
-    reader = reader_of(broker, refuse_added=True)
+    reader = reader_of(broker, refuse_changes=True)
     (values,) = reader.read(messages_of(entry(0, 2, b"1,2"), entry(1, 3, b"3"), entry(2, 4, b"9")))
     assert rows_of(values)[:2] == [ab(2, 1), ab(None, 3)]
 
 
 def test_an_older_version_with_more_fields_does_not():
     broker = Broker(csv("a,b,c"), csv("a,b"))
-    reader = reader_of(broker, refuse_added=True)
+    reader = reader_of(broker, refuse_changes=True)
     assert rows_of(*reader.read(messages_of(entry(0, 0, b"1,2,3")))) == [ab(1, 2)]
 
 
-def test_added_fields_are_found_at_any_depth():
+def test_changed_fields_are_found_at_any_depth():
     inner, wider = pa.struct([("x", pa.int8())]), pa.struct([("x", pa.int8()), ("y", pa.int8())])
 
     def whole(kind):
@@ -390,6 +390,62 @@ def test_added_fields_are_found_at_any_depth():
             ]
         )
 
-    assert list(added_fields(whole(inner), whole(wider))) == ["s.y", "l.y", "m.y"]
-    assert list(added_fields(whole(wider), whole(inner))) == []
-    assert list(added_fields(inner, pa.string())) == []
+    assert list(changed_fields(whole(inner), whole(wider))) == ["s.y", "l.y", "m.y"]
+    assert list(changed_fields(whole(wider), whole(inner))) == []
+    assert list(changed_fields(inner, pa.string())) == ["the value as string"]
+
+
+def test_changed_types_are_found_where_they_do_not_hold_the_new_values():
+    def of(kind):
+        return pa.struct([("l", pa.list_(kind))])
+
+    assert list(changed_fields(of(pa.int32()), of(pa.int64()))) == ["l as int64"]
+    assert list(changed_fields(of(pa.float64()), of(pa.int64()))) == []
+    assert list(changed_fields(of(pa.string()), of(pa.binary()))) == ["l as binary"]
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("int", "long", "x as int64"),
+        ("long", ["null", "long"], "x as null"),
+        (enum("P"), enum("P", "Q"), "x as 'Q'"),
+        ("string", ["string", "int"], "x as struct"),
+    ],
+)
+@pytest.mark.usefixtures("all_kinds")
+def test_a_newer_version_whose_values_the_columns_cannot_hold_ends_the_read(kind, old, new, words):
+    old, new = (Schema(kind, avro(each).data) for each in (old, new))
+    reader = ReaderSchema(old, {TOPIC.base: (0, old)})
+    typed = TypedValueReader(Broker(old, new).versions_of, TOPIC, reader, reader.type, refuse_changes=True)
+    with pytest.raises(SchemaChangedError, match=f"can hold: {words}"):
+        typed.read(messages_of(entry(0, 1, b"\0")))
+
+
+@pytest.mark.usefixtures("all_kinds")
+def test_a_newer_version_that_does_not_resolve_ends_the_read():
+    old, new = (avro({"type": "fixed", "name": "F", "size": size}) for size in (2, 3))
+    reader = ReaderSchema(old, {TOPIC.base: (0, old)})
+    typed = TypedValueReader(Broker(old, new).versions_of, TOPIC, reader, reader.type, refuse_changes=True)
+    with pytest.raises(SchemaChangedError, match="fixed 'F' of 3 bytes is not read as fixed 'F' of 2"):
+        typed.read(messages_of(entry(0, 1, b"abc")))
+
+
+@pytest.mark.usefixtures("all_kinds")
+def test_a_newer_version_that_the_columns_hold_does_not_end_the_read():
+    old, new = avro(["null", "long"]), avro("int")
+    reader = ReaderSchema(old, {TOPIC.base: (0, old)})
+    typed = TypedValueReader(Broker(old, new).versions_of, TOPIC, reader, reader.type, refuse_changes=True)
+    assert rows_of(*typed.read(messages_of(entry(0, 1, b"\2")))) == [{"x": 1}]
+
+
+@pytest.mark.usefixtures("all_kinds")
+def test_a_bad_row_of_a_newer_version_may_be_read_after_load():
+    old, new = avro("int"), avro("long")
+    reader = ReaderSchema(old, {TOPIC.base: (0, old)})
+    typed = TypedValueReader(Broker(old, new).versions_of, TOPIC, reader, reader.type)
+    (values,) = typed.read(messages_of(entry(0, 0, b""), entry(1, 1, b"\2"), entry(2, 2, b"\2")))
+    advices = [values.error(row).advice for row in range(3)]
+    again = "Call load() and start the query again: the version is newer "
+    assert [advice.startswith(again) for advice in advices] == [False, True, False]

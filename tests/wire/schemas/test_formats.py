@@ -1,10 +1,12 @@
 """The table of kinds of schemas."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas import formats
+from pulsar_spark.wire.schemas import formats, key_value
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
 NEVER = {SchemaType.PROTOBUF, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL}
@@ -42,6 +44,17 @@ def test_kinds_without_columns_are_refused_with_the_way_out(kind):
     ):
         with pytest.raises(UnsupportedError, match=rf"{kind.name}.*valueFormat=raw"):
             ask()
+
+
+def test_new_values_of_keys_and_values():
+    def schema(kind, key):
+        own, other = (Schema(kind, json.dumps(each).encode()) for each in (key, "int"))
+        return key_value.schema_of(key_value.KeyValueParts(own, other, is_separated=True))
+
+    old, new = (schema(SchemaType.AVRO, key) for key in ("int", ["null", "int"]))
+    assert list(formats.new_values(new, old)) == ["key as null"]
+    assert list(formats.new_values(old, new)) == []
+    assert list(formats.new_values(Schema(SchemaType.STRING), old)) == []
 
 
 def test_values_of_another_kind_are_not_read():

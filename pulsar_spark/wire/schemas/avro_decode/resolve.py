@@ -169,7 +169,7 @@ class _Resolver:
     def _to_union(self, writer: AvroType, reader: AvroUnion, target: pa.DataType, path: str) -> steps.Step:
         if is_null(writer) and any(is_null(branch) for branch in reader.branches):
             return steps.NullStep(target)
-        for branch in _candidates(writer, reader):
+        for branch in candidates(writer, reader):
             try:
                 return self._member(writer, reader, branch, target, path)
             except SchemaError:
@@ -219,7 +219,7 @@ def skip(writer: AvroType) -> steps.Step:
     return _primitive_step(writer.kind, None)
 
 
-def _candidates(writer: AvroType, reader: AvroUnion) -> Iterator[AvroType]:
+def candidates(writer: AvroType, reader: AvroUnion) -> Iterator[AvroType]:
     """Branches that the writer's type may be, best first: same name, short name, kind; then promotions."""
     same = [branch for branch in reader.members if type(branch) is type(writer)]
     if isinstance(writer, AvroPrimitive):
