@@ -219,7 +219,7 @@ class _FixedDecoder:
         size, width = len(value or b""), self.fixed.stored.itemsize
         if size != width:
             return f"{size} bytes, and {self.kind.name} has {width}"
-        return f"0x{(value or b'').hex()} is no {self.kind.name}: {self.fixed.limits}"
+        return f"no {self.kind.name}: {self.fixed.limits}"
 
     def _cast(self, stored: Numbers) -> _Values:
         return _Values(stored.astype(self.fixed.numbers))

@@ -408,7 +408,7 @@ BAD = [
     (PAYLOAD.replace(b"k\2\2", b"k\1\2"), "field 'm{}': branch -1 of a union of 2"),
     (PAYLOAD.replace(b"\0\0\2\1", b"\0\6\2\1"), "field 'e': symbol 3 of an enum of 3"),
     (PAYLOAD.replace(b"\0\2\1\x0e", b"\0\2\2\x0e"), "field 'in.f': a boolean of 2"),
-    (PAYLOAD.replace(b"\1\x0e", b"\1\xfe\xff\xff\xff\x1f"), "field 'in.i': 4294967295 is out of range"),
+    (PAYLOAD.replace(b"\1\x0e", b"\1\xfe\xff\xff\xff\x1f"), "field 'in.i': a number that is out of range"),
     (PAYLOAD.replace(b"\2\5", b"\0"), "field 'in.d': a decimal of no bytes"),
     (PAYLOAD.replace(b"\2\5", b"\2\x64"), "field 'in.d': a decimal of more than 2 digits"),
 ]

@@ -332,8 +332,8 @@ NESTED = """message M2
     [
         ("proto3", TIMES, b"\xff", "1 bytes are no protobuf message"),
         ("proto3", TIMES, b"\x0a\x05\x08\x01", "4 bytes are no protobuf message"),
-        ("proto3", TIMES, b"\x0a\x0a\x08" + b"\xff" * 8 + b"\x7f", "a: 9223372036854775807 s are beyond"),
-        ("proto3", TIMES, b"\x1a\x00\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f", "c[1]: 9223372036854775807 s are"),
+        ("proto3", TIMES, b"\x0a\x0a\x08" + b"\xff" * 8 + b"\x7f", "a: seconds that are beyond"),
+        ("proto3", TIMES, b"\x1a\x00\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f", "c[1]: seconds that are"),
         ("proto2", NESTED, b"\x0a\x02\x0a\x00", "e.b.a: it is required, and absent"),
         ("proto2", NESTED, b"\x0a\x05\x0a\x03\x0a\x01\xff", "e.b.a: no UTF-8: invalid start byte at byte 0"),
         ("proto2", NESTED, b"\x0a\x07\x12\x05\x0a\x03x\xc3y", "e.c[0].a: no UTF-8"),

@@ -160,7 +160,7 @@ def _integer(step: IntegerStep) -> Walker:
     def walk(value: AvroValue, position: int) -> int:
         number, position = read_varint(value, position)
         if not least <= number <= most:
-            raise BadAvroError(f"{number} is out of range")
+            raise BadAvroError("a number that is out of range")
         return position
 
     return walk

@@ -155,7 +155,7 @@ class TimeReader:
 
     def explain(self, value: Any) -> str:
         """Say why a value that is bad is."""
-        return f": {self.seconds(value)} s are beyond what 64 bits of microseconds hold"
+        return ": seconds that are beyond what 64 bits of microseconds hold"
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,13 +317,13 @@ class _Maps(_Column):
             return at + 1
         while True:
             start = at
-            name, at = read_name(text, at)
+            _, at = read_name(text, at)
             try:
                 _take(self._room, self._width)
                 self._keys.read(text, start)
                 at = skip_space(text, self._values.read(text, at))
             except BadJsonError as error:
-                error.path.append(f"{{{name[:_SHOWN]!a}}}")
+                error.path.append("{}")
                 raise
             if text[at] == "}":
                 names = self._keys.values_from(first)

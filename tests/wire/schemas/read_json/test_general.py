@@ -264,7 +264,7 @@ NESTED = {
         ('{"a":{"b":3000000000}}', "field 'a.b': a number that is not whole, or out of range"),
         ('{"l":[1,x]}', "field 'l[1]': 'x' at character 8, where a whole number should be"),
         ('{"m":{"k":1,"k":2}}', "field 'm': a name that comes twice"),
-        ('{"m":{"k":x}}', "field \"m{'k'}\": 'x' at character 10, where a whole number should be"),
+        ('{"m":{"k":x}}', "field 'm{}': 'x' at character 10, where a whole number should be"),
         ('{"l":[],"l":[]}', "field 'l': a name that comes twice"),
         ('{"a":{"b":1}', "the payload ends where a comma or } should be"),
         ('{"a":null} x', "'x' at character 11, where the payload's end should be"),
