@@ -35,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.wire.schemas.read_json.leaves import make_parser
+from pulsar_spark.wire.schemas.read_json.projection import select
 from pulsar_spark.wire.schemas.read_json.scan import (
     END,
     BadJsonError,
@@ -432,6 +433,7 @@ class _Unions(_Column):
         self._columns = [_make(member, room) for member in node.members]
         self._room = room
         self._members = list(zip(node.members, self._columns, strict=True))
+        self._indexes = node.indexes
 
     def read(self, text: str, at: int) -> int:
         if text[at] == "n":
@@ -484,7 +486,10 @@ class _Unions(_Column):
             column.truncate(count)
 
     def finish(self) -> pa.Array:
-        columns = [column.finish() for column in self._columns]
+        columns = [
+            select(self._columns[index].finish(), field.type)
+            for index, field in zip(self._indexes, self._type, strict=True)
+        ]
         return pa.Array.from_buffers(self._type, len(self), [self._validity()], children=columns)
 
 

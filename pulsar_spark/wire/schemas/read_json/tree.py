@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.wire.schemas.avro_decode.resolve import check_target
 from pulsar_spark.wire.schemas.avro_types import (
     AvroArray,
     AvroEnum,
@@ -29,6 +30,7 @@ from pulsar_spark.wire.schemas.avro_types import (
     is_member_struct,
     parse,
 )
+from pulsar_spark.wire.schemas.read_json.projection import filled_type
 from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.schemas.value_size import item_width
 
@@ -112,10 +114,18 @@ class JsonRecord:
 
 @dataclass(frozen=True, slots=True)
 class JsonUnion:
-    """One of some nodes, as a struct of which one field is not null."""
+    """One of some nodes, as a struct of which one field is not null.
+
+    Attributes:
+        type: of its column, which may have some of the members, and parts of them.
+        members: all of the schema's, with all of their parts: which of them a value is does not depend on
+            what is asked for.
+        indexes: which member each field of the column is.
+    """
 
     type: pa.DataType
     members: tuple[JsonNode, ...]
+    indexes: tuple[int, ...]
 
 
 _T = TypeVar("_T")
@@ -164,7 +174,7 @@ class _Maker:
         if isinstance(plain, AvroMap) and pa.types.is_map(target) and target.key_type == pa.string():
             values = writer.values if isinstance(writer, AvroMap) else None
             return JsonMap(target, self.node(values, plain.values, target.item_type, f"{path}{{}}"))
-        if isinstance(plain, AvroUnion) and is_member_struct(plain) and target == arrow_type(plain):
+        if isinstance(plain, AvroUnion) and is_member_struct(plain) and pa.types.is_struct(target):
             return self._union(writer, plain, target, path)
         return self._leaf(writer, plain, target, path)
 
@@ -189,13 +199,15 @@ class _Maker:
         theirs = writer.members if isinstance(writer, AvroUnion) else ()
         if len(theirs) != len(reader.members):
             theirs = reader.members
-        return JsonUnion(
-            target,
-            tuple(
-                self.node(written, member, column.type, path)
-                for written, member, column in zip(theirs, reader.members, target, strict=True)
-            ),
+        whole = arrow_type(reader)
+        check_target(whole, target, path)
+        members = tuple(
+            self.node(written, member, column.type, path)
+            for written, member, column in zip(
+                theirs, reader.members, filled_type(whole, target), strict=True
+            )
         )
+        return JsonUnion(target, members, tuple(whole.get_field_index(column.name) for column in target))
 
     def _leaf(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonLeaf:
         source = arrow_type(reader)

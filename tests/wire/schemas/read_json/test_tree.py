@@ -129,6 +129,58 @@ def test_the_target_may_have_fewer_fields_in_another_order_and_wider_numbers():
     assert list(read(tree, tree, payload, target)) == ["d", "c", "b", "a"]
 
 
+MEMBERS = [
+    "string",
+    {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}, {"name": "z", "type": "int"}]},
+    {"type": "record", "name": "B", "fields": [{"name": "y", "type": "int"}]},
+    {"type": "record", "name": "C", "fields": [{"name": each, "type": "int"} for each in "xzw"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "payload", "value"),
+    [
+        ([("member1", pa.struct([("x", pa.int64())]))], b'{"x":3000000000}', {"member1": {"x": 3 * 10**9}}),
+        ([("member2", pa.struct([("y", pa.int32())]))], b'{"x":1,"z":2}', {"member2": None}),
+        ([("member2", pa.struct([("y", pa.int32())]))], b'{"y":1}', {"member2": {"y": 1}}),
+        ([("member2", pa.struct([("y", pa.int32())]))], b"{}", {"member2": None}),
+        (
+            [("member2", pa.struct([("y", pa.int32())])), ("member0", pa.binary())],
+            b'"a"',
+            {"member2": None, "member0": b"a"},
+        ),
+        ([], b'"a"', {}),
+        # Which member it is does not depend on what is asked for.
+        ([("member1", pa.struct([]))], b'{"x":1,"z":2}', {"member1": {}}),
+        ([("member1", pa.struct([]))], b'{"x":"no number"}', {"member1": None}),
+        (
+            [("member1", pa.struct([])), ("member3", pa.struct([]))],
+            b'{"x":1,"w":2}',
+            {"member1": None, "member3": {}},
+        ),
+        (
+            [("member1", pa.struct([])), ("member3", pa.struct([]))],
+            b'{"x":1,"z":2}',
+            {"member1": {}, "member3": None},
+        ),
+        ([("member0", pa.string())], b"null", None),
+    ],
+)
+def test_the_target_may_have_some_members_of_a_union_and_parts_of_them(target, payload, value):
+    avro = record({"name": "u", "type": [*MEMBERS, "null"]})
+    whole = b'{"u":' + payload + b"}"
+    assert read(avro, avro, whole, pa.struct([("u", pa.struct(target))])) == {"u": value}
+
+
+@pytest.mark.parametrize("first", [{"x": 5, "z": 6}, "text"])
+def test_a_default_is_of_the_first_member_whether_it_is_in_the_target_or_not(first):
+    members = MEMBERS[1:] if isinstance(first, dict) else MEMBERS
+    avro = record({"name": "u", "type": members, "default": first})
+    some = pa.struct([("u", pa.struct([("member1", column_type(json_schema(members[1])))]))])
+    assert read(avro, avro, b"{}")["u"]["member0"] == first
+    assert read(avro, avro, b"{}", some) == {"u": {"member1": None}}
+
+
 @pytest.mark.parametrize(
     ("target", "text"),
     [
@@ -139,9 +191,16 @@ def test_the_target_may_have_fewer_fields_in_another_order_and_wider_numbers():
             r"'l\[\]' of the topic's schema has type int32, not string",
         ),
         (pa.struct([("l", pa.int32())]), "'l' of the topic's schema has type list"),
+        (pa.struct([("u", pa.string())]), "'u' of the topic's schema has type struct"),
+        (pa.struct([("u", pa.struct([("member2", pa.string())]))]), "no field 'u.member2'"),
+        (pa.struct([("u", pa.struct([("x", pa.string())]))]), "no field 'u.x'"),
         (
-            pa.struct([("u", pa.struct([("member0", pa.string())]))]),
-            "'u' of the topic's schema has type struct",
+            pa.struct([("u", pa.struct([("member0", pa.int32())]))]),
+            "'u.member0' of the topic's schema is string, .* not read as int32",
+        ),
+        (
+            pa.struct([("u", pa.struct([("member0", pa.string()), ("member0", pa.string())]))]),
+            "no field 'u.member0', or it is asked for twice",
         ),
         (pa.int64(), r"'\(the root\)' of the topic's schema has type struct"),
     ],
