@@ -133,7 +133,7 @@ class _Resolver:
         self, writer: AvroRecord, reader: AvroRecord, target: pa.DataType, path: str
     ) -> steps.RecordStep:
         by_name = {field.name: field for field in reader.fields}
-        matches = _matches(writer, reader)
+        matches = field_matches(writer, reader)
         indexes = {field.name: i for i, field in enumerate(target)}
         fields = []
         found = set()
@@ -189,7 +189,7 @@ class _Resolver:
         return steps.MemberStep(target, self.step(writer, branch, target[index].type, path), index)
 
 
-def _matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField]:
+def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField]:
     """The reader's fields by the names of the writer's that they are read from."""
     theirs = {field.name for field in writer.fields}
     found = {field.name: field for field in reader.fields if field.name in theirs}

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas.avro_decode.resolve import check_target
+from pulsar_spark.wire.schemas.avro_decode.resolve import check_target, field_matches
 from pulsar_spark.wire.schemas.avro_types import (
     AvroArray,
     AvroEnum,
@@ -181,7 +181,11 @@ class _Maker:
     def _record(
         self, writer: AvroType | None, reader: AvroRecord, target: pa.DataType, path: str
     ) -> JsonRecord:
-        theirs = {each.name: each for each in writer.fields} if isinstance(writer, AvroRecord) else {}
+        theirs: dict[str, AvroType] = {}
+        keys: dict[str, str] = {}
+        if isinstance(writer, AvroRecord):
+            theirs = {each.name: each.type for each in writer.fields}
+            keys = {each.name: key for key, each in field_matches(writer, reader).items()}
         ours = {each.name: each for each in reader.fields}
         members = []
         for column in target:
@@ -189,9 +193,8 @@ class _Maker:
             if column.name not in ours:
                 raise SchemaError(f"the topic's schema has no field {below!r}", advice="Leave the column out")
             field = ours[column.name]
-            key = next((name for name in (field.name, *field.aliases) if name in theirs), field.name)
-            written = theirs[key].type if key in theirs else None
-            node = self.node(written, field.type, column.type, below)
+            key = keys.get(field.name, field.name)
+            node = self.node(theirs.get(key), field.type, column.type, below)
             members.append(JsonMember(key, node, self._defaults.text(field, node, below)))
         return JsonRecord(target, tuple(members))
 

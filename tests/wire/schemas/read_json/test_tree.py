@@ -73,6 +73,19 @@ def test_a_field_may_have_been_renamed():
     assert read(reader, reader, b'{"old":5}') == {"new": None}
 
 
+def test_a_name_of_the_writer_is_one_field_only_first_the_one_that_has_it_as_its_name():
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "int", "aliases": ["a"]}]
+    for each in (fields, fields[::-1]):
+        assert read(record(fields[0]), record(*each), b'{"a":1}') == {"a": 1, "b": None}
+        assert read(record(fields[0]), record(*each), b'{"a":1,"b":2}') == {"a": 1, "b": 2}
+    twice = [{"name": name, "type": "int", "aliases": ["old"]} for name in "ab"]
+    old = record({"name": "old", "type": "int"})
+    assert read(old, record(*twice), b'{"old":1}') == {"a": 1, "b": None}
+    schema = json_schema(record(*twice))
+    (only,) = make_tree(json_schema(old), schema, pa.struct([("b", pa.int32())])).members
+    assert only.key == "b"
+
+
 def test_a_default_of_a_record_is_found_under_an_alias_too():
     inner = {"type": "record", "name": "I", "fields": [{"name": "new", "type": "int", "aliases": ["old"]}]}
     older = {"type": "record", "name": "I", "fields": [{"name": "old", "type": "int"}]}
