@@ -51,8 +51,8 @@ FAULTS = (
     Fault(
         name="topics-read-by-the-schema-of-the-first",
         file="pulsar_spark/client/reading/typed_values.py",
-        old="dict.fromkeys((self._own or writer, self._reader.schema))",
-        new="[self._reader.schema]",
+        old="(self._own or writer, self._reader.schema), self._target",
+        new="[self._reader.schema], self._target",
         test="tests/client/reading/test_typed_values.py::test_each_topic_is_read_by_a_schema_of_its_own",
     ),
     Fault(
@@ -102,8 +102,8 @@ FAULTS = (
     Fault(
         name="topics-of-different-schemas-read-by-the-first",
         file="pulsar_spark/spark/row_plan.py",
-        old="    if all(_is_read_as(each, schema, target, wanted) for _, each in found.values()):\n",
-        new="    if found:\n",
+        old="        if all(_is_read_by(reader, each, target, wanted) for each in schemas):\n",
+        new="        if found:\n",
         test="tests/spark/test_row_plan.py::test_topics_of_different_schemas",
     ),
     Fault(

@@ -114,11 +114,15 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
             advice="Leave one of them out",
         )
     found = _schemas(options)
-    _, schema = next(iter(found.values()))
-    plan = _typed(options, ReaderSchema(schema, found, load=uuid4().hex))
-    target = plan.columns.target if wanted is None else plan.columns.projected(wanted).target
-    if all(_is_read_as(each, schema, target, wanted) for _, each in found.values()):
-        return plan
+    schemas = list(dict.fromkeys(schema for _, schema in found.values()))
+    load = uuid4().hex
+    # One will do where the user has chosen the columns.
+    for schema in _widest(schemas)[: None if wanted is None else 1]:
+        reader = ReaderSchema(schema, found, load=load)
+        plan = _typed(options, reader)
+        target = plan.columns.target if wanted is None else plan.columns.projected(wanted).target
+        if all(_is_read_by(reader, each, target, wanted) for each in schemas):
+            return plan
     if values.allow_different:
         return RowPlan(options.columns)
     raise _different(found)
@@ -170,14 +174,31 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
     return latest
 
 
-def _is_read_as(schema: Schema, first: Schema, target: pa.DataType, wanted: StructType | None) -> bool:
-    """Whether values of a topic's schema have the columns that those of the first topic's have."""
-    if schema == first:
+def _widest(schemas: Sequence[Schema]) -> list[Schema]:
+    """The schemas with the most fields, of which one may have all that the others have; one of each type."""
+    of_type: dict[pa.DataType, Schema] = {}
+    for schema in schemas:
+        of_type.setdefault(ReaderSchema(schema).type, schema)
+    most = max(map(_width, of_type))
+    return [schema for kind, schema in of_type.items() if _width(kind) == most]
+
+
+def _width(kind: pa.DataType) -> int:
+    """How many fields a type has, at any depth."""
+    children = [kind.field(number).type for number in range(kind.num_fields)]
+    return 1 + sum(map(_width, children))
+
+
+def _is_read_by(reader: ReaderSchema, schema: Schema, target: pa.DataType, wanted: StructType | None) -> bool:
+    """Whether values of a topic's schema have the columns."""
+    if schema == reader.schema:
         return True
-    if schema.type != first.type:
-        return False
-    if wanted is None:
-        return bool(ReaderSchema(schema).type == target)
+    if reader.has_all_of(schema):
+        return reader.can_read(schema, target)
+    return wanted is not None and schema.type == reader.schema.type and _has(schema, target)
+
+
+def _has(schema: Schema, target: pa.DataType) -> bool:
     try:
         ReaderSchema(schema).check(target)
     except SchemaError:

@@ -1,5 +1,6 @@
 """The plan of rows: which schema the broker is asked for, which columns come of it, what is an error."""
 
+import json
 import pickle
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 from pulsar_spark.client import Client, ReaderSchema, Schema, SchemaType
+from pulsar_spark.client.reading import typed_values
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.errors import ConnectError, OptionError, SchemaError
 from pulsar_spark.ids import TopicName
@@ -15,6 +17,7 @@ from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
 from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.schemas import formats
 from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
 from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import single_entry
@@ -167,19 +170,61 @@ def test_topics_of_one_schema_share_it(broker):
     assert len(pickle.dumps(plan)) < len(pickle.dumps(planned(broker))) + 200
 
 
-@pytest.mark.parametrize("other", [AB, csv("a", SchemaType.JSON)])
+@pytest.mark.parametrize("other", [csv("b"), csv("a", SchemaType.JSON)])
 def test_topics_of_different_schemas(broker, other):
     register(broker, "t", A)
     register(broker, "u", other)
     register(broker, "v", other)
     with pytest.raises(OptionError) as caught:
         planned(broker, topics="t,u,v")
-    fields = "a: int64, b: int64" if other is AB else "a: int64"
+    fields = "b: int64" if other.type is SchemaType.AVRO else "a: int64"
     assert str(caught.value).startswith(
         f"[PULSAR_OPTION] topics have different schemas: {T}: AVRO struct<a: int64>; "
         f"persistent://public/default/u, persistent://public/default/v: {other.type.name} struct<{fields}>. "
     )
     assert planned(broker, topics="t,u", allowDifferentTopicSchemas="true") == RowPlan(RowColumns(()))
+
+
+def test_topics_may_be_at_different_versions(broker):
+    register(broker, "t", A)
+    register(broker, "u", A, AB)
+    register(broker, "v", A)
+    for wanted in (None, schema_of(a=int, b=int)):
+        plan = plan_rows(options_of(broker, metadataColumns="", topics="t,u,v"), wanted=wanted)
+        assert plan.reader == ReaderSchema(AB, {T: (0, A), U: (1, AB), TopicName.parse("v"): (0, A)})
+        assert columns_of(plan) == "struct<a:bigint,b:bigint>"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "columns"),
+    [
+        ([("x", "int")], [("x", "long")], "struct<x:bigint>"),
+        ([("x", "string")], [("x", ["null", "bytes"])], None),
+        ([("x", "int"), ("y", "int")], [("x", "int"), ("z", "int")], None),
+        ([("y", "int")], [("x", "int"), ("y", "string")], None),
+        ([("y", "int")], [("x", "int"), ("y", "long")], "struct<x:int,y:bigint>"),
+        (
+            [("r", {"type": "array", "items": {"type": "map", "values": "float"}})],
+            [("r", {"type": "array", "items": {"type": "map", "values": "double"}})],
+            "struct<r:array<map<string,double>>>",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_the_columns_are_those_that_hold_the_values_of_all_topics(
+    broker, monkeypatch, kind, one, other, columns
+):
+    monkeypatch.setattr(typed_values, "formats", formats)
+    for pair in (("t", one), ("u", other)):
+        fields = [{"name": name, "type": each} for name, each in pair[1]]
+        definition = {"type": "record", "name": "R", "fields": fields}
+        register(broker, pair[0], Schema(kind, json.dumps(definition).encode()))
+    for topics in ("t,u", "u,t"):
+        if columns is None:
+            with pytest.raises(OptionError, match="different schemas"):
+                planned(broker, topics=topics)
+        else:
+            assert columns_of(planned(broker, topics=topics)) == columns
 
 
 def test_a_long_list_of_different_schemas_is_cut(broker):

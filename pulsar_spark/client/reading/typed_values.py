@@ -76,6 +76,14 @@ class ReaderSchema:
         """Raise the SchemaError of a type that values of the schema cannot be read as."""
         _compiled(self.schema, self.schema, target)
 
+    def has_all_of(self, own: Schema) -> bool:
+        """Whether the column has all that values of another topic's schema have; raises as ``type`` does."""
+        return own.type == self.schema.type and not any(changed_fields(self.type, formats.column_type(own)))
+
+    def can_read(self, own: Schema, target: pa.DataType) -> bool:
+        """Whether values of another topic's schema are read as a type, by itself or resolved to this one."""
+        return not isinstance(_decoder(own, (own, self.schema), target), str)
+
 
 class TypedValues:
     """n values as a column, and what is said of those that are bad.
@@ -212,13 +220,7 @@ class TypedValueReader:
 
     def _of_writer(self, writer: Schema) -> _Reader:
         # Equal columns do not make equal schemas: null, or a new symbol, fits one topic's and not another's.
-        words = ""
-        for reader in dict.fromkeys((self._own or writer, self._reader.schema)):
-            try:
-                return _compiled(writer, reader, self._target)
-            except (SchemaError, UnsupportedError) as error:
-                words = error.what
-        return words
+        return _decoder(writer, (self._own or writer, self._reader.schema), self._target)
 
     def _check_changes(
         self, writer: Schema, version: int, versions: SchemaVersions, messages: DecodedMessages
@@ -321,6 +323,17 @@ def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterat
         yield from changed_fields(old.item_type, new.item_type, path)
     elif old != new and not (old in _NUMBERS and new in _NUMBERS[: _NUMBERS.index(old)]):
         yield f"{path[:-1] or 'the value'} as {new}"
+
+
+def _decoder(writer: Schema, readers: Iterable[Schema], target: pa.DataType) -> _Reader:
+    """What reads values as the first schema that they resolve to and that has the target."""
+    words = ""
+    for reader in dict.fromkeys(readers):
+        try:
+            return _compiled(writer, reader, target)
+        except (SchemaError, UnsupportedError) as error:
+            words = error.what
+    return words
 
 
 @lru_cache(maxsize=256)
