@@ -98,6 +98,7 @@ class TypedValues:
     Attributes:
         column: n rows of the target's type; null where the row is bad or a tombstone.
         payloads: what they were made of, ``binary`` [n].
+        keys: of the messages, where the schema is of keys and values, ``binary`` [n]; else nulls.
         is_bad: bool[n]; None where all rows are good.
     """
 
@@ -113,9 +114,9 @@ class TypedValues:
     ) -> None:
         self.payloads = payloads
         self._first = first
+        self.keys = keys
         self._pinned = pinned
         self._messages = messages
-        self._keys = keys
         self._groups = groups
         self.column, self.is_bad = groups.decode(payloads, keys)
 
@@ -125,7 +126,7 @@ class TypedValues:
         if isinstance(reader, str):
             words = reader
         else:
-            words = reader.explain(self.payloads[row].as_py(), self._keys[row].as_py())
+            words = reader.explain(self.payloads[row].as_py(), self.keys[row].as_py())
         is_newer = version is not None and version > self._pinned and reader != _NO_SUCH
         which = "a value" if version is None else f"a value of schema version {version}"
         messages = self._messages

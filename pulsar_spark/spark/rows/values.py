@@ -103,7 +103,9 @@ class SchemaValues:
         if self._bad_rows is BadRows.DROPMALFORMED:
             return PayloadColumns(len(column), columns, values.is_bad)
         if self._has_corrupt:
-            columns[CORRUPT_VALUE] = pc.if_else(pa.array(values.is_bad), values.payloads, None)
+            # A bad key may come without a payload; null would say that the row is good.
+            given = pc.coalesce(values.payloads, values.keys, pa.scalar(b""))
+            columns[CORRUPT_VALUE] = pc.if_else(pa.array(values.is_bad), given, None)
         return PayloadColumns(len(column), columns)
 
     def _report(self, messages: DecodedMessages, values: TypedValues, is_bad: npt.NDArray[np.bool_]) -> None:

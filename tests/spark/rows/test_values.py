@@ -14,6 +14,7 @@ from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.spark.rows.values import BadRows, RawValues, SchemaValues
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.schemas import value_size
+from pulsar_spark.wire.schemas.schema import SchemaType
 from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
 
@@ -89,6 +90,17 @@ def test_a_bad_row_has_nulls_and_its_payload(caplog):
         f"{TOPIC}: 2 of 5 messages cannot be read and have nulls in their columns; first: [PULSAR_SCHEMA] "
         "a value of schema version 0 cannot be read: field b is x; topic"
     )
+
+
+def test_a_bad_key_without_a_payload_has_its_key():
+    schema = csv("k,v", SchemaType.KEY_VALUE)
+    reader = ReaderSchema(schema, {TOPIC.base: (0, schema)})
+    of_rows = RowColumns((CORRUPT_VALUE,), reader.type, is_flat=True)
+    typed = TypedValueReader(lambda topic, versions: {}, TOPIC, reader, reader.type)
+    made = SchemaValues(typed, of_rows, BadRows.PERMISSIVE)
+    entry = batch_entry(7, 0, columns([None, b"1", None, b"x"], [b"x", b"2", b"3", b"4"]), **VERSION)
+    (rows,) = record_batches(TOPIC, [Entries.of([entry])], columns=of_rows, values=made)
+    assert rows.column(CORRUPT_VALUE).to_pylist() == [b"x", None, None, b"x"]
 
 
 def test_good_rows_have_no_corrupt_value(caplog):
