@@ -79,7 +79,7 @@ class SchemaValues:
     def __init__(self, reader: TypedValueReader, columns: RowColumns, bad_rows: BadRows) -> None:
         self._reader = reader
         self._has_fields = columns.has_fields
-        self._has_corrupt = CORRUPT_VALUE in columns.schema.names
+        self._has_corrupt = CORRUPT_VALUE in columns.metadata
         self._bad_rows = bad_rows
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:

@@ -103,6 +103,16 @@ def test_a_bad_key_without_a_payload_has_its_key():
     assert rows.column(CORRUPT_VALUE).to_pylist() == [b"x", None, None, b"x"]
 
 
+def test_a_field_that_is_called_like_the_corrupt_value_is_no_metadata():
+    schema = csv(f"a,{CORRUPT_VALUE}")
+    reader = ReaderSchema(schema, {TOPIC.base: (0, schema)})
+    of_rows = RowColumns((), reader.type, is_flat=True)
+    typed = TypedValueReader(lambda topic, versions: {}, TOPIC, reader, reader.type)
+    made = SchemaValues(typed, of_rows, BadRows.PERMISSIVE)
+    (rows,) = record_batches(TOPIC, [Entries.of([batch(0, b"1,2", b"x")])], columns=of_rows, values=made)
+    assert rows.column(CORRUPT_VALUE).to_pylist() == [2, None]
+
+
 def test_good_rows_have_no_corrupt_value(caplog):
     assert rows_of(batch(0, b"1,2"), wanted=(CORRUPT_VALUE,)) == [(1, 2, None)]
     assert caplog.records == []
