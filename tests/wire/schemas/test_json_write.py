@@ -300,11 +300,14 @@ def test_members_of_a_union():
         encoded(tree, both)
 
 
-def test_a_null_row_and_no_rows():
-    kind = pa.struct([("a", pa.int32())])
+def test_a_null_row_is_no_record():
     rows = pa.StructArray.from_arrays([pa.array([1, 2], pa.int32())], ["a"], mask=pa.array([True, False]))
-    assert encoded(record(("a", ["null", "int"])), rows).to_pylist() == [b"{}", b'{"a":2}']
-    assert encoded(record(("a", "int")), pa.array([], kind)).to_pylist() == []
+    with pytest.raises(SchemaError, match="row 0 of the batch: null"):
+        encoded(record(("a", ["null", "int"])), rows)
+
+
+def test_no_rows():
+    assert encoded(record(("a", "int")), pa.array([], pa.struct([("a", pa.int32())]))).to_pylist() == []
 
 
 def test_a_root_that_is_no_record():

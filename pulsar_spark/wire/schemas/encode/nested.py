@@ -28,7 +28,7 @@ class PieceWriter(Protocol):
 
 
 class RowEncoder:
-    """Writes rows by the writer of their whole; a null row is one whose columns are null."""
+    """Writes rows by the writer of their whole."""
 
     def __init__(self, writer: PieceWriter) -> None:
         self._writer = writer
@@ -40,8 +40,6 @@ class RowEncoder:
             SchemaError: a row does not fit the schema.
             OptionError: they have more than 2 GiB.
         """
-        if pa.types.is_struct(rows.type) and rows.null_count:
-            rows = pa.StructArray.from_arrays(rows.flatten(), fields=list(rows.type))
         try:
             return EncodedValues(cells.to_binary(joined(self._writer.pieces, rows)))
         except Misfit as misfit:
