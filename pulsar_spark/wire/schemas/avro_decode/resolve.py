@@ -161,7 +161,8 @@ class _Resolver:
             try:
                 branches.append(self.step(branch, reader, target, path))
             except SchemaError as error:
-                branches.append(error.what)
+                # Where the union is will be said with each value.
+                branches.append(error.what.removeprefix(f"{_place(path)}: "))
         if all(isinstance(branch, str) for branch in branches):
             raise _mismatch(writer, reader, path)
         return steps.UnionStep(target, tuple(branches))
@@ -280,8 +281,12 @@ def _check_scale(writer: AvroPrimitive | AvroFixed, reader: AvroPrimitive | Avro
 
 
 def _mismatch(writer: AvroType, reader: AvroType, path: str) -> SchemaError:
-    field = f"field {path[:100]!a}" if path else "the root"
-    return SchemaError(f"{field}: {_shown(writer)} is not read as {_shown(reader)}", advice=_WAY_OUT)
+    what = f"{_place(path)}: {_shown(writer)} is not read as {_shown(reader)}"
+    return SchemaError(what, advice=_WAY_OUT)
+
+
+def _place(path: str) -> str:
+    return f"field {path[:100]!a}" if path else "the root"
 
 
 def _shown(avro: AvroType) -> str:
