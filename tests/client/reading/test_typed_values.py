@@ -311,6 +311,7 @@ def test_rows_that_would_take_too_much_together_are_read_in_parts(broker, rows, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.long
 def test_values_that_each_take_much_are_not_in_memory_together(kind):
     command = [sys.executable, "-c", MANY.format(kind=kind)]
     told = subprocess.run(
