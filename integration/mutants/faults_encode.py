@@ -53,13 +53,6 @@ FAULTS = (
         test="tests/wire/schemas/test_avro_write.py::test_the_row_and_path_of_a_value_deep_within",
     ),
     Fault(
-        name="values-below-a-null-looked-at",
-        file="pulsar_spark/wire/schemas/avro_write.py",
-        old="        members = column.flatten()\n",
-        new="        members = [column.field(number) for number in range(column.type.num_fields)]\n",
-        test="tests/wire/schemas/test_avro_write.py::test_values_below_a_null_are_not_looked_at",
-    ),
-    Fault(
         name="bigint-that-loses-digits-as-a-double",
         file="pulsar_spark/wire/schemas/encode/column_values.py",
         old="            is_inside & (back == numbers),\n",

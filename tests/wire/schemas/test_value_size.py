@@ -229,6 +229,20 @@ def test_sparse_values_of_a_thousand_items_are_read(kind):
     assert column[19]["wide"][999].as_py() == {name: 1 if name == "c3" else None for name in NAMES}
 
 
+def test_members_of_a_union_take_room_while_they_are_tried(monkeypatch):
+    one, two = (record(n, ("a", array("long"), {}), (n, ["null", "long"], {"default": None})) for n in "xy")
+    of = avro(record("Root", ("u", [one, two], {})), SchemaType.JSON)
+    monkeypatch.setattr(value_size, "PER_BYTE", 0)
+    for text, items in [
+        (b'{"u":{"a":[1,2],"y":1}}', 4),  # both are in memory until it is known which one it is
+        (b'{"u":{"a":[1,2],"x":1}}', 2),
+        (b'{"u":{"a":[1,2],"z":1}}', 4),
+    ]:
+        for more, is_bad in [(0, False), (-1, True)]:
+            monkeypatch.setattr(value_size, "ALLOWANCE", items * 9 + more)
+            assert bool(decode(of, [text])[1]) == is_bad, (text, more)
+
+
 # ---- memory
 
 ATTACK = """
