@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import UnsupportedError
-from pulsar_spark.wire.schemas import json_read, json_write
+from pulsar_spark.wire.schemas import json_read, json_write, value_size
 from pulsar_spark.wire.schemas.avro_types import AvroArray, AvroMap, AvroRecord, AvroUnion, is_member_struct
 from pulsar_spark.wire.schemas.json_read import column_type, decoder
 from pulsar_spark.wire.schemas.read_json import fast, general
@@ -329,3 +329,33 @@ def test_a_payload_takes_memory_in_proportion_to_its_bytes(part, size):
     finally:
         tracemalloc.stop()
     assert peak < 10 * payloads.nbytes + (1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("avro", "part"),
+    [
+        (["null"], None),
+        ("boolean", None),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, None),
+        (["string", "long"], pa.struct([])),
+    ],
+    ids=["null", "boolean", "decimal", "union"],
+)
+def test_what_items_without_values_take_while_they_are_read_is_bounded(avro, part, monkeypatch):
+    monkeypatch.setattr(value_size, "ALLOWANCE", 1 << 16)
+    names = [f"c{i}" for i in range(100)]
+    fields = [{"name": name, "type": avro} for name in names]
+    inner = {"type": "record", "name": "I", "fields": fields}
+    schema = json_schema({"type": "array", "items": inner})
+    whole = column_type(schema)
+    target = whole if part is None else pa.list_(pa.struct([(name, part) for name in names]))
+    made = decoder(schema, schema, target)
+    payloads = column([b"[" + b"{}," * 5_000 + b"{}]"])
+    tracemalloc.start()
+    try:
+        found = made.decode(payloads, column([None]))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.is_bad.tolist() == [True]
+    assert peak < 10 * payloads.nbytes + (1 << 19)

@@ -52,8 +52,9 @@ from pulsar_spark.wire.schemas.read_json.tree import (
     JsonNode,
     JsonRecord,
     JsonUnion,
+    item_size,
 )
-from pulsar_spark.wire.schemas.value_size import ValueRoom, accepted, item_width
+from pulsar_spark.wire.schemas.value_size import ValueRoom, accepted
 from pulsar_spark.wire.schemas.values import DecodedValues
 
 _SHOWN: Final = 100  # characters of a name that an error tells
@@ -254,7 +255,7 @@ class _Lists(_Column):
     def __init__(self, node: JsonArray, room: ValueRoom) -> None:
         super().__init__(node.type)
         self._items = _make(node.item, room)
-        self._width = item_width(node.type)
+        self._width = item_size(node)
         self._room = room
         self._offsets = array("i", [0])
 
@@ -304,7 +305,7 @@ class _Maps(_Column):
         super().__init__(node.type)
         self._keys = _Bytes(JsonLeaf(JsonKind.TEXT, pa.string()))
         self._values = _make(node.value, room)
-        self._width = item_width(node.type)
+        self._width = item_size(node)
         self._room = room
         self._offsets = array("i", [0])
 

@@ -128,6 +128,14 @@ class JsonUnion:
     indexes: tuple[int, ...]
 
 
+# Bytes of a value while it is read: one says whether it is null, and four where its text ends.
+_WIDTHS: Final = {
+    JsonKind.NULL: 1,
+    JsonKind.BOOLEAN: 2,
+    JsonKind.TEXT: 5,
+    JsonKind.BYTES: 5,
+    JsonKind.DECIMAL: 21,
+}
 _T = TypeVar("_T")
 JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
@@ -250,15 +258,32 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
     return JsonKind.DECIMAL
 
 
+def item_size(node: JsonArray | JsonMap) -> int:
+    """Bytes that an item counts: what its column takes, or half of what it takes while it is read."""
+    width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
+    return max(item_width(node.type), width // 2)
+
+
+def _row_width(node: JsonNode) -> int:
+    """Bytes that a value takes while it is read, be it null; without its text and its items."""
+    if isinstance(node, JsonRecord):
+        return 1 + sum(_row_width(member.node) for member in node.members)
+    if isinstance(node, JsonUnion):
+        return 1 + sum(map(_row_width, node.members))
+    if isinstance(node, JsonLeaf):
+        return _WIDTHS.get(node.kind) or 1 + node.type.bit_width // 8
+    return 5
+
+
 def growth(node: JsonNode) -> float:
     """Bytes of columns, at most, that a byte of a payload becomes, beside its own text."""
     if isinstance(node, JsonArray):
         # An item and a comma; a record is ``{}`` at least.
         least = 2 if isinstance(node.item, JsonLeaf) else 3
-        return max((item_width(node.type) + _added(node.item)) / least, growth(node.item))
+        return max((item_size(node) + _added(node.item)) / least, growth(node.item))
     if isinstance(node, JsonMap):
         # Two quotes, a colon, a value and a comma.
-        return max((item_width(node.type) + _added(node.value)) / 5, growth(node.value))
+        return max((item_size(node) + _added(node.value)) / 5, growth(node.value))
     if isinstance(node, JsonRecord):
         return max((growth(member.node) for member in node.members), default=0.0)
     return max(map(growth, node.members)) if isinstance(node, JsonUnion) else 0.0
