@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry
@@ -56,7 +57,8 @@ class TopicSchemas:
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Key, Schema] = OrderedDict()
         self._size = 0
-        self._asking = threading.Lock()  # held while a version is asked for
+        # By topic, each held while a version is asked for, and gone when nobody asks.
+        self._asking: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
     def latest(self, topic: TopicName) -> VersionedSchema | None:
         """The latest schema of a topic, asked for anew each time; None where there is none.
@@ -132,12 +134,14 @@ class TopicSchemas:
         schema = self._kept_at(key)
         if schema is not None:
             return schema
+        name, _, version = key
+        with self._lock:
+            asking = self._asking.setdefault(name, threading.Lock())
         # Who waits here finds what another has asked for. What was not found is asked for by each: it may
         # have been registered since.
-        with self._asking:
+        with asking:
             schema = self._kept_at(key)
             if schema is None:
-                name, _, version = key
                 answer = self._get(name, version, deadline)
                 schema = None if answer is None else _schema_of(answer, name)
                 if schema is not None:

@@ -149,6 +149,22 @@ def test_many_threads_share_a_request(broker, client):
     assert asked(broker) == [0]
 
 
+def test_topics_do_not_wait_for_each_other(broker, client):
+    register(broker, A)
+    register(broker, B, topic=OTHER)
+    held = Held(broker)
+    broker.script(Type.GET_SCHEMA, [held])
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(client.schemas.at, TOPIC, 0)
+        broker.wait_for_command(Type.GET_SCHEMA)
+        try:
+            assert pool.submit(client.schemas.at, OTHER, 0).result(HANG) == B
+            assert not slow.done()
+        finally:
+            held.release()
+        assert slow.result(HANG) == A
+
+
 def test_a_version_that_is_registered_while_it_is_asked_for_is_found(broker, client):
     """A thread that waits for another's request must not take over that there was none."""
     late = []
