@@ -175,7 +175,12 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
 
 
 def _widest(schemas: Sequence[Schema]) -> list[Schema]:
-    """The schemas with the most fields, of which one may have all that the others have; one of each type."""
+    """The schemas with the most fields, of which one may have all that the others have; one of each type.
+
+    There is none where kinds differ: some may have no columns at all.
+    """
+    if len({schema.type for schema in schemas}) > 1:
+        return []
     of_type: dict[pa.DataType, Schema] = {}
     for schema in schemas:
         of_type.setdefault(ReaderSchema(schema).type, schema)
@@ -195,7 +200,7 @@ def _is_read_by(reader: ReaderSchema, schema: Schema, target: pa.DataType, wante
         return True
     if reader.has_all_of(schema):
         return reader.can_read(schema, target)
-    return wanted is not None and schema.type == reader.schema.type and _has(schema, target)
+    return wanted is not None and _has(schema, target)
 
 
 def _has(schema: Schema, target: pa.DataType) -> bool:

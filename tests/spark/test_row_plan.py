@@ -227,6 +227,12 @@ def test_the_columns_are_those_that_hold_the_values_of_all_topics(
             assert columns_of(planned(broker, topics=topics)) == columns
 
 
+def test_topics_that_are_read_as_they_are_may_have_schemas_without_columns(broker):
+    register(broker, "t", A)
+    register(broker, "u", csv("?", SchemaType.JSON))
+    assert planned(broker, topics="t,u", allowDifferentTopicSchemas="true") == RowPlan(RowColumns(()))
+
+
 def test_a_long_list_of_different_schemas_is_cut(broker):
     names = [f"t{number}" for number in range(30)]
     for number, name in enumerate(names):

@@ -78,7 +78,7 @@ class ReaderSchema:
 
     def has_all_of(self, own: Schema) -> bool:
         """Whether the column has all that values of another topic's schema have; raises as ``type`` does."""
-        return own.type == self.schema.type and not any(changed_fields(self.type, formats.column_type(own)))
+        return not any(changed_fields(self.type, formats.column_type(own)))
 
     def can_read(self, own: Schema, target: pa.DataType) -> bool:
         """Whether values of another topic's schema are read as a type, by itself or resolved to this one."""
