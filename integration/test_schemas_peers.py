@@ -72,6 +72,7 @@ def test_what_java_writes(
     check(pulsar_in_spark.read(java_topics[kind.name], **TYPED), kind.columns, kind.rows)
 
 
+@pytest.mark.long
 def test_streams_show_what_batches_show(
     pulsar_in_spark: PulsarInSpark, java_topics: dict[str, str], checkpoint: Path
 ) -> None:

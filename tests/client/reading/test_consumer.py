@@ -10,6 +10,7 @@ from pulsar_spark.client import Consumer, Deadline
 from pulsar_spark.errors import (
     AuthError,
     BusyError,
+    ConnectError,
     CorruptError,
     DeadlineError,
     NotAllowedError,
@@ -489,7 +490,7 @@ def test_a_broker_that_accepts_and_closes_is_not_asked_again_and_again(broker, c
 
     broker.script(Type.SUBSCRIBE, [accept_and_close] * 10**5)
     with open_consumer(client) as consumer:
-        with pytest.raises(DeadlineError):
+        with pytest.raises((DeadlineError, ConnectError)):  # in whichever step the time is over
             consumer.receive(Deadline(1.5))
         assert 3 <= len(broker.seen(Type.SUBSCRIBE)) <= 12
         broker.script(Type.SUBSCRIBE, [])
