@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from integration.deploy.environments import linked
 from integration.deploy.ways import by_packages
 from integration.peer import Record
 
 
+@pytest.mark.long
 def test_packages_on_a_local_cluster(cluster, peer, topic, tmp_path: Path):
     records = [Record(b"%d" % number, key=f"key-{number % 7}") for number in range(1000)]
     peer.produce(topic, records, batch_size=100)

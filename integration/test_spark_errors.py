@@ -96,7 +96,7 @@ def test_a_users_schema(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic,
     source = pulsar_in_spark.spark.readStream.format("pulsar").schema("value string")
     rows = source.option("service.url", cluster.service_url).option("topic", topic).load()
     sink = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-    assert "Leave .schema(...) out" in error_of(lambda: finish(sink.start()))
+    assert "Cast it behind .load()" in error_of(lambda: finish(sink.start()))
 
 
 def test_a_row_without_a_topic(pulsar_in_spark: PulsarInSpark):

@@ -50,7 +50,7 @@ FAULTS = (
     Fault(
         name="transaction-repeated-where-nothing-deduplicates",
         file="pulsar_spark/protocol/stored_check.py",
-        old="return (StoredCheck.MAY_REPEAT if in_transaction else StoredCheck.RESEND), []",
+        old="return (StoredCheck.MAY_REPEAT if must_not_repeat else StoredCheck.RESEND), []",
         new="return StoredCheck.RESEND, []",
         test="tests/protocol/test_stored_check.py::test_the_tables",
     ),

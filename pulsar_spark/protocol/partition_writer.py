@@ -124,6 +124,7 @@ class PartitionWriter:
         blocks_if_full: whether entries wait for room; else ``check_room`` raises QueueFullError.
         is_shared_name: whether others may use the producer's name; see ``check_stored``. In a transaction
             nobody else may.
+        may_repeat: whether messages of a transaction may be stored twice.
 
     Attributes:
         name: of the producer; as the broker answered, once it is registered.
@@ -144,6 +145,7 @@ class PartitionWriter:
         first_sequence_id: int = 0,
         blocks_if_full: bool = True,
         is_shared_name: bool = True,
+        may_repeat: bool = False,
     ) -> None:
         self._topic = topic
         self._packer = packer
@@ -152,6 +154,7 @@ class PartitionWriter:
         self._batcher: Batcher | None = None
         self._blocks_if_full = blocks_if_full
         self._is_shared_name = is_shared_name
+        self._may_repeat = may_repeat
         self._waiting: deque[Outgoing] = deque()
         self._tally = ReceiptTally()
         self._is_connected = False
@@ -393,6 +396,7 @@ class PartitionWriter:
             known,
             list(self._window),
             is_shared_name=self._is_shared_name,
+            may_repeat=self._may_repeat,
             refused=min(self._refused, default=None),
         )
         if check not in (StoredCheck.COMPARE, StoredCheck.RESEND):

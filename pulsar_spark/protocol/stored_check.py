@@ -9,8 +9,9 @@ the broker's last id: it will be dropped, so it must be stored as it is.
     last id that the broker has stored     judged
     =====================================  ================================================================
     none (-1), and pending entries         MAY_REPEAT: the broker does not deduplicate, or knows nothing of
-    belong to a transaction                the name; they may be stored, and would be stored twice
-    none (-1), and none of them does       RESEND
+    belong to a transaction, and must not  the name; they may be stored, and would be stored twice
+    be stored twice
+    none (-1) otherwise                    RESEND
     above ``known`` and all pending ids    FOREIGN: another program has used the name; the broker would
                                            drop what is sent now
     in a pending entry, before its last    FOREIGN: a broker stores an entry whole or not at all
@@ -70,6 +71,7 @@ def check_stored(
     pending: Sequence[Outgoing],
     *,
     is_shared_name: bool,
+    may_repeat: bool = False,
     refused: int | None = None,
 ) -> tuple[StoredCheck, list[Outgoing]]:
     """Judge the pending entries of a producer by the module's tables.
@@ -79,6 +81,7 @@ def check_stored(
         known: the highest id that this producer knows to be stored; -1 for none.
         pending: in the order they were sent.
         is_shared_name: whether others may use the producer's name.
+        may_repeat: whether messages of a transaction may be stored twice.
         refused: the lowest id above ``known`` of an entry that the broker refused; None for none.
 
     Returns:
@@ -86,8 +89,8 @@ def check_stored(
     """
     last = last_sequence_id
     if last < 0:
-        in_transaction = any(entry.transaction is not None for entry in pending)
-        return (StoredCheck.MAY_REPEAT if in_transaction else StoredCheck.RESEND), []
+        must_not_repeat = not may_repeat and any(entry.transaction is not None for entry in pending)
+        return (StoredCheck.MAY_REPEAT if must_not_repeat else StoredCheck.RESEND), []
     if last > max([known, *(entry.highest_sequence_id for entry in pending)]):
         return StoredCheck.FOREIGN, []
     if any(entry.sequence_id <= last < entry.highest_sequence_id for entry in pending):

@@ -82,6 +82,13 @@ def test_under_a_name_that_nobody_else_has_only_chunks_are_in_doubt(case):
     assert found == (chunks if judged is COMPARE else [])
 
 
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_may_be_stored_twice_is_sent_again_where_nothing_is_known(case):
+    last, known, pending, expected, _ = case
+    judged, _ = check_stored(last, known, pending, is_shared_name=True, may_repeat=True)
+    assert judged is (RESEND if expected is MAY_REPEAT else expected)
+
+
 @pytest.mark.parametrize("is_shared_name", [True, False])
 @pytest.mark.parametrize(("last", "in_doubt"), [(16, True), (9, False)])
 def test_what_the_broker_refused_is_in_doubt_where_later_ones_are_stored(is_shared_name, last, in_doubt):

@@ -64,8 +64,9 @@ class Producer:
         is_encrypted: whether a producer without an encryptor, which sends nothing, is registered as one that
             has one: a namespace may take no others.
         on_receipt: called in the session's thread with each entry and where it is stored; must not wait.
-        is_compared: whether what is claimed to be stored under a name of ``options`` is compared with what
-            was sent, when the connection was lost; it needs the right to read.
+        may_repeat: whether messages may be stored twice where the connection was lost. Else what is claimed
+            to be stored under a name of ``options`` is compared with what was sent, which needs the right to
+            read, and messages of a transaction are an error where nothing shows that they are stored.
         memory: that it shares with the task's other producers; None: it has the options' limit for itself.
 
     Attributes:
@@ -92,7 +93,7 @@ class Producer:
         encryptor: Encryptor | None = None,
         is_encrypted: bool = False,
         on_receipt: OnReceipt | None = None,
-        is_compared: bool = True,
+        may_repeat: bool = False,
         memory: TaskMemory | None = None,
     ) -> None:
         self.topic = topic
@@ -128,7 +129,8 @@ class Producer:
             first_sequence_id=max(first_sequence_id or 0, after + 1),
             blocks_if_full=options.block_if_queue_full,
             # A name that a broker chooses is given to nobody else.
-            is_shared_name=is_compared and options.name is not None,
+            is_shared_name=not may_repeat and options.name is not None,
+            may_repeat=may_repeat,
         )
         self.transaction = transaction
         self._open_in_time()

@@ -150,9 +150,9 @@ class RecordTopic:
         """
         if self._producer is None:
             options = ProducerOptions(name=self._name, access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            # Open transactions hide records from a comparison; the owner reads what it has appended anyway.
+            # A record twice says no more than once. Open transactions hide records from a comparison.
             self._producer = _RecordProducer(
-                self._client, self.topic, options, 1, encryptor=self._encryptor, is_compared=False
+                self._client, self.topic, options, 1, encryptor=self._encryptor, may_repeat=True
             )
             self.owners_before = self._producer.topic_epoch or 0
 

@@ -74,11 +74,11 @@ class Fakes:
 
 
 class FakeProducer:
-    def __init__(self, fakes, client, topic, options, partitions, *, encryptor, is_compared=True):
+    def __init__(self, fakes, client, topic, options, partitions, *, encryptor, may_repeat=False):
         assert (topic, partitions) == (PARTITION, 1)
         self.fakes, self.name, self.transaction = fakes, options.name, None
         self.topic_epoch = fakes.epoch if options.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING else None
-        assert is_compared is (options.name is None)
+        assert may_repeat is (options.name is not None)
         fakes.done.append(("open producer", self.name, encryptor))
 
     def send_singles(self, messages):
