@@ -9,7 +9,14 @@ from tests.fake_clients import Type
 
 
 def open_producer(
-    client, partitions=1, *, first_sequence_id=None, transaction=None, on_receipt=None, **options
+    client,
+    partitions=1,
+    *,
+    first_sequence_id=None,
+    transaction=None,
+    on_receipt=None,
+    may_repeat=False,
+    **options,
 ):
     return Producer(
         client,
@@ -19,6 +26,7 @@ def open_producer(
         first_sequence_id=first_sequence_id,
         transaction=transaction,
         on_receipt=on_receipt,
+        may_repeat=may_repeat,
     )
 
 

@@ -390,6 +390,18 @@ def test_what_belongs_to_a_transaction_says_so_twice(broker, client, topic):
     assert (metadata.txnid_most_bits, metadata.txnid_least_bits) == (0, 5)
 
 
+def test_what_may_be_stored_twice_is_sent_again_in_a_transaction(broker, client, topic):
+    """As the records of a commit: a connection that is lost does not end their query."""
+    producer = open_producer(client, transaction=TxnId(0, 5), may_repeat=True)
+    broker.script(Type.SEND, [pass_on, lose_answer])
+    send(producer, numbered(3))
+    producer.flush()
+    topic.end(TxnId(0, 5), commit=True)
+    assert set(topic.values) == set(numbered(3))
+    assert len(topic.values) > 3
+    producer.close()
+
+
 @pytest.mark.parametrize("deduplicates", [False, True])
 def test_what_is_pending_in_a_transaction_is_not_sent_twice(deduplicates):
     """It would be stored twice, where nothing shows that the broker drops duplicates."""
