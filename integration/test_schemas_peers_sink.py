@@ -144,8 +144,15 @@ def test_java_reads_primitives(pulsar_in_spark: PulsarInSpark, cluster: Cluster,
     }
 
 
-@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
-@pytest.mark.parametrize("kind", ["avro", "json"])
+@pytest.mark.parametrize(
+    ("kind", "encoding"),
+    [
+        ("avro", "INLINE"),
+        ("json", "SEPARATED"),
+        pytest.param("avro", "SEPARATED", marks=pytest.mark.long),
+        pytest.param("json", "INLINE", marks=pytest.mark.long),
+    ],
+)
 def test_java_reads_key_and_value(
     pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic: str, kind: str, encoding: str
 ) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from integration.chaos.restarts import kill_drivers
 
 KILLS = 1
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(cluster, admin, topic, tmp_path: Path):
     seed = random.randrange(10**6)
     print(f"seed {seed}")
