@@ -249,15 +249,39 @@ class _Bytes(_Column):
         return pa.Array.from_buffers(self._type, len(self), buffers)
 
 
-class _Lists(_Column):
-    """Arrays: their items in a column of their own."""
+class _Nested(_Column):
+    """Values of several items each, which are in columns of their own; ``_offsets`` says which are whose."""
 
-    def __init__(self, node: JsonArray, room: ValueRoom) -> None:
+    def __init__(self, node: JsonArray | JsonMap, room: ValueRoom, *items: _Column) -> None:
         super().__init__(node.type)
-        self._items = _make(node.item, room)
+        self._columns = items
         self._width = item_size(node)
         self._room = room
         self._offsets = array("i", [0])
+
+    def add_null(self) -> None:
+        self._add(0)
+
+    def _add(self, is_valid: int) -> None:
+        self._offsets.append(len(self._columns[0]))
+        self._valid.append(is_valid)
+
+    def truncate(self, count: int) -> None:
+        del self._offsets[count + 1 :], self._valid[count:]
+        for column in self._columns:
+            column.truncate(self._offsets[count])
+
+    def _of_items(self, items: pa.Array) -> pa.Array:
+        buffers = [self._validity(), pa.py_buffer(self._offsets)]
+        return pa.Array.from_buffers(self._type, len(self), buffers, children=[items])
+
+
+class _Lists(_Nested):
+    """Arrays: their items in a column of their own."""
+
+    def __init__(self, node: JsonArray, room: ValueRoom) -> None:
+        self._items = _make(node.item, room)
+        super().__init__(node, room, self._items)
 
     def read(self, text: str, at: int) -> int:
         if text[at] != "[":
@@ -281,33 +305,17 @@ class _Lists(_Column):
                 raise unexpected(text, at, "a comma or ]")
             at = skip_space(text, at + 1)
 
-    def add_null(self) -> None:
-        self._add(0)
-
-    def _add(self, is_valid: int) -> None:
-        self._offsets.append(len(self._items))
-        self._valid.append(is_valid)
-
-    def truncate(self, count: int) -> None:
-        del self._offsets[count + 1 :], self._valid[count:]
-        self._items.truncate(self._offsets[count])
-
     def finish(self) -> pa.Array:
-        offsets = pa.py_buffer(self._offsets)
-        items = self._items.finish()
-        return pa.Array.from_buffers(self._type, len(self), [self._validity(), offsets], children=[items])
+        return self._of_items(self._items.finish())
 
 
-class _Maps(_Column):
+class _Maps(_Nested):
     """Maps: their keys and values in columns of their own."""
 
     def __init__(self, node: JsonMap, room: ValueRoom) -> None:
-        super().__init__(node.type)
         self._keys = _Bytes(JsonLeaf(JsonKind.TEXT, pa.string()))
         self._values = _make(node.value, room)
-        self._width = item_size(node)
-        self._room = room
-        self._offsets = array("i", [0])
+        super().__init__(node, room, self._values, self._keys)
 
     def read(self, text: str, at: int) -> int:
         if text[at] != "{":
@@ -337,24 +345,11 @@ class _Maps(_Column):
                 raise unexpected(text, at, "a comma or }")
             at = skip_space(text, at + 1)
 
-    def add_null(self) -> None:
-        self._add(0)
-
-    def _add(self, is_valid: int) -> None:
-        self._offsets.append(len(self._values))
-        self._valid.append(is_valid)
-
-    def truncate(self, count: int) -> None:
-        del self._offsets[count + 1 :], self._valid[count:]
-        self._keys.truncate(self._offsets[count])
-        self._values.truncate(self._offsets[count])
-
     def finish(self) -> pa.Array:
         entries = pa.StructArray.from_arrays(
             [self._keys.finish(), self._values.finish()], fields=[self._type.key_field, self._type.item_field]
         )
-        offsets = pa.py_buffer(self._offsets)
-        return pa.Array.from_buffers(self._type, len(self), [self._validity(), offsets], children=[entries])
+        return self._of_items(entries)
 
 
 class _Structs(_Column):
