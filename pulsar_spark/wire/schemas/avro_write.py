@@ -180,14 +180,9 @@ class _Members:
         self._writers = [_plain_writer(part) for part in parts]
 
     def pieces(self, column: pa.StructArray) -> list[Piece]:
-        members = column.flatten()
-        has = np.array([column_values.mask(member.is_valid()) for member in members])
-        count = has.sum(axis=0)
-        column_values.require(count <= 1, self._path, "several members of a union, which holds one value")
-        branches = self._branches[has.argmax(axis=0)]
-        if self._null is None:
-            column_values.require(count == 1, self._path, "null, and the topic's field is not nullable")
-        else:
+        members, has, count = nested.members_of(column, self._path, is_nullable=self._null is not None)
+        branches = self._branches[np.argmax(has, axis=0)]
+        if self._null is not None:
             branches[count == 0] = self._null
         found = zip(self._writers, members, has, strict=True)
         return [cells.varints(branches), *(nested.of_some(*each) for each in found)]

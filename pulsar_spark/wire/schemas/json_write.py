@@ -191,12 +191,7 @@ class _Members:
         self._is_nullable = found.null is not None
 
     def pieces(self, column: pa.StructArray) -> list[Piece]:
-        members = column.flatten()
-        has = [column_values.mask(member.is_valid()) for member in members]
-        count = np.sum(has, axis=0)
-        column_values.require(count <= 1, self._path, "several members of a union, which holds one value")
-        if not self._is_nullable:
-            column_values.require(count == 1, self._path, "null, and the topic's field is not nullable")
+        members, has, count = nested.members_of(column, self._path, is_nullable=self._is_nullable)
         parts: list[_Part] = _where(count == 0, b"null")
         for writer, member, here in zip(self._writers, members, has, strict=True):
             quote = _where(here, writer.quote)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pulsar_spark.wire.encode_columns import EncodedMessages, Ints
 from pulsar_spark.wire.schemas.encode import cells
 from pulsar_spark.wire.schemas.encode.cells import Bools, Piece
-from pulsar_spark.wire.schemas.encode.column_values import Misfit
+from pulsar_spark.wire.schemas.encode.column_values import Misfit, mask, require
 from pulsar_spark.wire.schemas.values import EncodedValues
 
 
@@ -75,6 +75,31 @@ def of_items(pieces: Callable[[pa.Array], list[Piece]], items: pa.Array, starts:
     except Misfit as misfit:
         raise misfit.at(int(np.searchsorted(starts, misfit.row, "right")) - 1) from None
     return cells.texts(cells.to_binary(found, found.offsets[starts]))
+
+
+def members_of(
+    column: pa.StructArray, path: str, *, is_nullable: bool
+) -> tuple[list[pa.Array], list[Bools], Ints]:
+    """The members of a union that has a column for each.
+
+    Args:
+        column: n rows.
+        path: of the union.
+        is_nullable: whether rows may have none of them.
+
+    Returns:
+        A column for each member, which rows have it, and how many each row has: 0 or 1.
+
+    Raises:
+        Misfit: a row has several members, or none where one is needed.
+    """
+    members = column.flatten()
+    has = [mask(member.is_valid()) for member in members]
+    count: Ints = np.sum(has, axis=0)
+    require(count <= 1, path, "several members of a union, which holds one value")
+    if not is_nullable:
+        require(count == 1, path, "null, and the topic's field is not nullable")
+    return members, has, count
 
 
 def items_of(column: pa.ListArray | pa.MapArray) -> tuple[pa.Array, Ints]:
