@@ -1,36 +1,15 @@
 """Both runtimes of protobuf, with C code and without it as in the jar, read the same of any bytes."""
 
-import os
-import subprocess
-import sys
-
 from google.protobuf.descriptor import FieldDescriptor
 
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.wire import odd_texts
-
-
-def read_with(runtime):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.wire.odd_texts"],
-        env={
-            **os.environ,
-            "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": runtime,
-            "PYTHONPATH": ":".join(sys.path),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    name, read = done.stdout.splitlines()
-    assert name == runtime
-    return read
+from tests.wire.runtimes import read_with
 
 
 def test_texts_that_are_no_utf8_are_read_alike():
-    read = read_with("upb")
-    assert read_with("python") == read
+    read = read_with("upb", odd_texts.__name__)
+    assert read_with("python", odd_texts.__name__) == read
     for text in odd_texts.TEXTS:
         assert repr(text) in read  # the key
         assert repr(text.decode(errors="replace")) in read  # the texts

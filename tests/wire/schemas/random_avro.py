@@ -53,6 +53,16 @@ class Names:
         return f"T{self.count}"
 
 
+def record(*fields):
+    """A record of ``(name, type)`` or ``(name, type, default)``."""
+    keys = ("name", "type", "default")
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [dict(zip(keys, field, strict=False)) for field in fields],
+    }
+
+
 def random_record(rng, depth=3, width=6, names=None):
     """The tree of a record, as parsed JSON."""
     names = names or Names()

@@ -14,19 +14,9 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas import avro_write
 from pulsar_spark.wire.schemas.avro_types import column_type
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from tests.wire.schemas.random_avro import bare, column, random_case, schema_of_tree
+from tests.wire.schemas.random_avro import bare, column, random_case, record, schema_of_tree
 
 UTC_MICROS = pa.timestamp("us", "UTC")
-
-
-def record(*fields):
-    """A record of ``(name, type)`` or ``(name, type, default)``."""
-    keys = ("name", "type", "default")
-    return {
-        "type": "record",
-        "name": "R",
-        "fields": [dict(zip(keys, field, strict=False)) for field in fields],
-    }
 
 
 def encoded(tree, rows):

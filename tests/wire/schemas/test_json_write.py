@@ -22,20 +22,10 @@ from pulsar_spark.wire.schemas.avro_types import (
     column_type,
 )
 from pulsar_spark.wire.schemas.schema import SchemaType
-from tests.wire.schemas.random_avro import column, random_case, schema_of_tree
+from tests.wire.schemas.random_avro import column, random_case, record, schema_of_tree
 
 UTC_MICROS = pa.timestamp("us", "UTC")
 LETTERS = "".join(map(chr, [*range(0x80), 0x80, 0x9F, 0xE9, 0x2028, 0x2029, 0xFFFF, 0x1F600]))
-
-
-def record(*fields):
-    """A record of ``(name, type)`` or ``(name, type, default)``."""
-    keys = ("name", "type", "default")
-    return {
-        "type": "record",
-        "name": "R",
-        "fields": [dict(zip(keys, field, strict=False)) for field in fields],
-    }
 
 
 def encoded(tree, rows):

@@ -4,10 +4,7 @@ import base64
 import datetime as dt
 import gc
 import json
-import os
 import random
-import subprocess
-import sys
 import weakref
 from decimal import Decimal
 
@@ -20,6 +17,8 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas import formats, protobuf_native
 from pulsar_spark.wire.schemas.protobuf import readers
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from tests.wire.runtimes import read_with
+from tests.wire.schemas import protobuf_files
 from tests.wire.schemas.protobuf_files import (
     file,
     fill,
@@ -698,25 +697,6 @@ def test_a_decoder_leaves_nothing_behind():
     assert parser() is None
 
 
-def read_with(runtime, asked):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.wire.schemas.protobuf_files"],
-        env={
-            **os.environ,
-            "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": runtime,
-            "PYTHONPATH": ":".join(sys.path),
-        },
-        input=asked,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    name, rows = done.stdout.splitlines()
-    assert name == runtime
-    return rows
-
-
 def test_both_runtimes_read_the_same():
     own, asked = random.Random(7), []
     for _ in range(20):
@@ -727,7 +707,7 @@ def test_both_runtimes_read_the_same():
             payload = message.SerializePartialToString(deterministic=True)
             payloads.append(mutated(own, payload) if own.random() < 0.3 else payload)
         asked.append((schema(made, "p.M0").data.decode(), [payload.hex() for payload in payloads]))
-    rows = read_with("upb", json.dumps(asked))
-    assert read_with("python", json.dumps(asked)) == rows
+    rows = read_with("upb", protobuf_files.__name__, json.dumps(asked))
+    assert read_with("python", protobuf_files.__name__, json.dumps(asked)) == rows
     assert "True" in rows
     assert "UNKNOWN_ENUM_VALUE" in rows
