@@ -23,7 +23,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.field_spans import Flags, Ints
 from pulsar_spark.wire.schemas import formats
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.value_size import ends_of_parts
+from pulsar_spark.wire.schemas.value_size import ValueParts
 from pulsar_spark.wire.schemas.values import ValueDecoder
 
 # Versions of a topic's schema by their numbers, without those that do not exist.
@@ -162,6 +162,7 @@ class TypedValueReader:
         self._topic = topic.base
         self._reader = reader
         self._target = target
+        self._parts = ValueParts(target)
         self._refuse_changes = refuse_changes
         self._own: Schema | None
         self._pinned, self._own = reader.pinned.get(topic.base, (-1, None))
@@ -187,7 +188,7 @@ class TypedValueReader:
             versions = schema_versions(messages)
             readers = self._of_versions(versions, messages)
         groups = _Groups(versions, readers, self._target)
-        ends = ends_of_parts(self._target, payloads, keys)
+        ends = self._parts.ends(payloads, keys)
         return (
             TypedValues(
                 messages,

@@ -48,29 +48,34 @@ def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[
     return np.flatnonzero(sizes > unchecked)
 
 
-def ends_of_parts(target: pa.DataType, values: pa.BinaryArray, keys: pa.BinaryArray) -> list[int]:
-    """Cut values into parts that are read one after the other, so that each takes bounded memory.
+class ValueParts:
+    """Cuts values into parts that are read one after the other, so that each takes bounded memory.
 
     Args:
-        target: what they are read as.
-        values: ``binary`` [n], at least one.
-        keys: ``binary`` [n].
-
-    Returns:
-        The index after the last value of each part; a value that alone takes more is a part of its own.
+        target: the type that values are read as.
     """
-    row, item = (_bits(target) + 7) // 8, _widest_item(target)
-    if len(values) * row + (values.nbytes + keys.nbytes) * item <= _MAX_TOGETHER:
-        return [len(values)]
-    sizes = np.zeros(len(values), np.int64)
-    for each in (values, keys):
-        sizes += pc.fill_null(pc.binary_length(each), 0).to_numpy()
-    upto = np.cumsum(row + np.minimum(sizes * item, accepted(sizes)))
-    ends = [0]
-    while ends[-1] < len(values):
-        taken = int(upto[ends[-1] - 1]) if ends[-1] else 0
-        ends.append(max(ends[-1] + 1, int(np.searchsorted(upto, taken + _MAX_TOGETHER, side="right"))))
-    return ends[1:]
+
+    def __init__(self, target: pa.DataType) -> None:
+        self._row, self._item = (_bits(target) + 7) // 8, _widest_item(target)
+
+    def ends(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> list[int]:
+        """The index after the last value of each part; a value that alone takes more is a part of its own.
+
+        Args:
+            values: ``binary`` [n], at least one.
+            keys: ``binary`` [n].
+        """
+        if len(values) * self._row + (values.nbytes + keys.nbytes) * self._item <= _MAX_TOGETHER:
+            return [len(values)]
+        sizes = np.zeros(len(values), np.int64)
+        for each in (values, keys):
+            sizes += pc.fill_null(pc.binary_length(each), 0).to_numpy()
+        upto = np.cumsum(self._row + np.minimum(sizes * self._item, accepted(sizes)))
+        ends = [0]
+        while ends[-1] < len(values):
+            taken = int(upto[ends[-1] - 1]) if ends[-1] else 0
+            ends.append(max(ends[-1] + 1, int(np.searchsorted(upto, taken + _MAX_TOGETHER, side="right"))))
+        return ends[1:]
 
 
 def _widest_item(kind: pa.DataType) -> int:

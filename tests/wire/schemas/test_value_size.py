@@ -12,8 +12,8 @@ import pytest
 from pulsar_spark.wire.schemas import formats, value_size
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.value_size import (
+    ValueParts,
     accepted,
-    ends_of_parts,
     item_width,
     largest_unchecked,
     rows_to_check,
@@ -94,22 +94,22 @@ def test_parts_are_cut_by_what_their_values_may_take(monkeypatch):
         pa.nulls(7, pa.binary()),
     )
     flat = pa.struct([("a", pa.int64()), ("b", pa.int64())])  # 17 bytes a row
-    assert ends_of_parts(flat, values, keys) == [5, 7]
+    assert ValueParts(flat).ends(values, keys) == [5, 7]
     lists = pa.struct([("a", pa.struct([("b", pa.list_(pa.int64()))]))])  # 5 a row, and 9 for each byte
-    assert ends_of_parts(lists, values, keys) == [3, 5, 7]
-    assert ends_of_parts(lists, values, pa.array([None] * 4 + [b"x" * 8] * 3)) == [3, 4, 5, 6, 7]
-    assert ends_of_parts(pa.map_(pa.string(), pa.int64()), values, keys) == [3, 4, 7]
+    assert ValueParts(lists).ends(values, keys) == [3, 5, 7]
+    assert ValueParts(lists).ends(values, pa.array([None] * 4 + [b"x" * 8] * 3)) == [3, 4, 5, 6, 7]
+    assert ValueParts(pa.map_(pa.string(), pa.int64())).ends(values, keys) == [3, 4, 7]
     # None takes more than it may.
     monkeypatch.setattr(value_size, "ALLOWANCE", 0)
     monkeypatch.setattr(value_size, "PER_BYTE", 2)
-    assert ends_of_parts(lists, values, keys) == [7]
+    assert ValueParts(lists).ends(values, keys) == [7]
 
 
 def test_usual_values_are_one_part():
     values, keys = pa.array([bytes(600)] * 10_000), pa.nulls(10_000, pa.binary())
     flat = pa.struct([(str(i), pa.int64()) for i in range(1000)])
     lists = pa.struct([("a", pa.list_(pa.int64())), ("b", pa.map_(pa.string(), pa.string()))])
-    assert ends_of_parts(flat, values, keys) == ends_of_parts(lists, values, keys) == [10_000]
+    assert ValueParts(flat).ends(values, keys) == ValueParts(lists).ends(values, keys) == [10_000]
 
 
 # ---- values of each kind, and what they take
