@@ -65,7 +65,7 @@ FAULTS = (
     Fault(
         name="deletion-written-as-a-record",
         file="pulsar_spark/wire/schemas/encode/tombstones.py",
-        old="EncodedValues(pc.if_else(is_valid, encoded.values, _NULL), encoded.keys)",
+        old="EncodedValues(with_nulls(encoded.values, ~has), encoded.keys)",
         new="EncodedValues(encoded.values, encoded.keys)",
         test="tests/wire/schemas/encode/test_tombstones.py::test_null_records_are_tombstones",
     ),

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pulsar_spark.wire import encode_columns, keys_and_texts
 from pulsar_spark.wire.decode_columns import flag, gather, joined_buffer, to_columns
@@ -19,6 +18,7 @@ from pulsar_spark.wire.entry_fields import NUMBERS, EntryField
 from pulsar_spark.wire.field_spans import Flags
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.nulls import with_nulls
 
 
 class EncodedSingle(NamedTuple):
@@ -95,7 +95,7 @@ def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
     np.cumsum([len(payload) for payload in payloads], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), joined_buffer(payloads)]
     values = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
-    return values if null is None else pc.if_else(pa.array(~null), values, None)
+    return values if null is None else with_nulls(values, null)
 
 
 def _views(values: pa.BinaryArray) -> list[memoryview]:

@@ -22,6 +22,8 @@ from pulsar_spark.spark.rows.schema import VALUE, RowColumns
 
 _log = logging.getLogger(__name__)
 
+_NULL = pa.scalar(None, pa.binary())
+
 
 class BadRows(Enum):
     """What becomes of rows whose payload cannot be read by the schema; in Spark's words."""
@@ -105,7 +107,7 @@ class SchemaValues:
         if self._has_corrupt:
             # A bad key may come without a payload; null would say that the row is good.
             given = pc.coalesce(values.payloads, values.keys, pa.scalar(b""))
-            columns[CORRUPT_VALUE] = pc.if_else(pa.array(values.is_bad), given, None)
+            columns[CORRUPT_VALUE] = pc.replace_with_mask(given, pa.array(~values.is_bad), _NULL)
         return PayloadColumns(len(column), columns)
 
     def _report(self, messages: DecodedMessages, values: TypedValues, is_bad: npt.NDArray[np.bool_]) -> None:

@@ -22,11 +22,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.decode_columns import gather
 from pulsar_spark.wire.encode_columns import EncodedField, big_endian, join, lengths
+from pulsar_spark.wire.nulls import with_nulls
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
 
@@ -330,7 +330,7 @@ class _KeyValueEncoder:
         offsets, data = (pa.py_buffer(each) for each in (joined.offsets.astype(np.int32), joined.buffer))
         values = pa.Array.from_buffers(pa.binary(), len(rows), [None, offsets, data])
         if rows.null_count:
-            values = pc.if_else(rows.is_null(), pa.scalar(None, pa.binary()), values)
+            values = with_nulls(values, _mask(rows.is_null()))
         return EncodedValues(values)
 
 

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.wire.nulls import with_nulls
 from pulsar_spark.wire.schemas.encode.column_values import (
     Misfit,
     floats,
@@ -145,7 +145,7 @@ def decode_texts(values: pa.BinaryArray) -> DecodedValues:
     except pa.ArrowInvalid:
         texts = values.to_pylist()
     is_bad = np.array([why_no_text(text) is not None for text in texts])
-    good = pc.if_else(pa.array(is_bad), pa.scalar(None, pa.binary()), pa.array(texts, pa.binary()))
+    good = with_nulls(pa.array(texts, pa.binary()), is_bad)
     return DecodedValues(good.cast(pa.string()), is_bad if is_bad.any() else None)
 
 

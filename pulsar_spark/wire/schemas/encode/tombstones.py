@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pulsar_spark.wire.nulls import with_nulls
 from pulsar_spark.wire.schemas.values import EncodedValues
 
 if TYPE_CHECKING:
     from pulsar_spark.wire.schemas.values import ValueEncoder
-
-_NULL = pa.scalar(None, pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +25,11 @@ class TombstoneEncoder:
         """Write n rows; see :class:`ValueEncoder`. Indexes of rows in errors are those of ``rows``."""
         if not rows.null_count:
             return self.records.encode(rows)
-        is_valid = rows.is_valid()
         if rows.null_count == len(rows):
             return EncodedValues(pa.nulls(len(rows), pa.binary()))
         # Any record in the place of a null one: its bytes are not used.
         numbers = np.arange(len(rows))
-        has = is_valid.to_numpy(zero_copy_only=False)
+        has = rows.is_valid().to_numpy(zero_copy_only=False)
         filled = np.where(has, numbers, has.argmax())
         encoded = self.records.encode(rows.take(pa.array(filled)))
-        return EncodedValues(pc.if_else(is_valid, encoded.values, _NULL), encoded.keys)
+        return EncodedValues(with_nulls(encoded.values, ~has), encoded.keys)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pulsar_spark.wire.nulls import with_nulls
 from pulsar_spark.wire.schemas.primitives import decode_texts, to_micros, why_no_text
 from pulsar_spark.wire.schemas.protobuf.definition import UNSIGNED
 
@@ -221,8 +221,7 @@ class SingularReader:
             values = list(map(get, messages))
             found = self.reader.read(values)
             if self.presence is Presence.NOT_ZERO:
-                null = pa.scalar(None, self.reader.type)
-                return found._replace(column=pc.if_else(pa.array(_are_not_zero(values)), found.column, null))
+                return found._replace(column=with_nulls(found.column, ~_are_not_zero(values)))
             return (
                 found if self.default is None else found._replace(column=found.column.fill_null(self.default))
             )
