@@ -52,7 +52,7 @@ from pulsar_spark.wire.schemas.protobuf.definition import (
     malformed,
     parse,
 )
-from pulsar_spark.wire.schemas.protobuf.items import CountedFields, counted_fields, take_items
+from pulsar_spark.wire.schemas.protobuf.items import CountedFields, counted_fields, growth, take_items
 from pulsar_spark.wire.schemas.protobuf.readers import (
     EnumReader,
     FieldReader,
@@ -73,7 +73,7 @@ from pulsar_spark.wire.schemas.values import DecodedValues, ValueDecoder
 
 _MAX_FIELDS = 10_000  # columns, those in others too
 _MAX_DEPTH = 48  # messages in each other
-_MAX_JOINED = 256 << 20  # bytes of payloads that are parsed in one call
+_MAX_JOINED = 4096  # bytes a payload, on average, of those that are parsed in one call
 _REPEATED = FieldDescriptorProto.LABEL_REPEATED
 _OPTIONAL = FieldDescriptorProto.LABEL_OPTIONAL
 _KEYS = frozenset(SCALARS) - {
@@ -110,8 +110,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     plan = _Plan(definition)
     root = plan.root(target)
     fields = counted_fields(root, plan.file.message_type[0], plan.file)
-    growth = max((field.growth for field in fields.values()), default=0.0)
-    return _ProtobufDecoder(root, plan.parser(), fields, largest_unchecked(growth))
+    return _ProtobufDecoder(root, plan.parser(), fields, largest_unchecked(growth(fields)))
 
 
 # ---------------------------------------------------------------------------------------- decoding
@@ -171,16 +170,16 @@ class _ProtobufDecoder:
 
     def _parsed(self, values: pa.BinaryArray) -> tuple[list[Any], npt.NDArray[np.bool_]]:
         """Parse payloads; return the messages of those that can be, and which those are."""
-        if values.nbytes <= _MAX_JOINED:
-            joined = join(bytes_field(b"\x0a", values), len(values))
+        if values.nbytes <= _MAX_JOINED * len(values):
+            joined = bytes(join(bytes_field(b"\x0a", values), len(values)).buffer)
             try:
-                return list(self.parser.FromString(bytes(joined.buffer)).f1), np.ones(len(values), np.bool_)
+                return list(self.parser.FromString(joined).f1), np.ones(len(values), np.bool_)
             except UNPARSABLE:
                 pass  # one by one shows which
         row, messages, is_parsed = type(self.parser().f1.add()), [], []
-        for value in values.to_pylist():
+        for value in values:
             try:
-                messages.append(row.FromString(value))
+                messages.append(row.FromString(value.as_py()))
             except UNPARSABLE:
                 is_parsed.append(False)
             else:

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.wire.schemas import formats, value_size
+from pulsar_spark.wire.schemas.protobuf.items import COPIES, take_items
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.value_size import (
     ValueParts,
+    ValueRoom,
     accepted,
     item_width,
     largest_unchecked,
@@ -191,9 +193,16 @@ SIZES = [(3, 0, 0), (0, 9, 0), (0, 0, 9), (2, 3, 4), (300, 20, 20)]
 def test_a_value_is_bad_by_what_it_takes_itself_whatever_is_around_it(kind, sizes, monkeypatch):
     of, make = KINDS[kind]
     value, small = make(*sizes), make(0, 0, 0)
-    (column, bad, _) = decode(of, [value])
+    column, bad, decoder = decode(of, [value])
     needed = taken(column)
     assert bad == []
+    if kind == "PROTOBUF_NATIVE":  # the runtime takes memory, too
+        room = ValueRoom(0)
+        room.left += 1 << 30  # so that all are counted
+        take_items(room, value, decoder.counted)
+        room.left -= 1 << 30
+        assert needed < room.accepted - room.left < 5 * needed + 500
+        needed = room.accepted - room.left
     assert needed
     monkeypatch.setattr(value_size, "PER_BYTE", 0)
     for around in (0, 1, 70):
@@ -213,7 +222,7 @@ def test_a_value_is_bad_by_what_it_takes_itself_whatever_is_around_it(kind, size
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_asked_for_takes_nothing(kind, monkeypatch):
     of, make = KINDS[kind]
-    monkeypatch.setattr(value_size, "PER_BYTE", 0)
+    monkeypatch.setattr(value_size, "PER_BYTE", COPIES if kind == "PROTOBUF_NATIVE" else 0)
     monkeypatch.setattr(value_size, "ALLOWANCE", 1)
     column, bad, _ = decode(of, [make(300, 20, 20)], pa.struct([("id", pa.int64())]))
     assert bad == []
@@ -282,6 +291,85 @@ def varint(number):
     size = max(1, (number.bit_length() + 6) // 7)
     parts = [number >> 7 * i & 127 | 128 * (i < size - 1) for i in range(size)]
     return bytes(parts)
+
+
+READ = """
+import pyarrow as pa
+from pulsar_spark.wire.schemas import formats
+from tests.wire.schemas import test_value_size as own
+
+of, make = own.LARGE[{name!r}]
+decoder = formats.decoder(of, of, formats.column_type(of))
+value = make({size})
+values, keys = pa.array([value]), pa.nulls(1, pa.binary())
+before = own.peak()
+found = decoder.decode(values, keys)
+print(len(value), own.peak(is_over=True) - before, found.is_bad is None)
+"""
+
+
+LARGE = {
+    "longs": (avro(array("long")), lambda size: varint(2 * size) + bytes(size) + b"\0"),
+    "longs, some in a block": (avro(array("long")), lambda size: (b"\x10" + bytes(8)) * (size // 9) + b"\0"),
+    "records": (
+        avro(array(record("R", ("n", "long", {}), ("m", ["null", "long"], {})))),
+        lambda size: varint(size) + bytes(size) + b"\0",
+    ),
+    "doubles": (avro(array("double")), lambda size: varint(size // 4) + bytes(size // 8 * 8) + b"\0"),
+    "texts": (avro(array("string")), lambda size: varint(size // 2) + b"\x06abc" * (size // 4) + b"\0"),
+    "JSON text": (
+        avro(record("R", ("a", "string", {})), SchemaType.JSON),
+        lambda size: b'{"a":"\xf0\x9f\x98\x80' + b"a" * size + b'"}',
+    ),
+    "JSON text with escapes": (
+        avro(record("R", ("a", "string", {})), SchemaType.JSON),
+        lambda size: b'{"a":"\xf0\x9f\x98\x80' + b'a\\"\\ud83d\\ude00' * (size // 15) + b'"}',
+    ),
+    "JSON bytes": (
+        avro(record("R", ("a", "bytes", {})), SchemaType.JSON),
+        lambda size: b'{"a":"\xf0\x9f\x98\x80' + b"a" * size + b'"}',
+    ),
+    "JSON names": (
+        avro({"type": "map", "values": "int"}, SchemaType.JSON),
+        lambda size: b'{"\xf0\x9f\x98\x80' + b"a" * size + b'":1}',
+    ),
+    "JSON numbers": (avro(array("long"), SchemaType.JSON), lambda size: b"[" + b"1," * (size // 2) + b"1]"),
+    "packed": (
+        schema(file("message M\nrepeated int64 n = 1\n"), "p.M"),
+        lambda size: b"\x0a" + varint(size) + b"\x01" * size,
+    ),
+    "packed doubles": (
+        schema(file("message M\nrepeated double n = 1\n"), "p.M"),
+        lambda size: b"\x0a" + varint(size // 8 * 8) + bytes(size // 8 * 8),
+    ),
+    "messages": (
+        schema(
+            file("message M\nrepeated N n = 1\nmessage N\noptional int64 a = 1\noptional string b = 2\n"),
+            "p.M",
+        ),
+        lambda size: b"\x0a\x06\x08\x05\x12\x02ab" * (size // 8),
+    ),
+    "words": (
+        schema(file("message M\nrepeated string n = 1\n"), "p.M"),
+        lambda size: b"\x0a\x05hello" * (size // 7),
+    ),
+}
+REFUSED = {("packed", 8 << 20), ("messages", 8 << 20)}
+
+
+@pytest.mark.parametrize("size", [500 << 10, 8 << 20], ids=["small", "large"])
+@pytest.mark.parametrize("name", LARGE)
+def test_reading_takes_ten_times_the_bytes_at_most(name, size):
+    told = subprocess.run(
+        [sys.executable, "-c", READ.format(name=name, size=size)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    length, taken, is_good = told.stdout.split()
+    assert (is_good == "True") is ((name, size) not in REFUSED)
+    assert int(taken) << 10 < accepted(int(length)), int(taken) * 1024 / int(length)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,27 +2,34 @@
 
 Items whose positions are known without reading them (all of one size, or varints) are read in one call for
 all rows. Others are read in waves: item 0 of all rows, then item 1. Where few rows are left, their items are
-found one by one, and then read in one call, since a wave costs the same for one row as for a thousand. So an
+found one by one, and then read together, since a wave costs the same for one row as for a thousand. So an
 item of arrays in arrays is gone over once for each array that it lies in, and not more often.
+
+What a single large value is read from, some items at a time, is let go of before the next ones are read.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.wire.growing_array import GrowingArray
 from pulsar_spark.wire.schemas.avro_decode.leaves import Reader
 from pulsar_spark.wire.schemas.avro_decode.payloads import AvroPayloads, Ints, Rows
+from pulsar_spark.wire.schemas.avro_decode.varint_ends import VarintEnds
 from pulsar_spark.wire.schemas.avro_decode.varints import read_varints
 from pulsar_spark.wire.schemas.avro_decode.walk import AvroValue, BadAvroError, Walker, read_block
 
 FEW_ROWS = 50  # with so many or fewer, one by one is faster than a wave
-ITEMS_AT_ONCE = 1 << 16  # which bounds the memory of what is made on the way
+# Which bound the memory of what is made on the way.
+ITEMS_AT_ONCE = 1 << 16
+_BYTES_AT_ONCE = 1 << 20
+_BLOCKS_AT_ONCE = 1 << 14
 _MAX_COUNT = 1 << 32  # no row has so many bytes
 
 
@@ -83,7 +90,7 @@ class ItemsReader:
                 count[ended], after[ended] = self._blocks(payloads, after[ended], ended_rows)
             count[active[payloads.bad[mine]]] = 0
             active = active[count[active] > 0]
-        rest = self._one_by_one(payloads, rows, active, count, after, total) if len(active) else []
+        rest = self._one_by_one(payloads, rows, active, count, after, total) if len(active) else None
         offsets = _offsets(total)
         if self._kind is None:
             return offsets, None, after
@@ -109,39 +116,47 @@ class ItemsReader:
 
     def _one_by_one(
         self, payloads: AvroPayloads, rows: Rows, active: Ints, count: Ints, after: Ints, total: Ints
-    ) -> list[pa.Array]:
+    ) -> pa.Array | None:
         """Read all further items of some arrays; ``after`` and ``total`` are brought up to date."""
-        starts = array("i")
-        whole = payloads.bytes.data
-        found = []
+        whole, walk = payloads.bytes.data, self._walk
+        items = None if self._kind is None else GrowingArray(self._kind)
+        starts, owners = array("i"), array("i")  # of items that are found, and not read yet
+
+        def keep(i: int) -> None:
+            total[i] += len(starts) - len(owners)
+            owners.extend(repeat(i, len(starts) - len(owners)))
+
+        def read() -> None:
+            mine = np.frombuffer(owners, np.int32).astype(np.int64)
+            some = np.frombuffer(starts, np.int32).astype(np.int64)
+            if items is not None and len(some):
+                items.add(self._read(payloads, some, mine if rows is None else rows[mine])[0])
+
         for i in active.tolist():
             row = i if rows is None else int(rows[i])
             end = int(payloads.end[row])
             value = AvroValue(whole, end, end - int(payloads.start[row]))
-            first = len(starts)
             position, left = int(after[i]), int(count[i])
+            limit = position + _BYTES_AT_ONCE
             try:
                 while left:
                     for _ in range(left):
+                        if position > limit or len(starts) == ITEMS_AT_ONCE:
+                            limit = position + _BYTES_AT_ONCE
+                            keep(i)
+                            read()
+                            starts, owners = array("i"), array("i")
                         starts.append(position)
-                        position = self._walk(value, position)
+                        position = walk(value, position)
                     left, position = read_block(value, position, self._cost)
             except BadAvroError:
                 payloads.bad[row] = True
-                del starts[first:]
+                del starts[len(owners) :]
                 position = end
             after[i] = position
-            found.append(len(starts) - first)
-        total[active] += found
-        if self._kind is None:
-            return []
-        upto = np.cumsum(found)
-        parts = []
-        for at in range(0, len(starts), ITEMS_AT_ONCE):
-            some = np.frombuffer(starts, np.int32)[at : at + ITEMS_AT_ONCE].astype(np.int64)
-            mine = active[np.searchsorted(upto, np.arange(at, at + len(some)), side="right")]
-            parts.append(self._read(payloads, some, mine if rows is None else rows[mine])[0])
-        return parts
+            keep(i)
+        read()
+        return None if items is None else items.finish()
 
     def _read_known(
         self, payloads: AvroPayloads, position: Ints, rows: Rows
@@ -159,17 +174,26 @@ class ItemsReader:
             active = active[has]
             blocks.add(active, begin[has], count[has])
             total[active] += count[has]
+        items = GrowingArray(pa.null() if self._kind is None else self._kind)
         for i in active.tolist():
             row = i if rows is None else int(rows[i])
-            after[i] = self._blocks_of_one(payloads, row, int(after[i]), i, blocks, total)
-        offsets = _offsets(total)
-        parts = []
-        if self._kind is not None or self._is_varint:
-            for at, owner in blocks.items(self._width, payloads.stops if self._is_varint else None):
-                parts.append(self._read(payloads, at, owner if rows is None else rows[owner])[0])
-        if self._kind is None:
-            return offsets, None, after
-        return offsets, _joined(parts, self._kind), after
+            position: int | None = int(after[i])
+            while position is not None:
+                after[i], position = self._blocks_of_one(payloads, row, position, i, blocks, total)
+                if blocks.are_many:
+                    self._read_blocks(payloads, blocks, rows, items)
+                    blocks = _Blocks()
+        self._read_blocks(payloads, blocks, rows, items)
+        return _offsets(total), None if self._kind is None else items.finish(), after
+
+    def _read_blocks(self, payloads: AvroPayloads, blocks: _Blocks, rows: Rows, items: GrowingArray) -> None:
+        """Read the items of blocks."""
+        if self._kind is None and not self._is_varint:
+            return
+        for at, owner in blocks.items(self._width, payloads.varint_ends if self._is_varint else None):
+            part, _ = self._read(payloads, at, owner if rows is None else rows[owner])
+            if self._kind is not None:
+                items.add(part)
 
     def _extent(
         self, payloads: AvroPayloads, begin: Ints, count: Ints, rows: Ints
@@ -177,16 +201,16 @@ class ItemsReader:
         """Find where blocks end.
 
         Returns:
-            The numbers of items; what finds the items: the position of the first, or the index in ``stops``
-            of its last byte; and the positions after the blocks.
+            The numbers of items; what finds the items: the position of the first, or which varint it is; and
+            the positions after the blocks.
         """
         if self._width is not None:
             return count, begin, begin + count * self._width
-        stops = payloads.stops
-        index = np.searchsorted(stops, begin)
+        ends = payloads.varint_ends
+        index = ends.before(begin)
         last = index + count - 1
-        end = stops[np.minimum(last, len(stops) - 1)] + np.int64(1)
-        wrong = (count > 0) & ((last >= len(stops)) | (end > payloads.end[rows]))
+        end = ends.places(np.clip(last, 0, len(ends) - 1)) + 1
+        wrong = (count > 0) & ((last >= len(ends)) | (end > payloads.end[rows]))
         if wrong.any():
             payloads.fail(rows, wrong)
             count = np.where(wrong, 0, count)
@@ -194,32 +218,40 @@ class ItemsReader:
 
     def _blocks_of_one(
         self, payloads: AvroPayloads, row: int, position: int, owner: int, blocks: _Blocks, total: Ints
-    ) -> int:
-        """Find all blocks of one array; returns the position after it."""
+    ) -> tuple[int, int | None]:
+        """Find blocks of one array, as many as are read together.
+
+        Returns:
+            The position after them, and the same if there may be more.
+        """
         end = int(payloads.end[row])
         value = AvroValue(payloads.bytes.data, end, int(payloads.credit[row]) if self._cost else 0)
-        stops = payloads.stops.data if self._is_varint else None
+        ends = payloads.varint_ends if self._is_varint else None
+        more: int | None = None
         try:
             while True:
                 count, begin = read_block(value, position, self._cost)
                 if not count:
                     position = begin
                     break
-                if stops is None:
+                if ends is None:
                     at, position = begin, begin + count * (self._width or 0)
                 else:
-                    at = bisect_left(stops, begin)
-                    position = stops[at + count - 1] + 1 if at + count <= len(stops) else end + 1
+                    at = ends.before_one(begin)
+                    position = ends.after_one(begin, at, count)
                 if position > end:
                     raise BadAvroError("items reach over the end")
                 blocks.add_one(owner, at, count)
                 total[owner] += count
+                if blocks.are_many:
+                    more = position
+                    break
         except BadAvroError:
             payloads.bad[row] = True
             position = end
         if self._cost:
             payloads.credit[row] = value.credit
-        return position
+        return position, more
 
 
 class _Blocks:
@@ -238,7 +270,12 @@ class _Blocks:
         for column, number in zip(self._ones, (owner, at, count), strict=True):
             column.append(number)
 
-    def items(self, width: int | None, stops: npt.NDArray[np.int32] | None) -> Iterator[tuple[Ints, Ints]]:
+    @property
+    def are_many(self) -> bool:
+        """Whether to read them before more are added; those of waves are put in order with the others."""
+        return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
+
+    def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:
         """Positions of items and whose they are, in the order of arrays, some at a time."""
         ones = tuple(np.frombuffer(column, np.int64) for column in self._ones)
         owner, at, count = (np.concatenate(columns) for columns in zip(*self._waves, ones, strict=True))
@@ -252,11 +289,11 @@ class _Blocks:
             index = np.arange(first, min(first + ITEMS_AT_ONCE, total))
             block = np.searchsorted(upto, index, side="right")
             index -= before[block]
-            if stops is None:
+            if ends is None:
                 yield at[block] + index * (width or 0), owner[block]
             else:
                 # Before an item is the last byte of another, or of the number of items.
-                yield stops[at[block] + index - 1].astype(np.int64) + 1, owner[block]
+                yield ends.places(at[block] + index - 1) + 1, owner[block]
 
 
 def _offsets(total: Ints) -> npt.NDArray[np.int32]:
@@ -265,30 +302,25 @@ def _offsets(total: Ints) -> npt.NDArray[np.int32]:
     return offsets
 
 
-def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    if not parts:
-        return pa.array([], kind)
-    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-
-
 def _in_order(
     waves: list[pa.Array],
     owners: list[Ints],
-    rest: list[pa.Array],
+    rest: pa.Array | None,
     rest_owners: Ints,
     offsets: npt.NDArray[np.int32],
     kind: pa.DataType,
 ) -> pa.Array:
     """Bring items into the order of their arrays: wave k has the k-th items, the rest all that come later."""
-    whole = _joined([*waves, *rest], kind)
-    if len(waves) + (len(rest) > 0) < 2:
-        return whole
+    parts = waves if rest is None else [*waves, rest]
+    if len(parts) < 2:
+        return parts[0] if parts else pa.array([], kind)
+    whole = pa.concat_arrays(parts)
     order = np.empty(len(whole), np.int32)
     base = 0
     for k, owner in enumerate(owners):
         order[offsets[owner] + k] = np.arange(base, base + len(owner), dtype=np.int32)
         base += len(owner)
-    if rest:
+    if rest is not None:
         # Arrays of the rest were in all waves.
         late = np.zeros(len(whole), np.bool_)
         for i in rest_owners.tolist():

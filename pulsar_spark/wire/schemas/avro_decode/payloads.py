@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.wire.schemas.avro_decode.varint_ends import GROUP, VarintEnds, varint_ends
+
 Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
@@ -20,8 +22,6 @@ Rows: TypeAlias = "Ints | None"
 
 # Bytes before the first row and after the last: what a decimal and a varint may reach over.
 _PAD = 16
-# Bytes that are searched at once, which bounds the memory on the way.
-_AT_ONCE = 1 << 18
 
 
 class AvroPayloads:
@@ -40,10 +40,11 @@ class AvroPayloads:
         count = len(values)
         offsets = np.frombuffer(values.buffers()[1], np.int32, count + 1, values.offset * 4).astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
-        whole = np.empty(last - first + 2 * _PAD, np.uint8)
-        whole[:_PAD] = whole[len(whole) - _PAD :] = 0
+        end = _PAD + last - first
+        whole = np.empty(-(-(end + _PAD) // GROUP) * GROUP, np.uint8)
+        whole[:_PAD] = whole[end:] = 0
         if last > first:
-            whole[_PAD:-_PAD] = np.frombuffer(values.buffers()[2], np.uint8, last - first, first)
+            whole[_PAD:end] = np.frombuffer(values.buffers()[2], np.uint8, last - first, first)
         self.bytes = whole
         self.words: npt.NDArray[np.uint64] = _unaligned(whole, "<u8")
         self.doubles: npt.NDArray[np.float64] = _unaligned(whole, "<f8")
@@ -52,22 +53,15 @@ class AvroPayloads:
         self.start = offsets[:-1] + (_PAD - first)
         self.end = offsets[1:] + (_PAD - first)
         self.bad: Flags = np.zeros(count, np.bool_)
-        self._stops: npt.NDArray[np.int32] | None = None
+        self._varint_ends: VarintEnds | None = None
         self._credit: Ints | None = None
 
     @property
-    def stops(self) -> npt.NDArray[np.int32]:
-        """Positions of all bytes that may be the last of a varint, ascending."""
-        if self._stops is None:
-            is_stop = self.bytes < 0x80
-            stops = np.empty(np.count_nonzero(is_stop), np.int32)
-            count = 0
-            for at in range(0, len(is_stop), _AT_ONCE):
-                found = np.flatnonzero(is_stop[at : at + _AT_ONCE])
-                stops[count : count + len(found)] = found + at
-                count += len(found)
-            self._stops = stops
-        return self._stops
+    def varint_ends(self) -> VarintEnds:
+        """All bytes that may be the last of a varint."""
+        if self._varint_ends is None:
+            self._varint_ends = varint_ends(self.bytes)
+        return self._varint_ends
 
     def ends(self, rows: Rows) -> Ints:
         """Where the rows end."""

@@ -1,4 +1,9 @@
-"""Items of repeated fields and maps in a payload: what they take as columns, found without parsing it."""
+"""Items of repeated fields and maps in a payload: what they take, found without parsing it.
+
+They take twice: as columns, and before that in protobuf's runtime, which has all of a payload at once. It
+doubles the room of an array as that grows, and keeps what it had before: three times the items, at most.
+Texts and bytes are copied on the way, too.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +43,29 @@ _PACKED_SIZES = {  # of items; None: varints
         4,
     ),
 }
+_ELEMENT_SIZES = {  # of the runtime, where they are not 8
+    FieldDescriptorProto.TYPE_BOOL: 1,
+    **dict.fromkeys(
+        (
+            FieldDescriptorProto.TYPE_FLOAT,
+            FieldDescriptorProto.TYPE_INT32,
+            FieldDescriptorProto.TYPE_UINT32,
+            FieldDescriptorProto.TYPE_SINT32,
+            FieldDescriptorProto.TYPE_FIXED32,
+            FieldDescriptorProto.TYPE_SFIXED32,
+            FieldDescriptorProto.TYPE_ENUM,
+        ),
+        4,
+    ),
+    **dict.fromkeys((FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES), 16),
+}
+_HEADER = 40  # bytes of a message or of an array, beside its fields or items
 _NOT_PACKED = (
     FieldDescriptorProto.TYPE_BYTES,
     FieldDescriptorProto.TYPE_MESSAGE,
     FieldDescriptorProto.TYPE_GROUP,
 )
+COPIES = 3  # of a payload: Python's bytes, and texts in the runtime and on their way to columns
 _MAX_DEPTH = 100  # that the runtime takes
 _NOT_LAST = bytes(range(128, 256))  # bytes of a varint that others follow
 
@@ -52,7 +75,7 @@ class CountedField:
     """A field with items, or with messages that may have some.
 
     Attributes:
-        width: bytes of columns that an item takes; 0 of a field that is not repeated.
+        width: bytes that an item takes; 0 of a field that is not repeated.
         fields: of its messages.
         packed: bytes of an item that is packed, 0: a varint; None where items are never packed.
     """
@@ -63,9 +86,11 @@ class CountedField:
 
     @property
     def growth(self) -> float:
-        """Bytes of columns, at most, that a byte of the field becomes."""
-        # An item of its own has a tag, and a length or a value.
-        own = self.width / (2 if self.packed is None else max(1, self.packed))
+        """Bytes, at most, that a byte of the field takes."""
+        own = self.width / 2  # an item of its own has a tag, and a length or a value
+        if self.packed is not None:
+            size = self.packed or 1
+            own = max(self.width / size, (self.width + _HEADER) / (2 + size))
         return max([own, *(field.growth for field in self.fields.values())])
 
 
@@ -96,8 +121,19 @@ def counted_fields(struct: StructReader, own: DescriptorProto, file: FileDescrip
             continue
         kind = defined[number].type
         packed = None if kind in _NOT_PACKED else _PACKED_SIZES.get(kind, 0)
-        found[number] = CountedField(item_width(field.type) + _added_text(reader), fields, packed)
+        width = item_width(field.type) + _added_text(reader) + 3 * _ELEMENT_SIZES.get(kind, 8)
+        if kind == FieldDescriptorProto.TYPE_MESSAGE:
+            width += _message_size(file.message_type[int(defined[number].type_name.removeprefix(".M"))])
+        found[number] = CountedField(width, fields, packed)
     return found
+
+
+def _message_size(message: DescriptorProto) -> int:
+    """Bytes, about, that the runtime takes for a message, whatever is set."""
+    return _HEADER + sum(
+        8 if field.label == FieldDescriptorProto.LABEL_REPEATED else _ELEMENT_SIZES.get(field.type, 8)
+        for field in message.field
+    )
 
 
 def _added_text(reader: TypeReader) -> int:
@@ -115,8 +151,14 @@ def _added_text(reader: TypeReader) -> int:
     return total
 
 
+def growth(fields: CountedFields) -> float:
+    """Bytes, at most, that a byte of a payload takes."""
+    return COPIES + max((field.growth for field in fields.values()), default=0.0)
+
+
 def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
-    """Take the room of all items in a payload, until none is left; what is malformed ends it, too."""
+    """Take the room of a payload and all its items, until none is left; what is malformed ends it, too."""
+    room.left -= COPIES * len(payload)
     at, end = 0, len(payload)
     above: list[tuple[CountedFields, int]] = []  # messages that this one is in
     try:
@@ -140,6 +182,7 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
                     at += size
                 elif field.packed is not None:
                     room.left -= field.width * _packed(payload[at : at + size], field.packed)
+                    room.left -= _HEADER if size else 0
                     at += size
                 else:
                     room.left -= field.width

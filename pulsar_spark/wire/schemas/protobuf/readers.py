@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.wire.growing_array import GrowingArray
 from pulsar_spark.wire.nulls import with_nulls
 from pulsar_spark.wire.schemas.primitives import decode_texts, to_micros, why_no_text
 from pulsar_spark.wire.schemas.protobuf.definition import UNSIGNED
@@ -308,14 +309,17 @@ class MapReader:
 
 
 def _in_slices(reader: TypeReader, items: Iterator[Any]) -> ReadColumn:
-    found = [reader.read(list(islice(items, _SLICE)))]
-    while values := list(islice(items, _SLICE)):
-        found.append(reader.read(values))
-    if len(found) == 1:
-        return found[0]
-    bad = [np.zeros(len(each.column), np.bool_) if each.is_bad is None else each.is_bad for each in found]
-    is_bad = None if all(each.is_bad is None for each in found) else np.concatenate(bad)
-    return ReadColumn(pa.concat_arrays([each.column for each in found]), is_bad)
+    column, bad = GrowingArray(reader.type), []
+    values = list(islice(items, _SLICE))
+    while True:
+        found = reader.read(values)
+        column.add(found.column)
+        bad.append(np.zeros(len(values), np.bool_) if found.is_bad is None else found.is_bad)
+        values = list(islice(items, _SLICE))
+        if not values:
+            break
+    is_bad = np.concatenate(bad)
+    return ReadColumn(column.finish(), is_bad if is_bad.any() else None)
 
 
 def _nested(kind: pa.DataType, sizes: Ints, items: pa.Array) -> pa.Array:

@@ -110,7 +110,7 @@ def _texts(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
 
 def _bytes(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     values: list[bytes | None] = []
-    for row, text in enumerate(read_text(payloads, leaf, cursor).to_pylist()):
+    for row, text in enumerate(read_text(payloads, leaf, cursor).cast(pa.binary()).to_pylist()):
         try:
             values.append(decode_bytes(leaf, text))
         except BadJsonError:

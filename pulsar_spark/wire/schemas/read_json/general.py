@@ -327,7 +327,7 @@ class _Maps(_Nested):
             return at + 1
         while True:
             start = at
-            _, at = read_name(text, at)
+            at = read_name(text, at)[1]  # the name itself, which may be large, is let go of
             try:
                 _take(self._room, self._width)
                 self._keys.read(text, start)

@@ -16,6 +16,7 @@ from pulsar_spark.wire.schemas.read_json.scan import (
     NUMBER,
     BadJsonError,
     read_string,
+    read_utf8,
     scaled,
     skip_space,
     unexpected,
@@ -118,8 +119,7 @@ def _float_parser(leaf: JsonLeaf) -> Parser:
 def _text_parser(_leaf: JsonLeaf) -> Parser:
     def parse(text: str, at: int) -> tuple[bytes, int]:
         if text[at] == '"':
-            value, at = read_string(text, at)
-            return _utf8(value), at
+            return read_utf8(text, at)
         found = NUMBER.match(text, at)
         if found is None:
             raise unexpected(text, at, "text")
@@ -128,25 +128,18 @@ def _text_parser(_leaf: JsonLeaf) -> Parser:
     return parse
 
 
-def _utf8(value: str) -> bytes:
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise BadJsonError("text with half of a surrogate pair") from None
-
-
 def _bytes_parser(leaf: JsonLeaf) -> Parser:
     def parse(text: str, at: int) -> tuple[bytes, int]:
         if text[at] != '"':
             raise unexpected(text, at, "text")
-        value, at = read_string(text, at)
+        value, at = read_utf8(text, at)
         return decode_bytes(leaf, value), at
 
     return parse
 
 
-def decode_bytes(leaf: JsonLeaf, value: str) -> bytes:
-    """Make the bytes that a string stands for.
+def decode_bytes(leaf: JsonLeaf, value: bytes) -> bytes:
+    """Make the bytes that a string, in UTF-8, stands for.
 
     Raises:
         BadJsonError: it stands for none.
@@ -162,16 +155,14 @@ def decode_bytes(leaf: JsonLeaf, value: str) -> bytes:
     return data
 
 
-def _decoded(value: str, is_base64: bool) -> bytes:
+def _decoded(value: bytes, is_base64: bool) -> bytes:
     try:
         data = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):  # the latter for what is not ASCII
+    except binascii.Error:
         if is_base64:
             raise BadJsonError("text that is not base64") from None
-        return _utf8(value)
-    if not is_base64 and base64.b64encode(data).decode() != value:
-        return _utf8(value)
-    return data
+        return value
+    return data if is_base64 or base64.b64encode(data) == value else value
 
 
 def _date_parser(_leaf: JsonLeaf) -> Parser:

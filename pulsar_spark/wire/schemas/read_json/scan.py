@@ -17,6 +17,9 @@ NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity":
 NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 _SCALAR: Final = re.compile(NUMBER.pattern + "|true|false|null|" + "|".join(NOT_FINITE))
 _NAME: Final = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')  # without escapes
+_LONG: Final = 1 << 20  # characters
+# Of a string's contents: never a part of an escape, nor one half of a pair.
+_PIECE: Final = re.compile(r'(?:[^"\\]{1,4096}|\\u[dD][89abAB]..\\u....|\\u....|\\.){1,64}', re.DOTALL)
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _CLOSERS: Final = {"{": "}", "[": "]"}
 _BRACE: Final = ord("}")
@@ -59,6 +62,38 @@ def read_string(text: str, at: int) -> tuple[str, int]:
         raise BadJsonError(f"malformed string: {error.msg} (at character {error.pos})") from None
     assert isinstance(value, str)
     return value, end
+
+
+def read_utf8(text: str, at: int) -> tuple[bytes, int]:
+    """Return the UTF-8 of the string whose quote is at ``at``, and where it ends.
+
+    Python's text may take four times as much as its UTF-8: of a long string no other text is made whole.
+
+    Raises:
+        BadJsonError: it is malformed, or has half of a surrogate pair.
+    """
+    if len(text) <= _LONG:
+        value, end = read_string(text, at)
+        return _utf8(value), end
+    data, end = bytearray(), at + 1
+    while piece := _PIECE.match(text, end):
+        try:
+            value, _ = read_string(f'"{piece[0]}"{END}', 0)
+            data += _utf8(value)
+        except BadJsonError:
+            break
+        end = piece.end()
+    if not text.startswith('"', end):
+        value, end = read_string(text, at)  # raises, and says where
+        return _utf8(value), end
+    return bytes(data), end + 1
+
+
+def _utf8(value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise BadJsonError("text with half of a surrogate pair") from None
 
 
 def read_name(text: str, at: int) -> tuple[str, int]:
