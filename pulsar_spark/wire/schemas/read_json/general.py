@@ -29,9 +29,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.wire.schemas.read_json.leaves import make_parser
@@ -49,6 +51,7 @@ from pulsar_spark.wire.schemas.read_json.tree import (
     JsonKind,
     JsonLeaf,
     JsonMap,
+    JsonMember,
     JsonNode,
     JsonRecord,
     JsonUnion,
@@ -352,37 +355,91 @@ class _Maps(_Nested):
         return self._of_items(entries)
 
 
+class _Member:
+    """Values of a member of records: those that are there. So what is missing takes no time at all."""
+
+    def __init__(self, member: JsonMember, room: ValueRoom) -> None:
+        self._node = member.node
+        self._text = member.default
+        self._values = _make(member.node, room)
+        self._rows = array("i")  # that have a value
+
+    @cached_property
+    def _default(self) -> tuple[pa.Array, int]:
+        """The default as an array of one value, and the room that it takes."""
+        room = ValueRoom(0)
+        column = _make(self._node, room)
+        column.read(self._text + END, 0)
+        return column.finish(), room.accepted - room.left + len(self._text)
+
+    @property
+    def has_default(self) -> bool:
+        return self._text != "null"
+
+    @property
+    def cost(self) -> int:
+        """Bytes that count for a value that is missing, beside those of its column."""
+        return self._default[1] if self.has_default else 0
+
+    def read(self, text: str, at: int, row: int) -> int:
+        if self._rows and self._rows[-1] == row:
+            raise BadJsonError("a name that comes twice")
+        at = self._values.read(text, at)
+        self._rows.append(row)
+        return at
+
+    def truncate(self, count: int) -> None:
+        rows = self._rows
+        while rows and rows[-1] >= count:
+            rows.pop()
+        self._values.truncate(len(rows))
+
+    def finish(self, is_record: npt.NDArray[np.bool_]) -> pa.Array:
+        """Make an array of all rows; bool[n], which of them are no nulls."""
+        values = self._values.finish()
+        if len(values) == len(is_record):
+            return values
+        place = np.full(len(is_record), -1, np.int32)
+        if self.has_default:
+            place[is_record] = len(values)
+            values = pa.concat_arrays([values, self._default[0]])
+        place[np.frombuffer(self._rows, np.int32)] = np.arange(len(self._rows), dtype=np.int32)
+        return values.take(pa.array(place, mask=place < 0))
+
+
 class _Structs(_Column):
-    """Records: a column for each member."""
+    """Records: the values of each member."""
 
     def __init__(self, node: JsonRecord, room: ValueRoom) -> None:
         super().__init__(node.type)
-        self._columns = [_make(member.node, room) for member in node.members]
+        self._members = [_Member(member, room) for member in node.members]
         self._room = room
-        members = list(zip(node.members, self._columns, strict=True))
-        self._by_key = {member.key: column for member, column in members}
-        self._defaults = [
-            (column, None if member.default == "null" else member.default + END) for member, column in members
-        ]
+        self._by_key = {member.key: own for member, own in zip(node.members, self._members, strict=True)}
+        self._has_defaults = any(member.has_default for member in self._members)
         self.unknown = 0  # names in the last value that are no members
+
+    @cached_property
+    def _cost(self) -> int:
+        """Of all members."""
+        return sum(member.cost for member in self._members)
 
     def read(self, text: str, at: int) -> int:
         if text[at] != "{":
             return self._read_null(text, at, "an object")
         row = len(self)
         unknown = 0
+        found = []
         at = skip_space(text, at + 1)
         while text[at] != "}":
             name, at = read_name(text, at)
-            column = self._by_key.get(name)
+            member = self._by_key.get(name)
             try:
-                if column is None:
+                if member is None:
                     unknown += 1
                     at = skip_value(text, at)
-                elif len(column) > row:
-                    raise BadJsonError("a name that comes twice")
                 else:
-                    at = column.read(text, at)
+                    at = member.read(text, at, row)
+                    found.append(member)
             except BadJsonError as error:
                 error.path.append(f".{name[:_SHOWN]}")
                 raise
@@ -393,31 +450,24 @@ class _Structs(_Column):
                     raise unexpected(text, at, "a name")
             elif text[at] != "}":
                 raise unexpected(text, at, "a comma or }")
-        for column, default in self._defaults:
-            if len(column) > row:
-                continue
-            if default is None:
-                column.add_null()
-            else:
-                _take(self._room, len(default))
-                column.read(default, 0)
+        if self._has_defaults and len(found) < len(self._members):
+            _take(self._room, self._cost - sum(member.cost for member in found))
         self.unknown = unknown
         self._valid.append(1)
         return at + 1
 
     def add_null(self) -> None:
-        for column in self._columns:
-            column.add_null()
         self.unknown = 0
         self._valid.append(0)
 
     def truncate(self, count: int) -> None:
         del self._valid[count:]
-        for column in self._columns:
-            column.truncate(count)
+        for member in self._members:
+            member.truncate(count)
 
     def finish(self) -> pa.Array:
-        columns = [column.finish() for column in self._columns]
+        is_record = np.frombuffer(self._valid, np.bool_)
+        columns = [member.finish(is_record) for member in self._members]
         return pa.Array.from_buffers(self._type, len(self), [self._validity()], children=columns)
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from pulsar_spark.wire.schemas.json_read import column_type
-from pulsar_spark.wire.schemas.read_json import leaves
+from pulsar_spark.wire.schemas.read_json import general, leaves, scan
 from pulsar_spark.wire.schemas.read_json.general import explain, read_rows
 from pulsar_spark.wire.schemas.read_json.tree import make_tree
 from tests.wire.schemas.json_payloads import JAVA, json_schema
@@ -295,3 +295,33 @@ def test_missing_members_have_the_default_or_null():
     expected = {"a": 7, "b": b"\xff", "c": [1], "d": Decimal("0.01"), "e": None, "f": None}
     assert read(avro, "{}") == expected
     assert read(avro, '{"a":null}') == expected | {"a": None}
+    items = {"type": "array", "items": ["null", avro]}
+    found = read(items, '[{"a":1},{},null,{"f":2,"c":[]},{}]')
+    assert found == [expected | {"a": 1}, expected, None, expected | {"f": 2, "c": []}, expected]
+    assert read(items, '[{"a":1,"b":"","c":[2,3],"d":1,"e":4,"f":5,"a":1}]') is BAD
+
+
+def test_a_default_is_read_once_however_many_values_lack_it(monkeypatch):
+    calls = []
+
+    def counted(leaf):
+        parse = leaves.make_parser(leaf)
+        return lambda text, at: (calls.append(1), parse(text, at))[1]
+
+    monkeypatch.setattr(general, "make_parser", counted)
+    fields = [{"name": f"f{i}", "type": "int", "default": i} for i in range(300)]
+    avro = {"type": "array", "items": {"type": "record", "name": "R", "fields": fields}}
+    values = read_rows(tree_of(avro), [b"[" + b"{}," * 999 + b"{}]"])
+    assert values.column.to_pylist() == [[{f"f{i}": i for i in range(300)}] * 1000]
+    assert len(calls) == 300
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "x\\" * 3000, "\\ud83d\\ude00" * 3000, "\U0001f600" * 3000])
+@pytest.mark.parametrize("avro", ["string", "bytes", {"type": "map", "values": "int"}])
+def test_long_strings_are_those_that_short_ones_are(text, avro, monkeypatch):
+    texts = [text, text + "\\ud83d", text + "\n", text + "\\x", text + "\\u12", text + "\\u00e9\\n", "", "\\"]
+    payloads = [f'{{"{each}":1}}' if isinstance(avro, dict) else f'"{each}"' for each in texts]
+    payloads.append(payloads[0][:-1])
+    short = [(read(avro, each), explain(tree_of(avro), each.encode())) for each in payloads]
+    monkeypatch.setattr(scan, "_LONG", 0)
+    assert [(read(avro, each), explain(tree_of(avro), each.encode())) for each in payloads] == short
