@@ -29,7 +29,7 @@ FAULTS = (
     Fault(
         name="older-version-with-more-fields-ends-the-query",
         file="pulsar_spark/client/reading/typed_values.py",
-        old="if writer is not None and self._refuse_changes and version > self._pinned:",
+        old="if writer is not None and self._refuse_changes and is_newer:",
         new="if writer is not None and self._refuse_changes:",
         test="tests/client/reading/test_typed_values.py::test_an_older_version_with_more_fields_does_not",
     ),
@@ -58,9 +58,25 @@ FAULTS = (
     Fault(
         name="versions-of-an-earlier-load-used-again",
         file="pulsar_spark/spark/row_plan.py",
-        old="partial(client.schemas.at_all, load=self.reader.load)",
-        new="client.schemas.at_all",
+        old='load=f"{self.reader.load}/{ledger}"',
+        new='load=f"/{ledger}"',
         test="tests/spark/test_row_plan.py::test_a_load_uses_no_versions_that_an_earlier_one_found",
+    ),
+    Fault(
+        name="versions-of-a-deleted-topic-used-for-the-new-one",
+        file="pulsar_spark/spark/row_plan.py",
+        old='load=f"{self.reader.load}/{ledger}"',
+        new="load=self.reader.load",
+        test="tests/spark/test_row_plan.py::"
+        "test_a_topic_that_is_made_anew_under_a_read_is_read_by_its_own_versions",
+    ),
+    Fault(
+        name="rows-sent-again-by-the-version-of-a-deleted-topic",
+        file="pulsar_spark/protocol/partition_writer.py",
+        old="if self.has_pending and version_field != self._packer.version_field:",
+        new="if False:",
+        test="tests/protocol/test_partition_writer.py::"
+        "test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now",
     ),
     Fault(
         name="made-up-versions-remembered-without-end",

@@ -79,9 +79,9 @@ class TopicSchemas:
         self.remember(topic, version, schema)
         return VersionedSchema(version, schema)
 
-    def at(self, topic: TopicName, version: int) -> Schema | None:
-        """One version of a topic's schema; None where there is none. Raises as :meth:`latest` does."""
-        return self.at_all(topic, (version,)).get(version)
+    def at(self, topic: TopicName, version: int, *, load: str = "") -> Schema | None:
+        """One version of a topic's schema; None where there is none. As :meth:`at_all`."""
+        return self.at_all(topic, (version,), load=load).get(version)
 
     def at_all(self, topic: TopicName, versions: Iterable[int], *, load: str = "") -> dict[int, Schema]:
         """Versions of a topic's schema by their numbers, without those that do not exist.
@@ -92,7 +92,7 @@ class TopicSchemas:
         Args:
             topic: whose schema.
             versions: their numbers.
-            load: names the read that versions are kept for; others ask for their own.
+            load: names what versions are kept for, such as a read; others ask for their own.
         """
         name = str(topic.base)
         deadline = self._operation()

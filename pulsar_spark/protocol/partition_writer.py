@@ -60,6 +60,7 @@ from pulsar_spark.errors import (
     NotReadyError,
     PulsarError,
     QueueFullError,
+    SchemaError,
     SendError,
     from_server,
 )
@@ -367,20 +368,29 @@ class PartitionWriter:
             last_sequence_id: that the broker has stored under this name; -1 if it knows none.
             max_message_size: of the broker, in bytes.
             topic_epoch: of exclusive producers, else None.
-            schema_version: that the producer's schema has; empty without a schema. It is written into the
-                entries that are packed from now on. Those that are packed keep theirs.
+            schema_version: that the producer's schema has; empty without a schema. It is written into all
+                entries; those that are pending must have the same.
 
         Returns:
             What must be given the stored entries before ``resend``; None if nothing is to be proven.
 
         Raises:
+            SchemaError: pending messages say another version, which is another schema now, or none.
             SendError: pending messages would be dropped, or could be stored twice.
             CryptoError: a key to encrypt with is missing.
         """
+        version_field = schema_version_field(schema_version)
+        if self.has_pending and version_field != self._packer.version_field:
+            raise SchemaError(
+                "the number of the rows' schema has changed under the producer, and messages that are not "
+                "stored yet have the old one: the topic was deleted and made anew, or its schema was",
+                topic=self._topic,
+                advice="Run the task or the query again, which writes by the new number",
+            )
         self.name, self.topic_epoch = name, topic_epoch
         self.epoch += 1
         self._packer.producer_name, self._packer.max_message_size = name, max_message_size
-        self._packer.version_field = schema_version_field(schema_version)
+        self._packer.version_field = version_field
         if self.epoch == 1:
             self.last_sequence_id = last_sequence_id
             self._own_ids = SequenceIds(last_sequence_id)

@@ -158,7 +158,7 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
         asked.start,
         asked.end,
         columns=rows.columns,
-        values=rows.values(client, asked.topic, options.values),
+        values=rows.values(client, asked.topic, options.values, ledger=asked.end.ledger),
         leave_out_corrupt=not options.fail_on_data_loss,
         max_message_size=client.max_message_size,
     )

@@ -46,11 +46,15 @@ class RowPlan:
     columns: RowColumns
     reader: ReaderSchema | None = None
 
-    def values(self, client: Client, topic: TopicName, options: ValueOptions) -> PayloadReader:
-        """What makes columns of the payloads of one range of a topic partition."""
+    def values(
+        self, client: Client, topic: TopicName, options: ValueOptions, *, ledger: int
+    ) -> PayloadReader:
+        """What makes columns of the payloads of one range of a topic partition, which ends in a ledger."""
         if self.reader is None:
             return RawValues(self.columns)
-        versions_of = partial(client.schemas.at_all, load=self.reader.load)
+        # A topic that is made anew has other ledgers, and counts its versions from 0 on again. Of the old one
+        # there is nothing left to read. So what is kept for a ledger is never a version of another topic.
+        versions_of = partial(client.schemas.at_all, load=f"{self.reader.load}/{ledger}")
         refuse_changes = options.evolution is EvolutionMode.RESTART
         return SchemaValues(
             TypedValueReader(

@@ -16,6 +16,7 @@ from pulsar_spark.errors import (
     NotReadyError,
     ProtocolError,
     QueueFullError,
+    SchemaError,
     SendError,
     TopicNotFoundError,
 )
@@ -401,16 +402,32 @@ def test_what_the_next_registration_repeats():
 
 def test_the_version_of_the_last_registration_is_said_by_what_is_packed_after_it():
     writer = new_writer(max_messages=9)
-    added = []
-    for version in (b"first", b"second", b""):
+    for number, version in enumerate((b"first", b"second", b"")):
         writer.registering()
-        writer.registered("p", -1, MAX_MESSAGE, None, version)
+        writer.registered("p", number - 1, MAX_MESSAGE, None, version)
         writer.resend("1", 0.0)
-        added += entries(writer)
-        writer.add(added[-1:], 0.0)
-    assert [metadata_of(entry).schema_version for entry in added] == [b"first", b"second", b""]
-    assert not metadata_of(added[-1]).HasField("schema_version")
-    assert [metadata_of(entry).schema_version for entry in writer.pending] == [b"first", b"second", b""]
+        (added,) = entries(writer)
+        metadata = metadata_of(added)
+        assert (metadata.schema_version, metadata.HasField("schema_version")) == (version, bool(version))
+        writer.add([added], 0.0)
+        writer.receipt(number, PLACE)
+
+
+@pytest.mark.parametrize("anew", [b"second", b""])
+def test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now(anew):
+    """The topic was deleted and made anew, under the producer."""
+    writer = new_writer(max_messages=9)
+    writer.registered("p", -1, MAX_MESSAGE, None, b"first")
+    writer.resend("1", 0.0)
+    writer.add(entries(writer), 0.0)
+    writer.lost(CUT)
+    writer.registering()
+    writer.registered("p", -1, MAX_MESSAGE, None, b"first")
+    writer.resend("2", 0.0)
+    writer.lost(CUT)
+    writer.registering()
+    with pytest.raises(SchemaError, match="changed under the producer"):
+        writer.registered("p", -1, MAX_MESSAGE, None, anew)
 
 
 def test_foreign_writes_are_found():

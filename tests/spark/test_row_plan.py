@@ -119,7 +119,7 @@ def test_a_load_uses_no_versions_that_an_earlier_one_found(broker):
     with Client(options.client) as client:
 
         def read():
-            values = plan_rows(options).values(client, T, options.values)
+            values = plan_rows(options).values(client, T, options.values, ledger=1)
             entry = single_entry(5, 0, b"1,2", schema_version=bytes(8))
             (messages,) = decode_entries(T, [Entries.of([entry])], max_rows=10, max_bytes=1000)
             (part,) = values.read(messages)
@@ -131,6 +131,33 @@ def test_a_load_uses_no_versions_that_an_earlier_one_found(broker):
             broker.schemas.drop(str(T))
         register(broker, "t", csv("b,a"), AB)
         assert read() == {"a": [2], "b": [1]}
+
+
+def test_a_topic_that_is_made_anew_under_a_read_is_read_by_its_own_versions(broker):
+    """The new topic has other ledgers; versions are asked for once for each."""
+    register(broker, "t", A, AB)
+    options = options_of(broker, metadataColumns="")
+    plan = plan_rows(options)
+    with Client(options.client) as client:
+
+        def read(ledger, version, payload):
+            values = plan.values(client, T, options.values, ledger=ledger)
+            entry = single_entry(ledger, 0, payload, schema_version=version.to_bytes(8, "big"))
+            (messages,) = decode_entries(T, [Entries.of([entry])], max_rows=10, max_bytes=1000)
+            (part,) = values.read(messages)
+            return {name: column.to_pylist() for name, column in part.columns.items()}
+
+        for _ in range(2):
+            assert read(5, 1, b"1,2") == {"a": [1], "b": [2]}
+            assert read(5, 0, b"1") == {"a": [1], "b": [None]}
+        assert len(broker.seen(Type.GET_SCHEMA)) == 3
+        with broker.changed:
+            broker.schemas.drop(str(T))
+        register(broker, "t", AB, csv("b,a"))
+        for _ in range(2):
+            assert read(9, 1, b"1,2") == {"a": [2], "b": [1]}
+            assert read(9, 0, b"1,2") == {"a": [1], "b": [2]}
+        assert len(broker.seen(Type.GET_SCHEMA)) == 5
 
 
 def test_partitions_share_their_topics_schema(broker):

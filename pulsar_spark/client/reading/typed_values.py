@@ -56,8 +56,9 @@ class ReaderSchema:
     Attributes:
         schema: gives the columns.
         pinned: by topic, without its partition, the version that the read began with: values of the topic are
-            resolved to it, and where it lacks the columns, to ``schema``. Versions of other topics are asked
-            for when their messages come; they take the place of what is pinned.
+            resolved to it, and where it lacks the columns, to ``schema``. For other topics, the versions that
+            their messages say take the place of what is pinned. A topic that was deleted and made anew may
+            have another schema of that number: what messages were written by is always asked for.
         is_given: whether the user gave the schema: it is then that of all messages, whatever they say.
         load: names this read among all others: no process gives it versions that it kept for another one.
     """
@@ -142,7 +143,7 @@ class TypedValueReader:
     """Reads the values of one range of a topic partition, whose messages are all there when it is made.
 
     Args:
-        versions_of: asks for versions; it need not keep those that do not exist.
+        versions_of: gives the versions that the topic has now; it need not keep those that do not exist.
         topic: the partition.
         reader: what values are read as.
         target: the column's type: that of ``reader``, or a projection of it.
@@ -166,7 +167,7 @@ class TypedValueReader:
         self._refuse_changes = refuse_changes
         self._own: Schema | None
         self._pinned, self._own = reader.pinned.get(topic.base, (-1, None))
-        self._writers: dict[int, Schema] = {} if self._own is None else {self._pinned: self._own}
+        self._writers: dict[int, Schema] = {}
         self._readers: dict[int, _Reader] = {}
 
     def read(self, messages: DecodedMessages) -> Iterator[TypedValues]:
@@ -211,9 +212,12 @@ class TypedValueReader:
             unknown = [version for version in new if version not in self._writers]
             if unknown:
                 self._writers.update(self._versions_of(self._topic, unknown))
+                if self._own is not None and self._pinned in unknown:
+                    self._writers.setdefault(self._pinned, self._own)  # it was deleted since
             for version in new:
                 writer = self._writers.get(version)
-                if writer is not None and self._refuse_changes and version > self._pinned:
+                is_newer = version > self._pinned or (version == self._pinned and writer != self._own)
+                if writer is not None and self._refuse_changes and is_newer:
                     self._check_changes(writer, version, versions, messages)
                 self._readers[version] = _NO_SUCH if writer is None else self._of_writer(writer)
         return [

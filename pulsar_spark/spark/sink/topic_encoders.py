@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from uuid import uuid4
 
 from pulsar_spark.client import (
     Client,
@@ -86,6 +87,7 @@ class ReplayEncoders:
         self._writers = writers
         self._dedup = dedup
         self._known: set[TopicName] = set()
+        self._load = uuid4().hex  # what is kept in the process may be of a topic that was deleted since
 
     def of(self, topic: TopicName) -> ValueEncoder:
         """The encoder of the topic's rows; raises what opening a writer does, too."""
@@ -99,7 +101,7 @@ class ReplayEncoders:
 
     def _go_back(self, topic: TopicName, version: int) -> None:
         """Write by an older version. If that cannot be had, what is stored is found not to be the same."""
-        schema = self._client.schemas.at(topic, version)
+        schema = self._client.schemas.at(topic, version, load=self._load)
         if schema is None:
             return
         try:

@@ -84,12 +84,12 @@ def ab(a, b):
 # ---- versions
 
 
-def test_one_version_is_one_call_and_no_request(broker):
+def test_one_version_is_one_call_and_one_request(broker):
     (values,) = reader_of(broker).read(messages_of(entry(0, 1, b"1,2"), entry(1, 1, b"3,4", None)))
     assert rows_of(values) == [ab(1, 2), ab(3, 4), None]
     assert values.is_bad is None
     assert values.payloads.to_pylist() == [b"1,2", b"3,4", None]
-    assert (broker.asked, CsvDecoder.calls) == ([], [3])
+    assert (broker.asked, CsvDecoder.calls) == ([[1]], [3])
 
 
 @pytest.mark.parametrize("is_pinned", [True, False])
@@ -107,11 +107,24 @@ def test_older_and_newer_versions_interleaved_keep_their_order(broker, is_pinned
     assert rows_of(values) == expected
     assert values.is_bad is None
     assert len(CsvDecoder.calls) == 3
-    assert sorted(number for asked in broker.asked for number in asked) == (
-        [0, 2] if is_pinned else [0, 1, 2]
-    )
+    assert sorted(number for asked in broker.asked for number in asked) == [0, 1, 2]
     assert rows_of(*reader.read(messages_of(*entries))) == expected
     assert len(broker.asked) == 1
+
+
+def test_a_pinned_version_that_is_another_schema_now_is_read_by_that():
+    """The topic was deleted and made anew."""
+    anew = Broker(csv("b,c"), csv("c,a"))
+    messages = messages_of(entry(0, 1, b"1,2"), entry(1, 0, b"3,4"))
+    (values,) = reader_of(anew).read(messages)
+    assert rows_of(values) == [ab(2, None), ab(None, 3)]
+    with pytest.raises(SchemaChangedError, match=r"version 1 of the schema has more .*: c"):
+        reader_of(anew, refuse_changes=True).read(messages)
+
+
+def test_a_pinned_version_that_was_deleted_is_read(broker):
+    (values,) = reader_of(Broker(*HISTORY, missing=[1])).read(messages_of(entry(0, 1, b"1,2")))
+    assert rows_of(values) == [ab(1, 2)]
 
 
 def test_a_decoder_is_made_once_in_a_process(broker):
