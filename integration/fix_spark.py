@@ -70,6 +70,11 @@ class PulsarInSpark:
         sink = self._with_options(rows.writeStream, topic, options)
         return sink.option("checkpointLocation", str(checkpoint))
 
+    def ticks(self, rows: int, tasks: int) -> DataFrame:
+        """A stream of numbers that is the same each time, and has no Python in it; ``rows`` a micro-batch."""
+        source = self.spark.readStream.format("rate-micro-batch")
+        return source.options(rowsPerBatch=rows, numPartitions=tasks, startTimestamp=0).load()
+
     def rows(self, rows: list[tuple[Any, ...]], schema: str | StructType) -> DataFrame:
         """Rows in one Spark partition, so that they are written in order."""
         return self.spark.createDataFrame(rows, schema).coalesce(1)

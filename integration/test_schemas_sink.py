@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pulsar
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
+from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
+from integration.crypto_keys import make_keys, peers_key
 from integration.fails_once import FailsOnce
-from integration.fix_spark import PulsarInSpark, await_rows
+from integration.fix_spark import Collector, PulsarInSpark, await_rows, start
 from integration.payloads import avro_value, register
 from integration.peer import Peer
 from pulsar_spark.client import Client, Schema
@@ -266,13 +268,15 @@ class TypedPipe:
 
     def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, /, **options: str) -> None:
         """Write all there is; raises the query's error."""
-        source = self._here.spark.readStream.format("rate-micro-batch")
         number = f.col("value")
-        rows = source.options(rowsPerBatch=ROWS, numPartitions=2, startTimestamp=0).load()
-        rows = rows.where(number < ROWS).select(
-            f.concat(f.lit("key-"), (number % 50).cast("string")).alias("__key"),
-            number.alias("n"),
-            f.rpad(number.cast("string"), 200, ".").alias("text"),
+        rows = (
+            self._here.ticks(ROWS, 2)
+            .where(number < ROWS)
+            .select(
+                f.concat(f.lit("key-"), (number % 50).cast("string")).alias("__key"),
+                number.alias("n"),
+                f.rpad(number.cast("string"), 200, ".").alias("text"),
+            )
         )
         rows = change(rows.mapInArrow(self._fails, rows.schema))
         options = AVRO | {"delivery": "effectively-once", "failOnDuplicates": "true"} | options
@@ -324,3 +328,153 @@ def test_a_version_that_others_register_meanwhile_changes_no_row_of_a_replay(
     versions = {(message.producer, message.version) for message in stored(peer, once_topic)}
     assert len(versions) == 2, "each of the two tasks has written by one version"
     assert {(message.producer, 0) for message in before} <= versions
+
+
+# ---- namespaces and topics that want more
+
+
+FORMATS: dict[str, dict[str, str]] = {
+    "avro": AVRO,
+    "json": {"valueFormat": "json"},
+    "primitive": {"valueFormat": "primitive"},
+    "key and value": AVRO | {"keyColumns": "k"},
+}
+
+
+def rows_for(here: PulsarInSpark, kind: str, count: int) -> DataFrame:
+    """Rows of two tasks."""
+    numbers = here.spark.range(count, numPartitions=2)
+    if kind == "primitive":
+        return numbers.select(f.col("id").alias("n"))
+    return numbers.select(f.concat(f.lit("k"), f.col("id") % 3).alias("k"), f.col("id").alias("n"))
+
+
+def numbers_in(here: PulsarInSpark, topic: str, **options: str) -> list[int]:
+    """The numbers of ``rows_for``, as they are read by the topic's schema."""
+    rows = here.read(topic, valueFormat="columns", **options)
+    column = "n" if "n" in rows.columns else "value.n" if "key" in rows.columns else "value"
+    return sorted(row[0] for row in rows.select(column).collect())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_of_transactions(
+    spark: SparkSession, transactional_broker: StandaloneBroker, topic: str, tmp_path: Path, kind: str
+) -> None:
+    """A task fails after it has sent rows; nothing of that run is seen, and the next one writes each once."""
+    here = PulsarInSpark(spark, transactional_broker.service_url)
+    options = FORMATS[kind] | {"delivery": "transactional"}
+    transactional_broker.admin.create_partitioned_topic(topic, 2)
+    for number in range(2):
+        transactional_broker.admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if broken.exists() and 7 in batch["n"].to_pylist():
+                raise RuntimeError("a failure that was asked for")
+
+    def run() -> None:
+        number = f.col("value")
+        rows = here.ticks(400, 2).where(number < 400).withColumn("n", number)
+        rows = rows.select("n") if kind == "primitive" else rows.select(f.lit("k").alias("k"), "n")
+        failing = rows.mapInArrow(fail, rows.schema)
+        query = here.write_stream(failing, tmp_path / "checkpoint", topic, **options).start()
+        try:
+            await_rows(query, lambda: (query.lastProgress or {}).get("batchId", -1) >= 0)
+        finally:
+            query.stop()
+
+    with Peer(transactional_broker.service_url) as peer:
+        with pytest.raises(StreamingQueryException, match="asked for"):
+            run()
+        assert stored(peer, topic) == []
+        broken.unlink()
+        run()
+        found = stored(peer, topic)
+    assert (len(found), {message.version for message in found}) == (400, {0})
+    assert numbers_in(here, topic) == list(range(400))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_encrypted_rows_where_all_must_be(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, tmp_path: Path, kind: str
+) -> None:
+    """Registering the schema, too, is done with a producer that the namespace takes."""
+    here, keys = pulsar_in_spark, make_keys(tmp_path)
+    namespace = f"public/encrypted-{topic.rpartition('/')[2]}"
+    admin.create_namespace(namespace)
+    admin.require_encryption(namespace)
+    topic = topic.replace("public/default", namespace)
+    own = {"pulsar.producer.cryptoKeyReader": str(keys), "pulsar.producer.encryptionKeys": "rsa"}
+    for _ in range(2):
+        here.write(rows_for(here, kind, 50), topic, **FORMATS[kind], **own)
+    read = {"pulsar.reader.cryptoKeyReader": f"file://{keys}"}
+    assert numbers_in(here, topic, **read) == sorted([*range(50), *range(50)])
+    with pytest.raises(PySparkException, match=r"\[PULSAR_CRYPTO\]"):
+        numbers_in(here, topic)
+    partition = peer.client.get_topic_partitions(topic)[0]
+    with closing(
+        peer.client.create_reader(
+            partition, pulsar.MessageId.earliest, crypto_key_reader=peers_key(keys, "rsa")
+        )
+    ) as reader:
+        assert reader.read_next(_READ_TIMEOUT)._message.int_schema_version() == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "delivery"), [*((kind, "at-least-once") for kind in FORMATS), ("avro", "effectively-once")]
+)
+def test_a_namespace_that_takes_no_producer_without_a_schema(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, client: Client, topic: str, tmp_path: Path, kind: str,
+    delivery: str,
+) -> None:  # fmt: skip
+    """All producers bring the schema: those of rows, of the registration and of the de-duplication."""
+    here = pulsar_in_spark
+    namespace = f"public/enforced-{delivery}-{topic.rpartition('/')[2]}"
+    admin.create_namespace(namespace)
+    admin.set_deduplication(namespace, True)
+    admin.enforce_schemas(namespace)
+    topic = topic.replace("public/default", namespace)
+    admin.create_partitioned_topic(topic, 2)
+    query = here.ticks(100, 2).where("value < 100").withColumn("n", f.col("value"))
+    rows = query.select("n") if kind == "primitive" else query.select(f.lit("k").alias("k"), "n")
+    sink = here.write_stream(rows, tmp_path / "checkpoint", topic, delivery=delivery, **FORMATS[kind])
+    running = sink.start()
+    try:
+        await_rows(running, lambda: (running.lastProgress or {}).get("batchId", -1) >= 0)
+    finally:
+        running.stop()
+    assert numbers_in(here, topic) == list(range(100))
+    wait_until(lambda: admin.request("GET", f"namespaces/{namespace}/schemaValidationEnforced"))
+    raw = here.rows([(b"x",)], "value binary")
+
+    def is_refused() -> bool:
+        try:
+            here.write(raw, topic)
+        except PySparkException as error:
+            return "[PULSAR_SCHEMA]" in str(error)
+        return False
+
+    wait_until(is_refused)
+    assert client.schemas.at(TopicName.parse(topic), 1) is None
+
+
+def test_a_topic_that_is_made_anew_under_a_stream(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str, checkpoint: Path
+) -> None:
+    """Its versions begin anew, with another schema of the same number: read by that, not by the old one."""
+    here = pulsar_in_spark
+    here.write(here.rows([("old", 1)], "a string, b int"), topic, **AVRO)
+    rows = here.stream(topic, valueFormat="columns", failOnDataLoss="false", metadataColumns="")
+    found = Collector()
+    query = start(rows, found, checkpoint)
+    try:
+        await_rows(query, lambda: found.rows)
+        admin.delete_topic(topic)
+        here.write(here.rows([(2, "new")], "b int, a string"), topic, **AVRO)
+        await_rows(query, lambda: len(found.rows) > 1)
+    finally:
+        query.stop()
+    assert [(row.a, row.b) for row in found.rows] == [("old", 1), ("new", 2)]

@@ -45,7 +45,7 @@ class Pipe:
     def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, /, **options: str) -> None:
         """Write all there is; raises the query's error."""
         number = f.col("value")
-        rows = ticks(self._here, ROWS, 2).where(number < ROWS).select(
+        rows = self._here.ticks(ROWS, 2).where(number < ROWS).select(
             # A key's rows are in one task, as a task has each second number.
             f.concat(f.lit("key-"), (number % KEYS).cast("string")).alias("__key"),
             f.rpad(number.cast("string"), SIZE, ".").alias("value"),
@@ -61,12 +61,6 @@ class Pipe:
     def written(self) -> list[Record]:
         """What the C++ client reads."""
         return self._peer.read_all(self._target)
-
-
-def ticks(here: PulsarInSpark, rows: int, tasks: int) -> DataFrame:
-    """A stream of numbers that is the same each time, and has no Python in it."""
-    source = here.spark.readStream.format("rate-micro-batch")
-    return source.options(rowsPerBatch=rows, numPartitions=tasks, startTimestamp=0).load()
 
 
 @pytest.fixture
@@ -134,7 +128,7 @@ def test_what_may_be_there_twice_is_told_or_refused(
 def test_an_initial_sequence_id_is_not_ignored(
     pulsar_in_spark: PulsarInSpark, once_topic: str, checkpoint: Path
 ):
-    rows = ticks(pulsar_in_spark, 10, 1).selectExpr("cast(value as string) as value")
+    rows = pulsar_in_spark.ticks(10, 1).selectExpr("cast(value as string) as value")
     initial = {"pulsar.producer.initialSequenceId": "7"}
     with pytest.raises(
         StreamingQueryException, match=r"\[PULSAR_OPTION\] option initialSequenceId has no use"
@@ -154,7 +148,7 @@ def test_what_foreach_batch_writes_is_written_once(
             raise InjectedError(number)
 
     for _ in range(2):
-        query = start(ticks(pulsar_in_spark, 1000, 2).where("value < 3000"), write, checkpoint)
+        query = start(pulsar_in_spark.ticks(1000, 2).where("value < 3000"), write, checkpoint)
         wait_until(lambda query=query: query.exception() or (query.lastProgress or {}).get("batchId", 0) >= 2)
         query.stop()
     assert failed
