@@ -346,6 +346,29 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     return kind(what, topic=topic, advice=_ADVICE.get(error))
 
 
+# Spark's errors where it does not find this package; their texts do not name Python. Error, meaning, advice.
+_SPARKS_ERRORS = (
+    (
+        "DATA_SOURCE_NOT_FOUND",
+        "Spark looked for installed sources with another Python than that of your program. Or that Python "
+        "lacks a library: then a line `format('pulsar') is not available` says which.",
+        "Activate the virtual environment before you start Python. Or set `PYSPARK_PYTHON` to its "
+        "`bin/python` before the session starts. Or call `pulsar_spark.register(spark)` in the program.",
+    ),
+    (
+        "No module named 'pulsar_spark'",
+        "A task, or the planner of a stream, runs with a Python that does not have the package.",
+        "On one machine: as above. On a cluster: install the package for the Python of each executor, or use "
+        "`--packages`; docs/deploying.md tells more.",
+    ),
+    (
+        "PYTHON_VERSION_MISMATCH",
+        "The Python of a task has another version than that of the driver.",
+        "Set `PYSPARK_PYTHON` to a Python of the driver's minor version on each machine.",
+    ),
+)
+
+
 def docs_page() -> str:
     """The text of ``docs/errors.md``."""
     lines = [
@@ -368,6 +391,17 @@ def docs_page() -> str:
         again = "yes" if kind.retriable else ""
         advice = (kind.usual_advice or "What the text says").rstrip(".")
         lines.append(f"| `{kind.code}` | {meaning} | {again} | {advice}. |")
+    lines += [
+        "",
+        "## Spark's own errors",
+        "",
+        "These mean that a process of Spark is not the Python that has the package. Spark starts what "
+        "`PYSPARK_DRIVER_PYTHON` or `PYSPARK_PYTHON` names, else `python3` of the `PATH`.",
+        "",
+        "| error | what happened | what to do |",
+        "|---|---|---|",
+        *(f"| `{error}` | {meaning} | {advice} |" for error, meaning, advice in _SPARKS_ERRORS),
+    ]
     return "\n".join(lines) + "\n"
 
 

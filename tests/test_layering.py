@@ -44,7 +44,7 @@ ORDER = {
     "spark": (
         {"rows"},
         {"options"},
-        {"plan", "sink", "row_plan"},
+        {"plan", "sink", "row_plan", "worker_python"},
         {"data_source", "reader", "writer", "progress_listener", "__main__", FRONT},
     ),
 }

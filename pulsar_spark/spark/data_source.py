@@ -24,6 +24,7 @@ from pulsar_spark.spark.options.connection import AUTH_PARAMS
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
+from pulsar_spark.spark.worker_python import use_this_python
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
 # Names of options that match one of them are not shown; with Spark's defaults.
@@ -79,15 +80,20 @@ def register(spark: SparkSession) -> None:
     """Make ``format("pulsar")`` known to a session that does not find it by itself.
 
     Needed where the package is not installed, but came by ``--packages``, ``--py-files`` or ``addPyFile``; to
-    be called after the last ``addPyFile``. It does no harm elsewhere.
+    be called after the last ``addPyFile``. Needed also where ``python3`` of the PATH is not the Python that
+    has the package, as in notebooks: Spark's processes on this machine are then the Python that calls this.
+    It does no harm elsewhere.
 
     Raises:
         UnsupportedError: streams, or a Spark Connect server, would not find the package, and there is no way
             to let them.
     """
+    has_server = is_remote()
+    if not has_server:
+        use_this_python(spark.sparkContext)
     spark.dataSource.register(PulsarDataSource)
     _warn_of_shown_secrets(spark)
-    if is_remote():
+    if has_server:
         _require_on_server(spark)
     else:
         _link_for_streams(getattr(spark.sparkContext, "_python_includes", None))

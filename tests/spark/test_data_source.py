@@ -101,7 +101,7 @@ class Session:
         self.dataSource = self.conf = self
         self.settings = settings
         self.registered = []
-        self.sparkContext = SimpleNamespace(_python_includes=[])
+        self.sparkContext = SimpleNamespace(_python_includes=[], master="local[2]", pythonExec="python3")
 
     def register(self, source):
         self.registered.append(source)
