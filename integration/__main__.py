@@ -1,5 +1,6 @@
 """The project's own commands; each does all of its set-up by itself and needs only Python and Java.
 
+    python3 -m integration broker   a Pulsar broker for the pages' examples, until Ctrl-C
     python3 -m integration demo     a stream from a real broker, through Spark, back to it
     python3 -m integration test     lint, types, and all tests; `test --pulsar VERSION` on another broker
     python3 -m integration bench    the benchmark against pulsar-client and Spark's own transport
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import venv
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -48,7 +50,18 @@ def main(arguments: list[str]) -> int:
         print(f"integration: {problem}", file=sys.stderr)
         return 2
     command, *rest = arguments
-    return COMMANDS[command](environment_python(_DEMO if command == "demo" else _ALL), rest)
+    return COMMANDS[command](_python_for(command), rest)
+
+
+def _python_for(command: str) -> str:
+    """The python that has what a command needs."""
+    # Not at the top: a Python that is too old cannot import them, and must come as far as to be told so.
+    from integration.broker.jars import cache_folder  # noqa: PLC0415
+    from integration.broker.maven import is_maven_available  # noqa: PLC0415
+
+    if command == "broker" and is_maven_available(cache_folder()):
+        return sys.executable  # it needs no package
+    return environment_python(_DEMO if command in ("broker", "demo") else _ALL)
 
 
 def missing_prerequisite() -> str | None:
@@ -103,16 +116,29 @@ def install_steps(lock: str) -> list[list[str]]:
 
 def run(python: str, *arguments: str, **environment: str) -> int:
     """Run the environment's python from the project's root, as one process group with this one."""
+    variables = {**os.environ, **_spark_variables(python), **environment}
+    return subprocess.run([python, *arguments], cwd=ROOT, env=variables, check=False).returncode
+
+
+def become(python: str, *arguments: str) -> NoReturn:
+    """As :func:`run`, in place of this process: signals and Ctrl-C go to what runs, and to nobody else."""
+    os.chdir(ROOT)
+    os.execve(python, [python, *arguments], {**os.environ, **_spark_variables(python)})
+
+
+def _spark_variables(python: str) -> dict[str, str]:
     # Spark looks for its Python on the PATH, where the environment is not.
-    spark = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-    return subprocess.run(
-        [python, *arguments], cwd=ROOT, env={**os.environ, **spark, **environment}, check=False
-    ).returncode
+    return {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+
+
+def broker(python: str, rest: list[str]) -> int:
+    """Run a broker."""
+    become(python, "-m", "integration.broker", *rest)
 
 
 def demo(python: str, rest: list[str]) -> int:
     """Run the demonstration."""
-    return run(python, "-m", "integration.demo", *rest)
+    become(python, "-m", "integration.demo", *rest)
 
 
 def test(python: str, rest: list[str]) -> int:
@@ -190,6 +216,7 @@ def hostile(python: str, rest: list[str]) -> int:
 
 
 COMMANDS = {
+    "broker": broker,
     "demo": demo,
     "test": test,
     "bench": bench,

@@ -44,7 +44,9 @@ MIXED = [
 @contextmanager
 def launched(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int, str, Path]]:
     """Run the launcher as a user does; give the process, the JVM's id, the admin URL and the folder."""
-    command = [sys.executable, "-m", "integration.broker", "--heap=256m", "--direct-memory=128m", *arguments]
+    memory = ["--heap=256m", "--direct-memory=128m"]
+    ports = ["--port=0", "--web-port=0"]
+    command = [sys.executable, "-m", "integration", "broker", *memory, *ports, *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as launcher:
         try:
             assert launcher.stdout is not None
@@ -308,6 +310,26 @@ def test_the_command_stops_cleanly(number: signal.Signals) -> None:
         assert launcher.wait(HANG) == 0
         assert process_line(jvm) == ""
         assert not folder.exists()
+
+
+@pytest.mark.long
+def test_the_command_listens_where_it_is_told_to() -> None:
+    port, web_port = free_port(), free_port()
+    with launched(f"--port={port}", f"--web-port={web_port}") as (_, _, admin_url, _):
+        assert admin_url == f"http://127.0.0.1:{web_port}"
+        assert Admin(admin_url).request("GET", "brokers/configuration/runtime")["brokerServicePort"] == str(
+            port
+        )
+
+
+def test_the_command_says_which_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        command = [sys.executable, "-m", "integration", "broker", "--port", str(port)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"port {port} cannot be had (Address already in use)" in done.stderr
+    assert "--port" in done.stderr
 
 
 @pytest.mark.long

@@ -1,15 +1,17 @@
 """Run a standalone Pulsar broker in the foreground until Ctrl-C or SIGTERM.
 
-    python -m integration.broker [--data DIR] [--set key=value]... [--heap 512m] [--direct-memory 512m]
+    python3 -m integration broker [--port 6650] [--web-port 8080] [--data DIR] [--set key=value]...
 
-Run it from the root of the checkout. It needs Python 3.10, Java 17 and, for the first start only, Maven
-(`mvn`) or pyspark, and a network. The first start fetches 242 MB of jars.
+It listens on this machine only, at the ports that the pages' examples name. Its two addresses are what it
+prints to the standard output, when it is ready. It deduplicates, so that streams are written effectively
+once. The first start fetches 242 MB of jars, for which it needs a network, and Maven (`mvn`) or pyspark.
 """
 
 from __future__ import annotations
 
 import argparse
 import signal
+import socket
 import sys
 from pathlib import Path
 from types import FrameType
@@ -28,13 +30,23 @@ def main() -> int:
     options = _parser().parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _request_stop)
+    usual = {
+        "brokerServicePort": str(options.port),
+        "webServicePort": str(options.web_port),
+        "brokerDeduplicationEnabled": "true",
+    }
     broker = StandaloneBroker(
-        dict(options.settings),
+        usual | dict(options.settings),
         data_dir=options.data,
         jvm=Jvm(options.heap, options.direct_memory),
     )
     try:
+        for option, port in (("--port", options.port), ("--web-port", options.web_port)):
+            _require_free(option, port)
+        print("starting Pulsar; the first start fetches its jars", file=sys.stderr, flush=True)
         broker.start()
+        kept = f"data stays in {options.data}" if options.data else "its data goes with it"
+        print(f"Pulsar is ready; Ctrl-C stops it, and {kept}", file=sys.stderr, flush=True)
         print(broker.service_url, broker.admin_url, sep="\n", flush=True)
         status = broker.wait()
         print(f"the broker ended with status {status}:\n{broker.log_tail()}", file=sys.stderr)
@@ -50,7 +62,12 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     assert __doc__ is not None
-    parser = argparse.ArgumentParser(prog="python -m integration.broker", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python3 -m integration broker", description=__doc__.splitlines()[0]
+    )
+    any_free = "0 takes a free one (default: %(default)s)"
+    parser.add_argument("--port", type=int, default=6650, help=f"for clients; {any_free}")
+    parser.add_argument("--web-port", type=int, default=8080, help=f"of the admin service; {any_free}")
     parser.add_argument("--data", type=Path, metavar="DIR", help="keep data here (default: temporary)")
     parser.add_argument(
         "--set",
@@ -67,6 +84,20 @@ def _parser() -> argparse.ArgumentParser:
         "--direct-memory", default=jvm.direct_memory, help="message buffers (default: %(default)s)"
     )
     return parser
+
+
+def _require_free(option: str, port: int) -> None:
+    """Raise BrokerError where somebody listens at a port of this machine."""
+    with socket.socket() as probe:
+        # As the broker does: connections of an earlier one that have just ended are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise BrokerError(
+                f"port {port} cannot be had ({error.strerror}): another Pulsar may be running. Stop it, or "
+                f"use it, or name another port with {option}; 0 takes a free one"
+            ) from None
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -2,11 +2,13 @@
 
 import configparser
 import re
+import sys
 
 import pytest
 from packaging.requirements import Requirement
 
 import integration.__main__ as commands
+from integration.broker import maven
 
 LOCKS = ("build", "demo", "all")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -107,3 +109,18 @@ def test_the_environment_is_made_once_and_renewed_where_it_lacks_something(insta
         installing.clear()
         commands.environment_python(lock)
         assert installing == expected
+
+
+def test_a_broker_needs_no_environment_where_its_jars_can_be_had(installing, monkeypatch):
+    for is_available, python in ((True, sys.executable), (False, str(commands.environment_python("demo")))):
+        monkeypatch.setattr(maven, "is_maven_available", lambda _, found=is_available: found)
+        assert commands._python_for("broker") == python
+
+
+@pytest.mark.parametrize("has", ["mvn", "cache", "pyspark", None])
+def test_where_the_jars_can_be_had(has, tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if has == name else None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if has == name else None)
+    if has == "cache":
+        (tmp_path / maven._DISTRIBUTION).mkdir()
+    assert maven.is_maven_available(tmp_path) == (has is not None)
