@@ -170,7 +170,7 @@ def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp
         "pulsar://localhost:6650": cluster.service_url,
         '"orders"': f'"{topic}"',
         '"order-counts"': f'"{topic}-counts"',
-        "/tmp/": f"{tmp_path}/",
+        "checkpoints/": f"{tmp_path}/",
     }
     names: dict[str, object] = {}
     for block in blocks(page, "python", "text"):

@@ -21,8 +21,8 @@ from pulsar_spark.spark.options.source import SOURCE
 OPTIONS = {option.name.lower() for option in (*CONNECTION, *SOURCE, *SINK)}
 SPARKS_OPTIONS = {"checkpointlocation"}
 # Commands that no environment of ours has.
-ELSEWHERE = {"pulsar-admin", "venv-pack"}
-BUILT_IN = {"export"}
+ELSEWHERE = {"docker", "pulsar-admin", "venv-pack"}
+BUILT_IN = {".", "export"}
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
@@ -86,7 +86,7 @@ def test_options_that_are_named_with_their_prefix_exist(page):
 def test_commands_exist(block):
     for words in commands(block.text):
         command, *rest = words
-        name = Path(command).name
+        name = Path(command).name or command
         if name == "pulsar_spark":
             parser().parse_args(rest)
         elif name in {"python", "python3"}:

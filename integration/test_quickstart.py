@@ -1,0 +1,76 @@
+"""The quickstart, word for word, as somebody reads it who has a checkout, a plain shell, Python and Java."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from integration.broker.waiting import HANG, wait_until
+from integration.docs import ROOT, blocks
+
+PAGE = ROOT / "docs" / "quickstart.md"
+BROKER = "python3 -m integration broker"
+
+# What a fresh clone does not have.
+_OURS = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
+
+
+@contextmanager
+def in_second_shell(command: str, folder: Path, variables: dict[str, str]) -> Iterator[None]:
+    """Run what stays in the foreground, until it says that it is ready; it ends by Ctrl-C."""
+    said = folder / "second-shell.txt"
+    with (
+        said.open("wb") as output,
+        subprocess.Popen(
+            ["sh", "-c", f"exec {command}"], cwd=folder, env=variables, stdout=output, stderr=output
+        ) as shell,
+    ):
+        try:
+            wait_until(lambda: shell.poll() is not None or "pulsar://" in said.read_text(), timeout=600)
+            assert shell.poll() is None, said.read_text()
+            yield
+        finally:
+            shell.send_signal(signal.SIGINT)
+            assert shell.wait(HANG) == 0, said.read_text()
+
+
+def run(text: str, folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Let a shell run a text; it stops at the first command that fails."""
+    command = ["sh", "-e", "-c", text]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.long
+def test_the_quickstart_word_for_word(tmp_path: Path) -> None:
+    """It takes ports 6650 and 8080, as a reader's does."""
+    # As `env -i PATH="$PATH" HOME="$HOME"`: nothing of what our own commands and fixtures set.
+    variables = {name: os.environ[name] for name in ("PATH", "HOME")}
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT, checkout, ignore=_OURS)
+    install, *others = (block.text for block in blocks(PAGE, "sh"))
+    assert BROKER in others
+    program, shown = [], []
+    for block in blocks(PAGE, "python", "text"):
+        (program if block.language == "python" else shown).append(block.text)
+    (checkout / "program.py").write_text("\n".join(program))
+    with in_second_shell(BROKER, checkout, variables):
+        done = run(f"{install}\npython3 program.py", checkout, variables)
+    out = done.stdout
+    for text in shown:
+        _, found, out = out.partition(text)
+        assert found, f"this is not printed in its place:\n{text}\n{done.stdout}{done.stderr}"
+    # Without the time that a line begins with.
+    lines = [re.sub(r"^[\d/]+ [\d:]+ ", "", line) for line in done.stderr.splitlines()]
+    said = Counter(line for line in lines if "pulsar" in line.lower())
+    assert [line for line, times in said.items() if times > 1] == []
