@@ -42,7 +42,7 @@ ORDER = {
         {FRONT},
     ),
     "spark": (
-        {"rows"},
+        {"logs", "rows"},
         {"options"},
         {"plan", "sink", "row_plan", "worker_python"},
         {"data_source", "reader", "writer", "progress_listener", "__main__", FRONT},

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.spark.logs import set_up_logs
 from pulsar_spark.spark.options.connection import AUTH_PARAMS
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
@@ -56,7 +57,9 @@ class PulsarDataSource(DataSource):
 
         Not called where the user gives the schema.
         """
-        self._rows = plan_rows(parse_source(self.options, None))
+        options = parse_source(self.options, None)
+        set_up_logs(options.log_level)
+        self._rows = plan_rows(options)
         return self._rows.columns.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -6,6 +6,7 @@ worker processes on another copy of the reader: all it knows comes from the opti
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -22,8 +23,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import Entries, LostRange, prefetch, read_range, shared_client
+from pulsar_spark.client import Entries, LostRange, now, prefetch, read_range, shared_client
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
+from pulsar_spark.spark.logs import set_up_logs
 from pulsar_spark.spark.options.encryption import decryptor_of
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
@@ -35,6 +37,8 @@ from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.read import record_batches
+
+_log = logging.getLogger(__name__)
 
 # Spark wants a number in its marker; it is not used.
 _LIMITED = 1
@@ -107,6 +111,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._started is None:
             self._planned_rows()
             options = parse_source(self._options, Mode.STREAM)
+            set_up_logs(options.log_level)
             # Spark ends the planner with SIGTERM and does not call stop(): leave by way of its finally block.
             signal.signal(signal.SIGTERM, _exit)
             self._started = QueryPlanner(options)
@@ -127,6 +132,7 @@ class PulsarReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One task for each topic partition that holds messages. Spark wants a list, of any length."""
+        set_up_logs(self._options.log_level)
         return [InputPartition(each) for each in plan_read(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -135,6 +141,7 @@ class PulsarReader(DataSourceReader):
 
 
 def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    set_up_logs(options.log_level)
     asked: Range | None = partition.value
     if asked is None:
         return iter(())
@@ -173,8 +180,22 @@ def _until_deleted(
     losses: LossReporter,
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows; a topic that is deleted while it is read, or before, is reported as loss."""
+    began, rows, size = now(), 0, 0
     try:
-        yield from batches
+        for batch in batches:
+            rows += batch.num_rows
+            size += batch.nbytes
+            yield batch
+        seconds = now() - began
+        _log.info(
+            "%s (%s, %s]: %d rows of %d bytes in %.3f s",
+            asked.topic,
+            asked.start,
+            asked.end,
+            rows,
+            size,
+            seconds,
+        )
     except TopicNotFoundError:
         losses.lost(asked.topic, LostRange(asked.start, asked.end, "the topic was deleted"))
     finally:

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import check_reachable
 from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.logs import set_up_logs
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
@@ -35,6 +36,7 @@ class PulsarWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
+        set_up_logs(options.log_level)
         self._options = options
         self._shape = _shape(schema, options)
         check_reachable(options.client)
@@ -42,14 +44,17 @@ class PulsarWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition."""
+        set_up_logs(self._options.log_level)
         return write_task(self._options, self._shape, self._schemas, iterator, log=None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have succeeded: commit their transactions, and report what is written."""
+        set_up_logs(self._options.log_level)
         finish_batch(self._options, messages, None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The write has failed: abort the transactions of the tasks that have succeeded."""
+        set_up_logs(self._options.log_level)
         fail_batch(self._options, messages, None)
 
 
@@ -57,12 +62,14 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     """A streaming sink, made by Spark for each micro-batch; in complete mode each sends the whole result."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        set_up_logs(options.log_level)
         self._options = options
         self._shape = _shape(schema, options)
         self._schemas = pinned_schemas(options, self._shape)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition of a micro-batch."""
+        set_up_logs(self._options.log_level)
         # Later batches wait for a broker that restarts; in the first one a wrong address is an error soon.
         batch = micro_batch()
         if batch is None or batch.number == 0:
@@ -72,10 +79,12 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All tasks have succeeded: commit their transactions, and report what is written."""
+        set_up_logs(self._options.log_level)
         finish_batch(self._options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """The micro-batch has failed: abort the transactions of the tasks that have succeeded."""
+        set_up_logs(self._options.log_level)
         fail_batch(self._options, messages, batchId)
 
 

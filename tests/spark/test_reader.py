@@ -1,7 +1,9 @@
 """What a task gives of its range where a topic is gone or an entry cannot be decoded."""
 
 import gc
+import logging
 import pickle
+import re
 from functools import partial
 
 import pytest
@@ -48,6 +50,28 @@ def task(request, broker, monkeypatch):
 def test_the_rows_of_a_range(broker, task):
     ids = broker.publish(TOPIC, *singles([b"a", b"b", b"c"]))
     assert task(Range(TOPIC, ids[0], ids[-1])) == [b"b", b"c"]
+
+
+def test_a_task_says_what_it_has_read(broker, task, caplog):
+    ids = broker.publish(TOPIC, *singles([b"a", b"b", b"c"]))
+    each = Range(TOPIC, ids[0], ids[-1])
+    with caplog.at_level(logging.INFO):
+        task(each)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == reader.__name__]
+    assert re.fullmatch(rf"{TOPIC} \({ids[0]}, {ids[-1]}\]: 2 rows of \d+ bytes in \d+\.\d{{3}} s", line)
+
+
+def test_the_log_level_of_a_query_holds_in_its_tasks(broker, task):
+    ids = broker.publish(TOPIC, *singles([b"a"]))
+    logger = logging.getLogger("pulsar_spark")
+    try:
+        for level, expected in (("info", logging.INFO), ("ERROR", logging.ERROR)):
+            task(Range(TOPIC, START, ids[-1]), logLevel=level)
+            assert logger.level == expected
+        task(Range(TOPIC, START, ids[-1]))
+        assert logger.level == logging.NOTSET
+    finally:
+        logger.setLevel(logging.NOTSET)
 
 
 def test_a_topic_that_is_gone(task, caplog):

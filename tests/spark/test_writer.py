@@ -55,6 +55,23 @@ def test_a_batch_writer_finds_a_bad_address_before_any_task_runs(calls):
     ]
 
 
+@pytest.mark.parametrize("call", ["write", "commit", "abort"])
+@pytest.mark.parametrize("kind", [PulsarWriter, PulsarStreamWriter])
+def test_the_log_level_of_a_query_holds_in_each_process(calls, call, kind):
+    """Making the writer sets it, too, so it is taken back before the call."""
+    logger = logging.getLogger("pulsar_spark")
+    is_stream = kind is PulsarStreamWriter
+    options = parse_sink({**GIVEN, "logLevel": "INFO"})
+    made = PulsarStreamWriter(options, VALUE) if is_stream else PulsarWriter(options, VALUE, overwrite=False)
+    assert logger.level == logging.INFO
+    try:
+        logger.setLevel(logging.NOTSET)
+        getattr(made, call)([], *([7] if is_stream and call != "write" else []))
+        assert logger.level == logging.INFO
+    finally:
+        logger.setLevel(logging.NOTSET)
+
+
 def test_the_driver_pins_the_schemas_that_tasks_write_by(calls, monkeypatch):
     """Before any row; a batch writer has then found that there is a broker."""
     schemas = {TopicName.parse("a/b/t"): VersionedSchema(3, Schema(SchemaType.STRING))}

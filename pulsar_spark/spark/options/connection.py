@@ -14,6 +14,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.logs import LEVELS
 from pulsar_spark.spark.options import parsers
 from pulsar_spark.spark.options.option import Table, Values
 
@@ -118,6 +119,14 @@ _SUBSCRIPTION_PREFIX = CONNECTION.add(
     "How the names of all subscriptions begin that the user does not name: a stream's durable one is "
     "`<prefix>-<uuid>`, made once per query and kept in its checkpoint. Where the namespace's "
     "subscription-auth-mode is `Prefix`, begin it with the role.",
+)
+LOG_LEVEL = CONNECTION.add(
+    "logLevel",
+    parsers.names_of(LEVELS),
+    parsers.one_of(LEVELS),
+    None,
+    "The lines of this package that the planner and the tasks write to Spark's log, from this level on. "
+    "`INFO` says rows, bytes, seconds and the backlog of each micro-batch. Default: `WARN`.",
 )
 TOPIC = CONNECTION.add(
     "topic",

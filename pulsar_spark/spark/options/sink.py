@@ -10,7 +10,7 @@ from pulsar_spark.client import ClientOptions, KeyValueEncoding, ProducerOptions
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.connection import TOPIC, client_options
+from pulsar_spark.spark.options.connection import LOG_LEVEL, TOPIC, client_options
 from pulsar_spark.spark.options.encryption import EncryptionOptions
 from pulsar_spark.spark.options.option import Table, Values
 from pulsar_spark.spark.options.producer import (
@@ -150,6 +150,7 @@ class SinkOptions:
         upsert: whether each row must have a key.
         values: what the values of messages are.
         on_batch_written: dotted name of the function that is called for each batch, or None.
+        log_level: from which level on log lines are shown, or None.
     """
 
     client: ClientOptions
@@ -165,6 +166,7 @@ class SinkOptions:
     upsert: bool
     values: SinkValues
     on_batch_written: str | None
+    log_level: int | None
 
 
 def sink_options(values: Values) -> SinkOptions:
@@ -194,6 +196,7 @@ def sink_options(values: Values) -> SinkOptions:
         upsert=values[_UPSERT],
         values=_value_options(values),
         on_batch_written=values[_ON_BATCH_WRITTEN],
+        log_level=values[LOG_LEVEL],
     )
 
 

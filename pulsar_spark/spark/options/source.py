@@ -10,7 +10,7 @@ from pulsar_spark.client import ChunkLimits, ClientOptions, ConsumerCryptoFailur
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.connection import ADMIN_URL, TOPIC, client_options
+from pulsar_spark.spark.options.connection import ADMIN_URL, LOG_LEVEL, TOPIC, client_options
 from pulsar_spark.spark.options.encryption import DecryptionOptions
 from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.options.option import Mode, Table, Values
@@ -251,6 +251,7 @@ class SourceOptions:
         columns: of the rows, where payloads are not looked into.
         values: how payloads are read.
         admin_url: where the admin service is, or None.
+        log_level: from which level on log lines are shown, or None.
     """
 
     client: ClientOptions
@@ -272,6 +273,7 @@ class SourceOptions:
     columns: RowColumns
     values: ValueOptions
     admin_url: str | None
+    log_level: int | None
 
     @property
     def must_exist(self) -> bool:
@@ -322,6 +324,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         columns=RowColumns(values[_METADATA_COLUMNS]),
         values=value_options(values),
         admin_url=values[ADMIN_URL],
+        log_level=values[LOG_LEVEL],
     )
 
 

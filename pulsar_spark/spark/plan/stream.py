@@ -80,6 +80,7 @@ class QueryPlanner:
         self._silent: set[TopicName] = set()
         self._rest_until: dict[TopicName, float] = {}
         self._open_again_at: dict[TopicName, float] = {}
+        self._batch_began: float | None = None
 
     # ---- called by Spark
 
@@ -117,6 +118,7 @@ class QueryPlanner:
         for topic, state in subscription.partitions.items():
             state.take_up(start.positions.get(topic))
         self._ask_ends(subscription)
+        self._log_processed()
         self._acknowledge(subscription)
         planned = self._without_deleted(subscription, partial(self._plan, subscription, start, limited))
         for topic, end in planned.items():
@@ -433,12 +435,22 @@ class QueryPlanner:
             min_partitions=self._options.min_partitions,
             max_messages=self._options.max_messages_per_partition,
         )
+        self._batch_began = self._client.now()
         _log.info(
-            "a batch of %d tasks: %s",
+            "a micro-batch of %d tasks: %s",
             len(tasks),
             ", ".join(f"{each.topic} ({each.start}, {each.end}]" for each in ranges),
         )
         return tasks
+
+    def _log_processed(self) -> None:
+        """Log how long the last micro-batch took, and how far the query lags after it."""
+        began, self._batch_began = self._batch_began, None
+        if began is not None and _log.isEnabledFor(logging.INFO):
+            _log.info(
+                "the micro-batch took %.3f s; backlog after it: %d entries",
+                *(self._client.now() - began, self.report()["backlogEntries"]),
+            )
 
     def _after_start_times(self, subscription: Subscription, ranges: list[Range]) -> list[Range]:
         """Leave out what was published before ``startingTime``: it may have come after the query began."""

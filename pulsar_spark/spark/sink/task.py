@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,9 +14,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pulsar_spark.client import (
     Client,
     ProducerOptions,
+    SentTotals,
     Transaction,
     UserCode,
     VersionedSchema,
+    now,
     shared_client,
 )
 from pulsar_spark.ids import TopicName
@@ -32,6 +35,8 @@ from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.topic_encoders import ReplayEncoders, topic_encoders
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.spark.sink.transactional import write_in_transaction
+
+_log = logging.getLogger(__name__)
 
 
 def write_task(
@@ -79,6 +84,7 @@ def _send(
     chosen = topic_encoders(client, options, shape, schemas)
     is_possible_replay = micro is not None and micro.is_possible_replay()
     attempt = None
+    began = now()
     with dedup or nullcontext():
         with TopicWriters(
             client,
@@ -102,7 +108,16 @@ def _send(
                 attempt = DedupAttempt(name_prefix(options, micro), dedup.first_sequence_id, topics)
             writers.finish()
         log_guarantee(options, micro, dedup)
+    _log_sent(writers.sent, now() - began)
     return TaskReport.of(writers.sent, attempt, None if micro is None else micro.query)
+
+
+def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:
+    messages, size = sum(each.messages for each in sent.values()), sum(each.bytes for each in sent.values())
+    _log.info(
+        "%d messages of %d bytes are stored in %d topic partitions, in %.3f s",
+        *(messages, size, len(sent), seconds),
+    )
 
 
 def _producer_options(options: SinkOptions, transaction: Transaction | None) -> ProducerOptions:

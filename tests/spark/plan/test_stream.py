@@ -89,6 +89,25 @@ def test_nothing_is_acknowledged_before_it_is_checkpointed(cluster, topic):
     assert acked(cluster) == [ids[-1], more[-1]]
 
 
+def test_each_micro_batch_is_logged_with_its_time_and_the_backlog_after_it(cluster, topic, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    with caplog.at_level(logging.INFO):
+        first = topic.produce(3)
+        spark.trigger()
+        topic.produce(4)
+        spark.trigger()
+        assert spark.trigger() is None
+        assert spark.trigger() is None
+    found = [record.getMessage() for record in caplog.records if record.name == stream.__name__]
+    assert found[0].startswith("a micro-batch of 1 tasks: ")
+    assert str(first[-1]) in found[0]
+    assert [line.partition("; ")[2] for line in found if "took" in line] == [
+        "backlog after it: 4 entries",
+        "backlog after it: 0 entries",
+    ]
+    assert len(found) == 4
+
+
 def test_a_start_that_is_not_there_yet_is_waited_for(cluster, topic):
     topic.produce(2)
     spark = SimulatedSpark(cluster, startingOffsets='{"t": {"-1": "10:4"}}')

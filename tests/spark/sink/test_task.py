@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -113,6 +115,13 @@ def test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged(fak
     assert isinstance(report, TaskReport)
     assert set(report.sent) == {T, U}
     assert report.attempt is None
+
+
+def test_a_task_says_what_it_has_written(fakes, caplog):
+    with caplog.at_level(logging.INFO):
+        write([rows(("a", "t"), ("b", "u"))])
+    line = r"2 messages of 20 bytes are stored in 2 topic partitions, in \d+\.\d{3} s"
+    assert [bool(re.fullmatch(line, found)) for found in caplog.messages] == [True]
 
 
 def test_rows_are_written_by_the_schemas_of_their_topics(fakes, monkeypatch):

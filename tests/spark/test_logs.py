@@ -1,0 +1,61 @@
+"""Log lines of Spark's processes: their level is the query's, and each is shown once."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.logs import LEVELS, set_up_logs
+from pulsar_spark.spark.options.parse import parse_sink, parse_source
+from tests.test_modules import ROOT
+
+URL = {"service.url": "pulsar://localhost:6650", "topic": "t"}
+
+
+def lines_of(code):
+    """What a process of its own, as Spark starts them, writes to the standard error."""
+    begin = "import logging\nfrom pulsar_spark.spark.logs import set_up_logs\n"
+    begin += "log = logging.getLogger('pulsar_spark.spark.reader')\n"
+    done = subprocess.run(
+        [sys.executable, "-c", begin + code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stderr.splitlines()
+
+
+def test_a_line_has_time_level_and_logger():
+    (line,) = lines_of("set_up_logs(logging.INFO)\nlog.info('it says %d', 7)\nlog.debug('no')")
+    time, rest = line[:17], line[17:]
+    assert rest == " INFO pulsar_spark.spark.reader: it says 7"
+    assert [len(part) for part in time.replace(" ", "/").replace(":", "/").split("/")] == [2] * 6
+
+
+def test_the_next_query_of_a_process_has_its_own_level():
+    code = "for level in (logging.INFO, None, logging.ERROR, logging.INFO):\n"
+    code += (
+        "    set_up_logs(level)\n    log.info('info of %s', level)\n    log.warning('warning of %s', level)"
+    )
+    found = [line.partition(": ")[2] for line in lines_of(code)]
+    assert found == ["info of 20", "warning of 20", "warning of None", "info of 20", "warning of 20"]
+
+
+def test_a_handler_that_is_there_is_not_doubled():
+    code = "logging.basicConfig(format='own %(message)s')\nset_up_logs(logging.INFO)\nlog.info('once')"
+    assert lines_of(code) == ["own once"]
+
+
+@pytest.mark.parametrize("parse", [lambda options: parse_source(options, None), parse_sink])
+def test_the_option(parse):
+    assert parse(URL).log_level is None
+    for name, level in LEVELS.items():
+        assert parse({**URL, "logLevel": name.lower()}).log_level == level
+    with pytest.raises(OptionError, match="one of DEBUG, INFO, WARN, ERROR"):
+        parse({**URL, "logLevel": "loud"})
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_level():
+    yield
+    set_up_logs(None)
+    assert logging.getLogger("pulsar_spark").level == logging.NOTSET
