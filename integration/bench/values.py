@@ -17,7 +17,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from pulsar_spark.wire.schemas.avro_read import column_type, decoder
+from pulsar_spark.wire.schemas.avro.avro_read import column_type, decoder
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
 _ROWS = 50_000

@@ -31,7 +31,7 @@ from integration.hostile.avro_schemas import (
 )
 from integration.hostile.entries import DifferenceError
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas.avro_read import column_type, decoder
+from pulsar_spark.wire.schemas.avro.avro_read import column_type, decoder
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import ValueDecoder
 

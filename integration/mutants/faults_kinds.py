@@ -55,38 +55,38 @@ FAULTS = (
     ),
     Fault(
         name="first-of-a-oneof-kept",
-        file="pulsar_spark/wire/schemas/protobuf_native.py",
+        file="pulsar_spark/wire/schemas/protobuf/protobuf_native.py",
         old="            _join_oneof(own, defined.oneof_index)\n",
         new="            pass\n",
-        test="tests/wire/schemas/test_protobuf_native.py::test_of_a_oneof_the_last_one_counts",
+        test="tests/wire/schemas/protobuf/test_protobuf_native.py::test_of_a_oneof_the_last_one_counts",
     ),
     Fault(
         name="first-entry-of-a-map-kept",
         file="pulsar_spark/wire/schemas/protobuf/readers.py",
         old="        if len(last) < len(rows):\n",
         new="        if len(last) > len(rows):\n",
-        test="tests/wire/schemas/test_protobuf_native.py::test_of_entries_with_the_same_key_the_last_one_counts",
+        test="tests/wire/schemas/protobuf/test_protobuf_native.py::test_of_entries_with_the_same_key_the_last_one_counts",
     ),
     Fault(
         name="bad-item-forgotten",
         file="pulsar_spark/wire/schemas/protobuf/readers.py",
         old="    rows[np.repeat(np.arange(len(sizes)), sizes)[is_bad]] = True\n",
         new="",
-        test="tests/wire/schemas/test_protobuf_native.py::test_a_bad_row_is_told_and_its_neighbours_are_whole",
+        test="tests/wire/schemas/protobuf/test_protobuf_native.py::test_a_bad_row_is_told_and_its_neighbours_are_whole",
     ),
     Fault(
         name="required-field-may-lack",
         file="pulsar_spark/wire/schemas/protobuf/readers.py",
         old="        if self.is_required:\n",
         new="        if False:\n",
-        test="tests/wire/schemas/test_protobuf_native.py::test_a_bad_row_is_told_and_its_neighbours_are_whole",
+        test="tests/wire/schemas/protobuf/test_protobuf_native.py::test_a_bad_row_is_told_and_its_neighbours_are_whole",
     ),
     Fault(
         name="message-within-itself-unrolled",
-        file="pulsar_spark/wire/schemas/protobuf_native.py",
+        file="pulsar_spark/wire/schemas/protobuf/protobuf_native.py",
         old="if message.name in place.above or len(",
         new="if len(",
-        test="tests/wire/schemas/test_protobuf_native.py"
+        test="tests/wire/schemas/protobuf/test_protobuf_native.py"
         "::test_a_message_within_itself_is_refused_by_the_field_s_name",
     ),
 )

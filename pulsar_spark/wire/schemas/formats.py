@@ -9,18 +9,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas import (
-    avro_read,
-    avro_types,
-    avro_write,
-    json_read,
-    json_write,
-    key_value,
-    primitives,
-    protobuf_native,
-)
-from pulsar_spark.wire.schemas.avro_decode import changes
+from pulsar_spark.wire.schemas import key_value, primitives
+from pulsar_spark.wire.schemas.avro import avro_read, avro_types, avro_write, changes
 from pulsar_spark.wire.schemas.encode.tombstones import TombstoneEncoder
+from pulsar_spark.wire.schemas.json import json_read, json_write
+from pulsar_spark.wire.schemas.protobuf import protobuf_native
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import ValueDecoder, ValueEncoder
 

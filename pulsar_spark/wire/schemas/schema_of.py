@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas.avro_types import (
+from pulsar_spark.wire.schemas.avro.avro_types import (
     AvroArray,
     AvroEnum,
     AvroFixed,

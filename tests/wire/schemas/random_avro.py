@@ -8,7 +8,7 @@ import struct
 
 import pyarrow as pa
 
-from pulsar_spark.wire.schemas.avro_types import (
+from pulsar_spark.wire.schemas.avro.avro_types import (
     AvroArray,
     AvroEnum,
     AvroFixed,

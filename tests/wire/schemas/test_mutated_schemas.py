@@ -9,8 +9,9 @@ import fastavro
 import pytest
 
 from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas import avro_write, json_write
-from pulsar_spark.wire.schemas.avro_types import parse
+from pulsar_spark.wire.schemas.avro import avro_write
+from pulsar_spark.wire.schemas.avro.avro_types import parse
+from pulsar_spark.wire.schemas.json import json_write
 from pulsar_spark.wire.schemas.schema import SchemaType
 from pulsar_spark.wire.schemas.schema_of import merged
 from tests.wire.schemas.random_avro import column, mutated, random_case, schema_of_tree

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas import avro_write
-from pulsar_spark.wire.schemas.avro_types import column_type
+from pulsar_spark.wire.schemas.avro import avro_write
+from pulsar_spark.wire.schemas.avro.avro_types import column_type
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.schema_of import merged, schema_of
 from tests.wire.schemas.random_avro import schema_of_tree

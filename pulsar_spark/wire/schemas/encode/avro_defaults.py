@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas.avro_types import (
+from pulsar_spark.wire.schemas.avro.avro_types import (
     MAX_BYTES,
     AvroArray,
     AvroEnum,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError
-from pulsar_spark.wire.schemas.avro_types import (
+from pulsar_spark.wire.schemas.avro.avro_types import (
     AvroArray,
     AvroEnum,
     AvroFixed,

@@ -13,7 +13,7 @@ from pulsar_spark.wire.schemas.encode.cells import too_large
 
 if TYPE_CHECKING:
     from pulsar_spark.wire.encode_columns import Ints
-    from pulsar_spark.wire.schemas.avro_types import AvroEnum
+    from pulsar_spark.wire.schemas.avro.avro_types import AvroEnum
     from pulsar_spark.wire.schemas.encode.cells import Bools
 
 

@@ -8,7 +8,7 @@ import fastavro
 import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas.avro_types import AvroField, parse
+from pulsar_spark.wire.schemas.avro.avro_types import AvroField, parse
 from pulsar_spark.wire.schemas.encode.avro_defaults import default_bytes, varint
 from tests.wire.schemas.random_avro import schema_of_tree
 

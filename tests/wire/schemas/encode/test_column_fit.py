@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import SchemaError
-from pulsar_spark.wire.schemas.avro_types import arrow_type, parse
+from pulsar_spark.wire.schemas.avro.avro_types import arrow_type, parse
 from pulsar_spark.wire.schemas.encode.column_fit import fit, type_name
 from tests.wire.schemas.random_avro import schema_of_tree
 
