@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         name="first-of-a-oneof-kept",
-        file="pulsar_spark/wire/schemas/protobuf/protobuf_native.py",
+        file="pulsar_spark/wire/schemas/protobuf/plan.py",
         old="            _join_oneof(own, defined.oneof_index)\n",
         new="            pass\n",
         test="tests/wire/schemas/protobuf/test_protobuf_native.py::test_of_a_oneof_the_last_one_counts",
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         name="message-within-itself-unrolled",
-        file="pulsar_spark/wire/schemas/protobuf/protobuf_native.py",
+        file="pulsar_spark/wire/schemas/protobuf/plan.py",
         old="if message.name in place.above or len(",
         new="if len(",
         test="tests/wire/schemas/protobuf/test_protobuf_native.py"

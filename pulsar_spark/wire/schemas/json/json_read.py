@@ -31,6 +31,7 @@ from pulsar_spark.wire.schemas.avro import avro_types
 from pulsar_spark.wire.schemas.json.cursor import Ints, JsonPayloads
 from pulsar_spark.wire.schemas.json.fast import can_read, read_columns
 from pulsar_spark.wire.schemas.json.general import explain, read_rows
+from pulsar_spark.wire.schemas.json.make_tree import make_tree, wrong_default
 from pulsar_spark.wire.schemas.json.shape import JsonLayout
 from pulsar_spark.wire.schemas.json.tree import (
     JsonArray,
@@ -39,8 +40,6 @@ from pulsar_spark.wire.schemas.json.tree import (
     JsonRecord,
     JsonUnion,
     growth,
-    make_tree,
-    wrong_default,
 )
 from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.schemas.value_size import largest_unchecked, rows_to_check

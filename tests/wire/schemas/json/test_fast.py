@@ -9,8 +9,8 @@ from pulsar_spark.wire.schemas.json.cursor import JsonPayloads
 from pulsar_spark.wire.schemas.json.fast import can_read, read_columns
 from pulsar_spark.wire.schemas.json.general import read_rows
 from pulsar_spark.wire.schemas.json.json_read import column_type
+from pulsar_spark.wire.schemas.json.make_tree import make_tree
 from pulsar_spark.wire.schemas.json.shape import JsonLayout
-from pulsar_spark.wire.schemas.json.tree import make_tree
 from tests.wire.schemas.json_payloads import json_schema
 
 

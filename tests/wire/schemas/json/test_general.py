@@ -5,10 +5,10 @@ from decimal import Decimal
 
 import pytest
 
-from pulsar_spark.wire.schemas.json import general, leaves, scan
+from pulsar_spark.wire.schemas.json import columns, leaves, scan
 from pulsar_spark.wire.schemas.json.general import explain, read_rows
 from pulsar_spark.wire.schemas.json.json_read import column_type
-from pulsar_spark.wire.schemas.json.tree import make_tree
+from pulsar_spark.wire.schemas.json.make_tree import make_tree
 from tests.wire.schemas.json_payloads import JAVA, json_schema
 
 BAD = object()
@@ -308,7 +308,7 @@ def test_a_default_is_read_once_however_many_values_lack_it(monkeypatch):
         parse = leaves.make_parser(leaf)
         return lambda text, at: (calls.append(1), parse(text, at))[1]
 
-    monkeypatch.setattr(general, "make_parser", counted)
+    monkeypatch.setattr(columns, "make_parser", counted)
     fields = [{"name": f"f{i}", "type": "int", "default": i} for i in range(300)]
     avro = {"type": "array", "items": {"type": "record", "name": "R", "fields": fields}}
     values = read_rows(tree_of(avro), [b"[" + b"{}," * 999 + b"{}]"])

@@ -16,10 +16,10 @@ from pulsar_spark.wire.schemas.avro.avro_types import (
     AvroUnion,
     is_member_struct,
 )
-from pulsar_spark.wire.schemas.json import fast, general, json_read, json_write
+from pulsar_spark.wire.schemas.json import columns, fast, json_read, json_write, nested_columns
 from pulsar_spark.wire.schemas.json.general import read_rows
 from pulsar_spark.wire.schemas.json.json_read import column_type, decoder
-from pulsar_spark.wire.schemas.json.tree import make_tree
+from pulsar_spark.wire.schemas.json.make_tree import make_tree
 from pulsar_spark.wire.schemas.schema import SchemaType
 from tests.wire.schemas.json_payloads import (
     Maker,
@@ -312,7 +312,8 @@ def test_what_the_clients_of_java_and_python_write_is_read(rows, monkeypatch):
 def test_more_than_a_column_can_hold_is_an_error_that_says_what_to_do(avro, payload, monkeypatch):
     monkeypatch.setattr(json_read, "_FEWEST_ROWS", 2)
     small = {"i": "h"}  # offsets of 16 bits, not 32
-    monkeypatch.setattr(general, "array", lambda code, *items: array(small.get(code, code), *items))
+    for module in (columns, nested_columns):
+        monkeypatch.setattr(module, "array", lambda code, *items: array(small.get(code, code), *items))
     schema = json_schema(avro)
     with pytest.raises(UnsupportedError, match="1 values make more than a column can hold"):
         decoder(schema, schema, column_type(schema)).decode(column([payload]), column([None]))

@@ -4,7 +4,7 @@ import pytest
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.schemas.json.general import read_rows
 from pulsar_spark.wire.schemas.json.json_read import column_type, decoder
-from pulsar_spark.wire.schemas.json.tree import make_tree
+from pulsar_spark.wire.schemas.json.make_tree import make_tree
 from tests.wire.schemas.json_payloads import json_schema
 
 MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
