@@ -1,10 +1,15 @@
-"""Print docs/options.md, or with the argument ``errors`` docs/errors.md."""
+"""Print docs/options.md, or with the argument ``columns`` or ``errors`` the page of that name."""
 
 import sys
 
 from pulsar_spark import errors
-from pulsar_spark.spark.options.docs_page import docs_page
+from pulsar_spark.spark.options import docs_page as options_page
+from pulsar_spark.spark.rows import columns_page
 
 if __name__ == "__main__":
-    page = {(): docs_page, ("errors",): errors.docs_page}[tuple(sys.argv[1:])]
-    sys.stdout.write(page())
+    pages = {
+        (): options_page.docs_page,
+        ("columns",): columns_page.docs_page,
+        ("errors",): errors.docs_page,
+    }
+    sys.stdout.write(pages[tuple(sys.argv[1:])]())

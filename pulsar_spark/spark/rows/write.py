@@ -180,6 +180,11 @@ _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
 _RAW = SinkValues()
 
 
+def written_types() -> dict[str, list[str]]:
+    """The types, in Spark's SQL, of each metadata column that a sink takes."""
+    return {name: _ddls(name) for name in _ALLOWED}
+
+
 def message_shape(
     schema: StructType, topic: TopicName | None, *, upsert: bool = False, values: SinkValues = _RAW
 ) -> MessageShape:
@@ -239,10 +244,14 @@ def _check_reserved(field: StructField) -> None:
     if isinstance(kind, MapType):
         fits = isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
     if not fits:
-        names = [_ddl(allowed) for allowed in _ALLOWED[field.name] if allowed is not NullType]
         raise OptionError(
-            f"column {field.name} is {kind.simpleString()}", advice=f"Cast it to {' or '.join(names)}"
+            f"column {field.name} is {kind.simpleString()}",
+            advice=f"Cast it to {' or '.join(_ddls(field.name))}",
         )
+
+
+def _ddls(name: str) -> list[str]:
+    return [_ddl(kind) for kind in _ALLOWED[name] if kind is not NullType]
 
 
 def _ddl(kind: type[DataType]) -> str:

@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from pulsar_spark.spark.options.docs_page import docs_page
+from pulsar_spark.spark.options.docs_page import _grouped, docs_page
+from pulsar_spark.spark.options.option import Table
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -18,3 +19,13 @@ def test_each_row_says_who_takes_the_option():
     assert takers["endingTime"] == "batch source"
     assert takers["maxTriggerDelay"] == "stream source"
     assert takers["upsert"] == "sink"
+
+
+def test_an_option_that_no_pattern_matches_is_shown_all_the_same():
+    table = Table()
+    for name in ("topic", "topicsPattern", "unheardOf"):
+        table.add(name, "text", str, None, "A text.")
+    groups = {
+        name: [option.name for option in options] for name, options in _grouped(table, {"names": ("topic*",)})
+    }
+    assert groups == {"names": ["topic", "topicsPattern"], "more": ["unheardOf"]}
