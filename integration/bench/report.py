@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,64 +24,71 @@ Written by `python3 -m integration bench --write-docs`; do not edit.
 ![Our rate as a multiple of pulsar-client's and as a share of Spark's transport](img/benchmark.svg)
 
 {results}
-Rates are messages a second. Each ratio is our rate over that of the other column's side; *needs* is the least
-that the project asks of itself, for the messages and partitions that it is said of.
+Rates are messages per second. Each ratio is our rate divided by the rate of the other side. What the
+project wants to reach: [Goals](#goals).
 
 ## Memory of a Python worker
 
 {memory}
-The highest resident size of a worker during the read, as the kernel keeps it (`VmHWM`), less the resident
-size of a worker that has passed one row through Arrow and waits. Required: less than {limit} MiB.
+The highest resident size of a worker during the read (`VmHWM`), minus the resident size of a worker that
+has passed one row through Arrow and waits.
 
 ## Two cores
 
 {scaling}
-The same messages, read by one task and by four on two cores, in turn. The cores are those of Spark's JVM,
-the workers and the broker together: *busy* is the part of both that was used. Where both are, no more is to
-be had.
+The same messages, read by one task and by four on two cores, in turn. Spark's JVM, the workers and the
+broker share the cores. *Busy* is the part of both cores that was used. Once both are busy, more tasks
+cannot help.
 
 ## A long backlog
 
 {backlog}
-{messages} messages on one partition under a cap that makes 40 micro-batches. Speed: the median of the last
-tenth's over that of the first's; required: within {steady:.0%}. Memory: a worker's highest resident size in a
-read of a tenth as many, and in this one.
+{messages} messages on one partition, with a limit that makes 40 micro-batches. Speed: the median of the last
+tenth of them compared with the median of the first tenth. Memory: a worker's highest resident size in a
+read of a tenth as many messages, and in this read.
 
 ## What is measured
 
-All sides work on the same machine and broker in one run, in turn: ours, transport, client, ours, ... The
-broker writes no journal, so as to take less of the cores that it shares with them, but for the long backlog.
-Each side is warmed up first; the best of {repeat} runs counts, for all sides alike, because what else a
-machine does can only make a run slower. Values are slices of a log of orders in JSON, of which LZ4 leaves
-40 %, keys are one of 10,000, and all messages have a key. One partition is a topic without partitions and one
-Spark task; four are four tasks.
+All sides run on the same machine and broker in one run, in turn: ours, transport, client, ours, ... The
+broker writes no journal, so it uses less of the cores that all share; the long backlog is the exception.
+Each side is warmed up first. The best of {repeat} runs counts, for all sides alike, because other work of
+a machine can only make a run slower. Values are slices of a log of orders in JSON, which LZ4 compresses
+to 40 %. Keys are one of 10,000, and all messages have a key. One partition is a topic without partitions
+and one Spark task; four are four tasks.
 
-* **Read, pulsar_spark**: a streaming query with AvailableNow from the topic's beginning to `noop`. The time
-  is Spark's `triggerExecution` of the micro-batch that has the rows: offsets, write-ahead log, planning,
-  look-ups at the broker, reading and commit; not the start of the query.
-* **Read, Spark's transport**: the same query over a Python data source whose `read()` gives one Arrow batch
-  again and again: as many rows a batch as our source makes, of the same schema and with like values.
-* **Read, both ends alone**: that, for as many rows as entries hold that are fetched meanwhile as our source
-  fetches them, and thrown away: about what could be reached if it cost nothing to take messages apart.
+* **Read, pulsar_spark**: a streaming query with AvailableNow from the topic's beginning to `noop`. The
+  time is Spark's `triggerExecution` of the micro-batch that has the rows: offsets, write-ahead log,
+  planning, look-ups at the broker, reading and commit; not the start of the query.
+* **Read, Spark's transport**: the same query over a Python data source whose `read()` gives the same
+  Arrow batch repeatedly: as many rows in a batch as our source makes, with the same schema and similar
+  values.
+* **Read, both ends alone**: Spark's transport, while as many entries are fetched as our source fetches,
+  and dropped: about the rate that could be reached if decoding messages cost nothing.
 * **Read, pulsar-client**: one process, one reader with its default settings on the same topic (on all
-  partitions where there are four, which is not slower than one reader after the other), `read_next`, `data`
-  and `partition_key` for each message, `properties` and `event_timestamp` where it has them, from opening
-  the reader on.
-* **Write, pulsar_spark**: `spark.range` made into messages and saved in a batch query with default options,
-  to a new topic. The time is that of `save()`, which returns when the broker has acknowledged all.
+  partitions where there are four, which is not slower than one reader after the other), `read_next`,
+  `data` and `partition_key` for each message, `properties` and `event_timestamp` if it has them. The time
+  includes opening the reader.
+* **Write, pulsar_spark**: `spark.range` made into messages and saved in a batch query with default
+  options, to a new topic. The time is that of `save()`, which returns when the broker has acknowledged
+  all.
 * **Write, Spark's transport**: the same rows to a `DataSourceArrowWriter` that drops them.
-* **Write, both ends alone**: that, for as many rows as are sent meanwhile in entries that were made, and
-  compressed, beforehand: about what could be reached if it cost nothing to put messages together.
-* **Write, pulsar-client**: one process, `send_async` without a callback for messages that are made
-  beforehand, then `flush`; batching, compression and pending limits are those of our sink.
+* **Write, both ends alone**: Spark's transport, while as many rows are sent in entries that were made and
+  compressed before: about the rate that could be reached if encoding messages cost nothing.
+* **Write, pulsar-client**: one process, `send_async` without a callback for messages made before, then
+  `flush`. Batching, compression and pending limits are those of our sink.
 
-Topics that are read were filled by our writer with its default limits: batches of 1,000 messages of 100
-bytes, or of 128 KiB. An idle subscriber stays attached to each, and the broker may keep all of it in its
-cache.
+Topics that are read were written by our writer with its default limits: batches of 1,000 messages of 100
+bytes, or of 128 KiB. An idle subscriber stays attached to each topic, and the broker may keep all of it
+in its cache.
 
 ## Machine
 
-{machine}"""
+{machine}
+## Goals
+
+What the project wants to reach, for those who change it.
+
+{goals}"""
 
 
 @dataclass(slots=True)
@@ -96,7 +103,7 @@ class Findings:
 
 def text_table(results: Sequence[Result]) -> str:
     """The results in columns for a terminal."""
-    rows = [_header(), *(_cells(result) for result in results)]
+    rows = [_header(), *(_cells(result, _judged) for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -108,7 +115,7 @@ def text_table(results: Sequence[Result]) -> str:
 
 def line(result: Result) -> str:
     """One result in a line."""
-    ratios = [f"{_ratio(result, side)} of {side.value}" for side in _OTHERS if side in result.rates]
+    ratios = [f"{_judged(result, side)} of {side.value}" for side in _OTHERS if side in result.rates]
     where = f"{result.direction}, {result.shape.title}, partitions: {result.partitions}"
     return f"{where}: {result.best(Side.OURS):,.0f}/s, {', '.join(ratios)}"
 
@@ -150,26 +157,25 @@ def page(findings: Findings, machine: Mapping[str, str], repeat: int) -> str:
     """docs/benchmarks.md; of the whole run."""
     assert findings.backlog is not None
     return _PAGE.format(
-        results=_markdown(_header(), [_cells(result) for result in findings.results], numbers_from=2),
+        results=_markdown(_header(), [_cells(result, _plain) for result in findings.results], numbers_from=2),
         scaling=_markdown(
             ["read by", "over one task", "cores busy with one task", "with four"],
-            [_scaling_cells(scaling) for scaling in findings.scalings],
+            [_scaling_cells(scaling, goals=False) for scaling in findings.scalings],
             numbers_from=1,
         ),
         backlog=_markdown(
             ["messages", "last tenth's speed over the first's", "MiB for a tenth", "MiB"],
-            [_backlog_cells(findings.backlog)],
+            [_backlog_cells(findings.backlog, goals=False)],
             numbers_from=0,
         ),
         messages=f"{findings.backlog.messages:,}",
-        steady=backlog.REQUIRED,
         memory=_markdown(
             ["messages read", "MiB above an idle worker"],
             [[f"{peak.messages:,}", f"{peak.mib_above_idle:.0f}"] for peak in findings.peaks],
             numbers_from=0,
         ),
         machine=_markdown(["what", "which"], [list(fact) for fact in machine.items()], numbers_from=2),
-        limit=REQUIRED_MIB,
+        goals=_markdown(["what", "measured", "goal", "reached"], _goals(findings), numbers_from=4),
         repeat=repeat,
     )
 
@@ -186,41 +192,87 @@ def _header() -> list[str]:
     ]
 
 
-def _scaling_cells(scaling: Scaling) -> list[str]:
-    enough = scaling.ratio >= scaling.required or scaling.busy[1] > _BUSY
-    verdict = f"needs {scaling.required:g} x, or busy cores{'' if enough else ', BELOW'}"
-    return [scaling.what, f"{scaling.ratio:.2f} x ({verdict})", *(f"{busy:.0%}" for busy in scaling.busy)]
+def _scaling_cells(scaling: Scaling, *, goals: bool = True) -> list[str]:
+    below = "" if _is_enough(scaling) else ", BELOW"
+    verdict = f" (needs {scaling.required:g} x, or busy cores{below})" if goals else ""
+    return [scaling.what, f"{scaling.ratio:.2f} x{verdict}", *(f"{busy:.0%}" for busy in scaling.busy)]
 
 
-def _backlog_cells(read: Backlog) -> list[str]:
-    verdict = "" if abs(read.change) <= backlog.REQUIRED else ", BELOW"
+def _is_enough(scaling: Scaling) -> bool:
+    return scaling.ratio >= scaling.required or scaling.busy[1] > _BUSY
+
+
+def _backlog_cells(read: Backlog, *, goals: bool = True) -> list[str]:
+    verdict = ", BELOW" if goals and abs(read.change) > backlog.REQUIRED else ""
     first, last = read.mib
     return [f"{read.messages:,}", f"{read.change:+.0%}{verdict}", f"{first:.0f}", f"{last:.0f}"]
 
 
-def _cells(result: Result) -> list[str]:
+def _cells(result: Result, ratio: Callable[[Result, Side], str]) -> list[str]:
     rates = [f"{result.best(side):,.0f}" if side in result.rates else "" for side in Side]
-    ratios = [_ratio(result, side) for side in _OTHERS]
+    ratios = [ratio(result, side) for side in _OTHERS]
     return [result.direction, result.shape.title, str(result.partitions), *rates, *ratios]
 
 
-def _ratio(result: Result, side: Side) -> str:
+def _plain(result: Result, side: Side) -> str:
+    """Our rate over another side's; empty where it was not measured."""
     ratio = result.ratio(side)
     if ratio is None:
         return ""
-    percent = side is not Side.CLIENT
-    text = f"{ratio:.0%}" if percent else f"{ratio:.1f} x"
-    least = result.required(side)
+    return f"{ratio:.1f} x" if side is Side.CLIENT else f"{ratio:.0%}"
+
+
+def _judged(result: Result, side: Side) -> str:
+    """The same with the goal, for those who change the project."""
+    goal = _goal(result, side)
+    if goal is None:
+        return _plain(result, side)
+    measured, needs, is_reached = goal
+    return f"{measured} (needs {needs}{'' if is_reached else ', BELOW'})"
+
+
+def _goal(result: Result, side: Side) -> tuple[str, str, bool] | None:
+    """What was measured, what is wanted, and whether it is reached; None where nothing is wanted."""
+    ratio, least = result.ratio(side), result.required(side)
     # Without transport it is not Spark that was measured, and nothing is asked of the client alone.
-    if least is None or Side.TRANSPORT not in result.rates:
-        return text
-    needs = f"{least:.0%}" if percent else f"{least:g} x"
-    holds, enough = ratio >= least, result.enough(side)
+    if ratio is None or least is None or Side.TRANSPORT not in result.rates:
+        return None
+    measured = _plain(result, side)
+    needs = f"{least:g} x" if side is Side.CLIENT else f"{least:.0%}"
+    is_reached, enough = ratio >= least, result.enough(side)
     if enough is not None:
-        text += f", {result.bytes_a_second() / 1e6:.0f} MB/s"
+        measured += f", {result.bytes_a_second() / 1e6:.0f} MB/s"
         needs += f" or {enough / 1e6:.0f} MB/s"
-        holds |= result.bytes_a_second() >= enough
-    return f"{text} (needs {needs}{'' if holds else ', BELOW'})"
+        is_reached |= result.bytes_a_second() >= enough
+    return measured, needs, is_reached
+
+
+def _goals(findings: Findings) -> list[list[str]]:
+    """A row for each goal."""
+    assert findings.backlog is not None
+    rows: list[tuple[str, str, str, bool]] = []
+    for result in findings.results:
+        where = f"{result.direction}, {result.shape.title}, partitions: {result.partitions}"
+        for side in _OTHERS:
+            goal = _goal(result, side)
+            if goal is not None:
+                rows.append((f"{where}: ratio to {side.value}", *goal))
+    for peak in findings.peaks:
+        what = f"MiB of a worker that reads {peak.messages:,} messages, above an idle one"
+        is_small = peak.mib_above_idle < REQUIRED_MIB
+        rows.append((what, f"{peak.mib_above_idle:.0f}", f"less than {REQUIRED_MIB}", is_small))
+    for scaling in findings.scalings:
+        measured = f"{scaling.ratio:.2f} x, cores {scaling.busy[1]:.0%} busy"
+        goal_text = f"{scaling.required:g} x, or busy cores"
+        rows.append((f"read by {scaling.what}, over one task", measured, goal_text, _is_enough(scaling)))
+    change = findings.backlog.change
+    within = f"within {backlog.REQUIRED:.0%}"
+    rows.append(
+        ("speed at the end of a long backlog", f"{change:+.0%}", within, abs(change) <= backlog.REQUIRED)
+    )
+    return [
+        [what, measured, goal, "yes" if is_reached else "no"] for what, measured, goal, is_reached in rows
+    ]
 
 
 def _result_json(result: Result) -> dict[str, Any]:
