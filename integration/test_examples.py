@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pulsar.schema import AvroSchema
 from pyspark.sql import SparkSession
@@ -210,3 +213,51 @@ def test_the_join_of_two_topics(pulsar_in_spark: PulsarInSpark, cluster: Cluster
             run_block(block, places, names)
     paid = pulsar_in_spark.read(f"{topic}-paid-orders", valueFormat="columns", metadataColumns="").collect()
     assert [row.asDict() for row in paid] == [{"id": 2, "item": "milk", "amount": 1.5}]
+
+
+def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, tmp_path):
+    """Those that docs/recipes.md calls tried, in the order of the page."""
+    regions = [("ann", "eu"), ("bob", "us"), ("ann", "eu")]
+    orders = [
+        Record(json.dumps({"id": n, "region": region}).encode(), key=key)
+        for n, (key, region) in enumerate(regions)
+    ]
+    no_order = Record(b"what?", key="zoe")
+    peer.produce(f"{topic}-orders", [*orders, no_order])
+    names = run_recipes(pulsar_in_spark.spark, cluster.service_url, topic, tmp_path)
+    assert peer.read_all(f"{topic}-mirror") == [*orders, no_order]
+    assert pulsar_in_spark.spark.read.parquet(f"{tmp_path}/orders-parquet").count() == 4
+    assert names["day"].count() == 4
+    (payment,) = peer.read_all(f"{topic}-payments")
+    assert (payment.key, payment.event_time) == ("ann", 1_767_225_600_000)
+    assert {tuple(row) for row in names["counts"].collect()} == {
+        (f"{topic}-orders-eu", 2),
+        (f"{topic}-orders-us", 1),
+        (f"{topic}-orders-other", 1),
+    }
+    assert peer.read_all(f"{topic}-accepted") == orders
+    origin = (("origin", f"{topic}-orders"),)
+    assert peer.read_all(f"{topic}-rejected") == [replace(no_order, properties=origin)]
+    assert [tuple(row) for row in names["by_customer"].collect()] == [("ann", 2), ("bob", 1), ("zoe", 1)]
+    cities = [json.loads(record.value)["city"] for record in peer.read_all(f"{topic}-located")]
+    assert sorted(cities) == ["Bergen", "Cork", "Cork"]
+
+
+def run_recipes(spark: SparkSession, service_url: str, topic: str, home: Path) -> dict[str, Any]:
+    """Run the code of the page up to what nobody has tried, on topics of its own; returns its names."""
+    page = ROOT / "docs" / "recipes.md"
+    text = page.read_text()
+    end = text[: text.index("\n## Delta Lake")].count("\n")
+    places = {
+        "pulsar://localhost:6650": service_url,
+        "/tmp/": f"{home}/",
+        ".start()": ".trigger(availableNow=True).start().awaitTermination()",
+    }
+    names: dict[str, Any] = {"spark": spark}
+    for block in blocks(page, "python"):
+        if block.line < end:
+            code = re.sub(
+                r"(?<=[\"'])(mirror|orders|payments|accepted|rejected|located)", rf"{topic}-\1", block.text
+            )
+            run_block(block._replace(text=code), places, names)
+    return names

@@ -1,6 +1,8 @@
 """Draws the pictures of these docs: python docs/img/draw.py, a test says when they drift.
 
-data.svg         the way of the data
+flow.svg         source, query, sink: what a user writes
+data.svg         the same with partitions, tasks and the planner
+offsets.svg      a topic partition: what is acknowledged, processed, in the micro-batch, in the backlog
 checkpoint.svg   the order of a micro-batch: read, write, checkpoint, acknowledge
 """
 
@@ -62,9 +64,32 @@ class Picture:
         return "\n".join(part.rstrip("\n") for part in [*self._parts, "</svg>"]) + "\n"
 
 
+def flow() -> str:
+    """Source topic, source, query, sink, target topic; below it what a restart needs."""
+    picture = Picture("Messages flow from a topic through Spark to a topic", 1080, 250)
+    picture.box(20, 30, 170, 70, PULSAR, "Pulsar", "source topic")
+    picture.box(270, 30, 150, 70, OURS, "source", "messages to rows")
+    picture.box(480, 30, 120, 70, SPARK, "your query", "DataFrame")
+    picture.box(660, 30, 150, 70, OURS, "sink", "rows to messages")
+    picture.box(890, 30, 170, 70, PULSAR, "Pulsar", "target topic")
+    for start, end in ((190, 270), (420, 480), (600, 660)):
+        picture.arrow((start, 65), (end, 65))
+    picture.arrow((810, 58), (890, 58))
+    picture.arrow((890, 74), (810, 74), dashed=True)
+    picture.text(850, 50, "batches")
+    picture.text(850, 92, "receipts")
+    picture.box(20, 170, 250, 56, PLAIN, "subscription: keeps messages", "that are not yet processed")
+    picture.box(415, 170, 250, 56, SPARK, "checkpoint: says where", "a restart continues")
+    picture.arrow((105, 170), (105, 100))
+    picture.arrow((540, 100), (540, 170), both=True)
+    picture.arrow((415, 198), (270, 198), dashed=True)
+    picture.text(342, 188, "acknowledge")
+    return picture.svg()
+
+
 def data() -> str:
-    """The way of the data: source topic, tasks, query, tasks, target topic; above it the planner."""
-    picture = Picture("The way of the data", 1080, 400)
+    """Source topic, reading tasks, query, writing tasks, target topic; above them the planner."""
+    picture = Picture("Flow of the data", 1080, 400)
     picture.box(20, 150, 180, 220, PULSAR, "Pulsar: source topic", top=True)
     picture.box(300, 150, 170, 220, SPARK, "Spark: reading tasks", top=True)
     picture.box(550, 150, 120, 220, SPARK, "your query")
@@ -89,7 +114,7 @@ def data() -> str:
     picture.text(110, 345, "its subscription holds")
     picture.text(110, 361, "what is not processed")
     picture.box(300, 20, 170, 64, OURS, "planner", "one for each query")
-    picture.box(620, 20, 180, 64, SPARK, "Spark's checkpoint", "the truth of a restart")
+    picture.box(620, 20, 180, 64, SPARK, "Spark's checkpoint", "decides each restart")
     picture.arrow((300, 52), (110, 52), (110, 150), dashed=True, both=True)
     picture.text(122, 105, "where does each end?", "start")
     picture.text(122, 123, "acknowledge", "start")
@@ -100,9 +125,37 @@ def data() -> str:
     return picture.svg()
 
 
+def offsets() -> str:
+    """A topic partition from its first entry to its end, and what each stretch is called."""
+    picture = Picture("Positions in a topic partition", 1080, 250)
+    stretches = (
+        (20, 200, PLAIN, "acknowledged", "the broker may delete it"),
+        (220, 240, OURS, "processed", "in Spark's checkpoint"),
+        (460, 240, SPARK, "this micro-batch", "planned, being read"),
+        (700, 360, PULSAR, "backlog", "in no micro-batch yet"),
+    )
+    for x, width, fill, name, meaning in stretches:
+        picture.box(x, 100, width, 60, fill, name, meaning)
+    for x, name, meaning in (
+        (220, "subscription", "its position at the broker"),
+        (460, "start offset", "exclusive"),
+        (700, "end offset", "inclusive"),
+        (1060, "end", "last message"),
+    ):
+        anchor = "end" if x > 1000 else "middle"
+        picture.arrow((x, 70), (x, 100))
+        picture.text(x, 42, name, anchor)
+        picture.text(x, 60, meaning, anchor)
+    picture.arrow((220, 195), (1060, 195), both=True)
+    picture.label(640, 200, "kept by the subscription, whatever the retention policy")
+    picture.text(20, 232, "older entries", "start")
+    picture.text(1060, 232, "newer entries", "end")
+    return picture.svg()
+
+
 _WHO = {"broker": 90, "planner": 270, "spark": 450, "checkpoint": 630, "task": 810}
 _STEPS = (
-    ("spark", "planner", "what is new behind N-1?"),
+    ("spark", "planner", "what is new after N-1?"),
     ("planner", "broker", "acknowledge N-1"),
     ("planner", "broker", "where does it end?"),
     ("spark", "checkpoint", "write offsets/N"),
@@ -112,7 +165,7 @@ _STEPS = (
     ("broker", "task", "receipts of all of them"),
     ("task", "spark", "done"),
     ("spark", "checkpoint", "write commits/N"),
-    ("spark", "planner", "what is new behind N?"),
+    ("spark", "planner", "what is new after N?"),
     ("planner", "broker", "acknowledge N"),
 )
 
@@ -131,7 +184,7 @@ def checkpoint() -> str:
         picture.arrow((first, y), (last, y))
         picture.label((first + last) // 2, y - 6, label)
     for top, bottom, *lines in (
-        (64, 195, "a crash here:", "N is planned anew"),
+        (64, 195, "a crash here:", "N is planned again"),
         (
             207,
             423,
@@ -141,13 +194,13 @@ def checkpoint() -> str:
             "acknowledged, so it",
             "is still there",
         ),
-        (435, 545, "a crash here:", "the next run goes", "on behind N"),
+        (435, 545, "a crash here:", "the next run goes", "on after N"),
     ):
         picture.box(900, top, 165, bottom - top, PLAIN, *lines)
     return picture.svg()
 
 
-PICTURES = {"data.svg": data, "checkpoint.svg": checkpoint}
+PICTURES = {"flow.svg": flow, "data.svg": data, "offsets.svg": offsets, "checkpoint.svg": checkpoint}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():
