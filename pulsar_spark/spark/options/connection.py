@@ -134,7 +134,8 @@ TOPIC = CONNECTION.add(
     TopicName.parse,
     None,
     "Source: the one topic to read; a partitioned topic means all its partitions, `t-partition-2` "
-    "means that one. Sink: where all rows go; without it the column `__topic` says it for each row.",
+    "means that one. Sink: where all rows go, also those with a column `__topic`; without it that column "
+    "says it for each row.",
 )
 
 

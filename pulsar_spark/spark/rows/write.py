@@ -68,7 +68,7 @@ class MessageShape:
 
     Attributes:
         value: name of the column whose bytes are the value, or the columns that a schema makes values of.
-        topic: for all rows, or None where each row names its own.
+        topic: for all rows, whatever they name themselves; None where each row names its own.
         reserved: names of the reserved columns that the rows have.
         ignored: names of columns that only the source makes.
         upsert: whether each row must have a key, as a compacted topic keeps the last message of each.
@@ -90,25 +90,19 @@ class MessageShape:
             encoders: of values that a schema makes; None where the value is a column's bytes.
 
         Raises:
-            OptionError: a row without a topic, with a bad one, or with another than the option's; one without
-                a key where that is needed; one with two times of delivery, or with two keys.
+            OptionError: a row without a topic, or with a bad one; one without a key where that is needed; one
+                with two times of delivery, or with two keys.
             SchemaError: a row does not fit the schema of its topic.
         """
         columns = self._columns(batch)
         rows = None if isinstance(self.value, str) else self.value.rows(batch)
-        if TOPIC not in self.reserved:
-            assert self.topic is not None
+        if self.topic is not None:
             yield self.topic, self._encoded(self.topic, columns, rows, encoders)
             return
         topics, number_of_row = _by_topic(batch.column(TOPIC))
         in_order = np.argsort(number_of_row, kind="stable")
         bounds = np.searchsorted(number_of_row[in_order], np.arange(len(topics) + 1))
         for number, topic in enumerate(topics):
-            if self.topic is not None and topic != self.topic:
-                raise OptionError(
-                    f"a row's {TOPIC} is {topic}, the option topic is {self.topic}",
-                    advice=f"Leave one of them out, such as by .drop({TOPIC!r})",
-                )
             of_topic = in_order[bounds[number] : bounds[number + 1]]
             if len(of_topic) == len(columns):
                 yield topic, self._encoded(topic, columns, rows, encoders)
@@ -301,10 +295,19 @@ def _delivery_times(at: pa.Int64Array | None, after: pa.Array | None) -> pa.Int6
 
 
 def _properties(maps: pa.MapArray) -> pa.MapArray | None:
-    """Maps without nulls; None where all are empty."""
+    """Maps without nulls: a null map is empty, a null value is left out. None where all are empty."""
     maps = maps.cast(_MAP)
     if maps.null_count:
         rows = np.where(maps.is_null().to_numpy(zero_copy_only=False), len(maps), np.arange(len(maps)))
         maps = pa.concat_arrays([maps, _NO_PROPERTIES]).take(pa.array(rows))
-    offsets = maps.offsets
-    return maps if offsets[0].as_py() < offsets[-1].as_py() else None
+    offsets = maps.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    values = maps.items.slice(first, last - first)
+    if values.null_count:
+        has_value = values.is_valid()
+        held = np.append(0, np.cumsum(has_value.to_numpy(zero_copy_only=False)))
+        offsets = held[offsets - first].astype(np.int32)
+        names = maps.keys.slice(first, last - first).filter(has_value)
+        maps = pa.MapArray.from_arrays(pa.array(offsets), names, values.filter(has_value))
+        first, last = 0, int(offsets[-1])
+    return maps if first < last else None

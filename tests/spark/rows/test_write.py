@@ -3,6 +3,8 @@ import time
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
@@ -23,9 +25,14 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
+from pulsar_spark.wire.batches import encode_batch_messages
 
 OUT = TopicName.parse("out")
 TEXT = StringType()
+PROPERTIES = st.lists(
+    st.none() | st.lists(st.tuples(st.text(max_size=3), st.none() | st.text(max_size=3)), max_size=4),
+    max_size=6,
+)
 
 
 def schema(**columns: DataType) -> StructType:
@@ -134,6 +141,24 @@ def test_properties_have_no_nulls():
     assert columns.properties.to_pylist() == [[("a", "1"), ("b", "2")], [], [], [("c", "3")]]
 
 
+@given(PROPERTIES, st.integers(0, 3), st.integers(0, 3))
+def test_a_property_without_a_value_is_left_out(maps, before, after):
+    rows = pa.array(
+        [[("x", None)]] * before + maps + [[("y", "1")]] * after, pa.map_(pa.string(), pa.string())
+    )
+    batch = pa.RecordBatch.from_pydict(
+        {"value": pa.nulls(len(rows), pa.string()), "__messageProperties": rows}
+    ).slice(before, len(maps))
+    shape = message_shape(schema(value=TEXT, __messageProperties=MapType(TEXT, TEXT)), OUT)
+    ((_, columns),) = shape.messages(batch)
+    expected = [[(name, value) for name, value in each or [] if value is not None] for each in maps]
+    if any(expected):
+        assert columns.properties.to_pylist() == expected
+        encode_batch_messages(columns)
+    else:
+        assert columns.properties is None
+
+
 def test_columns_that_say_nothing_cost_nothing():
     shape = schema(
         value=TEXT, __eventTime=NullType(), __messageProperties=MapType(TEXT, TEXT), __key=NullType()
@@ -204,24 +229,20 @@ def test_no_rows_no_messages():
     assert len(only(messages(OUT, schema(value=TEXT), value=[]))) == 0
 
 
-def test_the_option_and_the_column_may_agree():
-    columns = only(
-        messages(OUT, schema(value=TEXT, __topic=TEXT), value=["v"], __topic=["public/default/out"])
-    )
-    assert columns.value.to_pylist() == [b"v"]
+def test_the_option_wins_over_the_column():
+    """A copy of what was read is written where the option says, whatever the rows' topics were."""
+    names = ["public/default/out", "elsewhere", None, "non-persistent://public/default/t"]
+    columns = only(messages(OUT, schema(value=TEXT, __topic=TEXT), value=list("abcd"), __topic=names))
+    assert columns.value.to_pylist() == [b"a", b"b", b"c", b"d"]
 
 
 @pytest.mark.parametrize(
-    ("topic", "name", "text"),
-    [
-        (OUT, "elsewhere", "__topic is persistent://public/default/elsewhere, the option topic is"),
-        (None, None, "its __topic is null"),
-        (None, "non-persistent://public/default/t", "not persistent"),
-    ],
+    ("name", "text"),
+    [(None, "its __topic is null"), ("non-persistent://public/default/t", "not persistent")],
 )
-def test_bad_topics_of_rows(topic, name, text):
+def test_bad_topics_of_rows(name, text):
     with pytest.raises(OptionError, match=text):
-        messages(topic, schema(value=TEXT, __topic=TEXT), value=["a", "b"], __topic=["out", name])
+        messages(None, schema(value=TEXT, __topic=TEXT), value=["a", "b"], __topic=["out", name])
 
 
 @pytest.mark.parametrize(
