@@ -183,8 +183,8 @@ FAULTS = (
     Fault(
         name="keys-that-are-no-text-sent-as-they-are",
         file="pulsar_spark/wire/keys_and_texts.py",
-        old="            is_base64[row] = True\n",
-        new="",
+        old="np.array([not _is_utf8(key) for key in keys.to_pylist()])",
+        new="np.zeros(len(keys), np.bool_)",
         test="tests/wire/test_keys_and_texts.py::test_keys_are_text_on_the_wire_and_come_back",
     ),
     Fault(

@@ -1,7 +1,7 @@
 """Which partition a message goes to. A key goes where the Java client sends it: its consumers rely on that.
 
-The hash is taken of the key as it goes on the wire: a key that is not UTF-8 counts as its base64 text. All
-keys are hashed at once, in numpy's wrapping 32 bit arithmetic.
+The hash is taken of the key as it goes on the wire: a key that is not UTF-8, and with ``key_bytes`` each key,
+counts as its base64 text. All keys are hashed at once, in numpy's wrapping 32 bit arithmetic.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Router:
         start: the partition of the first row without a key, below the number of partitions.
         block: rows without a key that go to one partition in turn.
         switch_after: seconds; None: blocks go by rows alone, so that a replay of the same rows is the same.
+        key_bytes: whether keys that are UTF-8 are hashed as base64 text, too.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class Router:
         start: int,
         block: int,
         switch_after: float | None,
+        key_bytes: bool = False,
     ) -> None:
+        self._key_bytes = key_bytes
         self._mode = mode
         self._scheme = scheme
         self._custom = custom
@@ -113,7 +116,7 @@ class Router:
             return chosen.astype(np.int32)
         if partitions == 1:
             return np.zeros(len(keys), np.int32)
-        chosen = partitions_for_keys(keys, partitions, self._scheme)
+        chosen = partitions_for_keys(keys, partitions, self._scheme, key_bytes=self._key_bytes)
         without_key = np.flatnonzero(chosen < 0)
         if len(without_key):
             chosen[without_key] = self._in_turn(len(without_key), partitions, now)
@@ -139,10 +142,21 @@ def _check(numbers: npt.NDArray[Any], partitions: int, whose: str, advice: str) 
 
 
 def partitions_for_keys(
-    keys: pa.BinaryArray, partitions: int, scheme: HashingScheme = HashingScheme.JAVA_STRING
+    keys: pa.BinaryArray,
+    partitions: int,
+    scheme: HashingScheme = HashingScheme.JAVA_STRING,
+    *,
+    key_bytes: bool = False,
 ) -> Partitions:
-    """Choose the partition of each key, int32[n] from 0 to ``partitions - 1``; -1 for a null key."""
-    texts, _ = encode_keys(keys)
+    """Choose the partition of each key, int32[n] from 0 to ``partitions - 1``; -1 for a null key.
+
+    Args:
+        keys: of n messages.
+        partitions: how many the topic has.
+        scheme: of the hash.
+        key_bytes: whether keys that are UTF-8 go on the wire as base64 text, too.
+    """
+    texts, _ = encode_keys(keys, as_bytes=key_bytes)
     chosen = np.full(len(texts), -1, np.int32)
     hashed = hash_keys(texts.drop_null(), scheme)
     has = texts.is_valid().to_numpy(zero_copy_only=False) if texts.null_count else slice(None)

@@ -103,16 +103,22 @@ def decode_joined(
     return DecodedBatches(to_columns(body, fields, _NUMBERS, held), expected, index)
 
 
-def encode_batch_messages(columns: MessageColumns) -> encode_columns.EncodedMessages:
+def encode_batch_messages(
+    columns: MessageColumns, *, key_bytes: bool = False
+) -> encode_columns.EncodedMessages:
     """Encode each row as a single message of a batch, so that any run of rows is a batch's payload.
 
     A key is written as it is if it is UTF-8, else as base64 text with its flag. A null value is
     ``null_value`` and no payload; other nulls are left out. A message in a batch has no ``deliver_at``.
 
+    Args:
+        columns: the rows.
+        key_bytes: whether keys that are UTF-8 are base64 text, too.
+
     Raises:
         OptionError: a null among the properties, or more than 2 GiB at once.
     """
-    keys, is_base64 = keys_and_texts.encode_keys(columns.key)
+    keys, is_base64 = keys_and_texts.encode_keys(columns.key, as_bytes=key_bytes)
     value, count = columns.value, len(columns)
     value_sizes = encode_columns.lengths(value)
     is_null = value.is_null().to_numpy(zero_copy_only=False) if value.null_count else None

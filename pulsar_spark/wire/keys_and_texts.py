@@ -6,39 +6,49 @@ Owns the rules for both, which reading, writing and routing must share.
 from __future__ import annotations
 
 import base64
-import binascii
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.errors import CorruptError
+from pulsar_spark.errors import CorruptError, OptionError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_IN_ALPHABET = np.isin(np.arange(256), np.frombuffer(_ALPHABET, np.uint8))
+_PAD, _ZERO = ord("="), ord("A")
+_NOT_BASE64 = "a key that is flagged as base64 is not"
 
-def encode_keys(keys: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.bool_] | None]:
+_MAX_SIZE = 2**31 - 1  # bytes; Arrow's binary offsets are int32
+
+
+def encode_keys(
+    keys: pa.BinaryArray, *, as_bytes: bool = False
+) -> tuple[pa.BinaryArray, npt.NDArray[np.bool_] | None]:
     """Return the keys as they go on the wire, and which are base64 (bool[n], None if none is).
 
     UTF-8 stays as it is; what is not becomes base64 text, as Java's ``keyBytes`` makes it. Null stays null.
+
+    Args:
+        keys: of n messages.
+        as_bytes: whether all become base64 text, also those that are UTF-8.
+
+    Raises:
+        OptionError: more than 2 GiB of keys at once.
     """
-    try:
-        keys.cast(pa.string())
-    except pa.ArrowInvalid:
-        pass
+    if as_bytes:
+        is_base64: npt.NDArray[np.bool_] = keys.is_valid().to_numpy(zero_copy_only=False)
     else:
-        return keys, None
-    texts = keys.to_pylist()
-    is_base64 = np.zeros(len(texts), np.bool_)
-    for row, key in enumerate(texts):
         try:
-            if key is not None:
-                key.decode("utf-8")
-        except UnicodeDecodeError:
-            texts[row] = base64.b64encode(key)
-            is_base64[row] = True
-    return pa.array(texts, pa.binary()), is_base64
+            keys.cast(pa.string())
+        except pa.ArrowInvalid:
+            is_base64 = np.array([not _is_utf8(key) for key in keys.to_pylist()])
+        else:
+            return keys, None
+    return _converted(keys, is_base64, _to_base64), is_base64 if is_base64.any() else None
 
 
 def decode_keys(keys: pa.BinaryArray, is_base64: npt.NDArray[np.bool_]) -> pa.BinaryArray:
@@ -47,14 +57,9 @@ def decode_keys(keys: pa.BinaryArray, is_base64: npt.NDArray[np.bool_]) -> pa.Bi
     Raises:
         CorruptError: one of them is not base64.
     """
-    decoded = keys.to_pylist()
-    try:
-        for row in np.flatnonzero(is_base64):
-            if decoded[row] is not None:
-                decoded[row] = base64.b64decode(decoded[row], validate=True)
-    except binascii.Error:
-        raise CorruptError("a key that is flagged as base64 is not") from None
-    return pa.array(decoded, pa.binary())
+    if keys.null_count:
+        is_base64 = is_base64 & keys.is_valid().to_numpy(zero_copy_only=False)
+    return _converted(keys, is_base64, _from_base64)
 
 
 def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
@@ -64,3 +69,83 @@ def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
     except pa.ArrowInvalid:
         replaced = (None if text is None else text.decode("utf-8", "replace") for text in texts.to_pylist())
         return pa.array(replaced, pa.string())
+
+
+def _is_utf8(key: bytes | None) -> bool:
+    try:
+        return key is None or key.decode("utf-8") is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _converted(
+    keys: pa.BinaryArray,
+    is_chosen: npt.NDArray[np.bool_],
+    convert: Callable[[pa.BinaryArray], pa.BinaryArray],
+) -> pa.BinaryArray:
+    """The keys, of which ``convert`` makes others of those chosen, none of them null."""
+    rows = np.flatnonzero(is_chosen)
+    if len(rows) == 0:
+        return keys
+    if len(rows) == len(keys):
+        return convert(keys)
+    indexes = np.arange(len(keys))
+    indexes[rows] = len(keys) + np.arange(len(rows))
+    return pa.concat_arrays([keys, convert(keys.take(pa.array(rows)))]).take(pa.array(indexes))
+
+
+def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
+    """Base64 text of each row, made in one call."""
+    data, offsets = _bytes_of(keys)
+    sizes = np.diff(offsets)
+    groups = -(-sizes // 3)
+    ends = np.cumsum(groups)
+    if len(data) + 4 * int(groups.sum()) > _MAX_SIZE:
+        raise OptionError(
+            "keys of more than 2 GiB were to be encoded at once",
+            advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
+        )
+    padded = np.zeros(3 * int(groups.sum()), np.uint8)
+    padded[np.arange(len(data)) + np.repeat(3 * (ends - groups) - offsets[:-1], sizes)] = data
+    text = np.frombuffer(bytearray(base64.b64encode(padded.data)), np.uint8)
+    missing = 3 * groups - sizes
+    text[4 * ends[missing >= 1] - 1] = _PAD
+    text[4 * ends[missing == 2] - 2] = _PAD
+    return _array(text, 4 * ends)
+
+
+def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
+    """Bytes of each row's base64 text, which must be padded, made in one call."""
+    data, offsets = _bytes_of(texts)
+    sizes = np.diff(offsets)
+    ends = offsets[1:][sizes > 0]
+    if (sizes % 4).any():
+        raise CorruptError(_NOT_BASE64)
+    text = data.copy()
+    has_one = text[ends - 1] == _PAD
+    has_two = has_one & (text[ends - 2] == _PAD)
+    text[ends[has_one] - 1] = _ZERO
+    text[ends[has_two] - 2] = _ZERO
+    if not _IN_ALPHABET[text].all():
+        raise CorruptError(_NOT_BASE64)
+    decoded = np.frombuffer(base64.b64decode(text), np.uint8)
+    is_held = np.ones(len(decoded), np.bool_)
+    is_held[ends[has_one] // 4 * 3 - 1] = False
+    is_held[ends[has_two] // 4 * 3 - 2] = False
+    held_to = np.append(0, np.cumsum(is_held))
+    return _array(decoded[is_held], held_to[offsets[1:] // 4 * 3])
+
+
+def _bytes_of(texts: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of n rows, none of them null, and int64[n + 1] where each begins, from 0."""
+    _, offset_buffer, data_buffer = texts.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    offsets = offsets.astype(np.int64)
+    data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
+    return data, offsets - offsets[0]
+
+
+def _array(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:
+    """Rows that end at ``ends`` of ``data``."""
+    offsets = pa.py_buffer(np.append(0, ends).astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(ends), [None, offsets, pa.py_buffer(data)])

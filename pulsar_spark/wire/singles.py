@@ -59,16 +59,16 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
     return to_columns(pa.py_buffer(heads), fields, NUMBERS, None, value)
 
 
-def encode_singles(columns: MessageColumns) -> list[EncodedSingle]:
+def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> list[EncodedSingle]:
     """Encode each row as a message that is sent unbatched.
 
-    The rules for keys and nulls are those of ``encode_batch_messages``. ``sequence_id`` is not written: an
-    entry's sequence id is the producer's to give.
+    Arguments and the rules for keys and nulls are those of ``encode_batch_messages``. ``sequence_id`` is not
+    written: an entry's sequence id is the producer's to give.
 
     Raises:
         OptionError: a null among the properties, or more than 2 GiB of metadata at once.
     """
-    keys, is_base64 = keys_and_texts.encode_keys(columns.key)
+    keys, is_base64 = keys_and_texts.encode_keys(columns.key, as_bytes=key_bytes)
     value, count = columns.value, len(columns)
     is_null = value.is_null().to_numpy(zero_copy_only=False) if value.null_count else None
     fields = [

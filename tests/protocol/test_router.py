@@ -72,6 +72,21 @@ def test_keys_go_by_their_hash_and_take_no_turn(mode, scheme):
     assert one.route(rows(keys), 5, 0).tolist() == expected.tolist()
 
 
+def test_keys_as_bytes_are_hashed_as_such():
+    keys = [b"a", b"b", b"c", None]
+    one = Router(
+        RoutingMode.ROUND_ROBIN,
+        HashingScheme.JAVA_STRING,
+        None,
+        start=4,
+        block=1,
+        switch_after=None,
+        key_bytes=True,
+    )
+    expected = partitions_for_keys(pa.array(keys[:3], pa.binary()), 97, key_bytes=True).tolist()
+    assert one.route(rows(keys), 97, 0).tolist() == [*expected, 4]
+
+
 def test_the_rows_partition_wins_and_takes_no_turn():
     found = router(block=1).route(rows([b"a", None, None, None], [2, 0, None, None]), 3, 0)
     assert found.tolist() == [2, 0, 0, 1]

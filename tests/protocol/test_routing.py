@@ -1,3 +1,4 @@
+import base64
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,6 +54,14 @@ def test_java_string_hash_follows_its_definition(text):
 def test_a_key_that_is_not_utf8_goes_where_its_base64_text_goes(scheme):
     found = partitions_for_keys(pa.array([b"\xff\x00", b"/wA=", "ключ".encode()], pa.binary()), MANY, scheme)
     assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize("scheme", HashingScheme)
+def test_keys_as_bytes_go_where_their_base64_text_goes(scheme):
+    keys = [b"", b"k", b"\xff\x00", None, "ключ".encode()]
+    texts = [None if key is None else base64.b64encode(key) for key in keys]
+    found = partitions_for_keys(pa.array(keys, pa.binary()), MANY, scheme, key_bytes=True)
+    assert found.tolist() == partitions_for_keys(pa.array(texts, pa.binary()), MANY, scheme).tolist()
 
 
 def test_null_keys_have_no_partition():

@@ -1,4 +1,5 @@
 import base64
+import binascii
 
 import numpy as np
 import pyarrow as pa
@@ -12,17 +13,48 @@ from pulsar_spark.wire.keys_and_texts import decode_keys, encode_keys, to_string
 KEYS = st.lists(st.one_of(st.none(), st.binary(max_size=8), st.text(max_size=8).map(str.encode)), max_size=8)
 
 
-@given(KEYS)
-def test_keys_are_text_on_the_wire_and_come_back(keys):
-    texts, is_base64 = encode_keys(pa.array(keys, pa.binary()))
+@given(KEYS, st.booleans(), st.integers(0, 2))
+def test_keys_are_text_on_the_wire_and_come_back(keys, as_bytes, before):
+    given_keys = pa.array([b"\xff"] * before + keys, pa.binary()).slice(before)
+    texts, is_base64 = encode_keys(given_keys, as_bytes=as_bytes)
+    texts.validate(full=True)
     texts.cast(pa.string())
     flags = np.zeros(len(keys), np.bool_) if is_base64 is None else is_base64
+    assert flags.tolist() == [key is not None and (as_bytes or not is_utf8(key)) for key in keys]
     for key, text, flag in zip(keys, texts.to_pylist(), flags, strict=True):
         assert text == (base64.b64encode(key) if flag else key)
-    assert decode_keys(texts, flags).to_pylist() == keys
+    decoded = decode_keys(texts, flags)
+    decoded.validate(full=True)
+    assert decoded.to_pylist() == keys
 
 
-@pytest.mark.parametrize("text", [b"not base64", b"abc", b"\xff\xff\xff\xff"])
+def is_utf8(key):
+    try:
+        return key.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+TEXTS = st.binary(max_size=9) | st.text("AQZaz09+/=", max_size=9).map(str.encode)
+
+
+@given(st.lists(st.tuples(st.none() | TEXTS | st.binary(max_size=9).map(base64.b64encode), st.booleans())))
+def test_flagged_keys_are_decoded_as_python_does(rows):
+    texts = pa.array([text for text, _ in rows], pa.binary())
+    flags = np.array([flag for _, flag in rows], np.bool_)
+    try:
+        expected = [
+            base64.b64decode(text, validate=True) if flag and text is not None else text
+            for text, flag in rows
+        ]
+    except binascii.Error:
+        with pytest.raises(CorruptError):
+            decode_keys(texts, flags)
+    else:
+        assert decode_keys(texts, flags).to_pylist() == expected
+
+
+@pytest.mark.parametrize("text", [b"not base64", b"abc", b"\xff\xff\xff\xff", b"====", b"a===", b"aw==aw=="])
 def test_a_flagged_key_that_is_no_base64_is_refused(text):
     keys = pa.array([b"fine", text], pa.binary())
     assert decode_keys(keys, np.array([False, False])).to_pylist() == [b"fine", text]

@@ -52,6 +52,8 @@ class ProducerOptions:
         send_timeout: seconds from a send to its receipt.
         routing_mode: where rows without a key go.
         hashing_scheme: of keys.
+        key_bytes: whether each key is sent as base64 text, and hashed as such, as the Java client's
+            ``keyBytes`` does; else those that are not UTF-8 are.
         switch_frequency: publish delays after which rows without a key go to the next partition.
         schema: that the values were encoded by, registered where the topic does not have it; its version is
             written into each entry. None: the values are bytes.
@@ -75,5 +77,6 @@ class ProducerOptions:
     send_timeout: float = 30.0
     routing_mode: RoutingMode = RoutingMode.ROUND_ROBIN
     hashing_scheme: HashingScheme = HashingScheme.JAVA_STRING
+    key_bytes: bool = False
     switch_frequency: int = 10
     schema: Schema | None = None

@@ -246,6 +246,7 @@ class TopicWriter:
             start=random.randrange(count) if place is None else place % count,
             block=block if self._dedup is None else _BLOCK,  # the same with other sizes of batches
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
+            key_bytes=options.key_bytes,
         )
 
     @contextmanager
@@ -281,7 +282,7 @@ class TopicWriter:
 
     def _send_batched(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
         """Put the rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        encoded = encode_batch_messages(columns)
+        encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes)
         offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
         for producer, own in zip(self._producers, offsets, strict=True):
             producer.check_messages(encoded.buffer, own)
@@ -290,7 +291,7 @@ class TopicWriter:
         self._changed.notify_all()
 
     def _send_single(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
-        encoded = encode_singles(columns)
+        encoded = encode_singles(columns, key_bytes=self._options.key_bytes)
         parts = [encoded[first:last] for first, last in pairwise(bounds.tolist())]
         for producer, own in zip(self._producers, parts, strict=True):
             producer.check_singles(own)
@@ -307,11 +308,12 @@ class TopicWriter:
         if columns.sequence_id is not None:
             ids, begins = self._own_ids(columns.sequence_id, bounds)
             columns = replace(columns, sequence_id=pa.array(ids))
-        singles = encode_singles(columns.take(pa.array(np.flatnonzero(alone))))
+        key_bytes = self._options.key_bytes
+        singles = encode_singles(columns.take(pa.array(np.flatnonzero(alone))), key_bytes=key_bytes)
         if ids is not None:
             own = ids[alone].tolist()
             singles = [one._replace(sequence_ids=(id_, id_)) for one, id_ in zip(singles, own, strict=True)]
-        batched = encode_batch_messages(columns.take(pa.array(np.flatnonzero(~alone))))
+        batched = encode_batch_messages(columns.take(pa.array(np.flatnonzero(~alone))), key_bytes=key_bytes)
         # Where a row is among those of its kind.
         single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
         for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True):

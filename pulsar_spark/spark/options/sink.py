@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from pulsar_spark.client import ClientOptions, KeyValueEncoding, ProducerOptions
@@ -111,6 +111,15 @@ _TRANSACTION_LOG_KEY = SINK.add(
     "may have the right to produce to its log; see docs/guarantees.md.",
     secret=True,
 )
+_KEY_BYTES = SINK.add(
+    "keyBytes",
+    "boolean",
+    parsers.boolean,
+    "false",
+    "Send each key as bytes, as the JVM connector and the Java client's `keyBytes` do: as base64 text with a "
+    "flag, which readers decode. Its partition is chosen by that text. `false`: keys that are UTF-8 are sent "
+    "as text, as the Java client's `key` does. See docs/migration.md.",
+)
 _UPSERT = SINK.add(
     "upsert",
     "boolean",
@@ -185,7 +194,7 @@ def sink_options(values: Values) -> SinkOptions:
     return SinkOptions(
         client=client,
         topic=values[TOPIC],
-        producer=producer_options(values),
+        producer=replace(producer_options(values), key_bytes=values[_KEY_BYTES]),
         router=router(values),
         delivery=values[_DELIVERY],
         fail_on_duplicates=values[_FAIL_ON_DUPLICATES],

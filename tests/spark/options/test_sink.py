@@ -49,11 +49,13 @@ def test_all_that_a_sink_takes_besides():
     options = sink(
         topic="t",
         upsert="true",
+        keyBytes="true",
         onBatchWritten="a.b",
         pulsar_producer_interceptors="c.D, e.F",
     )
     assert options.topic == TopicName.parse("t")
     assert options.upsert
+    assert options.producer.key_bytes
     assert options.on_batch_written == "a.b"
     assert options.interceptors == ("c.D", "e.F")
     usual = sink()
