@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
 
 from integration.broker import Admin
 from integration.chaos.messages import columns_of, numbered
 from integration.clients import open_writer
-from integration.fix_spark import PulsarInSpark
+from integration.fix_spark import PulsarInSpark, await_rows
 from integration.peer import Peer
 from pulsar_spark.client import Client, ProducerOptions, TopicWriter
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.routing import HashingScheme, RoutingMode, partitions_for_keys
+from pulsar_spark.protocol.routing import HashingScheme, RoutingMode, TaskPlace, partitions_for_keys
 
 
 def placed(peer: Peer, topic: str) -> dict[int, list[bytes | None]]:
@@ -37,7 +39,7 @@ def test_by_place_each_attempt_sends_each_row_to_the_same_place(
     admin.create_partitioned_topic(topic, 3)
     options = ProducerOptions(batching_max_messages=4)
     for cuts in ([20], [1, 7, 3, 9], [5] * 4):
-        with TopicWriter(client, TopicName.parse(topic), options, place=4) as writer:
+        with TopicWriter(client, TopicName.parse(topic), options, place=TaskPlace(0, 4)) as writer:
             first = 0
             for count in cuts:
                 writer.send(columns_of(numbered(count, first=first)))
@@ -99,6 +101,28 @@ def test_a_partition_that_is_not_there_is_an_error(client: Client, admin: Admin,
     wrong = type(rows)(value=rows.value, key=rows.key, partition=pa.array([1], pa.int32()))
     with open_writer(client, topic) as writer, pytest.raises(OptionError, match=f"is 1, .*topic {topic}"):
         writer.send(wrong)
+
+
+@pytest.mark.long
+def test_small_micro_batches_without_keys_reach_all_partitions_alike(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, checkpoint: Path
+) -> None:
+    partitions, batches, each = 8, 50, 200
+    admin.create_partitioned_topic(topic, partitions)
+    source = pulsar_in_spark.spark.readStream.format("rate-micro-batch")
+    ticks = source.options(rowsPerBatch=each, numPartitions=1, startTimestamp=0).load()
+    rows = ticks.where(f.col("value") < batches * each).select(f.col("value").cast("string"))
+    query = pulsar_in_spark.write_stream(rows, checkpoint, topic).start()
+    try:
+        await_rows(query, lambda: (query.lastProgress or {}).get("batchId", -1) >= batches - 1)
+    finally:
+        query.stop()
+    found = placed(peer, topic)
+    written = [value for number in range(partitions) for value in found[number]]
+    assert sorted(written) == sorted(b"%d" % number for number in range(batches * each))
+    mean = batches * each / partitions
+    counts = [len(found[number]) for number in range(partitions)]
+    assert all(0.8 * mean <= count <= 1.2 * mean for count in counts), counts
 
 
 def test_what_a_row_and_a_users_router_say(

@@ -54,7 +54,7 @@ from pulsar_spark.protocol.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.lookup import parse_service_url
 from pulsar_spark.protocol.range_progress import LostRange
 from pulsar_spark.protocol.receipts import SentTotals
-from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
+from pulsar_spark.protocol.routing import HashingScheme, RoutingMode, TaskPlace
 from pulsar_spark.protocol.schema_choice import KeyValueEncoding, PartKind, PartType, RowType
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entries import Entries
@@ -117,6 +117,7 @@ __all__ = [
     "StoredRecord",
     "SubscriptionOptions",
     "TaskMemory",
+    "TaskPlace",
     "TlsOptions",
     "TopicSchemas",
     "TopicWatch",

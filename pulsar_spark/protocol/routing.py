@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,30 @@ class RoutingMode(Enum):
     SINGLE = "SinglePartition"
     ROUND_ROBIN = "RoundRobinPartition"
     CUSTOM = "CustomPartition"
+
+
+class TaskPlace(NamedTuple):
+    """What a task writes: its part of a micro-batch. The same in each run of it.
+
+    Attributes:
+        batch: number of the micro-batch, from 0.
+        task: number of the Spark partition, from 0.
+    """
+
+    batch: int
+    task: int
+
+    def first_partition(self, partitions: int, mode: RoutingMode) -> int:
+        """The partition of the task's first row without a key, of so many.
+
+        Tasks of a micro-batch begin at partitions that follow each other, and so do the micro-batches of a
+        task: rows are spread evenly, also where each task has few. After as many micro-batches as there are
+        partitions one is left out: else queries of which only each second micro-batch has rows would reach
+        half of the partitions. With SINGLE it does not depend on the micro-batch.
+        """
+        if mode is RoutingMode.SINGLE:
+            return self.task % partitions
+        return (self.batch + self.batch // partitions + self.task) % partitions
 
 
 class Router:

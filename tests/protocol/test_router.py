@@ -1,11 +1,19 @@
 """Router: which partition each row of a writer goes to."""
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.protocol.routing import HashingScheme, Router, RoutingMode, partitions_for_keys
+from pulsar_spark.protocol.routing import (
+    HashingScheme,
+    Router,
+    RoutingMode,
+    TaskPlace,
+    partitions_for_keys,
+)
 from pulsar_spark.wire.message_columns import MessageColumns
 
 
@@ -85,6 +93,32 @@ def test_keys_as_bytes_are_hashed_as_such():
     )
     expected = partitions_for_keys(pa.array(keys[:3], pa.binary()), 97, key_bytes=True).tolist()
     assert one.route(rows(keys), 97, 0).tolist() == [*expected, 4]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 8, 60])
+@pytest.mark.parametrize("tasks", [1, 2, 5, 8])
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_micro_batches_with_few_rows_reach_all_partitions_alike(partitions, tasks, each):
+    """Also where only each second or third micro-batch has any, as with a watermark."""
+    starts = Counter(
+        TaskPlace(batch, task).first_partition(partitions, RoutingMode.ROUND_ROBIN)
+        for batch in range(0, each * partitions * partitions, each)
+        for task in range(tasks)
+    )
+    assert starts == dict.fromkeys(range(partitions), partitions * tasks)
+
+
+def test_tasks_of_a_micro_batch_and_micro_batches_of_a_task_follow_each_other():
+    def first(batch, task):
+        return TaskPlace(batch, task).first_partition(8, RoutingMode.ROUND_ROBIN)
+
+    assert [first(0, task) for task in range(9)] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
+    assert [first(batch, 2) for batch in range(6, 11)] == [0, 1, 3, 4, 5]
+
+
+def test_a_single_partition_is_the_same_for_all_micro_batches():
+    found = [TaskPlace(batch, 5).first_partition(3, RoutingMode.SINGLE) for batch in range(9)]
+    assert found == [2] * 9
 
 
 def test_the_rows_partition_wins_and_takes_no_turn():

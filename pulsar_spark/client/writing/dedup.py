@@ -36,6 +36,7 @@ from pulsar_spark.protocol.dedup_replay import (
     judge_stored_run,
 )
 from pulsar_spark.protocol.receipts import SentTotals
+from pulsar_spark.protocol.routing import TaskPlace
 from pulsar_spark.protocol.stored_check import foreign_writes
 from pulsar_spark.wire.dedup_mark import INVISIBLE, read_dedup_mark
 from pulsar_spark.wire.schemas.schema import Schema
@@ -55,7 +56,7 @@ class DedupTask:
         client: where to connect.
         name: of its producers; no other task of any query may use it.
         batch: number of the micro-batch, from 0 to 2**31 - 2.
-        task: number of the Spark partition; rows without a key begin at a partition that depends on it.
+        task: number of the Spark partition; rows without a key begin at a partition that depends on both.
         required: whether a topic that does not deduplicate, or cannot be read to compare, is an error.
         strict: whether it is an error, too, where rows would be sent that may be stored already.
     """
@@ -65,7 +66,7 @@ class DedupTask:
     ) -> None:
         self.client = client
         self.name = name
-        self.task = task
+        self.place = TaskPlace(batch, task)
         # Batch 0 too has an id before its first, which the proof of deduplication takes.
         self.first_sequence_id = (batch + 1) * IDS_PER_BATCH
         self.required = required

@@ -27,7 +27,7 @@ from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.receipts import SentTotals
-from pulsar_spark.protocol.routing import Router
+from pulsar_spark.protocol.routing import Router, TaskPlace
 from pulsar_spark.protocol.send_order import split_runs
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.message_columns import MessageColumns
@@ -56,14 +56,14 @@ class TopicWriter:
         client: where to connect.
         topic: with or without partitions, or one partition; created as the broker's policy says.
         options: of each partition's producer.
-        place: makes where rows go depend on nothing but the rows and this number: rows without a key begin
-            at the partition ``place`` modulo the number of partitions and move on by count alone. None: they
-            begin at random, as short-lived writers must not all begin at the first, and move on by time too.
+        place: makes where rows go depend on nothing but the rows and this: rows without a key begin where
+            ``TaskPlace.first_partition`` says and move on by count alone. None: they begin at random, as
+            short-lived writers must not all begin at the first, and move on by time too.
         look_again: seconds after which a send looks for partitions that were added; from then on keys are
             spread over all of them. None: never, so that rows go where they went before.
         transaction: that all it writes belongs to, or None.
         dedup: the task whose rows are stored once, or None. Where rows go then depends on nothing but their
-            order, as with ``place`` the task's number, and no new partitions are looked for.
+            order, as with the task's place, and no new partitions are looked for.
         memory: that it shares with other writers; None: it has the options' limit for itself.
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
@@ -77,7 +77,7 @@ class TopicWriter:
         topic: TopicName,
         options: ProducerOptions,
         *,
-        place: int | None = None,
+        place: TaskPlace | None = None,
         look_again: float | None = _LOOK_AGAIN,
         transaction: Transaction | None = None,
         dedup: DedupTask | None = None,
@@ -85,7 +85,7 @@ class TopicWriter:
         code: UserCode = NO_USER_CODE,
     ) -> None:
         if dedup is not None:
-            place, look_again = dedup.task, None
+            place, look_again = dedup.place, None
         self._dedup = dedup
         self._client = client
         self._topic = topic
@@ -235,15 +235,18 @@ class TopicWriter:
                 _log.info("%s has %d partitions now", self._topic, len(names))
                 self._open_all(names)
 
-    def _new_router(self, place: int | None) -> Router:
+    def _new_router(self, place: TaskPlace | None) -> Router:
         options, count = self._options, len(self._producers)
         by_time = options.batching and place is None
+        start = (
+            random.randrange(count) if place is None else place.first_partition(count, options.routing_mode)
+        )
         block = (options.batching_max_messages or _BLOCK) if options.batching else 1
         return Router(
             options.routing_mode,
             options.hashing_scheme,
             self._code.router,
-            start=random.randrange(count) if place is None else place % count,
+            start=start,
             block=block if self._dedup is None else _BLOCK,  # the same with other sizes of batches
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
             key_bytes=options.key_bytes,

@@ -15,6 +15,7 @@ from pulsar_spark.client import (
     Client,
     ProducerOptions,
     SentTotals,
+    TaskPlace,
     Transaction,
     UserCode,
     VersionedSchema,
@@ -91,6 +92,7 @@ def _send(
             producer,
             transaction=transaction,
             dedup=dedup,
+            place=None if micro is None else TaskPlace(micro.number, micro.task),
             code=code,
             schema_of=None if chosen is None else chosen.schema,
         ) as writers:

@@ -14,6 +14,7 @@ from pulsar_spark.client import (
     ProducerOptions,
     SentTotals,
     TaskMemory,
+    TaskPlace,
     TopicWriter,
     Transaction,
     UserCode,
@@ -35,6 +36,7 @@ class TopicWriters:
         max_open: how many may be open; for one more, the least recently used one is flushed and closed.
         transaction: that all they write belongs to.
         dedup: the task's de-duplication in a micro-batch, or None.
+        place: of the task in a micro-batch, by which rows without keys are spread; None in a batch write.
         code: the user's router, encryptor and interceptors, of all of them.
         schema_of: gives the schema that a topic's values were encoded by; None: they are bytes.
 
@@ -50,6 +52,7 @@ class TopicWriters:
         *,
         transaction: Transaction | None = None,
         dedup: DedupTask | None = None,
+        place: TaskPlace | None = None,
         code: UserCode = NO_USER_CODE,
         schema_of: Callable[[TopicName], VersionedSchema] | None = None,
     ) -> None:
@@ -61,6 +64,7 @@ class TopicWriters:
         self._max_open = max_open
         self._transaction = transaction
         self._dedup = dedup
+        self._place = place
         self.topics: set[TopicName] = set()
         self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
         self._closed: dict[TopicName, SentTotals] = {}
@@ -92,6 +96,7 @@ class TopicWriters:
             transaction=self._transaction,
             code=self._code,
             dedup=self._dedup,
+            place=self._place,
             memory=self._memory,
         )
         return writer

@@ -12,6 +12,7 @@ from pulsar_spark.client import (
     ProducerInterceptor,
     RoutingMode,
     TaskMemory,
+    TaskPlace,
     TopicWriter,
     Transaction,
     Transactions,
@@ -87,22 +88,22 @@ def test_a_row_may_name_its_partition(broker, client):
     assert stored(broker, topic) == [[b"1"], [b"3", b"4"], [b"0", b"2"]]
 
 
-@pytest.mark.parametrize("place", [0, 1, 5])
-def test_with_a_place_rows_without_keys_go_by_count_alone(broker, client, place):
+@pytest.mark.parametrize(("place", "first"), [((0, 0), 0), ((0, 5), 2), ((1, 0), 1), ((4, 1), 0)])
+def test_with_a_place_rows_without_keys_go_by_count_alone(broker, client, place, first):
     topic = parted(broker)
-    with open_writer(client, topic, place=place, batching_max_messages=2) as writer:
-        for first in range(0, 8, 4):
-            writer.send(columns(numbered(4, first)))
+    with open_writer(client, topic, place=TaskPlace(*place), batching_max_messages=2) as writer:
+        for number in range(0, 8, 4):
+            writer.send(columns(numbered(4, number)))
         writer.flush()
     rows = stored(broker, topic)
-    assert rows[place % 3] == [b"0", b"1", b"6", b"7"]
-    assert rows[(place + 1) % 3] == [b"2", b"3"]
-    assert rows[(place + 2) % 3] == [b"4", b"5"]
+    assert rows[first] == [b"0", b"1", b"6", b"7"]
+    assert rows[(first + 1) % 3] == [b"2", b"3"]
+    assert rows[(first + 2) % 3] == [b"4", b"5"]
 
 
 def test_without_batches_rows_without_keys_go_round(broker, client):
     topic = parted(broker)
-    with open_writer(client, topic, place=1, batching=False) as writer:
+    with open_writer(client, topic, place=TaskPlace(0, 1), batching=False) as writer:
         writer.send(columns(numbered(7)))
         writer.flush()
     assert stored(broker, topic) == [[b"2", b"5"], [b"0", b"3", b"6"], [b"1", b"4"]]
@@ -238,7 +239,7 @@ def test_lost_connections_change_nothing_where_the_broker_deduplicates(action):
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         topic = parted(broker)
         broker.script(Type.SEND, [pass_on, pass_on, action, pass_on, action])
-        with open_writer(client, topic, place=0, batching_max_messages=2) as writer:
+        with open_writer(client, topic, place=TaskPlace(0, 0), batching_max_messages=2) as writer:
             for first in range(0, 60, 20):
                 writer.send(columns(numbered(20, first)))
             writer.flush()
@@ -285,7 +286,7 @@ def test_one_row_that_is_too_large_keeps_the_others_back():
     with FakeBroker(max_message_size=10_000) as broker, client_of(broker) as client:
         topic = parted(broker)
         for batching in (True, False):
-            with open_writer(client, topic, batching=batching, place=0) as writer:
+            with open_writer(client, topic, batching=batching, place=TaskPlace(0, 0)) as writer:
                 with pytest.raises(SendError, match="does not fit into the broker's limit"):
                     writer.send(columns([b"x", b"y", b"z" * 10_000]))
                 with pytest.raises(SendError):
@@ -331,7 +332,7 @@ def test_after_the_end_nothing_is_sent(broker, client):
 def test_flush_waits_for_all_receipts(broker, client):
     topic, held = parted(broker), Held(broker)
     broker.script(Type.SEND, [held] * 3)
-    with open_writer(client, topic, place=0, batching=False) as writer:
+    with open_writer(client, topic, place=TaskPlace(0, 0), batching=False) as writer:
         writer.send(columns(numbered(3)))
         thread = threading.Thread(target=writer.flush)
         thread.start()
@@ -445,7 +446,9 @@ def test_rows_of_a_transaction_show_when_it_is_committed():
         topic = parted(broker)
         transactions = Transactions(client)
         transaction = Transaction(transactions.begin(60.0), transactions)
-        with open_writer(client, topic, place=0, transaction=transaction, batching=False) as writer:
+        with open_writer(
+            client, topic, place=TaskPlace(0, 0), transaction=transaction, batching=False
+        ) as writer:
             writer.send(columns(numbered(6)))
             writer.flush()
         assert stored(broker, topic) == [[], [], []]

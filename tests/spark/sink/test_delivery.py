@@ -84,7 +84,7 @@ def test_an_encrypted_stream_has_a_digest_where_somebody_asks_for_it():
 def test_a_task_writes_under_the_name_of_its_query_and_number():
     found = task({})
     assert found is not None
-    assert (found.name, found.task, found.required) == ("spark-query-3", 3, False)
+    assert (found.name, found.place, found.required) == ("spark-query-3", (7, 3), False)
     named = task({"pulsar.producer.producerName": "mine"})
     assert named is not None
     assert named.name == "mine-query-3"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from pulsar_spark.client import DedupTask, Schema, SentTotals, Transaction, VersionedSchema
+from pulsar_spark.client import DedupTask, Schema, SentTotals, TaskPlace, Transaction, VersionedSchema
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
@@ -188,6 +188,18 @@ def test_rows_with_ids_of_their_own_are_not_deduplicated_by_the_task(fakes, monk
     assert fakes.given["dedup"] is None
     with pytest.raises(OptionError, match="rows have __sequenceId"):
         write(schema=schema, topic="t", delivery="effectively-once")
+
+
+@pytest.mark.parametrize("delivery", ["effectively-once", "at-least-once"])
+def test_where_rows_without_keys_begin_depends_on_the_micro_batch_and_the_task(fakes, monkeypatch, delivery):
+    run_as(monkeypatch, of_micro_batch(5, task=3))
+    write(delivery=delivery)
+    assert fakes.given["place"] == TaskPlace(5, 3)
+    if fakes.given["dedup"] is not None:
+        assert fakes.given["dedup"].place == TaskPlace(5, 3)
+    run_as(monkeypatch, FakeTask(3))
+    write()
+    assert fakes.given["place"] is None
 
 
 def test_a_producers_name_is_made_the_tasks_own(fakes, monkeypatch):

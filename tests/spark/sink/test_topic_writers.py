@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.client import ProducerOptions, Schema, SentTotals, VersionedSchema
+from pulsar_spark.client import ProducerOptions, Schema, SentTotals, TaskPlace, VersionedSchema
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.sink import topic_writers
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
@@ -206,12 +206,12 @@ def test_each_topic_is_finished_though_few_may_be_open(fakes):
 
 
 def test_all_writers_are_given_the_same(fakes):
-    transaction, dedup, code = object(), object(), object()
-    with writers(2, transaction=transaction, dedup=dedup, code=code) as opened:
+    given = {"transaction": object(), "dedup": object(), "code": object(), "place": TaskPlace(7, 1)}
+    with writers(2, **given) as opened:
         opened.of(X)
         opened.of(Y)
     assert fakes.given["x"] == fakes.given["y"]
     memory = fakes.given["x"].pop("memory")
     assert fakes.given["x"].pop("options") == ProducerOptions()
-    assert list(fakes.given["x"].values()) == [transaction, code, dedup]
+    assert fakes.given["x"] == given
     assert memory.max_bytes(0) == ProducerOptions().memory_limit
