@@ -77,6 +77,22 @@ def partitions_in_java(keys: Iterable[bytes], partitions: int) -> list[tuple[int
     return [(int(string), int(murmur)) for string, murmur in found]
 
 
+def produce_in_java(
+    service_url: str,
+    topic: str,
+    rows: Iterable[tuple[bytes, bytes | None, bytes | None]],
+    *,
+    key_based: bool = False,
+) -> None:
+    """Write rows of value, key as bytes and ordering key in batches, with `key_based` of one key each."""
+
+    def text(part: bytes | None) -> str:
+        return "-" if part is None else base64.b64encode(part).decode()
+
+    lines = "".join(" ".join(map(text, row)) + "\n" for row in rows)
+    _run(["produce", service_url, topic, "KEY_BASED" if key_based else "DEFAULT"], lines)
+
+
 def encrypt_in_java(service_url: str, topic: str, keys: Path, names: Sequence[str], count: int) -> None:
     """Write the values 0, 1, ... as text, in batches and in entries of their own, compressed and not."""
     _run(["--keys", str(keys), "encrypt", service_url, topic, ",".join(names), str(count)])

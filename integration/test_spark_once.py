@@ -84,11 +84,13 @@ def by_key(records: list[Record]) -> dict[str | None, list[int]]:
 EXPECTED = {f"key-{key}": list(range(key, ROWS, KEYS)) for key in range(KEYS)}
 
 
-def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe):
+@pytest.mark.parametrize("builder", ["DEFAULT", "KEY_BASED"])
+def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe, builder: str):
+    options = {"pulsar.producer.batcherBuilder": builder}
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
-        pipe.run()
+        pipe.run(**options)
     assert pipe.written()
-    pipe.run(**{"pulsar.producer.batchingMaxMessages": "37", "delivery": "effectively-once"})
+    pipe.run(**{**options, "pulsar.producer.batchingMaxMessages": "37", "delivery": "effectively-once"})
     assert by_key(pipe.written()) == EXPECTED
 
 

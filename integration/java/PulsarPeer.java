@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
+import org.apache.pulsar.client.api.BatcherBuilder;
 import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.CryptoKeyReader;
 import org.apache.pulsar.client.api.EncryptionKeyInfo;
@@ -38,6 +39,8 @@ import org.apache.pulsar.common.api.proto.MessageMetadata;
  * <pre>
  * partitions COUNT        for each line of the input, the base64 text of a key, the partitions of both schemes
  * read URL TOPIC...       the messages of each topic that has no partitions, a line of JSON each
+ * produce URL TOPIC DEFAULT|KEY_BASED  a message for each line of the input: the base64 texts of value, key as bytes
+ *                         and ordering key, of which - is none; in batches that only their bytes close
  * encrypt URL TOPIC NAME,NAME COUNT    writes 0, 1, ... encrypted with these keys
  * --keys FOLDER ...       as before, with the keys NAME.public.pem and NAME.private.pem
  * </pre>
@@ -68,6 +71,11 @@ public class PulsarPeer {
                     for (int number = 2; number < arguments.length; number++) {
                         read(client, arguments[number]);
                     }
+                }
+            }
+            case "produce" -> {
+                try (PulsarClient client = client(arguments[1])) {
+                    produce(client, arguments[2], arguments[3]);
                 }
             }
             case "encrypt" -> {
@@ -117,6 +125,27 @@ public class PulsarPeer {
                 }
                 OUT.println(JSON.writeValueAsString(described((MessageImpl<byte[]>) message)));
             }
+        }
+    }
+
+    private static void produce(PulsarClient client, String topic, String batcher) throws Exception {
+        var builder = client.newProducer().topic(topic).batchingMaxMessages(100_000).maxPendingMessages(100_000)
+                .batchingMaxPublishDelay(1, TimeUnit.MINUTES)
+                .batcherBuilder(batcher.equals("KEY_BASED") ? BatcherBuilder.KEY_BASED : BatcherBuilder.DEFAULT);
+        try (Producer<byte[]> producer = builder.create()) {
+            var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+            for (String line = input.readLine(); line != null; line = input.readLine()) {
+                String[] parts = line.split(" ");
+                var message = producer.newMessage().value(Base64.getDecoder().decode(parts[0]));
+                if (!parts[1].equals("-")) {
+                    message.keyBytes(Base64.getDecoder().decode(parts[1]));
+                }
+                if (!parts[2].equals("-")) {
+                    message.orderingKey(Base64.getDecoder().decode(parts[2]));
+                }
+                message.sendAsync();
+            }
+            producer.flush();
         }
     }
 

@@ -7,6 +7,7 @@ program that plants them.
 from integration.mutants import (
     faults_client,
     faults_encode,
+    faults_keys,
     faults_kinds,
     faults_protocol,
     faults_sink_schemas,
@@ -25,6 +26,7 @@ FAULTS: tuple[Fault, ...] = (
     *faults_kinds.FAULTS,
     *faults_protocol.FAULTS,
     *faults_writing.FAULTS,
+    *faults_keys.FAULTS,
     *faults_client.FAULTS,
     *faults_spark.FAULTS,
     *faults_sink_schemas.FAULTS,

@@ -136,7 +136,7 @@ FAULTS = (
     Fault(
         name="entry-larger-than-the-broker-takes-sent",
         file="pulsar_spark/protocol/packer.py",
-        old="if len(compress(self._compression, body[start:end])) > self.max_batch_size:",
+        old="if len(message) > room and len(compress(self._compression, message)) > room:",
         new="if end < start:",
         test="tests/protocol/test_packer.py::test_what_is_too_large_is_refused_with_its_topic_and_size",
     ),

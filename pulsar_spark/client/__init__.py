@@ -50,6 +50,7 @@ from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
+from pulsar_spark.protocol.batcher import BatcherBuilder
 from pulsar_spark.protocol.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.lookup import parse_service_url
 from pulsar_spark.protocol.range_progress import LostRange
@@ -71,6 +72,7 @@ __all__ = [
     "Admin",
     "ArrivalWatch",
     "Authentication",
+    "BatcherBuilder",
     "ChunkLimits",
     "Client",
     "ClientOptions",

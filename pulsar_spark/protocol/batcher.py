@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from enum import Enum
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.wire.frames import Buffer
+
+
+class BatcherBuilder(Enum):
+    """The Java client's ``batcherBuilder``: which messages may share a batch."""
+
+    DEFAULT = "DEFAULT"  # those that follow each other
+    KEY_BASED = "KEY_BASED"  # those of one key
 
 
 class Batch(NamedTuple):
@@ -98,6 +108,40 @@ class Batcher:
         if self._messages >= self._max_messages > 0 or self._size >= self._max_bytes:
             closed.append(self._close())
         return closed
+
+    def add_groups(
+        self, body: memoryview, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+    ) -> list[Batch]:
+        """Close the open batch, and make batches of messages, none of them of two groups.
+
+        Args:
+            body: the messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
+            offsets: int64[n + 1].
+            starts: int64[g], where groups begin, growing from 0; each ends where the next one begins.
+        """
+        opened = self.take()
+        closed = [] if opened is None else [opened]
+        bounds = np.append(starts, len(offsets) - 1)
+        counts, sizes = np.diff(bounds), np.diff(offsets[bounds])
+        fits = sizes <= self._max_bytes
+        if self._max_messages > 0:
+            fits &= counts <= self._max_messages
+        places = pairwise(offsets[bounds].tolist())
+        for group, ((start, end), messages, is_one) in enumerate(
+            zip(places, counts.tolist(), fits.tolist(), strict=True)
+        ):
+            if is_one:
+                closed.append(Batch((body[start:end],), messages, end - start))
+            else:
+                closed += self._cut(body, offsets[bounds[group] : bounds[group + 1] + 1])
+        return closed
+
+    def _cut(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> Iterator[Batch]:
+        """Batches of all messages; none is open, before or after."""
+        yield from self.add(body, offsets, 0.0)
+        last = self.take()
+        if last is not None:
+            yield last
 
     def take(self) -> Batch | None:
         """Close the open batch, whatever it holds; None if there is none."""

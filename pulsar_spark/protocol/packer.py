@@ -17,6 +17,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import compress
 from pulsar_spark.wire.encode_metadata import (
     batch_metadata,
+    first_message,
     single_metadata_head,
     single_metadata_tail,
     transaction_fields,
@@ -26,6 +27,9 @@ from pulsar_spark.wire.singles import EncodedSingle
 
 # Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.
 METADATA_ROOM = 1024
+
+# Bytes of that for the keys of a batch's first message.
+_KEY_ROOM = METADATA_ROOM // 2
 
 
 class Encryption(Protocol):
@@ -48,6 +52,11 @@ class Packer:
         chunking: whether a single message that is too large becomes chunks.
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
         encryption: of all payloads, or None.
+        key_based: whether all messages of a batch have one key, which must be in the entry's metadata.
+
+    An entry's metadata has the key of the batch's first message, as the Java client's does. Where the batch
+    may hold other keys, too, it is left out if there is no room for it, or the payload is encrypted: it would
+    show one of the keys that are encrypted with it.
 
     Attributes:
         producer_name: written into each entry.
@@ -66,7 +75,9 @@ class Packer:
         chunking: bool,
         chunk_max_message_size: int | None,
         encryption: Encryption | None = None,
+        key_based: bool = False,
     ) -> None:
+        self._key_based = key_based
         self._topic = topic
         self._compression = compression
         self._chunking = chunking
@@ -89,9 +100,11 @@ class Packer:
         Raises:
             SendError: a message is larger than the broker takes.
         """
-        for number in np.flatnonzero(np.diff(offsets) > self.max_batch_size):
+        for number in np.flatnonzero(np.diff(offsets) > self.max_shared_size):
             start, end = int(offsets[number]), int(offsets[number + 1])
-            if len(compress(self._compression, body[start:end])) > self.max_batch_size:
+            message = body[start:end]
+            room = self.max_batch_size - (_key_excess(first_message(message)) if self._key_based else 0)
+            if len(message) > room and len(compress(self._compression, message)) > room:
                 raise self._too_large(end - start)
 
     def check_singles(self, messages: list[EncodedSingle]) -> None:
@@ -117,10 +130,14 @@ class Packer:
             CryptoError: it cannot be encrypted.
         """
         body = batch.parts[0] if len(batch.parts) == 1 else b"".join(batch.parts)
-        compression, payload = self._packed(body)
+        keyed_by = self._keyed_by(body)
+        key_excess = 0 if keyed_by is None else _key_excess(keyed_by)
+        compression, payload = self._packed(body, key_excess)
+        if len(payload) + key_excess > self.max_batch_size and not self._key_based:
+            keyed_by = None
         ids = self._ids(batch.sequence_ids, batch.messages)
         metadata = batch_metadata(
-            self.producer_name, ids, publish_time, batch.messages, compression, batch.size
+            self.producer_name, ids, publish_time, batch.messages, compression, batch.size, keyed_by
         )
         metadata += self._common(batch.dedup_mark)
         if self._encryption is not None:
@@ -207,6 +224,11 @@ class Packer:
         return self.max_message_size - self.room
 
     @property
+    def max_shared_size(self) -> int:
+        """Maximum bytes of a batch of several messages: half, where a key of any size must fit in, too."""
+        return self.max_batch_size // 2 if self._key_based else self.max_batch_size
+
+    @property
     def _max_chunk_size(self) -> int:
         if self._chunk_max is None:
             return self.max_batch_size
@@ -218,9 +240,15 @@ class Packer:
         self.next_sequence_id = max(self.next_sequence_id, ids[1] + 1)
         return ids
 
-    def _packed(self, body: Buffer) -> tuple[pb.CompressionType, Buffer]:
+    def _keyed_by(self, body: Buffer) -> pb.SingleMessageMetadata | None:
+        """The message whose keys a batch's entry has; None for no keys."""
+        if self._encryption is not None and not self._key_based:
+            return None
+        return first_message(body)
+
+    def _packed(self, body: Buffer, key_excess: int = 0) -> tuple[pb.CompressionType, Buffer]:
         payload = compress(self._compression, body)
-        if len(payload) > self.max_batch_size >= len(body):
+        if len(payload) > self.max_batch_size - key_excess >= len(body):
             return pb.NONE, body  # what cannot be compressed grows a little, which must not be too much
         return self._compression, payload
 
@@ -232,3 +260,8 @@ class Packer:
             advice="Send values in chunks (pulsar.producer.chunkingEnabled=true with batchingEnabled=false), "
             "compress, or raise the broker's maxMessageSize",
         )
+
+
+def _key_excess(message: pb.SingleMessageMetadata) -> int:
+    """Bytes of a message's keys for which there is no room among an entry's metadata."""
+    return max(0, len(message.partition_key) + len(message.ordering_key) - _KEY_ROOM)

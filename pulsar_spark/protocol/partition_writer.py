@@ -213,6 +213,13 @@ class PartitionWriter:
         assert self._batcher is not None, "the producer is not registered"
         return self._batcher.add(body, offsets, now, sequence_ids)
 
+    def batch_groups(
+        self, body: memoryview, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+    ) -> list[Batch]:
+        """Close the open batch and make batches of rows, none of them of two groups; see ``Batcher``."""
+        assert self._batcher is not None, "the producer is not registered"
+        return self._batcher.add_groups(body, offsets, starts)
+
     def close_batch(self) -> Batch | None:
         """Close the open batch, whatever it holds; None if there is none."""
         return None if self._batcher is None else self._batcher.take()
@@ -523,6 +530,6 @@ class PartitionWriter:
     # ---- inside
 
     def _new_batcher(self) -> Batcher:
-        limits, fits = self._batch_limits, self._packer.max_batch_size
+        limits, fits = self._batch_limits, self._packer.max_shared_size
         max_bytes = min(limits.max_bytes, fits) if limits.max_bytes > 0 else fits
         return Batcher(limits.max_messages, max_bytes, limits.max_delay)

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.messages import varint
 
 
@@ -16,6 +17,7 @@ def batch_metadata(
     messages: int,
     compression: pb.CompressionType,
     uncompressed_size: int,
+    keyed_by: pb.SingleMessageMetadata | None = None,
 ) -> bytes:
     """Serialize the metadata of a batch.
 
@@ -26,6 +28,8 @@ def batch_metadata(
         messages: how many there are.
         compression: of the payload.
         uncompressed_size: bytes of the batch before compression.
+        keyed_by: the message whose key and ordering key the batch has: a broker gives the whole batch to the
+            Key_Shared consumer of these. None for no keys.
     """
     first, highest = sequence_ids
     metadata = pb.MessageMetadata(
@@ -38,7 +42,20 @@ def batch_metadata(
     )
     if compression != pb.NONE:
         metadata.compression = compression
+    if keyed_by is not None:
+        if keyed_by.HasField("partition_key"):
+            metadata.partition_key = keyed_by.partition_key
+            metadata.partition_key_b64_encoded = keyed_by.partition_key_b64_encoded
+        if keyed_by.HasField("ordering_key"):
+            metadata.ordering_key = keyed_by.ordering_key
     return metadata.SerializeToString()
+
+
+def first_message(batch: Buffer) -> pb.SingleMessageMetadata:
+    """Parse the metadata of the first message of a batch's payload that this client has encoded."""
+    head = memoryview(batch)
+    size = int.from_bytes(head[:4], "big")
+    return pb.SingleMessageMetadata.FromString(bytes(head[4 : 4 + size]))
 
 
 def single_metadata_head(producer_name: str, sequence_id: int, publish_time: int) -> bytes:

@@ -14,6 +14,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section
 from pulsar_spark.wire.singles import EncodedSingle
+from tests.wire.batch_rows import message
 
 TOPIC = "persistent://a/b/t"
 TIMEOUT = 30.0
@@ -25,8 +26,17 @@ CUT = ConnectError("the connection broke")
 FINAL = TopicNotFoundError("no such topic")
 
 
-def new_writer(*, max_messages=FULL_AT, limits=(10, 0, 0.5), chunking=False, encryption=None, **options):
-    packer = Packer(TOPIC, pb.NONE, chunking=chunking, chunk_max_message_size=None, encryption=encryption)
+def new_writer(
+    *, max_messages=FULL_AT, limits=(10, 0, 0.5), chunking=False, key_based=False, encryption=None, **options
+):
+    packer = Packer(
+        TOPIC,
+        pb.NONE,
+        chunking=chunking,
+        chunk_max_message_size=None,
+        encryption=encryption,
+        key_based=key_based,
+    )
     window = PendingWindow(TOPIC, max_messages, MemoryBudget(10**6), TIMEOUT)
     return PartitionWriter(TOPIC, packer, window, BatchLimits(*limits), **options)
 
@@ -56,8 +66,9 @@ def entries(writer, count=1):
 
 
 def rows(*values):
-    """Encoded rows of a batch, with their offsets."""
-    return memoryview(b"".join(values)), np.cumsum([0, *map(len, values)], dtype=np.int64)
+    """Encoded rows of a batch, with their offsets; each is 6 bytes longer than its value."""
+    messages = [message(value) for value in values]
+    return memoryview(b"".join(messages)), np.cumsum([0, *map(len, messages)], dtype=np.int64)
 
 
 def metadata_of(entry):

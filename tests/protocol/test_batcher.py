@@ -142,3 +142,26 @@ def test_batches_tell_the_first_and_last_of_their_own_ids():
     assert [batch.sequence_ids for batch in closed] == [(8, 12)]
     batcher.add(memoryview(b"abcde"), offsets[:3], 0.0)
     assert batcher.take().sequence_ids is None
+
+
+# ---- groups
+
+
+@given(
+    st.lists(message_sizes.filter(bool), max_size=5), limits, byte_limits, st.integers(0, 5), message_sizes
+)
+def test_groups_are_cut_one_by_one(groups, max_messages, max_bytes, before, open_sizes):
+    """What is open goes first, and nothing stays open; no batch has messages of two groups."""
+    batcher = Batcher(max_messages, max_bytes, 1.0)
+    open_before = batcher.add(*encoded(open_sizes), 0.0)
+    body, offsets = encoded([size for group in groups for size in group], before)
+    starts = np.cumsum([0, *map(len, groups)])[:-1]
+    batches = open_before + batcher.add_groups(body, offsets, starts)
+    expected = [greedy(group, max_messages, max_bytes) for group in [open_sizes, *groups]]
+    assert [(batch.messages, batch.size) for batch in batches] == [
+        (len(one), sum(one)) for group in expected for one in group
+    ]
+    sent = b"".join(content(batch) for batch in batches)
+    assert sent == bytes(encoded(open_sizes)[0]) + bytes(body[before:])
+    assert batcher.take() is None
+    assert batcher.due_at is None

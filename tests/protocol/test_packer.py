@@ -14,19 +14,22 @@ from pulsar_spark.wire.dedup_mark import encode_dedup_mark, read_dedup_mark
 from pulsar_spark.wire.encode_metadata import schema_version_field
 from pulsar_spark.wire.frames import decode_payload_section
 from pulsar_spark.wire.singles import EncodedSingle
+from tests.wire.batch_rows import message
 
 LIMIT = 10_000
 ROOM = LIMIT - METADATA_ROOM
+HEAD = 7  # bytes before a value of 128 to 16,383 bytes in a batch
 INCOMPRESSIBLE = np.random.default_rng(1).bytes(100_000)
 
 
-def packer(compression=pb.NONE, *, chunking=False, chunk_max=None, encryption=None):
+def packer(compression=pb.NONE, *, chunking=False, chunk_max=None, encryption=None, key_based=False):
     made = Packer(
         "persistent://a/b/t",
         compression,
         chunking=chunking,
         chunk_max_message_size=chunk_max,
         encryption=encryption,
+        key_based=key_based,
     )
     made.producer_name, made.max_message_size, made.next_sequence_id = "p", LIMIT, 7
     made.attempt = "1"
@@ -42,7 +45,11 @@ def stored(entry):
     return decode_payload_section(memoryview(entry.head + bytes(entry.payload)))
 
 
-def batch(*messages, ids=None):
+def batch(*values, ids=None):
+    return batch_of(*map(message, values), ids=ids)
+
+
+def batch_of(*messages, ids=None):
     return Batch(tuple(messages), len(messages), sum(map(len, messages)), sequence_ids=ids)
 
 
@@ -95,6 +102,71 @@ def test_all_entries_say_the_version_of_their_schema(transaction):
     assert stored(entries[1]).metadata.event_time == 9
 
 
+# ---- keys
+
+
+@pytest.mark.parametrize("key_based", [True, False])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"partition_key": b"k"},
+        {"partition_key": b"aw==", "partition_key_b64_encoded": True},
+        {"ordering_key": b"\xff"},
+        {"partition_key": b"", "ordering_key": b""},
+        {},
+    ],
+)
+def test_a_batch_has_the_keys_of_its_first_message(keys, key_based):
+    """As in the Java client; what else the messages have stays in them."""
+    first = message(b"a", event_time=9, sequence_id=4, **keys)
+    metadata = stored(packer(key_based=key_based).batch(batch_of(first, message(b"b")), 5)).metadata
+    fields = ("partition_key", "ordering_key")
+    assert {name: getattr(metadata, name) for name in fields if metadata.HasField(name)} == {
+        name: keys[name] for name in fields if name in keys
+    }
+    assert metadata.partition_key_b64_encoded == keys.get("partition_key_b64_encoded", False)
+    assert not metadata.HasField("event_time")
+    assert metadata.sequence_id == 7
+
+
+@pytest.mark.parametrize("key", ["partition_key", "ordering_key"])
+def test_without_room_for_its_key_a_batch_goes_without_it(key):
+    made, large = packer(), b"k" * (LIMIT // 3)
+    fits = made.batch(batch_of(message(b"a", **{key: large})), 5)
+    assert getattr(stored(fits).metadata, key) == large
+    full = message(b"x" * (ROOM - len(large) - 20), **{key: large})
+    assert len(full) <= ROOM
+    made.check_messages(memoryview(full), np.array([0, len(full)]))
+    entry = made.batch(batch_of(full), 5)
+    assert entry.size <= LIMIT
+    assert not stored(entry).metadata.HasField(key)
+
+
+@pytest.mark.parametrize("compression", [pb.NONE, pb.LZ4])
+@pytest.mark.parametrize("spare", [-1, 0])
+def test_a_message_must_have_room_for_its_key_twice_where_batches_have_one_key(compression, spare):
+    made = packer(compression, key_based=True)
+    key = INCOMPRESSIBLE[:3000]
+    size = ROOM - (len(key) - METADATA_ROOM // 2) + spare
+    value = INCOMPRESSIBLE[5000 : 5000 + size - len(key) - 10]
+    large = message(value, partition_key=key)
+    assert len(large) == size
+    made.check_messages(memoryview(b"small" + large), np.array([0, 5, 5 + size]))
+    entry = made.batch(batch_of(large), 5)
+    assert entry.size <= LIMIT
+    assert stored(entry).metadata.partition_key == key
+    large = message(value + b"xx", partition_key=key)
+    with pytest.raises(SendError, match=f"{len(large)} bytes"):
+        made.check_messages(memoryview(large), np.array([0, len(large)]))
+
+
+def test_no_key_is_shown_of_those_that_are_encrypted_unless_brokers_must_see_it():
+    keyed = batch_of(message(b"a", partition_key=b"secret", ordering_key=b"s"))
+    for key_based in (True, False):
+        metadata = stored(packer(encryption=Reversed(), key_based=key_based).batch(keyed, 5)).metadata
+        assert metadata.HasField("partition_key") == metadata.HasField("ordering_key") == key_based
+
+
 # ---- sizes
 
 
@@ -128,14 +200,14 @@ def test_what_the_largest_may_have_fits():
     made.check_singles([single(value)])
     (entry,) = made.singles([single(value)], 5)
     assert entry.size <= LIMIT
-    assert made.batch(batch(b"x" * ROOM), 5).size <= LIMIT
+    assert made.batch(batch(b"x" * (ROOM - HEAD)), 5).size <= LIMIT
 
 
 def test_what_grows_when_it_is_compressed_is_sent_as_it_is():
-    body = INCOMPRESSIBLE[: ROOM - 1]
-    entry = packer(pb.LZ4).batch(batch(body), 5)
+    value = INCOMPRESSIBLE[: ROOM - HEAD - 1]
+    entry = packer(pb.LZ4).batch(batch(value), 5)
     assert stored(entry).metadata.compression == pb.NONE
-    assert bytes(stored(entry).payload) == body
+    assert bytes(stored(entry).payload) == message(value)
 
 
 # ---- chunks
@@ -200,7 +272,7 @@ def test_batches_and_single_messages_are_encrypted_after_compression():
             made.batch(batch(b"a" * 100, b"b"), 5),
             *made.singles([single(b"c", partition_key=b"k")], 5),
         ]
-        for entry, value in zip(entries, [b"a" * 100 + b"b", b"c"], strict=True):
+        for entry, value in zip(entries, [message(b"a" * 100) + message(b"b"), b"c"], strict=True):
             metadata, payload, _ = stored(entry)
             assert metadata.encryption_param == b"0123"
             assert metadata.uncompressed_size in (0, len(value))

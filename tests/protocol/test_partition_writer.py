@@ -460,7 +460,8 @@ def test_a_transaction_is_not_repeated_where_nothing_deduplicates():
     register(writer)
     writer.transaction = TxnId(1, 2)
     assert writer.transaction == TxnId(1, 2)
-    batch = Batch((b"abc",), 3, 3)
+    body, _ = rows(b"a", b"b", b"c")
+    batch = Batch((body,), 3, len(body))
     writer.add(list(writer.pack_batches([batch], 5)), 0.0)
     writer.transaction = None
     writer.add(entries(writer), 0.0)
@@ -733,12 +734,21 @@ def test_batches_close_by_count_by_time_and_on_request():
     assert writer.batch_due_at is None
 
 
-@pytest.mark.parametrize(("max_bytes", "messages"), [(0, 4), (-1, 4), (10**6, 4), (100, 2)])
+@pytest.mark.parametrize(("max_bytes", "messages"), [(0, 4), (-1, 4), (10**6, 4), (112, 2)])
 def test_batches_fit_into_the_brokers_largest_message(max_bytes, messages):
     writer = new_writer(limits=(0, max_bytes, 0.5))
     register(writer)
-    batches = writer.batch_rows(*rows(*[b"x" * 50] * 9), 0.0)
+    batches = writer.batch_rows(*rows(*[b"x" * 44] * 9), 0.0)
     assert [batch.messages for batch in batches] == [messages] * (9 // messages)
+
+
+def test_where_batches_have_one_key_half_is_left_for_it():
+    writer = new_writer(limits=(0, 0, 0.5), key_based=True)
+    register(writer)
+    body, offsets = rows(*[b"x" * 44] * 9)
+    batches = writer.batch_groups(body, offsets, np.array([0, 1, 5, 8]))
+    assert [batch.messages for batch in batches] == [1, 2, 2, 2, 1, 1]
+    assert writer.batch_due_at is None
 
 
 def test_what_is_too_large_is_refused_with_its_topic():

@@ -14,6 +14,7 @@ from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.partition_writer import Step, WriterState
 from pulsar_spark.protocol.pending import EntryKind
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import decode_batches
 from pulsar_spark.wire.singles import EncodedSingle
 from tests.protocol.partition_writers import (
     CUT,
@@ -35,8 +36,12 @@ def number(row):
     return struct.pack(">I", row)
 
 
-def numbers(payload):
-    return list(struct.unpack(f">{len(payload) // 4}I", payload))
+def numbers(entry):
+    payload = bytes(entry.payload)
+    if entry.kind is EntryKind.SINGLE:
+        return list(struct.unpack(">I", payload))
+    values = decode_batches([payload], [entry.messages]).columns.value.to_pylist()
+    return [struct.unpack(">I", value)[0] for value in values]
 
 
 class Broker:
@@ -75,7 +80,7 @@ class Broker:
             self.rows.append(int(metadata.partition_key))
             reached["a message in chunks is stored"] += 1
         else:
-            self.rows += numbers(bytes(entry.payload))
+            self.rows += numbers(entry)
         self.last = max(self.last, entry.highest_sequence_id)
         return entry.sequence_id, PLACE
 
@@ -135,7 +140,7 @@ class World:
             elif entry.kind is EntryKind.LAST_CHUNK:
                 self.acknowledged.append(int(metadata_of(entry).partition_key))
             else:
-                self.acknowledged += numbers(bytes(entry.payload))
+                self.acknowledged += numbers(entry)
         if self.writer.can_resume:
             self.reached["resumed"] += 1
             self.wire += self.writer.resume(self.now)

@@ -30,7 +30,7 @@ from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError
 from pulsar_spark.ids import TopicName, TxnId
-from pulsar_spark.protocol.batcher import Batch, BatchLimits
+from pulsar_spark.protocol.batcher import Batch, BatcherBuilder, BatchLimits
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter, Step
 from pulsar_spark.protocol.pending import Outgoing, PendingWindow
@@ -115,6 +115,7 @@ class Producer:
                 chunking=options.chunking,
                 chunk_max_message_size=options.chunk_max_message_size,
                 encryption=encryptor,
+                key_based=options.batcher_builder is BatcherBuilder.KEY_BASED,
             ),
             PendingWindow(
                 str(topic),
@@ -200,6 +201,21 @@ class Producer:
             QueueFullError: there is no room and the caller does not want to wait.
         """
         self.send_batches(self._writer.batch_rows(body, offsets, time.monotonic(), sequence_ids))
+
+    def send_groups(
+        self, body: memoryview, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+    ) -> None:
+        """Send encoded rows in batches, none of them of two groups, after the open batch.
+
+        Args:
+            body: as ``send_rows`` takes it.
+            offsets: int64[n + 1].
+            starts: int64[g], at which row each group begins, growing from 0.
+
+        Raises:
+            SendError: as ``send_rows`` raises it, and QueueFullError.
+        """
+        self.send_batches(self._writer.batch_groups(body, offsets, starts))
 
     def send_open_batch(self) -> None:
         """Send the open batch, if there is one; raises what ``send_rows`` raises."""

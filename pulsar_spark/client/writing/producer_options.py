@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from pulsar_spark.protocol.batcher import BatcherBuilder
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.schemas.schema import Schema
@@ -42,6 +43,7 @@ class ProducerOptions:
         batching_max_messages: maximum messages in a batch; 0 or less: no limit.
         batching_max_bytes: maximum bytes in a batch, before compression; 0 or less: what the broker takes.
         batching_max_publish_delay: seconds that a batch may stay open.
+        batcher_builder: which messages may share a batch.
         compression: of batches and of single messages.
         chunking: whether a message that is too large is sent in chunks; not together with batching.
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
@@ -67,6 +69,7 @@ class ProducerOptions:
     batching_max_messages: int = 1000
     batching_max_bytes: int = 128 * 1024
     batching_max_publish_delay: float = 0.001
+    batcher_builder: BatcherBuilder = BatcherBuilder.DEFAULT
     compression: pb.CompressionType = pb.NONE
     chunking: bool = False
     chunk_max_message_size: int | None = None

@@ -26,6 +26,8 @@ from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.batcher import BatcherBuilder
+from pulsar_spark.protocol.key_groups import begin_keys, group_by_key
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import Router, TaskPlace
 from pulsar_spark.protocol.send_order import split_runs
@@ -94,6 +96,7 @@ class TopicWriter:
         self._code = code
         self._transaction = transaction
         self._interceptors = Interceptors(code.interceptors)
+        self._is_key_based = options.batching and options.batcher_builder is BatcherBuilder.KEY_BASED
         self._producers: list[Producer] = []
         try:
             self._open_all(client.partitions(topic, create=True))
@@ -271,17 +274,36 @@ class TopicWriter:
     def _send(self, columns: MessageColumns) -> None:
         count = len(self._producers)
         partitions = self._router.route(columns, count, time.monotonic())
+        must_cut = columns.sequence_id is not None or columns.deliver_at is not None
+        if self._is_key_based and not must_cut:
+            self._send_by_key(columns, partitions)
+            return
         bounds = np.array([0, len(columns)])
         if count > 1:
             order = np.argsort(partitions, kind="stable")
             columns = columns.take(pa.array(order))
             bounds = np.searchsorted(partitions[order], np.arange(count + 1))
-        if columns.sequence_id is not None or columns.deliver_at is not None:
+        if must_cut:
             self._send_cut(columns, bounds)
         elif self._options.batching:
             self._send_batched(columns, bounds)
         else:
             self._send_single(columns, bounds)
+
+    def _send_by_key(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
+        """Send the rows of each key in batches of their own; ``partitions`` has that of each row."""
+        groups = group_by_key(columns, partitions, len(self._producers))
+        encoded = encode_batch_messages(
+            columns.take(pa.array(groups.order)), key_bytes=self._options.key_bytes
+        )
+        parts = [
+            (encoded.offsets[first : last + 1], starts)
+            for (first, last), starts in zip(pairwise(groups.bounds.tolist()), groups.starts, strict=True)
+        ]
+        for producer, (offsets, _) in zip(self._producers, parts, strict=True):
+            producer.check_messages(encoded.buffer, offsets)
+        for producer, (offsets, starts) in zip(self._producers, parts, strict=True):
+            producer.send_groups(encoded.buffer, offsets, starts)
 
     def _send_batched(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
         """Put the rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
@@ -311,6 +333,8 @@ class TopicWriter:
         if columns.sequence_id is not None:
             ids, begins = self._own_ids(columns.sequence_id, bounds)
             columns = replace(columns, sequence_id=pa.array(ids))
+        if self._is_key_based:
+            begins |= begin_keys(columns, bounds)
         key_bytes = self._options.key_bytes
         singles = encode_singles(columns.take(pa.array(np.flatnonzero(alone))), key_bytes=key_bytes)
         if ids is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pulsar_spark.client import (
     COMPRESSION_TYPES,
     AccessMode,
+    BatcherBuilder,
     HashingScheme,
     ProducerCryptoFailureAction,
     ProducerOptions,
@@ -81,6 +82,15 @@ _BATCHING_MAX_PUBLISH_DELAY = PRODUCER.add(
     parsers.seconds("us", 0.0),
     "1ms",
     "Time that closes a batch.",
+)
+_BATCHER_BUILDER = PRODUCER.add(
+    "pulsar.producer.batcherBuilder",
+    parsers.names_of(parsers.by_value(BatcherBuilder)),
+    parsers.one_of(parsers.by_value(BatcherBuilder)),
+    "DEFAULT",
+    "`KEY_BASED`: the messages of a batch have one key (`__orderingKey`, else `__key`), so that each key's "
+    "messages go to one consumer of a Key_Shared subscription. `DEFAULT`: a broker gives such consumers "
+    "whole batches by the key of their first message. Needs `batchingEnabled`.",
 )
 _MAX_PENDING = PRODUCER.add(
     "pulsar.producer.maxPendingMessages",
@@ -230,6 +240,7 @@ def producer_options(values: Values) -> ProducerOptions:
         batching_max_messages=values[_BATCHING_MAX_MESSAGES],
         batching_max_bytes=values[_BATCHING_MAX_BYTES],
         batching_max_publish_delay=values[_BATCHING_MAX_PUBLISH_DELAY],
+        batcher_builder=values[_BATCHER_BUILDER],
         compression=values[_COMPRESSION],
         chunking=values[_CHUNKING],
         chunk_max_message_size=values[_CHUNK_MAX_MESSAGE_SIZE],
@@ -270,6 +281,14 @@ def _check_chunking_or_batching(values: Values) -> None:
         )
 
 
+def _check_batcher_builder(values: Values) -> None:
+    if values[_BATCHER_BUILDER] is BatcherBuilder.KEY_BASED and not values[_BATCHING]:
+        raise OptionError(
+            f"option {_BATCHER_BUILDER.name} has no use without {_BATCHING.name}",
+            advice="Leave it out: a message that is in no batch goes to the consumer of its key",
+        )
+
+
 def _check_size_of_chunks(values: Values) -> None:
     if values[_CHUNK_MAX_MESSAGE_SIZE] is not None and not values[_CHUNKING]:
         raise OptionError(
@@ -298,6 +317,7 @@ def _check_encryption(values: Values) -> None:
 _CHECKS: tuple[Callable[[Values], None], ...] = (
     _check_chunking_or_batching,
     _check_size_of_chunks,
+    _check_batcher_builder,
     _check_router,
     _check_encryption,
 )

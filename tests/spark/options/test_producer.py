@@ -3,6 +3,7 @@ import pytest
 from pulsar_spark.client import (
     COMPRESSION_TYPES,
     AccessMode,
+    BatcherBuilder,
     HashingScheme,
     ProducerOptions,
     RoutingMode,
@@ -56,6 +57,12 @@ def test_chunking_needs_batching_to_be_off():
     assert sink(**given).producer.chunk_max_message_size is None
 
 
+def test_batches_of_one_key_need_batching():
+    given = {"pulsar_producer_batcherBuilder": "KEY_BASED", "pulsar_producer_batchingEnabled": "false"}
+    with pytest.raises(OptionError, match=r"batcherBuilder has no use without .*batchingEnabled"):
+        sink(**given)
+
+
 def test_producers_of_the_sink():
     given = {
         "accessMode": "waitforexclusive",
@@ -90,6 +97,7 @@ def test_defaults_are_those_of_producer_options():
         ("batchingMaxMessages", "0", "batching_max_messages", 0),
         ("batchingMaxBytes", "1k", "batching_max_bytes", 1024),
         ("batchingMaxPublishDelayMicros", "2s", "batching_max_publish_delay", 2.0),
+        ("batcherBuilder", "key_based", "batcher_builder", BatcherBuilder.KEY_BASED),
         ("compressionType", "zstd", "compression", COMPRESSION_TYPES["ZSTD"]),
         ("maxPendingMessages", "3", "max_pending_messages", 3),
         ("maxPendingMessagesAcrossPartitions", "4", "max_pending_messages_across_partitions", 4),

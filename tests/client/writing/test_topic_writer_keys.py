@@ -1,0 +1,225 @@
+"""TopicWriter and keys: batches of one key, keys as bytes, and what entries say of them."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.client import BatcherBuilder, DedupTask, TaskPlace, TopicWriter
+from pulsar_spark.errors import SendError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire.batches import decode_batches
+from tests.client.clients import TOPIC, client_of, columns, numbered, producing
+from tests.fake_broker import FakeBroker
+from tests.fake_clients import Type
+from tests.fake_topics import split_section
+
+# A publish delay after which no test waits: batches close by count, bytes or flush.
+LATE = 1000.0
+COUNT = 3
+
+
+def open_writer(client, topic=TOPIC, *, dedup=None, place=None, **options):
+    options = {"batcher_builder": BatcherBuilder.KEY_BASED, "batching_max_publish_delay": LATE, **options}
+    return TopicWriter(client, topic, producing(**options), dedup=dedup, place=place)
+
+
+def binaries(*texts):
+    return pa.array([None if text is None else text.encode() for text in texts], pa.binary())
+
+
+def parted(broker):
+    broker.create("parted", COUNT)
+    return TopicName.parse("parted")
+
+
+def entries_of(broker, topic=TOPIC):
+    """What each entry's metadata says of its key, and the values of its messages."""
+    found = []
+    stored = broker.topics[str(topic)]
+    for entry in filter(stored.is_visible, stored.entries):
+        metadata, payload = split_section(entry.section)
+        messages = decode_batches([bytes(payload)], [metadata.num_messages_in_batch]).columns
+        key = metadata.ordering_key if metadata.HasField("ordering_key") else metadata.partition_key
+        found.append((key.decode(), b"".join(messages.value.to_pylist()).decode()))
+    return found
+
+
+def ids_of(broker, topic=TOPIC):
+    """The first and the last sequence id of each entry."""
+    entries = broker.topics[str(topic)].entries
+    return [(entry.metadata.sequence_id, entry.metadata.highest_sequence_id) for entry in entries]
+
+
+# ---- batches of one key
+
+
+def test_each_batch_has_one_key_and_each_key_its_order(broker, client):
+    """The keys of a send are sent in the order of their first rows; what has none is together, too."""
+    broker.create(TOPIC)
+    with open_writer(client) as writer:
+        writer.send(columns(numbered(8), key=binaries("a", "b", "a", None, "c", "b", None, "a")))
+        writer.send(columns([b"x", b"y"], key=binaries("b", "a")))
+        writer.flush()
+    assert entries_of(broker) == [
+        *(("a", "027"), ("b", "15"), ("", "36"), ("c", "4")),
+        *(("b", "x"), ("a", "y")),
+    ]
+    assert ids_of(broker) == [(0, 2), (3, 4), (5, 6), (7, 7), (8, 8), (9, 9)]
+
+
+def test_the_ordering_key_wins(broker, client):
+    broker.create(TOPIC)
+    rows = columns(
+        numbered(5), key=binaries("a", "b", "a", "o", None), ordering_key=binaries("o", "o", None, None, "p")
+    )
+    with open_writer(client) as writer:
+        writer.send(rows)
+        writer.flush()
+    assert entries_of(broker) == [("o", "013"), ("a", "2"), ("p", "4")]
+
+
+@pytest.mark.parametrize(
+    "limit", [{"batching_max_messages": 2}, {"batching_max_bytes": 20, "batching_max_messages": 0}]
+)
+def test_limits_of_batches_hold_for_each_key(broker, client, limit):
+    broker.create(TOPIC)
+    with open_writer(client, **limit) as writer:
+        writer.send(columns(numbered(8), key=binaries(*"aabaaaab")))
+        writer.flush()
+    assert entries_of(broker) == [("a", "01"), ("a", "34"), ("a", "56"), ("b", "27")]
+
+
+def test_rows_of_a_key_are_in_one_partition_in_their_order(broker, client):
+    topic, draw = parted(broker), random.Random(1)
+    rows = [(draw.choice([None, "a", "b", "c", "d"]), b"%d " % number) for number in range(200)]
+    with open_writer(client, topic, place=TaskPlace(0, 0), batching_max_messages=7) as writer:
+        for first in range(0, 200, 50):
+            some = rows[first : first + 50]
+            writer.send(columns([value for _, value in some], key=binaries(*(key for key, _ in some))))
+        writer.flush()
+    entries = [entry for part in range(COUNT) for entry in entries_of(broker, topic.of_partition(part))]
+    for key in "abcd":
+        expected = b"".join(value for own, value in rows if own == key).decode()
+        assert "".join(values for own, values in entries if own == key) == expected
+    # Rows without a key are in blocks of 7, one in each partition in turn: all of them, once.
+    without = "".join(values for own, values in entries if own == "").split()
+    assert sorted(without, key=int) == [value.decode().strip() for own, value in rows if own is None]
+
+
+def test_rows_with_ids_keep_their_order_and_an_entry_ends_where_the_key_changes(broker, client):
+    """Put together by key, a broker that deduplicates would drop ids that come after higher ones."""
+    broker.create(TOPIC)
+    ids = pa.array([5, 6, 8, 9, 10, 11], pa.int64())
+    with open_writer(client) as writer:
+        writer.send(columns(numbered(6), key=binaries(*"aabbab"), sequence_id=ids))
+        writer.send(columns([b"x"], key=binaries("b"), sequence_id=pa.array([12], pa.int64())))
+        writer.send(columns([b"y"], key=binaries("b")))
+        writer.flush()
+    assert entries_of(broker) == [("a", "01"), ("b", "23"), ("a", "4"), ("b", "5"), ("b", "x"), ("b", "y")]
+    assert ids_of(broker) == [(5, 6), (8, 9), (10, 10), (11, 11), (12, 12), (13, 13)]
+
+
+def test_nothing_waits_for_more_rows_of_its_key(broker, client):
+    broker.create(TOPIC)
+    with open_writer(client) as writer:
+        writer.send(columns(numbered(3), key=binaries(*"aba")))
+        broker.wait_for(lambda: entries_of(broker) == [("a", "02"), ("b", "1")])
+
+
+def test_one_row_whose_key_does_not_fit_twice_keeps_the_others_back():
+    with FakeBroker(max_message_size=10_000) as broker, client_of(broker) as client:
+        topic = parted(broker)
+        rows = columns([b"x", b"y"], key=binaries("a", "k" * 8_000))
+        with open_writer(client, topic) as writer, pytest.raises(SendError, match="does not fit"):
+            writer.send(rows)
+        assert broker.seen(Type.SEND) == []
+        with open_writer(client, topic, batcher_builder=BatcherBuilder.DEFAULT) as writer:
+            writer.send(rows)
+            writer.flush()
+
+
+# ---- batches of several keys
+
+
+def test_a_batch_of_several_keys_says_the_first(broker, client):
+    broker.create(TOPIC)
+    with open_writer(client, batcher_builder=BatcherBuilder.DEFAULT, batching_max_messages=2) as writer:
+        writer.send(columns(numbered(6), key=binaries("a", "b", None, "a", "c", None)))
+        writer.flush()
+    assert entries_of(broker) == [("a", "01"), ("", "23"), ("c", "45")]
+
+
+# ---- deduplication
+
+ROWS = columns(numbered(10), key=binaries(*"abcabcaaba"))
+
+
+@pytest.mark.parametrize("stored", [1, 2, 3, 5, 9])
+def test_a_run_that_was_cut_off_is_completed(stored):
+    """So many entries are stored; the next run has the same rows, and other limits of batches."""
+    expected = [("a", "03679"), ("b", "148"), ("c", "25")]
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.create(TOPIC)
+
+        def run(rows, limit):
+            options = {"batching_max_messages": limit}
+            with (
+                DedupTask(client, "query-0", 0, 0, required=True) as task,
+                open_writer(client, dedup=task, **options) as writer,
+            ):
+                writer.send(rows)
+                writer.finish() if len(rows) == len(ROWS) else writer.flush()
+                (sent,) = writer.sent.values()
+                return sent
+
+        # What the first run has sent: rows in the order of their keys.
+        order = [int(number) for _, numbers in expected for number in numbers]
+        run(ROWS.take(pa.array(order[:stored])), 1)
+        sent = run(ROWS, 3)
+        assert (sent.messages, sent.possible_duplicates) == (10, 0)
+        assert run(ROWS, 100).possible_duplicates == 0
+        found = {}
+        for key, values in entries_of(broker):
+            found[key] = found.get(key, "") + values
+        assert list(found.items()) == expected
+
+
+def test_rows_without_keys_go_to_the_same_partitions_in_each_run():
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = parted(broker)
+        for batch in (0, 0, 1, 1, 4):
+            with (
+                DedupTask(client, "query-1", batch, 1, required=True) as task,
+                open_writer(client, topic, dedup=task) as writer,
+            ):
+                writer.send(columns(numbered(2, 2 * batch)))
+                writer.finish()
+        parts = [broker.topics[str(topic.of_partition(part))].values for part in range(COUNT)]
+        assert parts == [[b"8", b"9"], [b"0", b"1"], [b"2", b"3"]]
+
+
+# ---- keys as bytes
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_keys_as_bytes_go_where_their_text_goes(broker, client, batching):
+    topic = parted(broker)
+    options = {"key_bytes": True, "batching": batching, "batcher_builder": BatcherBuilder.DEFAULT}
+    with open_writer(client, topic, place=TaskPlace(0, 0), **options) as writer:
+        writer.send(columns(numbered(3), key=binaries("a", "b", None)))
+        writer.flush()
+    found = []
+    for part in range(COUNT):
+        (entry,) = broker.topics[str(topic.of_partition(part))].entries
+        found.append((entry.values, entry.metadata.partition_key, entry.metadata.partition_key_b64_encoded))
+    # JavaStringHash of "YQ==" is 2731192, of "Yg==" 2752334.
+    assert found == [([b"2"], b"", False), ([b"0"], b"YQ==", True), ([b"1"], b"Yg==", True)]
+
+
+def test_batches_of_one_key_as_bytes(broker, client):
+    broker.create(TOPIC)
+    with open_writer(client, key_bytes=True) as writer:
+        writer.send(columns(numbered(4), key=binaries("a", "YQ==", "a", None)))
+        writer.flush()
+    assert entries_of(broker) == [("YQ==", "02"), ("WVE9PQ==", "1"), ("", "3")]
