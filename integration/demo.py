@@ -2,16 +2,21 @@
 
     rate source -> [topic purchases] -> sums per shop and 5 s window -> [topic sums] -> this terminal
 
+A live page shows how far the queries are behind and how fast they read. It opens in a browser, if there is a
+screen.
+
 It starts a broker of its own, runs for a bounded time or until Ctrl-C, and leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
 import time
+import webbrowser
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.broker import StandaloneBroker
 from integration.local_spark import local_spark
+from pulsar_spark import PulsarProgressListener
 
 SHOPS = ("Aalborg", "Bergen", "Cork", "Dresden")
 TOPICS = ("purchases", "sums")
@@ -73,14 +79,19 @@ def start_queries(spark: SparkSession, service_url: str, state: Path, screen: Sc
 
     def write(rows: DataFrame, topic: str) -> StreamingQuery:
         sink = rows.writeStream.format("pulsar").option("service.url", service_url).option("topic", topic)
-        return sink.option("checkpointLocation", str(state / topic)).start()
+        return sink.option("checkpointLocation", str(state / topic)).queryName(topic).start()
 
-    sums_shown = read("sums").writeStream.foreachBatch(screen.show)
+    sums_shown = read("sums").writeStream.foreachBatch(screen.show).queryName("screen")
     return [
         write(purchases(spark), "purchases"),
         write(sums(read("purchases")), "sums"),
         sums_shown.option("checkpointLocation", str(state / "screen")).start(),
     ]
+
+
+def has_desktop() -> bool:
+    """Whether a browser has a screen to open on; without one Python would start a browser for terminals."""
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def stop_spark(spark: SparkSession) -> None:
@@ -92,9 +103,13 @@ def stop_spark(spark: SparkSession) -> None:
     gateway.proc.wait(30)
 
 
-def run(spark: SparkSession, service_url: str, state: Path, seconds: float) -> int:
+def run(spark: SparkSession, service_url: str, state: Path, seconds: float, *, open_page: bool) -> int:
     """Let the stream flow for ``seconds`` or until Ctrl-C; returns how many rows were shown."""
-    screen = Screen()
+    screen, listener = Screen(), PulsarProgressListener()
+    spark.streams.addListener(listener)
+    page = listener.serve()
+    is_shown = open_page and has_desktop() and webbrowser.open(page)
+    print(f"live page: {page}{'' if is_shown else ' (open it in a browser)'}", flush=True)
     queries = start_queries(spark, service_url, state, screen)
     end = time.monotonic() + seconds
     try:
@@ -105,6 +120,8 @@ def run(spark: SparkSession, service_url: str, state: Path, seconds: float) -> i
     spark.sparkContext.setLogLevel("OFF")  # Spark calls each task that a stop ends an error
     for query in queries:
         query.stop()
+    spark.streams.removeListener(listener)
+    listener.close()
     return screen.rows
 
 
@@ -112,6 +129,7 @@ def main() -> int:
     """Parse the arguments and run; the exit code is 0 when rows were shown or Ctrl-C came."""
     parser = argparse.ArgumentParser(prog="python3 -m integration demo", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long it runs (default: 60)")
+    parser.add_argument("--no-browser", action="store_true", help="only print the live page's address")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     print("starting a Pulsar broker; the first start fetches its jars", flush=True)
@@ -122,7 +140,13 @@ def main() -> int:
         spark = local_spark(Path(folder), "demo", {})
         try:
             print(f"sums of purchases per shop, for {arguments.seconds:g} s or until Ctrl-C:", flush=True)
-            rows = run(spark, broker.service_url, Path(folder), arguments.seconds)
+            rows = run(
+                spark,
+                broker.service_url,
+                Path(folder),
+                arguments.seconds,
+                open_page=not arguments.no_browser,
+            )
         finally:
             stop_spark(spark)
     print(f"{rows} sums were read back from Pulsar", flush=True)

@@ -133,9 +133,9 @@ def test_rows_come_soon_and_the_backlog_is_nothing_soon_after(
         assert list(shown["topics"]) == [topic]
         labels = f'query="{query.id}",topic="{topic}",partition="-1"'
         for line in (
-            f'pulsar_spark_rows_total{{query="{query.id}"}} 30\n',
+            f'pulsar_spark_read_rows_total{{query="{query.id}"}} 30\n',
             f"pulsar_spark_backlog_entries{{{labels}}} 0\n",
-            f"pulsar_spark_backlog_messages{{{labels}}} 0\n",
+            f"pulsar_spark_backlog_messages_estimate{{{labels}}} 0\n",
         ):
             wait_until(lambda line=line: line in listener.prometheus_text())
     finally:

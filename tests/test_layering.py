@@ -43,6 +43,7 @@ ORDER = {
     ),
     "spark": (
         {"logs", "rows"},
+        {"monitoring"},
         {"options"},
         {"plan", "sink", "row_plan", "worker_python"},
         {"data_source", "reader", "writer", "progress_listener", "__main__", FRONT},

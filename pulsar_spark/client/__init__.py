@@ -18,6 +18,8 @@ from pulsar_spark.client.first_contact import check_reachable, impatient_client
 from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url
 from pulsar_spark.client.net.auth import Authentication, Credentials, Identity, path_of
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
+from pulsar_spark.client.net.page_server import HttpAnswer, PageServer
+from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.net.transport import TlsOptions
 from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
 from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
@@ -92,6 +94,7 @@ __all__ = [
     "EntryInfo",
     "EntryProbe",
     "HashingScheme",
+    "HttpAnswer",
     "Identity",
     "InitialPosition",
     "KeyFolder",
@@ -100,6 +103,7 @@ __all__ = [
     "Ledger",
     "LostRange",
     "MessageColumns",
+    "PageServer",
     "PartKind",
     "PartType",
     "PartitionBounds",
@@ -151,6 +155,7 @@ __all__ = [
     "probe_entry",
     "read_range",
     "register_schema",
+    "retry_count",
     "row_encoder",
     "run_all",
     "schema_of_rows",

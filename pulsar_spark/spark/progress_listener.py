@@ -1,21 +1,15 @@
-"""PulsarProgressListener: how far queries lag, as log lines and for Prometheus.
+"""PulsarProgressListener: how far queries are behind, as log lines, for Prometheus and as a live page.
 
-It reads what the source reports to Spark of each micro-batch (``sources[i].latestOffset`` of the progress):
-
-    {"topics": {"persistent://public/default/t": {"0": {"end": "12:99", "backlogEntries": 10,
-                                                        "backlogMessages": 1000}}},
-     "backlogEntries": 10, "backlogMessages": 1000, "dataLosses": 0}
-
-``backlogMessages`` is there where the broker numbers messages. Sources of other formats are ignored. Of the
-sink it tells how many messages may be there twice (``sink/duplicate_counts``).
+It reads what sources report to Spark of each micro-batch (``monitoring/source_report``), what their planners
+report at each trigger, before the micro-batch runs (``monitoring/planner_file``), and what sinks have written
+(``monitoring/sink_totals``). Sources of other formats are ignored.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -26,53 +20,35 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from pulsar_spark.spark.sink.duplicate_counts import read_duplicates
+from pulsar_spark.client import HttpAnswer, PageServer, epoch_ms
+from pulsar_spark.spark.monitoring.metrics import Snapshot, prometheus_text
+from pulsar_spark.spark.monitoring.planner_file import read_planners
+from pulsar_spark.spark.monitoring.query_figures import (
+    MicroBatch,
+    QueryFigures,
+    StartedQuery,
+    not_yet_reported,
+)
+from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, read_sink_totals
+from pulsar_spark.spark.monitoring.site import answer
+from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 
 _log = logging.getLogger("pulsar_spark.progress")
 
 # The maximum number of partitions whose ends are in a batch's line.
 _MAX_ENDS = 20
-
-
-class Backlog(NamedTuple):
-    """The messages of a topic partition that are not yet in a micro-batch.
-
-    Attributes:
-        topic: full name, without the partition.
-        partition: its number, ``-1`` for a topic without partitions.
-        end: id of its last message.
-        entries: their broker entries.
-        messages: their number, or None where the broker does not know.
-    """
-
-    topic: str
-    partition: str
-    end: str
-    entries: int
-    messages: int | None
-
-
-class _Query(NamedTuple):
-    """The figures of a running query; rows and duplicates are of its run since the listener was added."""
-
-    run: str
-    name: str
-    rows: int
-    batch: int
-    rows_per_second: float
-    milliseconds: int
-    losses: int
-    backlogs: tuple[Backlog, ...]
-    duplicates: int
+# The maximum number of queries whose failures are counted, those that failed last.
+_MAX_FAILED = 1000
 
 
 class PulsarProgressListener(StreamingQueryListener):
-    """Logs the progress of all queries that read from Pulsar, and gives it to Prometheus.
+    """Logs the progress of all queries that read from Pulsar, and gives it to Prometheus and to a live page.
 
-    Of queries that only write to Pulsar it tells where messages may be there twice.
+    Of queries that only write to Pulsar it shows what they have written, and how much may be there twice.
 
         listener = PulsarProgressListener()
         spark.streams.addListener(listener)
+        print(listener.serve(port=4050))
 
     The logger is ``pulsar_spark.progress``: one line a micro-batch at INFO, one a partition at DEBUG.
     Thread-safe: Spark calls it on one thread, and other threads see figures that never change. It never
@@ -80,16 +56,30 @@ class PulsarProgressListener(StreamingQueryListener):
     """
 
     def __init__(self) -> None:
-        self._queries: Mapping[str, _Query] = {}  # by name: that of a running query is its own
+        self._queries: Mapping[str, QueryFigures] = {}  # by name: that of a running query is its own
+        self._started: Mapping[str, StartedQuery] = {}  # by run, until it reports
+        self._names: dict[str, str] = {}  # by run
+        self._failed_runs: Mapping[str, int] = {}
+        self._ended: frozenset[str] = frozenset()  # planners that may not have stopped yet
         self._complained: set[str] = set()
-        self._duplicates: dict[str, int] = {}  # by query id, all that were there at its last progress
+        self._written: dict[str, SinkTotals] = {}  # by query id, all that was there at its last progress
+        self._server: PageServer | None = None
+
+    # ---- called by Spark
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Take what may be there twice of runs before this one."""
-        self._duplicates[str(event.id)] = _duplicates_of(str(event.id))
+        """Take what was written in runs before this one."""
+        run, name = str(event.runId), event.name or str(event.id)
+        self._written[str(event.id)] = read_sink_totals(str(event.id))
+        self._names[run] = name
+        self._started = {**self._started, run: StartedQuery(name, _ms(event.timestamp))}
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing has changed."""
+        """The query waits for messages: it goes on, and the last micro-batch is behind it."""
+        for name, query in self._queries.items():
+            if query.run == str(event.runId):
+                idle = query.when_idle(_ms(event.timestamp), read_planners())
+                self._queries = {**self._queries, name: idle}
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """Take the figures of a micro-batch."""
@@ -102,180 +92,132 @@ class PulsarProgressListener(StreamingQueryListener):
                 _log.warning("the progress of query %s cannot be read", run, exc_info=True)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Forget the query."""
+        """Forget the query; count its failure."""
         run = str(event.runId)
+        ended = [query for query in self._queries.values() if query.run == run]
+        self._ended = frozenset(each for query in ended for each in query.planners)
         self._queries = {name: query for name, query in self._queries.items() if query.run != run}
+        self._started = {each: found for each, found in self._started.items() if each != run}
         self._complained.discard(run)
+        name = self._names.pop(run, str(event.id))
+        if event.exception is not None:
+            others = {each: count for each, count in self._failed_runs.items() if each != name}
+            failed = [*others.items(), (name, self._failed_runs.get(name, 0) + 1)]
+            self._failed_runs = dict(failed[-_MAX_FAILED:])
+
+    # ---- called by users
 
     def prometheus_text(self) -> str:
         """The figures of all running queries in Prometheus' text format, to be served as ``text/plain``."""
-        queries = self._queries
-        return "".join(_exposition([queries[name] for name in sorted(queries)]))
+        return prometheus_text(self._snapshot())
+
+    def serve(self, port: int = 0, host: str = "127.0.0.1") -> str:
+        """Serve the live page at ``/``, the figures for Prometheus at ``/metrics``; returns the page's URL.
+
+        Whoever can connect may read names of queries and topics, and nothing else: there is no login.
+
+        Args:
+            port: to listen on; 0: any that is free.
+            host: address to listen on. The usual one lets only processes of this host connect.
+
+        Raises:
+            OSError: it cannot listen there.
+            RuntimeError: it serves already.
+        """
+        if self._server is not None:
+            raise RuntimeError(f"the listener is served at {self._server.url} already: call close() first")
+        self._server = PageServer(self._answer, host, port)
+        return self._server.url
+
+    def close(self) -> None:
+        """Stop to serve; the listener itself goes on."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def _answer(self, path: str) -> HttpAnswer | None:
+        return answer(path, self._snapshot())
+
+    def _snapshot(self) -> Snapshot:
+        """The figures, with what planners have reported since."""
+        queries, live = self._queries, read_planners()
+        shown = [query.with_live(live.values()) for query in queries.values()]
+        claimed = {planner for query in shown for planner in query.planners} | self._ended
+        unclaimed = [report for planner, report in live.items() if planner not in claimed]
+        shown += not_yet_reported(unclaimed, self._started.values())
+        # A query's new run may be there beside the one before, of whose end Spark has not reported yet.
+        by_name = {each.name: each for each in shown}
+        return Snapshot(epoch_ms(), tuple(by_name[name] for name in sorted(by_name)), self._failed_runs)
 
     def _take(self, run: str, progress: StreamingQueryProgress) -> None:
-        shown = [found for source in progress.sources if (found := _reported(source.latestOffset))]
+        found = [SourceReport.parse(source.latestOffset) for source in progress.sources]
+        sources = tuple(each for each in found if each is not None)
         name = progress.name or str(progress.id)
-        before = self._queries.get(name)
-        new = self._new_duplicates(str(progress.id))
-        if new:
+        self._names[run] = name
+        self._started = {each: query for each, query in self._started.items() if each != run}
+        written = self._new_in_sink(str(progress.id))
+        if written.possible_duplicates:
             _log.warning(
                 "query %s, batch %d: up to %d messages may be there twice, see the sink's log",
-                *(name, progress.batchId, new),
+                *(name, progress.batchId, written.possible_duplicates),
             )
-        if not shown and not new and before is None:
+        before = self._queries.get(name)
+        if not sources and not any(written) and before is None:
             return
-        backlogs = _of_partitions(backlog for report in shown for backlog in _backlogs(report))
-        same = before if before is not None and before.run == run else None
-        query = _Query(
-            run=run,
-            name=name,
-            rows=progress.numInputRows + (same.rows if same else 0),
-            batch=progress.batchId,
-            rows_per_second=progress.processedRowsPerSecond,
-            milliseconds=progress.batchDuration,
-            losses=sum(int(report.get("dataLosses", 0)) for report in shown),
-            backlogs=backlogs,
-            duplicates=new + (same.duplicates if same else 0),
+        same = before if before is not None and before.run == run else QueryFigures(name, run)
+        new = same.after(
+            MicroBatch(
+                number=progress.batchId,
+                end_ms=_ms(progress.timestamp) + progress.batchDuration,
+                seconds=progress.batchDuration / 1000,
+                rows=progress.numInputRows,
+                rows_per_second=progress.processedRowsPerSecond,
+                sources=sources,
+                written=written,
+            )
         )
-        self._queries = {**self._queries, name: query}
-        _log_batch(name, progress, backlogs)
+        self._queries = {**self._queries, name: new}
+        _log_batch(new, progress.numInputRows)
 
-    def _new_duplicates(self, query: str) -> int:
-        """How many messages may be there twice that were not known of at the query's last progress."""
-        found = _duplicates_of(query)
-        new, self._duplicates[query] = found - self._duplicates.get(query, 0), found
+    def _new_in_sink(self, query: str) -> SinkTotals:
+        """What the query's sink has written that was not known of at its last progress."""
+        found = read_sink_totals(query)
+        new, self._written[query] = found.minus(self._written.get(query, SinkTotals())), found
         return new
 
 
-def _duplicates_of(query: str) -> int:
-    try:
-        return read_duplicates(query)
-    except (OSError, RuntimeError):
-        return 0  # not beside Spark's driver, so nothing can be known
+def _ms(timestamp: str) -> int:
+    """A time of Spark's (``2026-11-21T11:00:00.000Z``) in ms since 1970."""
+    return round(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp() * 1000)
 
 
-def _reported(text: str | None) -> dict[str, Any] | None:
-    """The source's report; None where another source made it, or nothing is known yet."""
-    try:
-        found = json.loads(text or "null")
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("topics"), dict) else None
-
-
-def _backlogs(report: Mapping[str, Any]) -> Iterator[Backlog]:
-    for topic, partitions in report["topics"].items():
-        for number, found in partitions.items():
-            messages = found.get("backlogMessages")
-            known = None if messages is None else int(messages)
-            yield Backlog(topic, number, str(found["end"]), int(found["backlogEntries"]), known)
-
-
-def _of_partitions(backlogs: Iterable[Backlog]) -> tuple[Backlog, ...]:
-    """One for each partition: the larger one, where a query reads a partition twice."""
-    found: dict[tuple[str, str], Backlog] = {}
-    for each in backlogs:
-        before = found.setdefault((each.topic, each.partition), each)
-        if before.entries < each.entries:
-            found[each.topic, each.partition] = each
-    return tuple(found.values())
-
-
-def _sum(backlogs: Iterable[Backlog]) -> tuple[int, int | None]:
-    """The entries and messages of all backlogs; messages only where all partitions know them."""
-    entries, messages = 0, 0
-    unknown = False
-    for each in backlogs:
-        entries += each.entries
-        messages += each.messages or 0
-        unknown = unknown or each.messages is None
-    return entries, None if unknown else messages
-
-
-def _log_batch(name: str, progress: StreamingQueryProgress, backlogs: tuple[Backlog, ...]) -> None:
-    entries, messages = _sum(backlogs)
+def _log_batch(query: QueryFigures, rows: int) -> None:
+    last = query.last
+    assert last is not None
+    partitions = query.partitions
     _log.info(
-        "query %s, batch %d: %d rows in %d ms, %.1f rows/s; backlog %d entries%s; ends %s",
-        *(name, progress.batchId, progress.numInputRows, progress.batchDuration),
-        *(progress.processedRowsPerSecond, entries, _messages(messages), _ends(backlogs)),
+        "query %s, batch %d: %d rows in %d ms, %.1f rows/s; backlog when it began: %d entries%s; ends %s",
+        *(query.name, last.number, rows, round(last.seconds * 1000), last.rows_per_second),
+        *(query.backlog_entries, _messages(query.backlog_messages), _ends(partitions)),
     )
-    for each in backlogs:
+    for each in partitions:
         _log.debug(
-            "query %s, batch %d: %s partition %s: end %s, backlog %d entries%s",
-            *(name, progress.batchId, each.topic, each.partition, each.end, each.entries),
+            "query %s, batch %d: %s partition %s: end %s, backlog when it began: %d entries%s",
+            *(query.name, last.number, each.topic, each.partition, each.end, each.entries),
             _messages(each.messages),
         )
 
 
 def _messages(count: int | None) -> str:
-    return "" if count is None else f", {count} messages"
+    return "" if count is None else f", about {count} messages"
 
 
-def _ends(backlogs: tuple[Backlog, ...]) -> str:
+def _ends(partitions: Iterable[PartitionBacklog]) -> str:
     """``topic 0=12:99 1=13:4, other -1=14:3``: topics with their partitions' ends, the first of many."""
+    listed = list(partitions)
     topics: dict[str, list[str]] = {}
-    for each in backlogs[:_MAX_ENDS]:
+    for each in listed[:_MAX_ENDS]:
         topics.setdefault(each.topic, []).append(f"{each.partition}={each.end}")
     text = ", ".join(" ".join([topic, *ends]) for topic, ends in topics.items())
-    more = len(backlogs) - _MAX_ENDS
+    more = len(listed) - _MAX_ENDS
     return text if more <= 0 else f"{text}, and {more} more partitions"
-
-
-def _exposition(queries: Sequence[_Query]) -> Iterator[str]:
-    yield from _metric("rows_total", "counter", "Rows read.", [(_of(each), each.rows) for each in queries])
-    yield from _metric(
-        "possible_duplicates_total",
-        "counter",
-        "Messages that may be there twice.",
-        [(_of(each), each.duplicates) for each in queries],
-    )
-    yield from _metric("batch_id", "gauge", "Last batch.", [(_of(each), each.batch) for each in queries])
-    yield from _metric(
-        "batch_duration_ms",
-        "gauge",
-        "Milliseconds that the last batch took.",
-        [(_of(each), each.milliseconds) for each in queries],
-    )
-    yield from _metric(
-        "processed_rows_per_second",
-        "gauge",
-        "Rows a second in the last batch.",
-        [(_of(each), each.rows_per_second) for each in queries],
-    )
-    yield from _metric(
-        "data_losses",
-        "gauge",
-        "Losses of this run that the planner warned of.",
-        [(_of(each), each.losses) for each in queries],
-    )
-    partitions = [(query, each) for query in queries for each in query.backlogs]
-    yield from _metric(
-        "backlog_entries",
-        "gauge",
-        "Broker entries that are in no batch yet.",
-        [(_of(query, each), each.entries) for query, each in partitions],
-    )
-    yield from _metric(
-        "backlog_messages",
-        "gauge",
-        "Messages that are in no batch yet, where known.",
-        [(_of(query, each), each.messages) for query, each in partitions if each.messages is not None],
-    )
-
-
-def _metric(name: str, kind: str, text: str, samples: list[tuple[str, float]]) -> Iterator[str]:
-    if samples:
-        yield f"# HELP pulsar_spark_{name} {text}\n# TYPE pulsar_spark_{name} {kind}\n"
-    for labels, value in samples:
-        yield f"pulsar_spark_{name}{{{labels}}} {value}\n"
-
-
-def _of(query: _Query, backlog: Backlog | None = None) -> str:
-    labels = {"query": query.name}
-    if backlog is not None:
-        labels |= {"topic": backlog.topic, "partition": backlog.partition}
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from pulsar_spark.client import Entries, LostRange, now, prefetch, read_range, shared_client
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.spark.logs import set_up_logs
+from pulsar_spark.spark.monitoring.planner_file import PlannerFile
 from pulsar_spark.spark.options.encryption import decryptor_of
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
@@ -56,6 +57,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType, rows: RowPlan | None = None) -> None:
         self._options = dict(options)
         self._started: QueryPlanner | None = None
+        self._file = PlannerFile()
         self._rows: RowPlan | PulsarError
         try:
             self._rows = plan_rows(parse_source(self._options, Mode.STREAM), rows, schema)
@@ -77,7 +79,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """The broker's ends and the backlogs, shown as ``latestOffset`` in StreamingQueryProgress."""
-        return self._planner().report()
+        report = self._planner().report()
+        self._file.write(report)
+        return report
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the run; Spark calls this first of all."""
@@ -105,6 +109,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._started is not None:
             # Spark closes the pipe and sends SIGTERM, in any order: the second must not cut this short.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            self._file.remove()
             self._started.close()
 
     def _planner(self) -> QueryPlanner:

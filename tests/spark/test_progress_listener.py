@@ -1,12 +1,15 @@
 """The listener, with progress as Spark hands it over."""
 
+import http.client
 import json
 import logging
 import uuid
+from urllib.request import urlopen
 
 import pytest
 from pyspark import SparkFiles
 from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -14,30 +17,41 @@ from pyspark.sql.streaming.listener import (
 )
 
 import pulsar_spark
+from pulsar_spark.spark.monitoring.planner_file import PlannerFile, new_planner_id
+from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals
+from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 from pulsar_spark.spark.progress_listener import PulsarProgressListener
-from pulsar_spark.spark.sink.duplicate_counts import add_duplicates
 
 TOPIC = "persistent://public/default/orders"
+QUERY = uuid.UUID(int=1)
 RUN = uuid.UUID(int=7)
+START_MS = 1795258800000  # 2026-11-21T11:00:00Z
 
 
-def report(topics):
-    """What the source says of the latest offsets; for each partition (end, entries[, messages])."""
-    names = ("end", "backlogEntries", "backlogMessages")
-    return json.dumps(
-        {
-            "topics": {
-                topic: {number: dict(zip(names, found, strict=False)) for number, found in partitions.items()}
-                for topic, partitions in topics.items()
-            },
-            "backlogEntries": sum(
-                found[1] for partitions in topics.values() for found in partitions.values()
-            ),
-        }
+def source_report(topics, planner="1-a", time_ms=START_MS, **more):
+    """What the source says; for each partition (end, entries, messages[, entries of the batch])."""
+    partitions = tuple(
+        PartitionBacklog(topic, number, found[0], found[1], (found[3:] or found[1:2])[0], found[2])
+        for topic, partitions in topics.items()
+        for number, found in partitions.items()
     )
+    values = {"batch_bytes": 5000, "data_losses": 0, "retries": 0} | more
+    return SourceReport(planner, "spark-pulsar-s", START_MS, time_ms, partitions, **values)
 
 
-ORDERS = report({TOPIC: {"0": ("12:99", 10, 1000), "1": ("13:4", 0, 0)}})
+def report(topics, **more):
+    """The same as JSON."""
+    return json.dumps(source_report(topics, **more).to_json())
+
+
+ORDERS_TOPICS = {TOPIC: {"0": ("12:99", 10, 1000), "1": ("13:4", 0, 0)}}
+ORDERS = report(ORDERS_TOPICS)
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """Spark's folder for the files of an application."""
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
 
 
 def source(latest, rows):
@@ -52,12 +66,12 @@ def source(latest, rows):
     }
 
 
-def progress(*latest, name="orders", run=RUN, batch=3, rows=100):
+def progress(*latest, name="orders", run=RUN, batch=3, rows=100, rate=80.5):
     """One micro-batch of a query that reads from ``latest``'s sources."""
     return QueryProgressEvent(
         StreamingQueryProgress.fromJson(
             {
-                "id": str(uuid.UUID(int=1)),
+                "id": str(QUERY),
                 "runId": str(run),
                 "name": name,
                 "timestamp": "2026-11-21T11:00:00.000Z",
@@ -65,7 +79,7 @@ def progress(*latest, name="orders", run=RUN, batch=3, rows=100):
                 "batchDuration": 1234,
                 "numInputRows": rows,
                 "inputRowsPerSecond": 50.0,
-                "processedRowsPerSecond": 80.5,
+                "processedRowsPerSecond": rate,
                 "durationMs": {"triggerExecution": 1234},
                 "stateOperators": [],
                 "sources": [source(each, rows) for each in latest],
@@ -75,8 +89,16 @@ def progress(*latest, name="orders", run=RUN, batch=3, rows=100):
     )
 
 
-def terminated(run=RUN):
-    return QueryTerminatedEvent(uuid.UUID(int=1), run, None, None)
+def terminated(run=RUN, error=None):
+    return QueryTerminatedEvent(QUERY, run, error, None)
+
+
+def started(run=RUN, name="orders", timestamp="2026-11-21T11:00:00.000Z"):
+    return QueryStartedEvent(QUERY, run, name, timestamp, set())
+
+
+def idle(run=RUN, timestamp="2026-11-21T11:00:30.000Z"):
+    return QueryIdleEvent(QUERY, run, timestamp)
 
 
 @pytest.fixture
@@ -84,68 +106,71 @@ def listener():
     return PulsarProgressListener()
 
 
-def test_prometheus_text(listener):
+def samples(listener, metric):
+    """By labels, what the listener gives for a metric."""
+    lines = listener.prometheus_text().splitlines()
+    found = [line.rpartition(" ") for line in lines if line.startswith(f"pulsar_spark_{metric}{{")]
+    return {labels.partition("{")[2].rstrip("}"): float(value) for labels, _, value in found}
+
+
+def value(listener, metric):
+    """The one sample of a metric."""
+    (found,) = samples(listener, metric).values()
+    return found
+
+
+def test_figures_of_micro_batches(listener):
     listener.onQueryProgress(progress(ORDERS, rows=100))
-    lossy = json.dumps(json.loads(ORDERS) | {"dataLosses": 2})
-    listener.onQueryProgress(progress(lossy, rows=50, batch=4))
-    assert listener.prometheus_text() == (
-        "# HELP pulsar_spark_rows_total Rows read.\n"
-        "# TYPE pulsar_spark_rows_total counter\n"
-        'pulsar_spark_rows_total{query="orders"} 150\n'
-        "# HELP pulsar_spark_possible_duplicates_total Messages that may be there twice.\n"
-        "# TYPE pulsar_spark_possible_duplicates_total counter\n"
-        'pulsar_spark_possible_duplicates_total{query="orders"} 0\n'
-        "# HELP pulsar_spark_batch_id Last batch.\n"
-        "# TYPE pulsar_spark_batch_id gauge\n"
-        'pulsar_spark_batch_id{query="orders"} 4\n'
-        "# HELP pulsar_spark_batch_duration_ms Milliseconds that the last batch took.\n"
-        "# TYPE pulsar_spark_batch_duration_ms gauge\n"
-        'pulsar_spark_batch_duration_ms{query="orders"} 1234\n'
-        "# HELP pulsar_spark_processed_rows_per_second Rows a second in the last batch.\n"
-        "# TYPE pulsar_spark_processed_rows_per_second gauge\n"
-        'pulsar_spark_processed_rows_per_second{query="orders"} 80.5\n'
-        "# HELP pulsar_spark_data_losses Losses of this run that the planner warned of.\n"
-        "# TYPE pulsar_spark_data_losses gauge\n"
-        'pulsar_spark_data_losses{query="orders"} 2\n'
-        "# HELP pulsar_spark_backlog_entries Broker entries that are in no batch yet.\n"
-        "# TYPE pulsar_spark_backlog_entries gauge\n"
-        f'pulsar_spark_backlog_entries{{query="orders",topic="{TOPIC}",partition="0"}} 10\n'
-        f'pulsar_spark_backlog_entries{{query="orders",topic="{TOPIC}",partition="1"}} 0\n'
-        "# HELP pulsar_spark_backlog_messages Messages that are in no batch yet, where known.\n"
-        "# TYPE pulsar_spark_backlog_messages gauge\n"
-        f'pulsar_spark_backlog_messages{{query="orders",topic="{TOPIC}",partition="0"}} 1000\n'
-        f'pulsar_spark_backlog_messages{{query="orders",topic="{TOPIC}",partition="1"}} 0\n'
-    )
+    later = report(ORDERS_TOPICS, time_ms=START_MS + 500, data_losses=2, retries=3, batch_bytes=200)
+    listener.onQueryProgress(progress(later, rows=50, batch=4))
+    end = START_MS / 1000 + 1.234
+    expected = {
+        "backlog_timestamp_seconds": START_MS / 1000 + 0.5,
+        "last_progress_timestamp_seconds": end,
+        "batch_id": 4,
+        "batch_duration_seconds": 1.234,
+        "read_rows_total": 150,
+        "read_rows_per_second": 80.5,
+        "read_bytes_estimate_total": 5200,
+        "read_bytes_estimate_per_second": 200 / 1.234,
+        "data_losses_total": 2,
+    }
+    assert {name: value(listener, name) for name in expected} == expected
+    assert samples(listener, "retries_total") == {
+        'query="orders",part="planner"': 3,
+        'query="orders",part="sink"': 0,
+    }
+    labels = [f'query="orders",topic="{TOPIC}",partition="{number}"' for number in (0, 1)]
+    assert samples(listener, "backlog_entries") == dict(zip(labels, (10, 0), strict=True))
+    assert samples(listener, "backlog_messages_estimate") == dict(zip(labels, (1000, 0), strict=True))
 
 
-def test_messages_are_left_out_where_nobody_counts_them(listener, caplog):
+def test_messages_are_left_out_where_nobody_knows_them(listener, caplog):
     caplog.set_level(logging.INFO, "pulsar_spark.progress")
-    listener.onQueryProgress(progress(report({"a": {"0": ("1:1", 2, 20), "1": ("1:1", 3)}})))
-    text = listener.prometheus_text()
-    assert 'backlog_messages{query="orders",topic="a",partition="0"} 20\n' in text
-    assert 'backlog_messages{query="orders",topic="a",partition="1"}' not in text
-    assert "backlog 5 entries; ends" in caplog.text
+    listener.onQueryProgress(progress(report({"a": {"0": ("1:1", 2, 20), "1": ("1:1", 3, None)}})))
+    assert samples(listener, "backlog_messages_estimate") == {'query="orders",topic="a",partition="0"': 20}
+    assert "backlog when it began: 5 entries; ends" in caplog.text
 
 
 def test_labels_are_escaped(listener):
     name = 'a "query" \\ of\ntwo lines'
-    listener.onQueryProgress(progress(report({'t"\\': {"-1": ("1:1", 2)}}), name=name))
+    listener.onQueryProgress(progress(report({'t"\\': {"-1": ("1:1", 2, 2)}}), name=name))
     lines = listener.prometheus_text().splitlines()
     label = r'query="a \"query\" \\ of\ntwo lines"'
     assert rf'pulsar_spark_backlog_entries{{{label},topic="t\"\\",partition="-1"}} 2' in lines
-    assert f"pulsar_spark_rows_total{{{label}}} 100" in lines
+    assert f"pulsar_spark_read_rows_total{{{label}}} 100" in lines
 
 
 def test_a_query_without_a_name_goes_by_its_id(listener):
     listener.onQueryProgress(progress(ORDERS, name=None))
-    assert f'rows_total{{query="{uuid.UUID(int=1)}"}} 100\n' in listener.prometheus_text()
+    assert samples(listener, "read_rows_total") == {f'query="{QUERY}"': 100}
 
 
 def test_a_stopped_query_disappears(listener):
     other = uuid.UUID(int=8)
     listener.onQueryProgress(progress(ORDERS))
     listener.onQueryProgress(progress(ORDERS, name="other", run=other))
-    assert listener.prometheus_text().count("# TYPE pulsar_spark_rows_total") == 1
+    assert listener.prometheus_text().count("# TYPE pulsar_spark_read_rows_total") == 1
     listener.onQueryTerminated(terminated())
     assert 'query="orders"' not in listener.prometheus_text()
     assert 'query="other"' in listener.prometheus_text()
@@ -160,39 +185,45 @@ def test_a_new_run_takes_the_place_of_the_one_before(listener):
     listener.onQueryProgress(progress(ORDERS, rows=100))
     listener.onQueryProgress(progress(ORDERS, rows=30, run=again))
     listener.onQueryTerminated(terminated())
-    lines = listener.prometheus_text().splitlines()
-    assert [line for line in lines if "rows_total{" in line] == ['pulsar_spark_rows_total{query="orders"} 30']
+    assert value(listener, "read_rows_total") == 30
 
 
 def test_one_line_a_batch(listener, caplog):
     caplog.set_level(logging.INFO, "pulsar_spark.progress")
     listener.onQueryProgress(progress(ORDERS))
     assert caplog.messages == [
-        "query orders, batch 3: 100 rows in 1234 ms, 80.5 rows/s; backlog 10 entries, 1000 messages; "
-        f"ends {TOPIC} 0=12:99 1=13:4"
+        "query orders, batch 3: 100 rows in 1234 ms, 80.5 rows/s; backlog when it began: 10 entries, "
+        f"about 1000 messages; ends {TOPIC} 0=12:99 1=13:4"
     ]
     caplog.clear()
     caplog.set_level(logging.DEBUG, "pulsar_spark.progress")
     listener.onQueryProgress(progress(ORDERS))
     assert caplog.messages[1:] == [
-        f"query orders, batch 3: {TOPIC} partition 0: end 12:99, backlog 10 entries, 1000 messages",
-        f"query orders, batch 3: {TOPIC} partition 1: end 13:4, backlog 0 entries, 0 messages",
+        f"query orders, batch 3: {TOPIC} partition {number}: end {end}, backlog when it began: {backlog}"
+        for number, end, backlog in (
+            (0, "12:99", "10 entries, about 1000 messages"),
+            (1, "13:4", "0 entries, about 0 messages"),
+        )
     ]
 
 
 def test_the_line_of_a_wide_topic_stays_short(listener, caplog):
     caplog.set_level(logging.INFO, "pulsar_spark.progress")
-    listener.onQueryProgress(progress(report({"a": {str(number): ("1:1", 1) for number in range(500)}})))
+    listener.onQueryProgress(
+        progress(report({"a": {str(number): ("1:1", 1, None) for number in range(500)}}))
+    )
     assert len(caplog.text) < 500
-    assert "backlog 500 entries" in caplog.text
+    assert "backlog when it began: 500 entries" in caplog.text
     assert caplog.messages[0].endswith("19=1:1, and 480 more partitions")
 
 
 def test_a_partition_that_is_read_twice_is_told_once(listener):
-    behind = report({TOPIC: {"0": ("12:99", 30, 3000), "2": ("1:1", 1)}})
+    behind = report({TOPIC: {"0": ("12:99", 30, 3000), "2": ("1:1", 1, None)}}, planner="1-b")
     listener.onQueryProgress(progress(ORDERS, behind))
-    lines = [line for line in listener.prometheus_text().splitlines() if line.startswith("pulsar_spark_back")]
-    assert len(lines) == len({line.partition("}")[0] for line in lines}) == 5
+    lines = [
+        line for line in listener.prometheus_text().splitlines() if line.startswith("pulsar_spark_backlog_")
+    ]
+    assert len(lines) == len({line.partition("}")[0] for line in lines}) == 6
     assert f'pulsar_spark_backlog_entries{{query="orders",topic="{TOPIC}",partition="0"}} 30' in lines
 
 
@@ -209,58 +240,155 @@ def test_other_sources_are_passed_over(listener, caplog, latest):
     assert "backlog_entries" in listener.prometheus_text()
 
 
-@pytest.mark.parametrize(
-    "partitions", [{"0": "12:99"}, {"0": {}}, {"0": {"end": "1:1", "backlogEntries": "?"}}, [], 3, None]
-)
-def test_what_cannot_be_read_is_told_once_and_disturbs_nobody(listener, caplog, partitions):
+def test_what_cannot_be_read_is_told_once_and_disturbs_nobody(listener, caplog):
+    broken = json.dumps(json.loads(ORDERS) | {"topics": {TOPIC: {"0": "12:99"}}})
     for _ in range(3):
-        listener.onQueryProgress(progress(json.dumps({"topics": {TOPIC: partitions}})))
+        listener.onQueryProgress(progress(broken))
     assert caplog.text.count("cannot be read") == 1
     assert listener.prometheus_text() == ""
     listener.onQueryProgress(progress(ORDERS))
-    assert "backlog_entries" in listener.prometheus_text()
+    assert value(listener, "batch_id") == 3
 
 
-# ---- what the sink says may be there twice
-
-QUERY = uuid.UUID(int=1)
-
-
-@pytest.fixture
-def folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+@pytest.mark.parametrize("rate", [float("inf"), float("nan")])
+def test_speeds_that_json_does_not_know(listener, rate):
+    listener.onQueryProgress(progress(ORDERS, rate=rate))
+    (query,) = pages(listener)["queries"]
+    assert query["rowsPerSecond"] is None
+    assert query["batches"] == [[START_MS + 1234, None, 1.234]]
 
 
-def started(run=RUN):
-    return QueryStartedEvent(QUERY, run, "orders", "2026-11-21T11:00:00.000Z", set())
+# ---- queries that are idle, that are behind, that fail
 
 
-def duplicates(listener):
-    found = [line for line in listener.prometheus_text().splitlines() if line.startswith("pulsar_spark_poss")]
-    return [int(line.rpartition(" ")[2]) for line in found]
+def test_an_idle_query_goes_on_and_has_processed_its_last_micro_batch(listener):
+    behind = report({TOPIC: {"0": ("12:99", 10, 1000, 7)}})
+    listener.onQueryProgress(progress(behind))
+    assert value(listener, "backlog_entries") == 10
+    listener.onQueryIdle(idle(run=uuid.UUID(int=99)))
+    assert value(listener, "backlog_entries") == 10
+    listener.onQueryIdle(idle())
+    assert value(listener, "backlog_entries") == 3
+    assert value(listener, "backlog_messages_estimate") == 300
+    assert value(listener, "last_progress_timestamp_seconds") == START_MS / 1000 + 30
+    assert value(listener, "backlog_timestamp_seconds") == START_MS / 1000 + 30
+    listener.onQueryIdle(idle())
+    assert value(listener, "backlog_entries") == 3
+
+
+def test_a_backlog_is_seen_while_the_micro_batch_runs(listener):
+    planner, file = new_planner_id(), PlannerFile()
+    listener.onQueryProgress(progress(report(ORDERS_TOPICS, planner=planner)))
+    million = {TOPIC: {"0": ("99:99", 1000, 1_000_000)}}
+    file.write(source_report(million, planner=planner, time_ms=START_MS + 5000).to_json())
+    assert value(listener, "backlog_messages_estimate") == 1_000_000
+    assert value(listener, "batch_id") == 3
+    listener.onQueryProgress(progress(report(million, planner=planner, time_ms=START_MS + 5000), batch=4))
+    assert value(listener, "backlog_messages_estimate") == 1_000_000
+    caught_up = source_report({TOPIC: {"0": ("99:99", 0, 0)}}, planner=planner, time_ms=START_MS + 9000)
+    file.write(caught_up.to_json())
+    listener.onQueryIdle(idle())
+    assert value(listener, "backlog_entries") == 0
+    (query,) = pages(listener)["queries"]
+    assert [point[1] for point in query["backlogs"]] == [10, 1000, 0, 0]
+
+
+def test_the_first_micro_batch_of_a_run_is_seen_before_it_ends(listener):
+    """A planner does not know its query: it is the one that has started and not reported, if there is one."""
+    listener.onQueryStarted(started())
+    planner, file = new_planner_id(), PlannerFile()
+    live = source_report({TOPIC: {"0": ("99:99", 1000, 1_000_000)}}, planner=planner)
+    file.write(live.to_json())
+    labels = f'topic="{TOPIC}",partition="0"'
+    expected = {f'query="orders",{labels}': 1_000_000}
+    assert samples(listener, "backlog_messages_estimate") == expected
+    assert samples(listener, "batch_id") == {}
+    other = uuid.UUID(int=8)
+    listener.onQueryStarted(started(other, "others"))
+    unclear = {f'query="spark-pulsar-s",{labels}': 1_000_000}
+    assert samples(listener, "backlog_messages_estimate") == unclear
+    listener.onQueryStarted(started(other, "others", "2026-11-21T11:00:10.000Z"))
+    assert samples(listener, "backlog_messages_estimate") == expected, "the other one started later"
+    listener.onQueryProgress(progress(json.dumps(live.to_json())))
+    assert samples(listener, "backlog_messages_estimate") == expected
+    listener.onQueryTerminated(terminated())
+    assert samples(listener, "backlog_messages_estimate") == {}, "though its planner still ends"
+
+
+def test_runs_that_fail_are_counted(listener):
+    for number in range(2):
+        run = uuid.UUID(int=20 + number)
+        listener.onQueryStarted(started(run))
+        listener.onQueryTerminated(terminated(run, error="it broke"))
+    listener.onQueryStarted(started(RUN, "stopped"))
+    listener.onQueryTerminated(terminated(RUN))
+    assert samples(listener, "failed_runs_total") == {'query="orders"': 2}
+    listener.onQueryProgress(progress(ORDERS, name="others", run=uuid.UUID(int=30)))
+    assert samples(listener, "failed_runs_total") == {'query="orders"': 2, 'query="others"': 0}
+    listener.onQueryTerminated(terminated(uuid.UUID(int=30)))
+    found = pages(listener)
+    assert (found["queries"], found["failedRuns"]) == ([], {"orders": 2})
+
+
+# ---- what the sink has written
 
 
 @pytest.mark.parametrize("latest", [ORDERS, None], ids=["reads from Pulsar", "only writes"])
-def test_what_may_be_there_twice(folder, listener, caplog, latest):
-    add_duplicates(str(QUERY), 100)
+def test_what_was_written_and_may_be_there_twice(listener, caplog, latest):
+    add_sink_totals(str(QUERY), SinkTotals(50, 500, 100))
     listener.onQueryStarted(started())  # what was before is not of this run
     listener.onQueryProgress(progress(latest))
     assert caplog.messages == []
-    add_duplicates(str(QUERY), 8)
+    add_sink_totals(str(QUERY), SinkTotals(20, 2000, 8, 1))
     listener.onQueryProgress(progress(latest, batch=4))
     listener.onQueryProgress(progress(latest, batch=5))
-    assert duplicates(listener) == [8]
+    assert value(listener, "possible_duplicates_total") == 8
+    assert value(listener, "written_messages_total") == 20
+    assert value(listener, "written_bytes_total") == 2000
+    assert samples(listener, "retries_total")['query="orders",part="sink"'] == 1
     assert caplog.messages == [
         "query orders, batch 4: up to 8 messages may be there twice, see the sink's log"
     ]
-    add_duplicates(str(QUERY), 2)
+    add_sink_totals(str(QUERY), SinkTotals(0, 0, 2))
     listener.onQueryProgress(progress(latest, batch=6))
-    assert duplicates(listener) == [10]
+    assert value(listener, "possible_duplicates_total") == 10
     again = uuid.UUID(int=8)
     listener.onQueryStarted(started(again))
-    add_duplicates(str(QUERY), 5)
+    add_sink_totals(str(QUERY), SinkTotals(0, 0, 5))
     listener.onQueryProgress(progress(latest, run=again, batch=7))
-    assert duplicates(listener) == [5]
+    assert value(listener, "possible_duplicates_total") == 5
+
+
+# ---- served
+
+
+def pages(listener):
+    """What the live page gets."""
+    url = listener.serve()
+    try:
+        with urlopen(f"{url}queries.json") as found:
+            return json.load(found)
+    finally:
+        listener.close()
+
+
+def test_it_is_served_on_the_loopback(listener):
+    listener.onQueryProgress(progress(ORDERS))
+    url = listener.serve()
+    try:
+        assert url.startswith("http://127.0.0.1:")
+        with urlopen(f"{url}metrics") as found:
+            assert found.read().decode() == listener.prometheus_text()
+            assert found.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        with urlopen(url) as found:
+            assert b"queries.json" in found.read()
+        with pytest.raises(RuntimeError, match="served at"):
+            listener.serve()
+    finally:
+        listener.close()
+    listener.close()
+    with pytest.raises(ConnectionRefusedError):
+        http.client.HTTPConnection(url.split("/")[2]).connect()
 
 
 def test_it_is_exported():

@@ -7,6 +7,7 @@ import re
 from functools import partial
 
 import pytest
+from pyspark import SparkFiles
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructType
@@ -16,6 +17,8 @@ from pulsar_spark.errors import CorruptError, DataLossError, OptionError, Schema
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import reader
 from pulsar_spark.spark.data_source import PulsarDataSource
+from pulsar_spark.spark.monitoring.planner_file import new_planner_id, read_planners
+from pulsar_spark.spark.monitoring.source_report import SourceReport
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.rows.read import record_batches
@@ -178,3 +181,28 @@ def test_a_schema_that_cannot_be_asked_for_is_the_first_calls_error(broker):
     for call in (made.initialOffset, lambda: list(made.read(InputPartition(None)))):
         with pytest.raises(OptionError, match="has no schema"):
             call()
+
+
+def test_what_the_planner_reports_is_there_for_the_listener_while_it_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    monkeypatch.setattr(reader.signal, "signal", lambda *_: None)
+    planner = new_planner_id()
+    report = SourceReport(planner, "s", 1, 2, (), None, 0, 0)
+
+    class Planner:
+        def __init__(self, options):
+            self.is_open = True
+
+        def report(self):
+            return report.to_json()
+
+        def close(self):
+            assert read_planners() == {}, "it is gone before the subscription is let go"
+            self.is_open = False
+
+    monkeypatch.setattr(reader, "QueryPlanner", Planner)
+    source = PulsarStreamReader({"service.url": "pulsar://localhost:1", "topic": "t"}, SOURCE_SCHEMA)
+    assert source.reportLatestOffset() == report.to_json()
+    assert read_planners() == {planner: report}
+    source.stop()
+    assert not source._started.is_open

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -20,12 +21,31 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class _Count:
+    def __init__(self) -> None:
+        self.value = 0
+        self._lock = threading.Lock()
+
+    def add_one(self) -> None:
+        with self._lock:
+            self.value += 1
+
+
+_repeated = _Count()
+
+
+def retry_count() -> int:
+    """How often this process has repeated a request, or opened a lost producer or consumer again."""
+    return _repeated.value
+
+
 def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
     """Wait as long as is due before ``what`` is opened again.
 
     Raises:
         DeadlineError: the time is over.
     """
+    _repeated.add_one()
     pause = reopening.pause(time.monotonic(), random.random())
     if pause:
         time.sleep(min(pause, deadline.left))
@@ -53,5 +73,6 @@ def retry(action: Callable[[], T], deadline: Deadline) -> T:
             if not error.retriable or deadline.left <= wait:
                 raise
             _log.debug("trying again in %.2f s: %s", wait, error)
+        _repeated.add_one()
         time.sleep(wait)
         pause = min(2 * pause, _MAX_PAUSE)

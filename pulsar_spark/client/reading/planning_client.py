@@ -14,6 +14,7 @@ from pulsar_spark.client.client import Client, ClientOptions, shared_client
 from pulsar_spark.client.first_contact import impatient_client
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, now
+from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.reading import chunk_search, probe
 from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
 from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
@@ -57,6 +58,10 @@ class PlanningClient:
     def time_ms(self) -> int:
         """This machine's time, in ms since 1970."""
         return time.time_ns() // 1_000_000
+
+    def retries(self) -> int:
+        """How often this process has repeated requests to brokers."""
+        return retry_count()
 
     def operation(self) -> Deadline:
         """A new deadline of the operation timeout."""

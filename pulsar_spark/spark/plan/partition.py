@@ -85,7 +85,7 @@ class PartitionState:
         last: the last visible message, a whole entry; ``MessageId.EARLIEST`` where there is none.
         position: up to where Spark has checkpointed it as processed; None before the first trigger.
         planned: where the last planned batch ends; None before the first.
-        backlog: entries after ``position``, as of the last plan that asked; None where it is not known.
+        backlog: entries in ``(position, last]``, as of the last trigger; None where it is not known.
         frozen_end: the end of a run that takes what there was when it began; None in other runs.
         is_set_back: whether the topic ends before the checkpoint: the next trigger begins at ``start``.
         is_start_time_found: whether the user's start time was found: later batches are not searched for it.
@@ -102,6 +102,7 @@ class PartitionState:
     is_set_back: bool = False
     is_start_time_found: bool = False
     asked_at: float = 0.0
+    _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
     # Processed positions that may not be acknowledged yet, in order; None while no chunk was met.
@@ -138,6 +139,32 @@ class PartitionState:
     def processed(self) -> MessageId | None:
         """The last entry that is processed and exists; a start that the user gave may lie after all."""
         return None if self.position is None else min(self.position, self.last).last_whole_entry
+
+    def count_backlog(self) -> bool:
+        """Count :attr:`backlog` by the numbers of entries; False where the broker has to count it anew."""
+        position, last = between = self._waiting
+        count = last.entries_since(position) if position < last else 0
+        if count is not None:
+            self.backlog = count
+        elif self._counted != between:
+            self.backlog = None
+            return False
+        return True
+
+    def backlog_counted(self, count: int) -> None:
+        """Take in how many entries the broker has after what is acknowledged."""
+        self.backlog = max(1, count)
+        self._counted = self._waiting
+
+    def entries_until(self, end: MessageId) -> int | None:
+        """The entries in ``(position, end]``, in another ledger those of the backlog; None: not known."""
+        count = end.entries_since(self._waiting[0])
+        return self.backlog if count is None else count
+
+    @property
+    def _waiting(self) -> tuple[MessageId, MessageId]:
+        """The position after which nothing is processed, and the end of the topic."""
+        return (MessageId.EARLIEST if self.position is None else self.position.last_whole_entry), self.last
 
     def is_unacknowledged(self, entry: MessageId) -> bool:
         """Whether an entry is to be acknowledged that was not."""

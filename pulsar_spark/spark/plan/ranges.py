@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.offsets import Json, Offsets
+from pulsar_spark.spark.plan.offsets import Offsets
 
 
 class Range(NamedTuple):
@@ -83,41 +83,6 @@ def plan_batch(
         if last.is_message and start < end:
             ranges.append(Range(topic, start, end, visible=end == last, begins=begin))
     return ranges
-
-
-def progress(
-    positions: Mapping[TopicName, MessageId],
-    lasts: Mapping[TopicName, MessageId],
-    backlogs: Mapping[TopicName, int],
-) -> Json:
-    """What StreamingQueryProgress shows: by topic and partition the end, and what is left after a batch.
-
-    Args:
-        positions: by partition, where the batch ends.
-        lasts: the last message; ``MessageId.EARLIEST`` where there is none.
-        backlogs: entries that were not acknowledged when it was planned, for where they cannot be counted.
-
-    Returns:
-        ``{"topics": {topic: {partition: {"end": id, "backlogEntries": n, "backlogMessages": n}}}}``, and the
-        sums beside it. Messages are given only where none is left: entries are batches of any size.
-    """
-    topics: dict[str, dict[str, Json]] = {}
-    total = 0
-    for topic in sorted(positions, key=lambda name: (str(name.base), name.partition)):
-        position, last = positions[topic].last_whole_entry, lasts[topic]
-        left = 0
-        if position < last:
-            count = last.entries_since(position)
-            left = max(1, backlogs.get(topic, 1)) if count is None else count
-        shown: Json = {"end": str(max(last, positions[topic])), "backlogEntries": left}
-        if left == 0:
-            shown["backlogMessages"] = 0
-        total += left
-        topics.setdefault(str(topic.base), {})[str(topic.partition)] = shown
-    report: Json = {"topics": topics, "backlogEntries": total}
-    if total == 0:
-        report["backlogMessages"] = 0
-    return report
 
 
 class SplitSource(Protocol):

@@ -24,6 +24,7 @@ from typing import TypeVar
 from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient, run_all
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
@@ -32,7 +33,7 @@ from pulsar_spark.spark.plan.data_loss import LossReporter, lost_by_deletion, lo
 from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
-from pulsar_spark.spark.plan.ranges import Range, plan_ranges, progress, split_ranges
+from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
 from pulsar_spark.spark.plan.resolve import before_time, probe_bounds
 from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -70,6 +71,7 @@ class QueryPlanner:
         self._admission = Admission(options.limits, self._broker_probe, run_all)
         self._ends = EndTracker(self._client, self._ask, self._meet_chunks)
         self._losses = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
+        self._reporter = SourceReporter(self._client)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint that were reported as gone
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
@@ -108,6 +110,7 @@ class QueryPlanner:
             limited: whether the user's limits hold.
         """
         subscription = self._follow(start, start.positions)
+        self._reporter.begin_trigger()
         self._absent &= start.positions.keys()
         self._fresh_is_planned = True
         begins_with_rows = self._options.start.everywhere is PositionWord.EARLIEST
@@ -120,20 +123,16 @@ class QueryPlanner:
         self._ask_ends(subscription)
         self._log_processed()
         self._acknowledge(subscription)
+        self._count_backlogs(subscription)
         planned = self._without_deleted(subscription, partial(self._plan, subscription, start, limited))
         for topic, end in planned.items():
             subscription.partitions[topic].planned = end
         return Offsets(start.subscription, planned)
 
     def report(self) -> Json:
-        """Ends and backlogs for the query's progress, as of the last trigger, and the losses of this run."""
-        states = self._partitions
-        shown = progress(
-            {topic: state.planned for topic, state in states.items() if state.planned is not None},
-            {topic: state.last for topic, state in states.items()},
-            {topic: state.backlog for topic, state in states.items() if state.backlog is not None},
-        )
-        return shown | {"dataLosses": self._losses.count}
+        """Ends and backlogs for the query's progress, as of the last trigger; see :mod:`source_report`."""
+        subscription = "" if self._subscription is None else self._subscription.name
+        return self._reporter.report(subscription, self._partitions, self._losses.count)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What the tasks of the batch ``(start, end]`` read."""
@@ -388,9 +387,9 @@ class QueryPlanner:
         now = self._client.now()
         if now < self._held_back_until:
             return starts
-        backlogs = self._count_backlogs(subscription, starts, ends)
-        for topic, state in states.items():
-            state.backlog = backlogs.get(topic)
+        backlogs = {
+            topic: count for topic, end in ends.items() if (count := states[topic].entries_until(end))
+        }
         began = self._client.now()
         planned = self._admission.plan(starts, ends, backlogs, began, available_now=self._frozen is not None)
         now = self._client.now()
@@ -405,19 +404,13 @@ class QueryPlanner:
         self._rest_until = {topic: until for topic, until in self._rest_until.items() if now < until}
         return set() if self._frozen is not None else set(self._rest_until)
 
-    def _count_backlogs(
-        self,
-        subscription: Subscription,
-        starts: Mapping[TopicName, MessageId],
-        ends: Mapping[TopicName, MessageId],
-    ) -> dict[TopicName, int]:
-        """Entries between starts and ends: within a ledger by their numbers, else the broker counts them."""
-        entries = {
-            topic: end.entries_since(starts[topic]) for topic, end in ends.items() if starts[topic] < end
-        }
-        counts = {topic: count for topic, count in entries.items() if count is not None}
-        across = [topic for topic, count in entries.items() if count is None]
-        return counts | (subscription.backlogs(across) if across else {})
+    def _count_backlogs(self, subscription: Subscription) -> None:
+        """Count what is not processed: within a ledger by the numbers of entries, else the broker counts."""
+        states = subscription.partitions
+        across = [topic for topic, state in states.items() if not state.count_backlog()]
+        for topic, count in (subscription.backlogs(across) if across else {}).items():
+            states[topic].backlog_counted(count)
+        self._reporter.probe(states)
 
     # ---- ranges
 

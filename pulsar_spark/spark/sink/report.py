@@ -10,8 +10,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import SentTotals
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals
 from pulsar_spark.spark.options.user_code import load
-from pulsar_spark.spark.sink.duplicate_counts import add_duplicates
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 
 _log = logging.getLogger(__name__)
@@ -59,11 +59,13 @@ class TaskReport(WriterCommitMessage):
         topics: for each topic, by its name without the partition, the numbers of each partition.
         attempt: where the micro-batch may be a replay.
         query: id of the query; None in a plain batch write.
+        retries: requests to brokers that the task has repeated.
     """
 
     topics: dict[str, list[_Numbers]]
     attempt: DedupAttempt | None = None
     query: str | None = None
+    retries: int = 0
 
     @classmethod
     def of(
@@ -71,6 +73,7 @@ class TaskReport(WriterCommitMessage):
         sent: Mapping[TopicName, SentTotals],
         attempt: DedupAttempt | None = None,
         query: str | None = None,
+        retries: int = 0,
     ) -> TaskReport:
         """The report of what was sent to each topic partition; for the others see the attributes."""
         topics: dict[str, list[_Numbers]] = {}
@@ -79,7 +82,7 @@ class TaskReport(WriterCommitMessage):
             ids = first.ledger, first.entry, first.batch_index, last.ledger, last.entry, last.batch_index
             numbers = topic.partition, part.messages, part.bytes, part.possible_duplicates, *ids
             topics.setdefault(str(topic.base), []).append(numbers)
-        return cls(topics, attempt, query)
+        return cls(topics, attempt, query, retries)
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
@@ -168,8 +171,12 @@ def report_batch(
             listed,
             more,
         )
-    queries = {each.query for each in messages if isinstance(each, TaskReport) and each.query is not None}
-    _report_duplicates(what, metrics, next(iter(queries), None))
+    _warn_of_duplicates(what, metrics)
+    reports = [each for each in messages if isinstance(each, TaskReport)]
+    query = next((each.query for each in reports if each.query is not None), None)
+    if query is not None:
+        retries = sum(each.retries for each in reports)
+        add_sink_totals(query, _totals(metrics)._replace(retries=retries))
     if callback is not None:
         try:
             load("onBatchWritten", callback)(batch, metrics)
@@ -177,8 +184,14 @@ def report_batch(
             _log.exception("onBatchWritten failed; the batch is written all the same")
 
 
-def _report_duplicates(what: str, metrics: Iterable[TopicPartitionMetrics], query: str | None) -> None:
-    """Warn of what may be there twice, and tell the query's listener."""
+def _totals(metrics: Iterable[TopicPartitionMetrics]) -> SinkTotals:
+    total = SinkTotals()
+    for each in metrics:
+        total = total.plus(SinkTotals(each.messages, each.bytes, each.possible_duplicates))
+    return total
+
+
+def _warn_of_duplicates(what: str, metrics: Iterable[TopicPartitionMetrics]) -> None:
     twice = [each for each in metrics if each.possible_duplicates]
     if not twice:
         return
@@ -190,5 +203,3 @@ def _report_duplicates(what: str, metrics: Iterable[TopicPartitionMetrics], quer
         "messages may be there twice (%s%s)",
         *(what, total, listed, more),
     )
-    if query is not None:
-        add_duplicates(query, total)

@@ -20,6 +20,7 @@ from pulsar_spark.client import (
     UserCode,
     VersionedSchema,
     now,
+    retry_count,
     shared_client,
 )
 from pulsar_spark.ids import TopicName
@@ -79,7 +80,7 @@ def _send(
     batches: Iterator[pa.RecordBatch],
     transaction: Transaction | None,
 ) -> TaskReport:
-    micro = micro_batch()
+    micro, retries_before = micro_batch(), retry_count()
     dedup = dedup_task(client, options, micro, has_sequence_ids=SEQUENCE_ID in shape.reserved)
     producer, code = _producer_options(options, transaction), _user_code(options)
     chosen = topic_encoders(client, options, shape, schemas)
@@ -111,7 +112,9 @@ def _send(
             writers.finish()
         log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
-    return TaskReport.of(writers.sent, attempt, None if micro is None else micro.query)
+    return TaskReport.of(
+        writers.sent, attempt, None if micro is None else micro.query, retry_count() - retries_before
+    )
 
 
 def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:

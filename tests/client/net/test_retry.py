@@ -166,3 +166,9 @@ def test_a_deadline_of_its_own_is_final(clock):
     action = Action(clock, [errors.BusyError("taken"), errors.DeadlineError("no answer")], takes=1)
     with pytest.raises(errors.DeadlineError):
         retry(action, Deadline(1000))
+
+
+def test_what_is_repeated_is_counted(clock):
+    before = retry_module.retry_count()
+    retry(Action(clock, [errors.ConnectError("not now")] * 2), Deadline(60.0))
+    assert retry_module.retry_count() == before + 2

@@ -298,6 +298,7 @@ class _Cursor:
         found.cursors[self._options.name] = max(found.cursors[self._options.name], message_id)
 
     def backlog(self) -> int:
+        self._cluster.note("backlog", self._topic)
         found = self._opened(InitialPosition.LATEST)
         return len(found.between(found.cursors[self._options.name], found.last))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.ranges import Range, plan_batch, plan_ranges, progress, split, split_ranges
+from pulsar_spark.spark.plan.ranges import Range, plan_batch, plan_ranges, split, split_ranges
 
 P0, P1 = TopicName.parse("t-partition-0"), TopicName.parse("t-partition-1")
 NOTHING = MessageId.EARLIEST
@@ -69,30 +69,6 @@ def test_the_ranges_of_a_stream_end_in_visible_messages_and_are_held_by_the_subs
 def test_nothing_is_read_where_the_end_lies_before_the_start():
     start, end = offsets(p0=MessageId(900, 5)), offsets(p0=MessageId(3, 7))
     assert plan_ranges(start, end, {P0: MessageId(2, -1)}) == []
-
-
-def test_progress_tells_ends_and_backlogs():
-    lasts = {P0: MessageId(7, 9), P1: MessageId(9, 0)}
-    report = progress({P0: MessageId(7, 4), P1: MessageId(8, 3)}, lasts, {P1: 12})
-    assert report == {
-        "topics": {
-            "persistent://public/default/t": {
-                "0": {"end": "7:9", "backlogEntries": 5},
-                "1": {"end": "9:0", "backlogEntries": 12},
-            }
-        },
-        "backlogEntries": 17,
-    }
-
-
-def test_progress_at_the_end_knows_of_no_messages_left():
-    report = progress({P0: MessageId(7, 9)}, {P0: NOTHING}, {})
-    assert report["backlogEntries"] == report["backlogMessages"] == 0
-    assert report["topics"]["persistent://public/default/t"]["0"] == {
-        "end": "7:9",
-        "backlogEntries": 0,
-        "backlogMessages": 0,
-    }
 
 
 # ---- several tasks for one range

@@ -650,14 +650,58 @@ def test_backlogs_are_counted_within_a_ledger_and_else_by_the_broker(cluster, to
     topic.produce(3)
     spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="2")
     spark.trigger()
-    assert spark.planner.report() == {
-        "topics": {str(T): {"-1": {"end": "20:2", "backlogEntries": 10}}},
-        "backlogEntries": 10,
-        "dataLosses": 0,
+    report = spark.planner.report()
+    assert report["topics"] == {
+        str(T): {
+            "-1": {"end": "20:2", "backlogEntries": 10, "batchEntries": 2, "backlogMessagesEstimate": 10}
+        }
     }
+    assert report["subscription"] == spark.subscription
+    assert [report[name] for name in ("backlogEntries", "batchEntries", "backlogMessagesEstimate")] == [
+        10,
+        2,
+        10,
+    ]
+    assert [report[name] for name in ("batchBytesEstimate", "dataLosses", "retries")] == [200, 0, 0]
     spark.drain()
     report = spark.planner.report()
-    assert report["backlogEntries"] == report["backlogMessages"] == 0
+    assert report["backlogEntries"] == report["backlogMessagesEstimate"] == report["batchBytesEstimate"] == 0
+
+
+def test_a_micro_batch_that_takes_all_shows_how_far_the_query_was_behind(cluster, topic):
+    topic.produce(300, messages=1000)
+    topic.roll_over()
+    topic.produce(700, messages=1000)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    assert len(spark.trigger()) == 1000
+    report = spark.planner.report()
+    assert report["backlogEntries"] == report["batchEntries"] == 1000
+    assert report["backlogMessagesEstimate"] == 1_000_000
+    assert report["timeMs"] == cluster.time_ms()
+    assert spark.trigger() is None
+    assert spark.planner.report()["backlogMessagesEstimate"] == 0
+    topic.produce(5, messages=1000)
+    spark.trigger()
+    assert spark.planner.report()["backlogMessagesEstimate"] == 5000
+
+
+def test_the_broker_counts_a_backlog_over_ledgers_once(cluster, topic):
+    topic.produce(3)
+    topic.roll_over()
+    topic.produce(3)
+    spark = SimulatedSpark(
+        cluster, startingOffsets="earliest", minMessagesPerTrigger="1000", maxTriggerDelay="1h"
+    )
+    start = spark.planner.initial()
+    for _ in range(5):
+        assert spark.planner.latest(start) == start
+        assert spark.planner.report()["backlogEntries"] == 6
+    assert cluster.count("backlog") == 1
+    topic.produce(1)
+    cluster.clock += 20.0
+    spark.planner.latest(start)
+    assert spark.planner.report()["backlogEntries"] == 7
+    assert cluster.count("backlog") == 2
 
 
 def test_a_broker_that_is_silent_holds_up_its_partition_only(cluster, caplog):

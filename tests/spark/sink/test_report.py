@@ -6,6 +6,7 @@ import pytest
 
 from pulsar_spark.client import SentTotals
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.monitoring.sink_totals import SinkTotals
 from pulsar_spark.spark.sink import report
 from pulsar_spark.spark.sink.report import TaskReport, TopicPartitionMetrics, add_up, report_batch
 
@@ -80,11 +81,11 @@ def test_one_line_says_what_is_written(caplog):
 
 def test_what_may_be_there_twice_is_told_to_all(caplog, monkeypatch):
     told = []
-    monkeypatch.setattr(report, "add_duplicates", lambda *what: told.append(what))
+    monkeypatch.setattr(report, "add_sink_totals", lambda *what: told.append(what))
     one, two = T.of_partition(0), T.of_partition(1)
     reports = [
-        TaskReport.of({one: SentTotals(3, 30, possible_duplicates=2)}, query="q"),
-        TaskReport.of({one: SentTotals(4, 40, possible_duplicates=1)}, query="q"),
+        TaskReport.of({one: SentTotals(3, 30, possible_duplicates=2)}, query="q", retries=2),
+        TaskReport.of({one: SentTotals(4, 40, possible_duplicates=1)}, query="q", retries=1),
         TaskReport.of({}, query="q"),
     ]
     report_batch(reports, {two: 5}, 4, f"{__name__}.note")
@@ -93,7 +94,7 @@ def test_what_may_be_there_twice_is_told_to_all(caplog, monkeypatch):
         "micro-batch 4 was run before, and not with the same rows, or it is not known: none is missing, and "
         f"up to 8 messages may be there twice ({one}: 3, {two}: 5)"
     )
-    assert told == [("q", 8)]
+    assert told == [("q", SinkTotals(7, 70, 8, 3))]
     ((_, metrics),) = REPORTED
     assert [(each.topic, each.messages, each.possible_duplicates) for each in metrics] == [
         (str(one), 7, 3),
@@ -102,7 +103,7 @@ def test_what_may_be_there_twice_is_told_to_all(caplog, monkeypatch):
 
 
 def test_a_plain_batch_write_has_no_listener(caplog, monkeypatch):
-    monkeypatch.setattr(report, "add_duplicates", None)
+    monkeypatch.setattr(report, "add_sink_totals", None)
     report_batch([TaskReport.of({T: SentTotals(3, 30, possible_duplicates=2)})], {}, None, None)
     assert "up to 2 messages may be there twice" in caplog.text
 

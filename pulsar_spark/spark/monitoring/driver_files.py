@@ -1,0 +1,62 @@
+"""DriverFiles: small texts from one process on the driver's host to another.
+
+Spark plans and commits micro-batches in processes of their own, and has no metrics of Python sources and
+sinks. All of them know the folder that Spark has for the application, which only its user may read, and which
+goes with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark import SparkFiles
+
+
+class DriverFiles:
+    """The files of one kind; each is replaced as a whole, so a reader never sees a part of one.
+
+    Args:
+        folder: name of their folder.
+
+    Its methods raise OSError where a file cannot be read or written, and RuntimeError where Spark does not
+    run in or beside this process.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def write(self, name: str, text: str) -> None:
+        """Make or replace a file."""
+        file = self._file(name)
+        file.parent.mkdir(exist_ok=True)
+        new = file.with_name(f".{file.name}")
+        new.write_text(text)
+        new.replace(file)
+
+    def read(self, name: str) -> str | None:
+        """The text of a file; None where there is none."""
+        try:
+            return self._file(name).read_text()
+        except FileNotFoundError:
+            return None
+
+    def read_all(self) -> Iterator[tuple[str, str]]:
+        """Names and texts of all files."""
+        folder = self._file("name").parent
+        for file in sorted(folder.iterdir()) if folder.exists() else ():
+            text = None if file.name.startswith(".") else self.read(file.name)
+            if text is not None:
+                yield file.name, text
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if there is one."""
+        self._file(name).unlink(missing_ok=True)
+
+    def _file(self, name: str) -> Path:
+        try:
+            root = SparkFiles.getRootDirectory()
+        except Exception as error:
+            raise RuntimeError(f"Spark has no folder for files here ({type(error).__name__})") from error
+        return Path(root) / self._folder / os.path.basename(name)  # noqa: PTH119 - a name, whatever it holds

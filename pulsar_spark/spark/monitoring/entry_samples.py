@@ -1,0 +1,92 @@
+"""EntrySampler: how many messages and bytes an entry of a backlog holds, by a few probes.
+
+Brokers count entries, and an entry is a batch of any size. Every ten seconds at most the first entries of the
+longest backlog are looked at: one non-durable reader, some 256 KiB. A query waits for the first probe of its
+run only, and for half a second at most.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from pulsar_spark.client import PendingCalls, PlanningClient
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.monitoring.source_report import EntryMeans
+
+_log = logging.getLogger(__name__)
+
+# Seconds between two probes, and those that the first one is waited for.
+_EVERY = 10.0
+_PATIENCE = 0.5
+# A probe ends when its entries hold so many messages or bytes.
+_MAX_MESSAGES = 10_000
+_MAX_BYTES = 256 << 10
+# So many probes count: the mean follows what producers change.
+_SAMPLES = 8
+
+
+class _Sample:
+    """Entries of one probe with the messages that they complete, and their bytes."""
+
+    def __init__(self, entries: int, messages: int, size: int) -> None:
+        self.entries, self.messages, self.size = entries, messages, size
+
+
+class EntrySampler:
+    """The means of the entries that a query is about to read.
+
+    Args:
+        client: where to connect.
+    """
+
+    def __init__(self, client: PlanningClient) -> None:
+        self._client = client
+        self._calls: PendingCalls[TopicName] = PendingCalls()
+        self._samples: deque[_Sample] = deque(maxlen=_SAMPLES)
+        self._next_at = 0.0
+
+    @property
+    def means(self) -> EntryMeans | None:
+        """What the entries probed of late hold; None before the first."""
+        entries = sum(each.entries for each in self._samples)
+        if entries == 0:
+            return None
+        messages = sum(each.messages for each in self._samples)
+        return EntryMeans(messages / entries, sum(each.size for each in self._samples) / entries)
+
+    def refresh(self, backlogs: Mapping[TopicName, tuple[MessageId, MessageId, int]]) -> None:
+        """Take what probes have found, and begin another one where it is time. It never raises.
+
+        Args:
+            backlogs: by partition, up to where it is processed, its last message, and the entries between.
+        """
+        now = self._client.now()
+        calls: dict[TopicName, Callable[[], _Sample]] = {}
+        waiting = {topic: each for topic, each in backlogs.items() if each[2] > 0}
+        if waiting and now >= self._next_at:
+            self._next_at = now + _EVERY
+            topic = max(waiting, key=lambda each: waiting[each][2])
+            calls = {topic: partial(self._probe, topic, *waiting[topic][:2])}
+        self._take(self._calls.run({}, 0.0))
+        if calls:
+            self._take(self._calls.run(calls, 0.0 if self._samples else _PATIENCE))
+
+    def _take(self, results: Mapping[TopicName, object]) -> None:
+        found = (each for each in results.values() if isinstance(each, _Sample))
+        self._samples.extend(each for each in found if each.entries)
+
+    def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Sample:
+        try:
+            reader = self._client.probe_entries(topic, position.last_whole_entry)
+            try:
+                found = reader.read(_MAX_MESSAGES, _MAX_BYTES, last)
+            finally:
+                reader.close()
+        except Exception as error:  # noqa: BLE001 - a figure that is missing must not end the query
+            _log.debug("the entries of a backlog could not be probed: %s", error)
+            return _Sample(0, 0, 0)
+        messages = sum(0 if each.chunk else each.messages for each in found)
+        return _Sample(len(found), messages, sum(each.size for each in found))

@@ -1,0 +1,234 @@
+"""The metrics, and their text for Prometheus. Pure.
+
+Names end in a unit, and in ``_total`` where they only grow. ``METRICS`` is the whole list: the table of the
+documentation is compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from pulsar_spark.spark.monitoring.query_figures import MicroBatch, QueryFigures
+
+PREFIX = "pulsar_spark_"
+
+
+class Snapshot(NamedTuple):
+    """All that is shown at one time.
+
+    Attributes:
+        time_ms: in ms since 1970.
+        queries: that run, by name.
+        failed_runs: by name of the query, runs that have ended with an error.
+    """
+
+    time_ms: int
+    queries: tuple[QueryFigures, ...]
+    failed_runs: Mapping[str, int]
+
+
+Labels = dict[str, str]
+Samples = Iterable[tuple[Labels, float]]
+
+
+class Metric(NamedTuple):
+    """One metric.
+
+    Attributes:
+        name: without the prefix.
+        kind: ``counter`` or ``gauge``.
+        labels: their names.
+        text: what it means, in one line.
+        samples: the values of a snapshot.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+    samples: Callable[[Snapshot], Samples]
+
+
+def _each(value: Callable[[QueryFigures], float | None]) -> Callable[[Snapshot], Samples]:
+    """One sample a query, where there is a value."""
+
+    def samples(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
+        for query in snapshot.queries:
+            found = value(query)
+            if found is not None:
+                yield {"query": query.name}, found
+
+    return samples
+
+
+def _batch(value: Callable[[MicroBatch], float]) -> Callable[[Snapshot], Samples]:
+    return _each(lambda query: None if query.last is None else value(query.last))
+
+
+def _seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1000
+
+
+def _failed_runs(snapshot: Snapshot) -> Samples:
+    # Those that run are there from the beginning: Prometheus sees no growth from nothing to one.
+    counts = dict.fromkeys((each.name for each in snapshot.queries), 0) | dict(snapshot.failed_runs)
+    return [({"query": name}, count) for name, count in counts.items()]
+
+
+def _retries(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
+    for query in snapshot.queries:
+        yield {"query": query.name, "part": "planner"}, query.planner_retries
+        yield {"query": query.name, "part": "sink"}, query.written.retries
+
+
+def _backlog_entries(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
+    for query in snapshot.queries:
+        for each in query.partitions:
+            yield {"query": query.name, "topic": each.topic, "partition": each.partition}, each.entries
+
+
+def _backlog_messages(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
+    for query in snapshot.queries:
+        for each in query.partitions:
+            if each.messages is not None:
+                yield {"query": query.name, "topic": each.topic, "partition": each.partition}, each.messages
+
+
+def bytes_per_second(batch: MicroBatch) -> float:
+    """Estimate of the stored bytes that a micro-batch has read for each second it took."""
+    return sum(each.batch_bytes or 0 for each in batch.sources) / max(batch.seconds, 0.001)
+
+
+_QUERY = ("query",)
+_PARTITION = ("query", "topic", "partition")
+
+METRICS = (
+    Metric(
+        "backlog_entries",
+        "gauge",
+        _PARTITION,
+        "Broker entries that were not processed when the last trigger ran.",
+        _backlog_entries,
+    ),
+    Metric(
+        "backlog_messages_estimate",
+        "gauge",
+        _PARTITION,
+        "Messages in these entries, estimated from entries that were probed.",
+        _backlog_messages,
+    ),
+    Metric(
+        "backlog_timestamp_seconds",
+        "gauge",
+        _QUERY,
+        "Unix time of the trigger that counted the backlog.",
+        _each(lambda query: _seconds(query.backlog_ms)),
+    ),
+    Metric(
+        "last_progress_timestamp_seconds",
+        "gauge",
+        _QUERY,
+        "Unix time at which a micro-batch last ended, or the query was waiting for messages.",
+        _each(lambda query: _seconds(query.progress_ms)),
+    ),
+    Metric("batch_id", "gauge", _QUERY, "Number of the last micro-batch.", _batch(lambda last: last.number)),
+    Metric(
+        "batch_duration_seconds",
+        "gauge",
+        _QUERY,
+        "Seconds that the last micro-batch took.",
+        _batch(lambda last: last.seconds),
+    ),
+    Metric(
+        "read_rows_total",
+        "counter",
+        _QUERY,
+        "Rows that the query has read in this run.",
+        _each(lambda query: query.rows),
+    ),
+    Metric(
+        "read_rows_per_second",
+        "gauge",
+        _QUERY,
+        "Rows a second that the last micro-batch has read.",
+        _batch(lambda last: last.rows_per_second),
+    ),
+    Metric(
+        "read_bytes_estimate_total",
+        "counter",
+        _QUERY,
+        "Stored bytes that the query has read in this run, estimated from entries that were probed.",
+        _each(lambda query: query.read_bytes),
+    ),
+    Metric(
+        "read_bytes_estimate_per_second",
+        "gauge",
+        _QUERY,
+        "Stored bytes a second that the last micro-batch has read, estimated in the same way.",
+        _batch(bytes_per_second),
+    ),
+    Metric(
+        "written_messages_total",
+        "counter",
+        _QUERY,
+        "Messages that a Pulsar sink has written in this run.",
+        _each(lambda query: query.written.messages),
+    ),
+    Metric(
+        "written_bytes_total",
+        "counter",
+        _QUERY,
+        "Bytes of their entries, as brokers store them.",
+        _each(lambda query: query.written.bytes),
+    ),
+    Metric(
+        "possible_duplicates_total",
+        "counter",
+        _QUERY,
+        "Messages that a Pulsar sink may have written twice in this run, at most.",
+        _each(lambda query: query.written.possible_duplicates),
+    ),
+    Metric(
+        "data_losses_total",
+        "counter",
+        _QUERY,
+        "Losses of unprocessed messages that the planner warned of in this run.",
+        _each(lambda query: query.data_losses),
+    ),
+    Metric(
+        "retries_total",
+        "counter",
+        (*_QUERY, "part"),
+        "Requests to brokers that were repeated in this run, by the planner or by tasks of the sink.",
+        _retries,
+    ),
+    Metric(
+        "failed_runs_total",
+        "counter",
+        _QUERY,
+        "Runs of a query that have ended with an error; it stays when the query is gone.",
+        _failed_runs,
+    ),
+)
+
+
+def prometheus_text(snapshot: Snapshot) -> str:
+    """The snapshot in Prometheus' text format, version 0.0.4."""
+    return "".join(line for metric in METRICS for line in _lines(metric, snapshot))
+
+
+def _lines(metric: Metric, snapshot: Snapshot) -> Iterator[str]:
+    name = PREFIX + metric.name
+    lines = [f"{name}{{{_text_of(labels)}}} {value}\n" for labels, value in metric.samples(snapshot)]
+    if lines:
+        yield f"# HELP {name} {metric.text}\n# TYPE {name} {metric.kind}\n"
+    yield from lines
+
+
+def _text_of(labels: Labels) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

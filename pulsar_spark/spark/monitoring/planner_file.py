@@ -1,0 +1,82 @@
+"""PlannerFile: what a planner reports, for the listener to see while a micro-batch still runs.
+
+Spark shows a source's report when the micro-batch has ended. One that takes an hour would hide for an hour
+how far the query is behind, so each report is in a file from the trigger on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+
+from pulsar_spark.spark.monitoring.driver_files import DriverFiles
+from pulsar_spark.spark.monitoring.source_report import Json, SourceReport
+
+_files = DriverFiles("pulsar_spark_planners")
+
+_log = logging.getLogger(__name__)
+
+
+def new_planner_id() -> str:
+    """A name for this planner, which begins with the id of its process."""
+    return f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+class PlannerFile:
+    """The file of one planner. It never raises: the query goes on without it, and says so once."""
+
+    def __init__(self) -> None:
+        self._planner: str | None = None
+        self._written: Json = {}
+        self._is_broken = False
+
+    def write(self, report: Json) -> None:
+        """Leave a report, unless nothing but its time is new."""
+        content = report | {"timeMs": 0}
+        if self._is_broken or content == self._written:
+            return
+        try:
+            _files.write(str(report["planner"]), json.dumps(report))
+        except (OSError, RuntimeError) as error:
+            self._is_broken = True
+            _log.warning("the listener sees the backlog only after each micro-batch: %s", error)
+        self._planner, self._written = str(report["planner"]), content
+
+    def remove(self) -> None:
+        """The planner ends."""
+        try:
+            if self._planner is not None:
+                _files.remove(self._planner)
+        except (OSError, RuntimeError) as error:
+            _log.info("the file of the planner %s is left behind: %s", self._planner, error)
+
+
+def read_planners() -> dict[str, SourceReport]:
+    """The last reports of all planners that run on this host, by their ids; none without Spark beside us."""
+    try:
+        texts = dict(_files.read_all())
+    except (OSError, RuntimeError):
+        return {}
+    found = {}
+    for name, text in texts.items():
+        try:
+            report = SourceReport.parse(text)
+        except ValueError as error:
+            _log.debug("the report of the planner %s cannot be read: %s", name, error)
+            continue
+        if report is not None and _runs(name):
+            found[name] = report
+    return found
+
+
+def _runs(planner: str) -> bool:
+    """Whether the process of a planner is alive: one that was killed leaves its file."""
+    try:
+        os.kill(int(planner.partition("-")[0]), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True

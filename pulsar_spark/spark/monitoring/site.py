@@ -1,0 +1,104 @@
+"""The site of the listener: the live page, what it asks for, and the answer to a scrape. Pure.
+
+Names of queries and topics are data of others: the page gets them as JSON and shows them as text. Its policy
+lets a browser run the one script, load nothing from elsewhere, and send nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from hashlib import sha256
+from typing import Any
+
+from pulsar_spark.client import HttpAnswer
+from pulsar_spark.spark.monitoring.metrics import Snapshot, bytes_per_second, prometheus_text
+from pulsar_spark.spark.monitoring.page import PAGE, STYLE
+from pulsar_spark.spark.monitoring.page_script import SCRIPT
+from pulsar_spark.spark.monitoring.query_figures import QueryFigures
+
+PAGE_PATH, METRICS_PATH, JSON_PATH = "/", "/metrics", "/queries.json"
+
+# Topic partitions of a query that the page lists, those with the longest backlogs.
+MAX_PARTITIONS = 20
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+_POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        f"script-src {_digest(SCRIPT)}",
+        f"style-src {_digest(STYLE)}",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+_HTML = PAGE.replace("STYLE", STYLE).replace("SCRIPT", SCRIPT).encode()
+
+
+def answer(path: str, snapshot: Snapshot) -> HttpAnswer | None:
+    """What the site has at a path; None for nothing."""
+    if path == PAGE_PATH:
+        return HttpAnswer("text/html; charset=utf-8", _HTML, {"Content-Security-Policy": _POLICY})
+    if path == METRICS_PATH:
+        return HttpAnswer("text/plain; version=0.0.4; charset=utf-8", prometheus_text(snapshot).encode())
+    if path == JSON_PATH:
+        return HttpAnswer("application/json", json.dumps(page_data(snapshot), allow_nan=False).encode())
+    return None
+
+
+def page_data(snapshot: Snapshot) -> dict[str, Any]:
+    """What the page shows; times are in ms since 1970, what is not known is null."""
+    return {
+        "timeMs": snapshot.time_ms,
+        "queries": [_query(each) for each in snapshot.queries],
+        "failedRuns": dict(snapshot.failed_runs),
+    }
+
+
+def _query(query: QueryFigures) -> dict[str, Any]:
+    last, partitions = query.last, query.partitions
+    longest = sorted(partitions, key=lambda each: -each.entries)[:MAX_PARTITIONS]
+    return {
+        "name": query.name,
+        "batch": None if last is None else last.number,
+        "batchSeconds": None if last is None else last.seconds,
+        "rowsPerSecond": None if last is None else _finite(last.rows_per_second),
+        "bytesPerSecond": None if last is None else bytes_per_second(last),
+        "rows": query.rows,
+        "progressMs": query.progress_ms,
+        "reads": bool(query.sources),
+        "backlogEntries": query.backlog_entries,
+        "backlogMessages": query.backlog_messages,
+        "backlogMs": query.backlog_ms,
+        "dataLosses": query.data_losses,
+        "retries": query.planner_retries + query.written.retries,
+        "writtenMessages": query.written.messages,
+        "writtenBytes": query.written.bytes,
+        "possibleDuplicates": query.written.possible_duplicates,
+        "partitionCount": len(partitions),
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "entries": each.entries,
+                "messages": each.messages,
+                "end": each.end,
+            }
+            for each in longest
+        ],
+        "batches": [[each.time_ms, _finite(each.rows_per_second), each.seconds] for each in query.batches],
+        "backlogs": [[each.time_ms, each.entries, each.messages] for each in query.backlogs],
+    }
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no infinity, which Spark gives as the speed of an empty micro-batch."""
+    return number if math.isfinite(number) else None

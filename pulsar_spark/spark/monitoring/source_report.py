@@ -1,0 +1,219 @@
+"""SourceReport: what a source reports to Spark at each trigger, shown as ``sources[i].latestOffset``. Pure.
+
+    {"planner": "4711-5f2a", "subscription": "spark-pulsar-...", "startTimeMs": 1763801000000,
+     "timeMs": 1763802000000,
+     "topics": {"persistent://public/default/t": {
+         "0": {"end": "12:99", "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000}}},
+     "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000, "batchBytesEstimate": 92000,
+     "dataLosses": 0, "retries": 0}
+
+A backlog is what the query had not processed when the trigger ran, up to the end of the topic: the
+micro-batch that the trigger begins is a part of it, ``batchEntries``. Estimates are left out where nothing is
+known yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pulsar_spark.ids import MessageId, TopicName
+
+Json = dict[str, Any]
+
+
+class PartitionBacklog(NamedTuple):
+    """What waits in one topic partition.
+
+    Attributes:
+        topic: full name, without the partition.
+        partition: its number as text, ``-1`` for a topic without partitions.
+        end: id of its last message, or where the query stands if that is later.
+        entries: broker entries that were not processed when the trigger ran.
+        batch_entries: those of them that the micro-batch reads.
+        messages: estimate of the messages in ``entries``; None where nothing is known.
+    """
+
+    topic: str
+    partition: str
+    end: str
+    entries: int
+    batch_entries: int
+    messages: int | None
+
+
+class EntryMeans(NamedTuple):
+    """What entries hold, on average.
+
+    Attributes:
+        messages: number of messages in an entry.
+        size: stored bytes of an entry.
+    """
+
+    messages: float
+    size: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """What one source of one run of a query reports.
+
+    Attributes:
+        planner: identifies the process that plans for this source in this run.
+        subscription: name of the query's durable subscription.
+        start_time_ms: when the planner began, in ms since 1970.
+        time_ms: when the trigger ran, in ms since 1970.
+        partitions: the backlogs, one for each topic partition.
+        batch_bytes: estimate of the stored bytes that the micro-batch reads; None where nothing is known.
+        data_losses: losses of this run that the planner warned of.
+        retries: requests to brokers that the planner has repeated in this run.
+    """
+
+    planner: str
+    subscription: str
+    start_time_ms: int
+    time_ms: int
+    partitions: tuple[PartitionBacklog, ...]
+    batch_bytes: int | None
+    data_losses: int
+    retries: int
+
+    def to_json(self) -> Json:
+        """The report as Spark takes it; see the head of this module."""
+        topics: dict[str, dict[str, Json]] = {}
+        for each in self.partitions:
+            shown: Json = {
+                "end": each.end,
+                "backlogEntries": each.entries,
+                "batchEntries": each.batch_entries,
+            }
+            if each.messages is not None:
+                shown["backlogMessagesEstimate"] = each.messages
+            topics.setdefault(each.topic, {})[each.partition] = shown
+        report: Json = {
+            "planner": self.planner,
+            "subscription": self.subscription,
+            "startTimeMs": self.start_time_ms,
+            "timeMs": self.time_ms,
+            "topics": topics,
+            "backlogEntries": sum(each.entries for each in self.partitions),
+            "batchEntries": sum(each.batch_entries for each in self.partitions),
+        }
+        messages = sum_or_none([each.messages for each in self.partitions])
+        if messages is not None:
+            report["backlogMessagesEstimate"] = messages
+        if self.batch_bytes is not None:
+            report["batchBytesEstimate"] = self.batch_bytes
+        return report | {"dataLosses": self.data_losses, "retries": self.retries}
+
+    @classmethod
+    def parse(cls, text: str | None) -> SourceReport | None:
+        """Read a report; None for what other sources report, or nothing.
+
+        Raises:
+            ValueError: it is a report of ours that cannot be read.
+        """
+        try:
+            found = json.loads(text or "null")
+        except ValueError:
+            return None
+        if not (isinstance(found, dict) and "planner" in found and "topics" in found):
+            return None
+        try:
+            size = found.get("batchBytesEstimate")
+            return cls(
+                planner=str(found["planner"]),
+                subscription=str(found["subscription"]),
+                start_time_ms=int(found["startTimeMs"]),
+                time_ms=int(found["timeMs"]),
+                partitions=tuple(_partitions(found["topics"])),
+                batch_bytes=None if size is None else int(size),
+                data_losses=int(found["dataLosses"]),
+                retries=int(found["retries"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the source's report lacks a field, or has another type: {error!r}") from error
+
+    def when_idle(self) -> SourceReport:
+        """What is left after the micro-batch of this report, if nothing has come since."""
+        rest = tuple(_after_batch(each) for each in self.partitions)
+        return SourceReport(
+            self.planner,
+            self.subscription,
+            self.start_time_ms,
+            self.time_ms,
+            rest,
+            None if self.batch_bytes is None else 0,
+            self.data_losses,
+            self.retries,
+        )
+
+
+def partition_backlog(
+    topic: TopicName,
+    *,
+    position: MessageId,
+    planned: MessageId,
+    last: MessageId,
+    entries: int | None,
+    means: EntryMeans | None,
+) -> PartitionBacklog:
+    """The backlog of one partition.
+
+    Args:
+        topic: the partition.
+        position: up to where it is processed.
+        planned: where the micro-batch ends, which begins at ``position``; the same where there is none.
+        last: its last message, a whole entry; ``MessageId.EARLIEST`` where there is none.
+        entries: number of entries after ``position``, where the broker has counted them.
+        means: of entries; None where nothing is known.
+    """
+    position, planned = position.last_whole_entry, planned.last_whole_entry
+    waiting = batch = 0
+    if position < last:
+        counted = last.entries_since(position)
+        waiting = max(1, entries or 0) if counted is None else counted
+    if position < planned:
+        within, rest = planned.entries_since(position), last.entries_since(planned)
+        if within is None:
+            within = planned.entry + 1 if rest is None else waiting - rest
+        batch = min(max(1, within), waiting)
+    messages = None if means is None else round(waiting * means.messages)
+    return PartitionBacklog(
+        str(topic.base),
+        str(topic.partition),
+        str(max(last, planned)),
+        waiting,
+        batch,
+        0 if waiting == 0 else messages,
+    )
+
+
+def sum_or_none(numbers: list[int | None]) -> int | None:
+    """The sum; None where one of them is not known."""
+    known = [each for each in numbers if each is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
+def _partitions(topics: Mapping[str, Mapping[str, Json]]) -> Iterator[PartitionBacklog]:
+    for topic, partitions in topics.items():
+        for number, found in partitions.items():
+            messages = found.get("backlogMessagesEstimate")
+            yield PartitionBacklog(
+                topic,
+                number,
+                str(found["end"]),
+                int(found["backlogEntries"]),
+                int(found["batchEntries"]),
+                None if messages is None else int(messages),
+            )
+
+
+def _after_batch(backlog: PartitionBacklog) -> PartitionBacklog:
+    left = backlog.entries - backlog.batch_entries
+    messages = backlog.messages
+    if messages is not None and backlog.entries:
+        messages = messages * left // backlog.entries
+    return backlog._replace(entries=left, batch_entries=0, messages=messages)

@@ -1,0 +1,31 @@
+"""What the process that commits leaves for the one that listens."""
+
+from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals, read_sink_totals
+
+QUERY = "53a07399-9325-45aa-b130-8ae28c14255c"
+
+
+def test_what_is_added_is_read(folder):
+    assert read_sink_totals(QUERY) == SinkTotals()
+    add_sink_totals(QUERY, SinkTotals())
+    assert list(folder.iterdir()) == []
+    add_sink_totals(QUERY, SinkTotals(3, 300, 1, 0))
+    add_sink_totals("another", SinkTotals(100))
+    add_sink_totals(QUERY, SinkTotals(4, 400, 0, 2))
+    total = read_sink_totals(QUERY)
+    assert total == SinkTotals(7, 700, 1, 2)
+    assert total.minus(SinkTotals(3, 300, 1, 0)) == SinkTotals(4, 400, 0, 2)
+
+
+def test_where_spark_does_not_run(no_spark, caplog):
+    assert read_sink_totals(QUERY) == SinkTotals()
+    add_sink_totals(QUERY, SinkTotals(3))
+    assert f"query {QUERY}: the listener does not see what was written" in caplog.text
+
+
+def test_what_cannot_be_read_counts_for_nothing(folder, caplog):
+    add_sink_totals(QUERY, SinkTotals(3))
+    (folder / "pulsar_spark_sinks" / QUERY).write_text("no json")
+    assert read_sink_totals(QUERY) == SinkTotals()
+    add_sink_totals(QUERY, SinkTotals(3))
+    assert "does not see what was written" in caplog.text
