@@ -30,7 +30,7 @@ from pulsar_spark.errors import (
     from_server,
 )
 from pulsar_spark.ids import TopicName, TopicPattern
-from pulsar_spark.protocol.lookup import Lookup, parse_service_url
+from pulsar_spark.protocol.lookup import MAX_REDIRECTS, Lookup, parse_service_url
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
@@ -54,21 +54,31 @@ class ClientOptions:
     Attributes:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://...``.
         operation_timeout: for a request with all its retries.
+        lookup_timeout: for a topic's partitions with all retries, and for one look-up of its broker with all
+            redirects; None: the operation timeout.
+        max_lookup_redirects: of one look-up.
+        listener_name: which of the addresses that brokers advertise look-ups are answered with; None: those
+            of their internal listener.
         connection_timeout: for one TCP connection, and for one handshake.
         keep_alive_interval: silence after which a PING is sent.
         connection_max_idle: after which a connection that nobody uses is closed.
         subscription_prefix: how the names of this client's own subscriptions begin; a namespace may demand
             that they begin with the role.
+        consumer_name: of all consumers, in topics' statistics; None: each has one that the broker makes.
         tls: how TLS is spoken, where the service URL says so.
         credentials: who this client is; None says nothing, unless ``tls`` has a certificate.
     """
 
     service_url: str
     operation_timeout: float = 30.0
+    lookup_timeout: float | None = None
+    max_lookup_redirects: int = MAX_REDIRECTS
+    listener_name: str | None = None
     connection_timeout: float = 10.0
     keep_alive_interval: float = 30.0
     connection_max_idle: float = 60.0
     subscription_prefix: str = "spark-pulsar"
+    consumer_name: str | None = None
     tls: TlsOptions = field(default_factory=TlsOptions)
     credentials: Credentials | None = None
 
@@ -141,6 +151,10 @@ class Client:
         """A new deadline of the operation timeout."""
         return Deadline(self.options.operation_timeout)
 
+    @property
+    def _lookup_timeout(self) -> float:
+        return self.options.lookup_timeout or self.options.operation_timeout
+
     def max_message_size(self) -> int:
         """Bytes of the largest message that brokers take whole, as they have told; else the default."""
         return self._max_message_size or DEFAULT_MAX_MESSAGE_SIZE
@@ -162,10 +176,10 @@ class Client:
 
         Raises:
             TopicNotFoundError: it does not exist (PARTITIONED_METADATA).
-            BrokerError: no broker answered within the operation timeout.
+            BrokerError: no broker answered within the look-up timeout.
             ProtocolError: there are more than 100,000.
         """
-        deadline = self.operation()
+        deadline = Deadline(self._lookup_timeout)
 
         def attempt() -> pb.CommandPartitionedTopicMetadataResponse:
             answer = self._ask_service(
@@ -241,16 +255,20 @@ class Client:
 
         Look-ups never take a connection that writes: a broker that throttles publishing does not read it.
         """
-        service = self.service(deadline)
-        lookup = Lookup(str(topic), service.address)
+        within = deadline.at_most(self._lookup_timeout)
+        service = self.service(within)
+        lookup = Lookup(str(topic), service.address, self.options.max_lookup_redirects)
         while True:
-            session = self._pool.get(lookup.ask, Purpose.READ, deadline)
+            session = self._pool.get(lookup.ask, Purpose.READ, within)
             answer = self._ask(
                 session,
                 lambda request_id: commands.lookup(
-                    request_id, lookup.topic, authoritative=lookup.authoritative
+                    request_id,
+                    lookup.topic,
+                    authoritative=lookup.authoritative,
+                    listener=self.options.listener_name,
                 ),
-                deadline,
+                within,
             )
             broker = lookup.answered(answer.lookupTopicResponse)
             if broker is not None:

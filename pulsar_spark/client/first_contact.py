@@ -17,6 +17,7 @@ def impatient_client(options: ClientOptions) -> Client:
             options,
             operation_timeout=min(FIRST_CONTACT, options.operation_timeout),
             connection_timeout=min(FIRST_CONTACT, options.connection_timeout),
+            lookup_timeout=options.lookup_timeout and min(FIRST_CONTACT, options.lookup_timeout),
         )
     )
 

@@ -1,4 +1,4 @@
-"""Finding the broker that serves a topic: redirects with a hop limit, and proxies."""
+"""Finding the broker that serves a topic: redirects up to a limit, and proxies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pulsar_spark.errors import OptionError, ProtocolError, from_server
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-HOP_LIMIT = 20
+MAX_REDIRECTS = 20  # of a look-up, where the user does not say
 
 # Scheme of a service URL -> its usual port.
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
@@ -73,14 +73,16 @@ class Lookup:
     Args:
         topic: the full topic name.
         service: the address of the service URL that answered first; proxied connections go there.
+        max_redirects: more of them are an error.
     """
 
-    def __init__(self, topic: str, service: Address) -> None:
+    def __init__(self, topic: str, service: Address, max_redirects: int = MAX_REDIRECTS) -> None:
         self.topic = topic
         self.ask = service
         self.authoritative = False
         self._service = service
-        self._hops = 0
+        self._max_redirects = max_redirects
+        self._redirects = 0
 
     def answered(self, response: pb.CommandLookupTopicResponse) -> Address | None:
         """Take an answer: the broker's address, or None when ``ask`` is to be asked next.
@@ -96,9 +98,11 @@ class Lookup:
             broker = replace(self._service, proxy_to=str(broker))
         if response.response == _Response.Connect:
             return broker
-        self._hops += 1
-        if self._hops > HOP_LIMIT:
-            raise ProtocolError(f"the look-up was redirected more than {HOP_LIMIT} times", topic=self.topic)
+        self._redirects += 1
+        if self._redirects > self._max_redirects:
+            raise ProtocolError(
+                f"the look-up was redirected more than {self._max_redirects} times", topic=self.topic
+            )
         self.ask = broker
         self.authoritative = response.authoritative
         return None

@@ -120,9 +120,14 @@ def partitioned_metadata(request_id: int, topic: str, *, create: bool) -> bytes:
     return encode_command(pb.BaseCommand(type=_Type.PARTITIONED_METADATA, partitionMetadata=command))
 
 
-def lookup(request_id: int, topic: str, *, authoritative: bool) -> bytes:
-    """LOOKUP of the broker that serves a topic."""
-    command = pb.CommandLookupTopic(topic=topic, request_id=request_id, authoritative=authoritative)
+def lookup(request_id: int, topic: str, *, authoritative: bool, listener: str | None = None) -> bytes:
+    """LOOKUP of the broker that serves a topic; its address is that of ``listener`` where one is named."""
+    command = pb.CommandLookupTopic(
+        topic=topic,
+        request_id=request_id,
+        authoritative=authoritative,
+        advertised_listener_name=listener,
+    )
     return encode_command(pb.BaseCommand(type=_Type.LOOKUP, lookupTopic=command))
 
 
@@ -166,8 +171,13 @@ def subscribe(
     start: MessageId | None,
     create: bool,
     read_compacted: bool = False,
+    consumer_name: str | None = None,
+    properties: Iterable[tuple[str, str]] = (),
+    is_replicated: bool | None = None,
 ) -> bytes:
     """SUBSCRIBE, exclusive. ``start`` is inclusive and counts for non-durable subscriptions only.
+
+    ``properties`` are of a subscription that is new; without ``is_replicated`` the namespace says it.
 
     It takes any schema. To a consumer that names none a broker would let no other join with the first schema
     of an empty topic.
@@ -182,6 +192,11 @@ def subscribe(
         initialPosition=initial.value,
         force_topic_creation=create,
         schema=_ANY_SCHEMA,
+        consumer_name=consumer_name,
+        replicate_subscription_state=is_replicated,
+        subscription_properties=[
+            pb.KeyValue(key=name.encode(), value=text.encode()) for name, text in properties
+        ],
     )
     if read_compacted:
         command.read_compacted = True

@@ -25,7 +25,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, hurry, reader
-from tests.fake_broker import FakeBroker, cut, redirects, refuses, silence
+from tests.fake_broker import HANG, FakeBroker, cut, redirects, refuses, silence
 from tests.fake_clients import Type
 
 
@@ -217,6 +217,50 @@ def test_redirects_in_a_circle_end_after_20_hops(broker, client):
     with pytest.raises(ProtocolError, match="redirected more than 20 times"):
         locate(client)
     assert len(broker.seen(Type.LOOKUP)) == 21
+
+
+def test_redirects_up_to_a_limit_of_ones_own(broker):
+    broker.script(Type.LOOKUP, [redirects(broker.url)] * 30)
+    with client_of(broker, max_lookup_redirects=2) as client:
+        with pytest.raises(ProtocolError, match="redirected more than 2 times"):
+            locate(client)
+        assert len(broker.seen(Type.LOOKUP)) == 3
+
+
+def test_each_look_up_names_the_listener(broker):
+    with FakeBroker() as owner:
+        broker.script(Type.LOOKUP, [redirects(owner.url)])
+        with client_of(broker, listener_name="external") as client:
+            locate(client)
+        asked = [*broker.seen(Type.LOOKUP), *owner.seen(Type.LOOKUP)]
+        assert [one.advertised_listener_name for one in asked] == ["external"] * 2
+
+
+def test_no_listener_is_named_by_default(broker, client):
+    locate(client)
+    (asked,) = broker.seen(Type.LOOKUP)
+    assert not asked.HasField("advertised_listener_name")
+
+
+def test_look_ups_have_a_time_of_their_own(broker):
+    """The time for all operations, HANG, is not waited for."""
+    broker.create(TOPIC)
+    broker.script(Type.PARTITIONED_METADATA, [refuses(pb.ServiceNotReady, "loading")] * 99)
+    with client_of(broker, lookup_timeout=0.3) as client:
+        client.check()
+        with pytest.raises(NotReadyError, match="loading"):
+            client.partitions(TOPIC)
+        broker.script(Type.LOOKUP, [silence])
+        with pytest.raises(ConnectError, match=r"did not answer within 0\.[0-3] s"):
+            locate(client)
+
+
+def test_look_ups_may_take_longer_than_other_operations(broker):
+    broker.create(TOPIC)
+    broker.script(Type.PARTITIONED_METADATA, [refuses(pb.ServiceNotReady, "loading")] * 5)
+    with client_of(broker, lookup_timeout=HANG) as client:
+        hurry(client, 0.01)
+        assert client.partitions(TOPIC) == [TOPIC]
 
 
 def test_a_look_up_that_fails(broker, client):

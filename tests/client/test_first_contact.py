@@ -26,6 +26,14 @@ def test_it_is_never_more_patient_than_the_user(given, taken):
     with impatient_client(options) as client:
         assert client.options.operation_timeout == client.options.connection_timeout == taken
         assert client.options.service_url == options.service_url
+        assert client.options.lookup_timeout is None
+
+
+@pytest.mark.parametrize(("given", "taken"), [(600.0, FIRST_CONTACT), (0.5, 0.5)])
+def test_look_ups_are_not_more_patient_either(given, taken):
+    options = ClientOptions(service_url="pulsar://localhost:1", lookup_timeout=given)
+    with impatient_client(options) as client:
+        assert client.options.lookup_timeout == taken
 
 
 def test_a_wrong_address_is_an_error_in_seconds(nowhere):

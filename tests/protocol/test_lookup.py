@@ -14,7 +14,7 @@ from pulsar_spark.errors import (
     ProtocolError,
     TopicNotFoundError,
 )
-from pulsar_spark.protocol.lookup import HOP_LIMIT, Address, Lookup, parse_service_url
+from pulsar_spark.protocol.lookup import MAX_REDIRECTS, Address, Lookup, parse_service_url
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 TOPIC = "persistent://public/default/t"
@@ -61,20 +61,30 @@ def test_each_redirect_has_its_own_authority():
     assert (lookup.ask, lookup.authoritative) == (Address("b", 1), False)
 
 
-def test_the_hop_limit():
+def test_the_limit_of_redirects():
     lookup = new_lookup()
     redirect = response(Response.Redirect, "pulsar://broker-2:6651")
-    for _ in range(HOP_LIMIT):
+    for _ in range(MAX_REDIRECTS):
         assert lookup.answered(redirect) is None
-    assert HOP_LIMIT == 20
+    assert MAX_REDIRECTS == 20
     with pytest.raises(ProtocolError, match="20 times") as caught:
         lookup.answered(redirect)
     assert caught.value.topic == TOPIC
 
 
-def test_the_last_hop_may_lead_home():
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_limit_of_ones_own(limit):
+    lookup = Lookup(TOPIC, SERVICE, limit)
+    redirect = response(Response.Redirect, "pulsar://broker-2:6651")
+    for _ in range(limit):
+        assert lookup.answered(redirect) is None
+    with pytest.raises(ProtocolError, match=f"more than {limit} times"):
+        lookup.answered(redirect)
+
+
+def test_the_last_redirect_may_lead_home():
     lookup = new_lookup()
-    for _ in range(HOP_LIMIT):
+    for _ in range(MAX_REDIRECTS):
         lookup.answered(response(Response.Redirect, "pulsar://broker-2:6651"))
     assert lookup.answered(response(Response.Connect, "pulsar://broker-3:1")) == Address("broker-3", 1)
 

@@ -241,6 +241,39 @@ def test_subscribe_to_what_compaction_left():
     assert not usual.HasField("read_compacted")
 
 
+def test_subscribe_with_a_name_properties_and_replication():
+    options: dict[str, Any] = {
+        "durable": True,
+        "initial": InitialPosition.LATEST,
+        "start": None,
+        "create": False,
+    }
+    properties = (("team", "sales"), ("é", ""))
+    made = commands.subscribe(
+        9, 7, "t", "s", consumer_name="etl", properties=properties, is_replicated=False, **options
+    )
+    _, body = body_of(made)
+    assert body.consumer_name == "etl"
+    assert [(each.key, each.value) for each in body.subscription_properties] == [
+        (b"team", b"sales"),
+        ("é".encode(), b""),
+    ]
+    assert body.HasField("replicate_subscription_state")
+    assert not body.replicate_subscription_state
+    _, usual = body_of(commands.subscribe(9, 7, "t", "s", **options))
+    assert not usual.HasField("consumer_name")
+    assert not usual.HasField("replicate_subscription_state")
+    assert not usual.subscription_properties
+
+
+def test_a_look_up_for_a_listener():
+    made = commands.lookup(9, "t", authoritative=False, listener="external")
+    expected = pb.CommandLookupTopic(
+        topic="t", request_id=9, authoritative=False, advertised_listener_name="external"
+    )
+    assert body_of(made) == ("LOOKUP", expected)
+
+
 def test_seek_to_a_time():
     name, body = body_of(commands.seek(9, 7, 1_700_000_000_123))
     assert name == "SEEK"

@@ -54,6 +54,9 @@ class SubscriptionOptions:
         create: whether the first SUBSCRIBE may create the topic: for a partition that its topic's metadata
             name, and that the broker has removed as inactive.
         read_compacted: whether to be given what compaction left, where the topic was compacted.
+        properties: names and values that a new durable subscription gets.
+        is_replicated: whether the broker tells the position to the clusters that the topic is replicated to;
+            None: as the namespace's policy says.
     """
 
     name: str
@@ -62,6 +65,8 @@ class SubscriptionOptions:
     start: MessageId | None = None
     create: bool = False
     read_compacted: bool = False
+    properties: tuple[tuple[str, str], ...] = ()
+    is_replicated: bool | None = None
 
 
 class LastMessageId(NamedTuple):
@@ -370,6 +375,9 @@ class Consumer:
             start=None if options.durable else start,
             create=options.create and self._is_new,
             read_compacted=options.read_compacted,
+            consumer_name=self._client.options.consumer_name,
+            properties=options.properties,
+            is_replicated=options.is_replicated,
         )
 
     def _release(self, deadline: Deadline) -> None:

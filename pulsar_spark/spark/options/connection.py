@@ -97,6 +97,30 @@ _OPERATION_TIMEOUT = CONNECTION.add(
     "30s",
     "For a request, with its retries.",
 )
+_LOOKUP_TIMEOUT = CONNECTION.add(
+    "pulsar.client.lookupTimeoutMs",
+    "time (ms)",
+    parsers.seconds("ms", 0.001),
+    None,
+    "For the look-up of a topic's partitions, with its retries, and for each look-up of the broker that "
+    "serves a partition, with its redirects. Without it `operationTimeoutMs`.",
+)
+_MAX_LOOKUP_REDIRECTS = CONNECTION.add(
+    "pulsar.client.maxLookupRedirects",
+    "number",
+    parsers.count(1),
+    "20",
+    "Maximum redirects of one look-up, from broker to broker; 0, in Java no limit, is refused.",
+)
+_LISTENER_NAME = CONNECTION.add(
+    "pulsar.client.listenerName",
+    "text",
+    parsers.non_empty,
+    None,
+    "Name of the listener, one of the brokers' `advertisedListeners`, whose addresses look-ups are answered "
+    "with: for clients that reach brokers by other addresses than brokers reach each other, as outside of "
+    "Kubernetes. Without it the brokers' internal listener.",
+)
 _CONNECTION_TIMEOUT = CONNECTION.add(
     "pulsar.client.connectionTimeoutMs",
     "time (ms)",
@@ -110,6 +134,13 @@ _KEEP_ALIVE_INTERVAL = CONNECTION.add(
     parsers.seconds("s", 1.0),
     "30s",
     "Silence after which a PING is sent.",
+)
+_CONNECTION_MAX_IDLE = CONNECTION.add(
+    "pulsar.client.connectionMaxIdleSeconds",
+    "time (s)",
+    parsers.seconds("s", 1.0),
+    "60s",
+    "A connection that nobody has used for this time is closed.",
 )
 _SUBSCRIPTION_PREFIX = CONNECTION.add(
     "subscriptionPrefix",
@@ -153,8 +184,12 @@ def client_options(values: Values) -> ClientOptions:
     options = ClientOptions(
         service_url=service_url,
         operation_timeout=values[_OPERATION_TIMEOUT],
+        lookup_timeout=values[_LOOKUP_TIMEOUT],
+        max_lookup_redirects=values[_MAX_LOOKUP_REDIRECTS],
+        listener_name=values[_LISTENER_NAME],
         connection_timeout=values[_CONNECTION_TIMEOUT],
         keep_alive_interval=values[_KEEP_ALIVE_INTERVAL],
+        connection_max_idle=values[_CONNECTION_MAX_IDLE],
         subscription_prefix=values[_SUBSCRIPTION_PREFIX],
         tls=TlsOptions(
             trust_certs=values[_TLS_TRUST_CERTS],

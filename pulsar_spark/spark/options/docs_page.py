@@ -56,7 +56,7 @@ _SCOPES = (
             "lost data": ("failOnDataLoss",),
             "size of a micro-batch": ("*PerTrigger", "maxTriggerDelay"),
             "number of tasks": ("minPartitions", "maxMessagesPerPartition"),
-            "subscription": ("*Subscription*", "subscription*", "consumer*"),
+            "subscription": ("*Subscription*", "*.consumer.*"),
             "columns and values": ("metadataColumns", "value*", "schema*", "mode", "allowDifferentTopic*"),
             "chunked and compacted messages": ("*Chunked*", "readCompacted"),
             "encryption": ("*.crypto*",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pulsar_spark.client import ChunkLimits, ClientOptions, ConsumerCryptoFailureAction
@@ -11,6 +11,12 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark.options import parsers
 from pulsar_spark.spark.options.connection import ADMIN_URL, LOG_LEVEL, TOPIC, client_options
+from pulsar_spark.spark.options.consumer import (
+    CONSUMER,
+    CONSUMER_NAME,
+    SubscriptionSettings,
+    subscription_settings,
+)
 from pulsar_spark.spark.options.encryption import DecryptionOptions
 from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.options.option import Mode, Table, Values
@@ -223,6 +229,7 @@ _CRYPTO_FAILURE_ACTION = SOURCE.add(
     "Messages that cannot be decrypted: fail with `[PULSAR_CRYPTO]`, leave them out with a warning, "
     "or give each entry as one row whose value is what is stored.",
 )
+SOURCE.extend(CONSUMER)
 SOURCE.extend(VALUES)
 
 
@@ -241,6 +248,7 @@ class SourceOptions:
         min_partitions: the minimum number of tasks, where there are as many entries.
         max_messages_per_partition: the maximum number of messages of a task, by estimate.
         subscription: the user's name for the durable subscription, or None.
+        subscription_settings: what the broker is told of the durable subscription.
         retain_subscription: whether a stream's subscription stays when it stops.
         poll_timeout: seconds that a task waits for a message that must exist.
         fail_on_data_loss: whether it is an error that unprocessed messages are gone.
@@ -263,6 +271,7 @@ class SourceOptions:
     min_partitions: int | None
     max_messages_per_partition: int | None
     subscription: str | None
+    subscription_settings: SubscriptionSettings
     retain_subscription: bool
     poll_timeout: float
     fail_on_data_loss: bool
@@ -296,7 +305,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         check(values, mode)
     topic, topics = values[TOPIC], values[_TOPICS]
     return SourceOptions(
-        client=client,
+        client=replace(client, consumer_name=values[CONSUMER_NAME]),
         topics=topics or (() if topic is None else (topic,)),
         pattern=values[_TOPICS_PATTERN],
         start=_start(values, mode),
@@ -310,6 +319,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         min_partitions=values[_MIN_PARTITIONS],
         max_messages_per_partition=values[_MAX_MESSAGES_PER_PARTITION],
         subscription=values[_PREDEFINED_SUBSCRIPTION],
+        subscription_settings=subscription_settings(values),
         retain_subscription=values[_RETAIN_SUBSCRIPTION],
         poll_timeout=values[_POLL_TIMEOUT],
         fail_on_data_loss=values[_FAIL_ON_DATA_LOSS],

@@ -71,7 +71,7 @@ def start_query(
     goes_on = options.start.everywhere is PositionWord.SUBSCRIPTION
     if goes_on:
         subscribed(client, starts, name)
-    subscription = Subscription(client, name, losses)
+    subscription = Subscription(client, name, losses, options.subscription_settings)
     _log.info("a new query has the subscription %s", name)
     try:
         is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))

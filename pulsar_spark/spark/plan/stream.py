@@ -219,7 +219,7 @@ class QueryPlanner:
         for topic in sorted(processed.keys() - set(partitions)):
             self._check_absent(topic, processed[topic], name)
         self._subscription = None
-        found = Subscription(self._client, name, self._losses)
+        found = Subscription(self._client, name, self._losses, self._options.subscription_settings)
         try:
             missing = found.missing([topic for topic in partitions if topic in processed])
             answers = found.open(

@@ -24,6 +24,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.consumer import SubscriptionSettings
 from pulsar_spark.spark.plan.data_loss import (
     Judgement,
     LossReporter,
@@ -55,14 +56,22 @@ class Subscription:
         client: where to connect.
         name: of the subscription, the same on each partition.
         losses: is told of messages that are gone; None: they are an error.
+        settings: what the broker is told of it.
 
     Attributes:
         name: of the subscription.
         partitions: the state of each partition on which it is open.
     """
 
-    def __init__(self, client: PlanningClient, name: str, losses: LossReporter | None = None) -> None:
+    def __init__(
+        self,
+        client: PlanningClient,
+        name: str,
+        losses: LossReporter | None = None,
+        settings: SubscriptionSettings = SubscriptionSettings(),  # noqa: B008 - it is immutable
+    ) -> None:
         self.name = name
+        self._settings = settings
         self._losses = losses or LossReporter(fail_on_data_loss=True)
         self.partitions: dict[TopicName, PartitionState] = {}
         self._client = client
@@ -98,7 +107,12 @@ class Subscription:
         def open_one(topic: TopicName, position: InitialPosition) -> LastMessageId:
             # Brokers remove idle partitions; the topic's metadata still names them: they may be made again.
             options = SubscriptionOptions(
-                name=self.name, durable=True, initial=position, create=topic.partition >= 0
+                name=self.name,
+                durable=True,
+                initial=position,
+                create=topic.partition >= 0,
+                properties=self._settings.properties,
+                is_replicated=self._settings.is_replicated,
             )
             consumer = self._consumers[topic] = self._client.subscribe(topic, options)
             return self._last_message_id(topic, consumer)

@@ -25,6 +25,7 @@ from tests.client.clients import (
     DURABLE,
     TOPIC,
     batches,
+    client_of,
     hurry,
     ids_of,
     numbered,
@@ -224,6 +225,22 @@ def test_a_topic_is_created_only_where_that_is_wanted(broker, client):
         with pytest.raises(TopicNotFoundError):  # a second time it is not: it was removed on purpose
             consumer.receive(Deadline(HANG))
     assert [one.force_topic_creation for one in broker.seen(Type.SUBSCRIBE)] == [False, True, False]
+
+
+def test_what_the_broker_is_told_of_a_subscription(broker, ids):
+    options = replace(DURABLE, properties=(("team", "sales"),), is_replicated=True)
+    with client_of(broker, consumer_name="etl") as client:
+        with open_consumer(client, options) as consumer:
+            broker.cut()
+            consumer.last_message_id()
+        open_consumer(client, DURABLE).close()
+    first, again, other = broker.seen(Type.SUBSCRIBE)
+    assert [one.consumer_name for one in (first, again, other)] == ["etl"] * 3
+    for one in (first, again):
+        assert [(each.key, each.value) for each in one.subscription_properties] == [(b"team", b"sales")]
+        assert one.replicate_subscription_state
+    assert not other.HasField("replicate_subscription_state")
+    assert not other.subscription_properties
 
 
 def test_a_subscription_that_is_taken(client, ids):

@@ -45,6 +45,10 @@ def test_how_to_reach_the_cluster():
         pulsar_client_operationTimeoutMs="1s",
         pulsar_client_connectionTimeoutMs="2s",
         pulsar_client_keepAliveIntervalSeconds="3",
+        pulsar_client_connectionMaxIdleSeconds="4",
+        pulsar_client_lookupTimeoutMs="5s",
+        pulsar_client_maxLookupRedirects="6",
+        pulsar_client_listenerName="external",
     ).client
     assert client.service_url == "pulsar://localhost:6650"
     assert client.credentials == Credentials("token", "token:abc")
@@ -56,6 +60,30 @@ def test_how_to_reach_the_cluster():
         verify_hostname=False,
     )
     assert (client.operation_timeout, client.connection_timeout, client.keep_alive_interval) == (1, 2, 3)
+    assert (client.connection_max_idle, client.lookup_timeout, client.max_lookup_redirects) == (4, 5, 6)
+    assert client.listener_name == "external"
+
+
+def test_how_brokers_are_found_by_default():
+    client = source().client
+    assert (client.connection_max_idle, client.lookup_timeout, client.max_lookup_redirects) == (60, None, 20)
+    assert client.listener_name is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "advice"),
+    [
+        ("connectionMaxIdleSeconds", "0.5", "a time of at least 1 s"),
+        ("connectionMaxIdleSeconds", "-1", "a time such as"),
+        ("lookupTimeoutMs", "0", "a time of at least 0.001 s"),
+        ("lookupTimeoutMs", "25d", "a time of at most 24d"),
+        ("maxLookupRedirects", "0", "a whole number from 1"),
+        ("listenerName", "", "a text that is not empty"),
+    ],
+)
+def test_bounds_of_how_brokers_are_found(name, text, advice):
+    with pytest.raises(OptionError, match=f"pulsar.client.{name} is .*Give it {advice}"):
+        sink(**{f"pulsar_client_{name}": text})
 
 
 def test_no_login_and_the_systems_authorities_by_default():

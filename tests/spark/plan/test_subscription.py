@@ -8,6 +8,7 @@ import pytest
 from pulsar_spark.client import InitialPosition
 from pulsar_spark.errors import AuthError, BusyError, DataLossError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.consumer import SubscriptionSettings
 from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -50,6 +51,18 @@ def test_one_that_another_query_has_is_named(cluster):
     cluster.failing[P1] = AuthError("no")
     with pytest.raises(AuthError, match="partition-1"):
         opened(cluster)
+
+
+def test_what_the_broker_is_told_of_it(cluster, monkeypatch):
+    asked = []
+    subscribe = cluster.subscribe
+    monkeypatch.setattr(
+        cluster, "subscribe", lambda topic, options: asked.append(options) or subscribe(topic, options)
+    )
+    opened(cluster, settings=SubscriptionSettings((("team", "sales"),), is_replicated=False)).close()
+    opened(cluster)
+    found = [(each.properties, each.is_replicated) for each in asked]
+    assert found == [((("team", "sales"),), False)] * 3 + [((), None)] * 3
 
 
 def test_where_it_is_missing(cluster):

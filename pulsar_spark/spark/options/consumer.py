@@ -1,0 +1,56 @@
+"""The options of the consumer that a stream's durable subscription is held by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulsar_spark.spark.options import parsers
+from pulsar_spark.spark.options.option import Mode, Table, Values
+
+CONSUMER = Table()
+
+CONSUMER_NAME = CONSUMER.add(
+    "pulsar.consumer.consumerName",
+    "text",
+    parsers.non_empty,
+    None,
+    "Name of all consumers of this query in the topics' statistics, those of its tasks included. Without it "
+    "the broker makes a name for each.",
+)
+_SUBSCRIPTION_PROPERTIES = CONSUMER.add(
+    "pulsar.consumer.subscriptionProperties",
+    "JSON",
+    parsers.properties,
+    "{}",
+    'Of the durable subscription, shown in the topic\'s statistics: `{"name": "text"}`. A subscription gets '
+    "them when it is made; those of one that exists are not changed.",
+    only=Mode.STREAM,
+)
+_REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
+    "pulsar.consumer.replicateSubscriptionState",
+    "boolean",
+    parsers.boolean,
+    None,
+    "Whether the broker copies the durable subscription's position to the clusters that the topic is "
+    "replicated to. Without it the namespace's policy decides. Message ids differ between clusters, so "
+    "a query cannot continue there from its checkpoint: start a new one with `startingOffsets=subscription`.",
+    only=Mode.STREAM,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSettings:
+    """What the broker is told of a durable subscription.
+
+    Attributes:
+        properties: names and values that it gets when it is made.
+        is_replicated: whether its position is copied to other clusters; None: as the namespace's policy says.
+    """
+
+    properties: tuple[tuple[str, str], ...] = ()
+    is_replicated: bool | None = None
+
+
+def subscription_settings(values: Values) -> SubscriptionSettings:
+    """Of the table CONSUMER."""
+    return SubscriptionSettings(values[_SUBSCRIPTION_PROPERTIES], values[_REPLICATE_SUBSCRIPTION_STATE])
