@@ -60,14 +60,20 @@ class Authority:
         made = _builder(self._name, self._name, self._key, days=1).add_extension(ca, critical=True)
         self.file = _write(folder / f"{name}.pem", _pem(made.sign(self._key, hashes.SHA256())))
 
-    def issue(self, name: str, *, host: str | None = None, days: int = 1, file: str | None = None) -> Pem:
-        """A certificate for `name` and, of a server, for an IP address; expired for negative `days`."""
+    def issue(
+        self, name: str, *, host: str | None = None, days: int = 1, file: str | None = None, also: str = ""
+    ) -> Pem:
+        """A certificate for `name`; expired for negative `days`.
+
+        Of a server it is for an IP address, and for `also`, a host's name.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         made = _builder(subject, self._name, key, days=days)
         if host is not None:
-            names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
-            made = made.add_extension(names, critical=False)
+            names: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address(host))]
+            names += [x509.DNSName(also)] if also else []
+            made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
         file = file or f"{name}-{days}"
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -164,11 +170,16 @@ class Secured:
 
 
 @contextmanager
-def open_secured(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Secured]:
-    """Start a broker that lets nobody in without a login; files go into `folder`."""
+def open_secured(
+    folder: Path, settings: Mapping[str, str] | None = None, *, name: str = ""
+) -> Iterator[Secured]:
+    """Start a broker that lets nobody in without a login; files go into `folder`.
+
+    Its certificate is for 127.0.0.1, and for `name`.
+    """
     authority, stranger = Authority(folder, "authority"), Authority(folder, "stranger")
     tokens = TokenMaker()
-    server = authority.issue("broker", host="127.0.0.1")
+    server = authority.issue("broker", host="127.0.0.1", also=name)
     users = base64.b64encode(f"{USER}:{_PASSWORD_HASH}\n".encode()).decode()
     secured = {
         "authenticationEnabled": "true",

@@ -16,11 +16,13 @@ from pulsar_spark.client.encryption import (
 )
 from pulsar_spark.client.first_contact import check_reachable, impatient_client
 from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url
-from pulsar_spark.client.net.auth import Authentication, Credentials, Identity, path_of
+from pulsar_spark.client.net.auth import Authentication, Credentials, Identity
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.net.page_server import HttpAnswer, PageServer
+from pulsar_spark.client.net.places import path_of
 from pulsar_spark.client.net.retry import retry_count
-from pulsar_spark.client.net.transport import TlsOptions
+from pulsar_spark.client.net.tls import KeyStore, TlsOptions
+from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite
 from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
 from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
 from pulsar_spark.client.reading.consumer import Consumer, LastMessageId, SubscriptionOptions
@@ -54,7 +56,7 @@ from pulsar_spark.client.writing.transactions import Transaction, Transactions
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.protocol.batcher import BatcherBuilder
 from pulsar_spark.protocol.chunk_assembler import ChunkLimits
-from pulsar_spark.protocol.lookup import parse_service_url
+from pulsar_spark.protocol.lookup import Address, parse_service_url
 from pulsar_spark.protocol.range_progress import LostRange
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode, TaskPlace
@@ -70,7 +72,9 @@ from pulsar_spark.wire.schemas.values import EncodedValues, ValueEncoder
 __all__ = [
     "COMPRESSION_TYPES",
     "NO_USER_CODE",
+    "PROTOCOLS",
     "AccessMode",
+    "Address",
     "Admin",
     "ArrivalWatch",
     "Authentication",
@@ -98,6 +102,7 @@ __all__ = [
     "Identity",
     "InitialPosition",
     "KeyFolder",
+    "KeyStore",
     "KeyValueEncoding",
     "LastMessageId",
     "Ledger",
@@ -142,6 +147,7 @@ __all__ = [
     "decode_entries",
     "epoch_ms",
     "first_at",
+    "has_suite",
     "impatient_client",
     "last_sequence_id",
     "ledger_end",

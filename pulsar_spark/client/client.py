@@ -19,7 +19,7 @@ from pulsar_spark.client.net.http import is_in_clear
 from pulsar_spark.client.net.pool import Purpose, SessionPool
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
-from pulsar_spark.client.net.transport import TlsOptions
+from pulsar_spark.client.net.tls import TlsOptions, context_without_files
 from pulsar_spark.client.schemas import TopicSchemas
 from pulsar_spark.errors import (
     AuthError,
@@ -84,7 +84,7 @@ class ClientOptions:
 
 
 def check_identity(options: ClientOptions, admin_url: str | None = None) -> None:
-    """Raise the OptionError of a login that is wrong by itself; no file is read and nobody is asked.
+    """Raise the OptionError of a login, or of TLS, that is wrong by itself; no file is read, nobody is asked.
 
     Who has TLS to the brokers does not want the login to go elsewhere in clear, but to this machine itself.
 
@@ -93,9 +93,15 @@ def check_identity(options: ClientOptions, admin_url: str | None = None) -> None
         admin_url: of the admin service that will be asked with the same login, or None.
     """
     identity = _identity(options)
+    context_without_files(options.tls)
     has_tls = options.service_url.strip().startswith("pulsar+ssl:")
     if identity.by_certificate and not has_tls:
         raise OptionError("a login by certificate needs TLS", advice="Write pulsar+ssl:// in service.url")
+    if options.tls.proxy is not None and not has_tls:
+        raise OptionError(
+            "proxyServiceUrl needs TLS, in whose handshake its proxy reads the broker's name",
+            advice="Write pulsar+ssl:// in service.url",
+        )
     if has_tls and identity.sends_secret and admin_url is not None and is_in_clear(admin_url):
         raise OptionError(
             "the login would be sent in clear to admin.url, although service.url has TLS",

@@ -40,8 +40,12 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_service_url(url: str) -> tuple[Address, ...]:
+def parse_service_url(url: str, option: str = "service.url") -> tuple[Address, ...]:
     """Read ``pulsar://h1:6650,h2/`` or ``pulsar+ssl://...``; the port defaults to 6650, with TLS to 6651.
+
+    Args:
+        url: of the user, or of a broker.
+        option: that has it, for errors.
 
     Raises:
         OptionError: another scheme, no host, a bad port. The URL is not repeated: it may hold a password.
@@ -49,19 +53,19 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
     scheme, separator, rest = url.strip().partition("://")
     if scheme not in _PORTS or not separator:
         raise OptionError(
-            "service.url does not begin with pulsar:// or pulsar+ssl://",
+            f"{option} does not begin with pulsar:// or pulsar+ssl://",
             advice="Write pulsar://host:6650 or pulsar+ssl://host:6651",
         )
     hosts = rest.removesuffix("/").split(",")
-    return tuple(_parse_host(host.strip(), number, scheme) for number, host in enumerate(hosts, 1))
+    return tuple(_parse_host(host.strip(), number, scheme, option) for number, host in enumerate(hosts, 1))
 
 
-def _parse_host(host: str, number: int, scheme: str) -> Address:
+def _parse_host(host: str, number: int, scheme: str, option: str) -> Address:
     match = _HOST.fullmatch(host)
     port = int(match["port"] or _PORTS[scheme]) if match else 0
     if match is None or not 0 < port < 1 << 16:
         raise OptionError(
-            f"service.url has no valid host and port at place {number} of its list",
+            f"{option} has no valid host and port at place {number} of its list",
             advice="Write pulsar://host:port, without credentials; several hosts as host:port,host:port",
         )
     return Address(match["name"] or match["ipv6"], port, tls=scheme == "pulsar+ssl")

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.spark.logs import set_up_logs
-from pulsar_spark.spark.options.connection import AUTH_PARAMS
+from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
@@ -33,6 +33,9 @@ _REDACTION = {
     "spark.sql.redaction.options.regex": "(?i)url",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
 }
+
+# All of them are options of the connection.
+_SECRETS = [option.name for option in CONNECTION if option.secret]
 
 _log = logging.getLogger(__name__)
 
@@ -103,20 +106,22 @@ def register(spark: SparkSession) -> None:
 
 
 def _warn_of_shown_secrets(spark: SparkSession) -> None:
-    """Tell where Spark would show a login that stands in an option."""
+    """Tell where Spark would show a login, or a password, that stands in an option."""
     patterns = [spark.conf.get(name, default) or "" for name, default in _REDACTION.items()]
-    if not any(_is_redacted(pattern) for pattern in patterns):
+    shown = [name for name in _SECRETS if not any(_is_redacted(name, pattern) for pattern in patterns)]
+    if shown:
         _log.warning(
             "Spark shows option %s in plans, its UI and the event log. If it holds a secret, set "
-            "spark.sql.redaction.options.regex to (?i)url|authparams, or say by file:// or env: where it is",
-            AUTH_PARAMS.name,
+            "spark.sql.redaction.options.regex to (?i)url|authparams|password, or say by file:// or env: "
+            "where it is",
+            ", ".join(shown),
         )
 
 
-def _is_redacted(pattern: str) -> bool:
-    """Whether a pattern of Spark's finds the option; False for one that only Java can read."""
+def _is_redacted(name: str, pattern: str) -> bool:
+    """Whether a pattern of Spark's finds an option; False for one that only Java can read."""
     try:
-        return re.search(pattern, AUTH_PARAMS.name) is not None
+        return re.search(pattern, name) is not None
     except re.error:
         return False
 

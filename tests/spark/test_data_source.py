@@ -127,7 +127,28 @@ def test_a_session_that_would_show_logins_is_told_of(settings, is_shown, caplog)
     with caplog.at_level(logging.WARNING):
         register(session)  # type: ignore[arg-type]  # a part of one
     assert session.registered == [PulsarDataSource]
-    assert ("Spark shows option pulsar.client.authParams in plans" in caplog.text) == is_shown
+    assert ("Spark shows option pulsar.client.authParams" in caplog.text) == is_shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({}, ["authParams"]),
+        (
+            {"spark.redaction.regex": "secret"},
+            ["authParams", "tlsTrustStorePassword", "tlsKeyPassword", "tlsKeyStorePassword"],
+        ),
+        ({"spark.sql.redaction.options.regex": "(?i)url|authparams|password"}, []),
+        ({"spark.redaction.regex": "authParams|Password"}, []),
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_spark_hides_passwords_unless_it_is_told_otherwise(settings, shown, caplog):
+    with caplog.at_level(logging.WARNING):
+        register(Session(settings))  # type: ignore[arg-type]  # a part of one
+    named = ", ".join(f"pulsar.client.{name}" for name in shown)
+    assert caplog.text.count("Spark shows option") == bool(shown)
+    assert f"Spark shows option {named} in plans" in caplog.text or not shown
 
 
 # ---- what came as a file

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.http import HttpError, fetch, is_in_clear, parse_json
-from pulsar_spark.client.net.transport import TlsOptions, tls_context
+from pulsar_spark.client.net.tls import TlsOptions, tls_context
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import base64
-import os
 import pkgutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from pulsar_spark.client.net.http import parse_json
 from pulsar_spark.client.net.oauth2 import ClientCredentials
-from pulsar_spark.client.net.transport import TlsOptions
+from pulsar_spark.client.net.places import text_at
+from pulsar_spark.client.net.tls import TlsOptions
 from pulsar_spark.errors import AuthError, OptionError
 from pulsar_spark.wire.commands import Login
 
@@ -62,12 +61,8 @@ class Token:
     method = "token"
 
     def __init__(self, params: str) -> None:
-        scheme, separator, rest = params.partition(":")
-        if scheme == "file" and separator:
-            path = path_of(params)
-            self._read: Callable[[], str] = lambda: _text_of(path)
-        elif scheme == "env" and separator:
-            self._read = lambda: _variable(rest)
+        if params.startswith(("file:", "env:")):
+            self._read: Callable[[], str] = lambda: text_at(params, "authParams", AuthError)
         else:
             text = str(_json(params).get("token", "")) if params.startswith("{") else params
             text = text.removeprefix("token:").strip()
@@ -237,7 +232,7 @@ class Identity:
         tls: with this client's certificate, wherever it was named.
 
     Raises:
-        OptionError: see :func:`authentication_of`; a login by certificate without one.
+        OptionError: see :func:`authentication_of`; a login by certificate without one, or with two.
     """
 
     def __init__(self, credentials: Credentials | None, tls: TlsOptions, timeout: float = 10.0) -> None:
@@ -245,17 +240,28 @@ class Identity:
         self._authentication: Authentication | None = None
         if credentials is not None:
             self._authentication = authentication_of(credentials, timeout)
-        elif tls.certificate is not None:
+        elif tls.has_certificate:
             self._authentication = ClientCertificate("")
         if isinstance(self._authentication, ClientCertificate):
             mine = self._authentication
             self.tls = replace(tls, certificate=mine.certificate or tls.certificate, key=mine.key or tls.key)
         if (self.tls.certificate is None) != (self.tls.key is None) or (
-            isinstance(self._authentication, ClientCertificate) and self.tls.certificate is None
+            isinstance(self._authentication, ClientCertificate) and not self.tls.has_certificate
         ):
             raise OptionError(
                 "a login by TLS needs both a certificate and its key",
-                advice="Set pulsar.client.tlsCertificateFilePath and pulsar.client.tlsKeyFilePath",
+                advice="Set pulsar.client.tlsCertificateFilePath and pulsar.client.tlsKeyFilePath, or "
+                "pulsar.client.tlsKeyStorePath",
+            )
+        if self.tls.key_password is not None and self.tls.key is None:
+            raise OptionError(
+                "option tlsKeyPassword needs the key that it is for",
+                advice="Set pulsar.client.tlsKeyFilePath; the password of a store is in tlsKeyStorePassword",
+            )
+        if self.tls.certificate is not None and self.tls.key_store is not None:
+            raise OptionError(
+                "this client's certificate is named twice, as a file and in a store",
+                advice="Set either pulsar.client.tlsKeyStorePath, or the files of certificate and key",
             )
 
     @property
@@ -311,40 +317,15 @@ def _expired(token: bytes) -> float | None:
     return ago if ago >= 0 else None
 
 
-def path_of(url: str) -> Path:
-    """The path of ``file:///PATH`` or ``file:PATH``."""
-    return Path(unquote(url.removeprefix("file:").removeprefix("//")))
-
-
 def _key_of(key: str) -> str:
     """The text that ``file:///PATH`` or ``data:[TYPE][;base64],DATA`` means."""
     if key.startswith("file:"):
-        return _text_of(path_of(key))
+        return text_at(key, "authParams", AuthError)
     kind, _, data = key.partition(",")
     try:
         return base64.b64decode(data).decode() if kind.endswith(";base64") else unquote(data)
     except ValueError:
         raise AuthError("the data in authParams is no base64 of a text") from None
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise AuthError(
-            f"the file that authParams names cannot be read: {reason}",
-            advice="It must be readable where the query's driver and its tasks run",
-        ) from None
-
-
-def _variable(name: str) -> str:
-    if name not in os.environ:
-        raise AuthError(
-            "the environment variable that authParams names is not set",
-            advice="It must be set where the query's driver and its tasks run (spark.executorEnv...)",
-        )
-    return os.environ[name]
 
 
 def _json(text: str) -> dict[str, Any]:

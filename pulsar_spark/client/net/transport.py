@@ -5,14 +5,15 @@ It must not know the protocol, but for one question: what a port speaks that did
 
 from __future__ import annotations
 
+import ipaddress
 import selectors
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.tls import TlsOptions, tls_context
 from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import commands
@@ -28,25 +29,6 @@ _EXPIRED, _NOT_YET_VALID = 10, 9
 _UNTRUSTED = (2, 18, 19, 20, 21)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsOptions:
-    """How TLS is spoken; files are PEM, and read again for each new connection.
-
-    Attributes:
-        trust_certs: file of the authorities' certificates; None: those of the system.
-        certificate: file of this client's certificate, with its chain, for mutual TLS.
-        key: file of its private key, without a passphrase.
-        allow_insecure: whether any certificate of the broker will do.
-        verify_hostname: whether the broker's certificate must name the host that was asked for.
-    """
-
-    trust_certs: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    allow_insecure: bool = False
-    verify_hostname: bool = True
-
-
 class Transport:
     """A connected socket that never blocks; plain TCP.
 
@@ -56,9 +38,8 @@ class Transport:
 
     read_wants_write = False
 
-    def __init__(self, connected: socket.socket, address: Address) -> None:
+    def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._address = address
 
     def fileno(self) -> int:
         """For a selector."""
@@ -93,9 +74,10 @@ class Transport:
 class TlsTransport(Transport):
     """The same over TLS, which may have to read in order to write, and to write in order to read."""
 
-    def __init__(self, connected: ssl.SSLSocket, address: Address, *, shown: bool) -> None:
-        """``shown``: whether this client has shown a certificate."""
-        super().__init__(connected, address)
+    def __init__(self, connected: ssl.SSLSocket, peer: str, *, shown: bool) -> None:
+        """``peer``: for errors; ``shown``: whether this client has shown a certificate."""
+        super().__init__(connected)
+        self._peer = peer
         self._shown = shown
         self._write_wants_read = False
 
@@ -127,7 +109,7 @@ class TlsTransport(Transport):
                     break  # first what came; the next call gives the error
                 if not isinstance(error, ssl.SSLError):
                     raise
-                raise _refused_by_peer(error, self._address, shown=self._shown) or error from None
+                raise _refused_by_peer(error, self._peer, shown=self._shown) or error from None
             if not piece:
                 break
             pieces.append(piece)
@@ -172,19 +154,23 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
 
     Raises:
         ConnectError: nobody listens, or not in time.
-        TlsError: the peer's certificate is not to be trusted, it speaks no TLS, or a file cannot be used.
+        TlsError: the peer's certificate is not to be trusted, it speaks no TLS, a file cannot be used, or a
+            proxy would have to find a host without a name.
         AuthError: the peer refused this client's certificate.
+        LibraryError, OptionError: as ``tls_context``.
     """
     deadline = Deadline(timeout)
     if not address.tls:
-        return Transport(_connect(address, deadline), address)
-    wrapped = _connect_for_tls(address, tls_context(tls), deadline)
+        return Transport(_connect(address, deadline))
+    target = address if tls.proxy is None else _proxy_to(address, tls.proxy)
+    wrapped = _connect_for_tls(target, address.host, tls_context(tls), deadline)
+    peer = str(address) if target is address else f"{address}, reached through the proxy {target},"
     try:
-        _shake_hands_or_say_why(wrapped, address, deadline)
+        _shake_hands_or_say_why(wrapped, target, peer, deadline)
     except BaseException:
         wrapped.close()
         raise
-    return TlsTransport(wrapped, address, shown=tls.certificate is not None)
+    return TlsTransport(wrapped, peer, shown=tls.has_certificate)
 
 
 def explain_closed(address: Address, timeout: float) -> PulsarError | None:
@@ -196,17 +182,32 @@ def explain_closed(address: Address, timeout: float) -> PulsarError | None:
     )
 
 
+def _proxy_to(address: Address, proxy: Address) -> Address:
+    """The proxy, where it can find a broker."""
+    try:
+        ipaddress.ip_address(address.host)
+    except ValueError:
+        return proxy
+    raise TlsError(
+        f"the proxy {proxy} cannot find {address}: TLS names hosts, and never IP addresses",
+        advice="Name brokers by their hosts in service.url and in the brokers' advertisedAddress or "
+        "advertisedListeners",
+    )
+
+
 def _connect(address: Address, deadline: Deadline) -> socket.socket:
     return _connect_each(address, deadline, socket.socket)
 
 
-def _connect_for_tls(address: Address, context: ssl.SSLContext, deadline: Deadline) -> ssl.SSLSocket:
-    """Connect, as far as before the handshake."""
+def _connect_for_tls(
+    address: Address, host: str, context: ssl.SSLContext, deadline: Deadline
+) -> ssl.SSLSocket:
+    """Connect, as far as before the handshake, in which ``host`` is named."""
 
     def unconnected(family: int, kind: int) -> ssl.SSLSocket:
         # Wrapped before it is connected: ssl loses hold of a socket that is reset while it is being wrapped.
         with socket.socket(family, kind) as bare:  # which is empty once it is wrapped
-            return context.wrap_socket(bare, server_hostname=address.host, do_handshake_on_connect=False)
+            return context.wrap_socket(bare, server_hostname=host, do_handshake_on_connect=False)
 
     return _connect_each(address, deadline, unconnected)
 
@@ -243,61 +244,29 @@ def _cannot_connect(address: Address, error: Exception) -> ConnectError:
     reason = getattr(error, "strerror", None) or error
     return ConnectError(
         f"cannot connect to {address}: {reason}",
-        advice="Check service.url and that the broker runs there",
+        advice="Check service.url, proxyServiceUrl if it is set, and that the broker runs there",
     )
 
 
-def tls_context(tls: TlsOptions) -> ssl.SSLContext:
-    """How ``tls`` is spoken, with its files as they are now. Raises TlsError where one cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = tls.verify_hostname and not tls.allow_insecure
-    if tls.allow_insecure:
-        context.verify_mode = ssl.CERT_NONE
-    elif tls.trust_certs is None:
-        context.load_default_certs()
-    else:
-        # As in Java, whatever is in the file is trusted, an authority's root or not.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        try:
-            context.load_verify_locations(tls.trust_certs)
-        except OSError as error:
-            raise _unusable("tlsTrustCertsFilePath", error) from None
-    if tls.certificate is not None:
-        try:
-            # Without a password OpenSSL would ask the terminal for one.
-            context.load_cert_chain(tls.certificate, tls.key, password="")
-        except OSError as error:
-            raise _unusable("tlsCertificateFilePath or tlsKeyFilePath", error) from None
-    return context
-
-
-def _unusable(option: str, error: OSError) -> TlsError:
-    reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
-    return TlsError(
-        f"the PEM file that {option} names cannot be used: {reason or 'no certificate in it'}",
-        advice="It must be readable where the query's driver and its tasks run; a key without a passphrase",
-    )
-
-
-def _shake_hands_or_say_why(wrapped: ssl.SSLSocket, address: Address, deadline: Deadline) -> None:
+def _shake_hands_or_say_why(wrapped: ssl.SSLSocket, address: Address, peer: str, deadline: Deadline) -> None:
+    """Shake hands with ``peer`` through the connection to ``address``."""
     try:
-        _shake_hands(wrapped, address, deadline)
+        _shake_hands(wrapped, peer, deadline)
     except ssl.SSLCertVerificationError as error:
-        raise _distrusted(error, address) from None
+        raise _distrusted(error, peer) from None
     except (ssl.SSLEOFError, ConnectionError) as error:
         if _speaks_plainly(address, deadline):
-            raise _no_tls(address) from None
-        raise ConnectError(f"{address} closed the connection in the TLS handshake") from error
+            raise _no_tls(peer) from None
+        raise ConnectError(f"{peer} closed the connection in the TLS handshake") from error
     except ssl.SSLError as error:
-        raise _refused_by_peer(error, address, shown=False) or _no_tls(address) from error
+        raise _refused_by_peer(error, peer, shown=False) or _no_tls(peer) from error
     except OSError as error:
         raise ConnectError(
-            f"the connection to {address} broke in the TLS handshake: {error.strerror or error}"
+            f"the connection to {peer} broke in the TLS handshake: {error.strerror or error}"
         ) from error
 
 
-def _shake_hands(wrapped: ssl.SSLSocket, address: Address, deadline: Deadline) -> None:
+def _shake_hands(wrapped: ssl.SSLSocket, peer: str, deadline: Deadline) -> None:
     with selectors.DefaultSelector() as selector:
         selector.register(wrapped, selectors.EVENT_READ)
         while True:
@@ -310,32 +279,33 @@ def _shake_hands(wrapped: ssl.SSLSocket, address: Address, deadline: Deadline) -
                 selector.modify(wrapped, selectors.EVENT_WRITE)
             if not selector.select(deadline.left) and deadline.passed:
                 raise ConnectError(
-                    f"the TLS handshake with {address} did not end within {deadline.seconds:g} s",
+                    f"the TLS handshake with {peer} did not end within {deadline.seconds:g} s",
                     advice="Check that service.url names a Pulsar broker's TLS port",
                 )
 
 
-def _distrusted(error: ssl.SSLCertVerificationError, address: Address) -> TlsError:
+def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
     """Say what is wrong with the broker's certificate."""
     code = error.verify_code
     if code in _WRONG_HOST:
         return TlsError(
-            f"the certificate of {address} is not made out for that host",
+            f"the certificate of {peer} is not made out for that host",
             advice="Name the broker as its certificate does, or set "
             "pulsar.client.tlsHostnameVerificationEnable to false",
         )
     if code in (_EXPIRED, _NOT_YET_VALID):
         word = "has expired" if code == _EXPIRED else "is not valid yet"
-        return TlsError(f"the certificate of {address} {word}", advice="Renew it, or check this host's clock")
+        return TlsError(f"the certificate of {peer} {word}", advice="Renew it, or check this host's clock")
     if code in _UNTRUSTED:
         return TlsError(
-            f"the certificate of {address} comes from an authority that is not trusted",
-            advice="Name the authority's certificates with pulsar.client.tlsTrustCertsFilePath",
+            f"the certificate of {peer} comes from an authority that is not trusted",
+            advice="Name the authority's certificates with pulsar.client.tlsTrustCertsFilePath or "
+            "tlsTrustStorePath",
         )
-    return TlsError(f"the certificate of {address} is not accepted: {error.verify_message}")
+    return TlsError(f"the certificate of {peer} is not accepted: {error.verify_message}")
 
 
-def _refused_by_peer(error: ssl.SSLError, address: Address, *, shown: bool) -> PulsarError | None:
+def _refused_by_peer(error: ssl.SSLError, peer: str, *, shown: bool) -> PulsarError | None:
     """Say why the peer gave up: an alert says it. What Java does not trust it calls an internal error."""
     reason = error.reason or ""
     if "ALERT" not in reason:
@@ -343,22 +313,22 @@ def _refused_by_peer(error: ssl.SSLError, address: Address, *, shown: bool) -> P
     said = reason.partition("ALERT_")[2].replace("_", " ").lower()
     if shown or "certificate" in said or "unknown ca" in said:
         return AuthError(
-            f"{address} does not accept this client's certificate: {said}",
-            advice="Check the files of pulsar.client.tlsCertificateFilePath and tlsKeyFilePath, that the "
-            "certificate has not expired, and that its authority is known to the broker",
+            f"{peer} does not accept this client's certificate: {said}",
+            advice="Check the files of pulsar.client.tlsCertificateFilePath and tlsKeyFilePath, or of "
+            "tlsKeyStorePath, that the certificate has not expired, and that the broker trusts its authority",
         )
-    return TlsError(f"{address} broke the TLS handshake off: {said}")
+    return TlsError(f"{peer} broke the TLS handshake off: {said}")
 
 
-def _no_tls(address: Address) -> TlsError:
-    return TlsError(f"{address} does not speak TLS", advice="Write pulsar:// in service.url, or its TLS port")
+def _no_tls(peer: str) -> TlsError:
+    return TlsError(f"{peer} does not speak TLS", advice="Write pulsar:// in service.url, or its TLS port")
 
 
 def _speaks_tls(address: Address, deadline: Deadline) -> bool:
     context = tls_context(TlsOptions(allow_insecure=True))
     try:
-        with _connect_for_tls(address, context, deadline) as wrapped:
-            _shake_hands(wrapped, address, deadline)
+        with _connect_for_tls(address, address.host, context, deadline) as wrapped:
+            _shake_hands(wrapped, str(address), deadline)
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")  # it wants another kind of TLS than this one
     except (PulsarError, OSError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pulsar_spark.client import (
     ClientOptions,
     Credentials,
-    TlsOptions,
     check_identity,
     checked_admin_url,
 )
@@ -17,6 +16,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.logs import LEVELS
 from pulsar_spark.spark.options import parsers
 from pulsar_spark.spark.options.option import Table, Values
+from pulsar_spark.spark.options.tls import TLS, tls_options
 
 CONNECTION = Table()
 
@@ -45,7 +45,7 @@ _AUTH_PLUGIN = CONNECTION.add(
     "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java client's class name of one of these, or "
     "the dotted name of a Python class of your own. See docs/security.md.",
 )
-AUTH_PARAMS = CONNECTION.add(
+_AUTH_PARAMS = CONNECTION.add(
     "pulsar.client.authParams",
     "text",
     parsers.non_empty,
@@ -54,42 +54,7 @@ AUTH_PARAMS = CONNECTION.add(
     "secret: docs/security.md says what keeps it out of Spark's own output.",
     secret=True,
 )
-_TLS_TRUST_CERTS = CONNECTION.add(
-    "pulsar.client.tlsTrustCertsFilePath",
-    "path",
-    parsers.non_empty,
-    None,
-    "PEM file of the authorities that are trusted; without it those of the system. This file and the "
-    "next two are read on the driver's host and on those of the tasks, for each new connection.",
-)
-_TLS_CERTIFICATE = CONNECTION.add(
-    "pulsar.client.tlsCertificateFilePath",
-    "path",
-    parsers.non_empty,
-    None,
-    "PEM file of this client's certificate, with its chain, for mutual TLS.",
-)
-_TLS_KEY = CONNECTION.add(
-    "pulsar.client.tlsKeyFilePath",
-    "path",
-    parsers.non_empty,
-    None,
-    "PEM file of its key, without a passphrase.",
-)
-_TLS_ALLOW_INSECURE = CONNECTION.add(
-    "pulsar.client.tlsAllowInsecureConnection",
-    "boolean",
-    parsers.boolean,
-    "false",
-    "Take any certificate of the broker, which protects from nobody in between.",
-)
-_TLS_VERIFY_HOSTNAME = CONNECTION.add(
-    "pulsar.client.tlsHostnameVerificationEnable",
-    "boolean",
-    parsers.boolean,
-    "true",
-    "Whether the broker's certificate must name the host that was asked for.",
-)
+CONNECTION.extend(TLS)
 _OPERATION_TIMEOUT = CONNECTION.add(
     "pulsar.client.operationTimeoutMs",
     "time (ms)",
@@ -191,13 +156,7 @@ def client_options(values: Values) -> ClientOptions:
         keep_alive_interval=values[_KEEP_ALIVE_INTERVAL],
         connection_max_idle=values[_CONNECTION_MAX_IDLE],
         subscription_prefix=values[_SUBSCRIPTION_PREFIX],
-        tls=TlsOptions(
-            trust_certs=values[_TLS_TRUST_CERTS],
-            certificate=values[_TLS_CERTIFICATE],
-            key=values[_TLS_KEY],
-            allow_insecure=values[_TLS_ALLOW_INSECURE],
-            verify_hostname=values[_TLS_VERIFY_HOSTNAME],
-        ),
+        tls=tls_options(values),
         credentials=_credentials(values),
     )
     check_identity(options, values[ADMIN_URL])
@@ -205,7 +164,7 @@ def client_options(values: Values) -> ClientOptions:
 
 
 def _credentials(values: Values) -> Credentials | None:
-    plugin, params = values[_AUTH_PLUGIN], values[AUTH_PARAMS]
+    plugin, params = values[_AUTH_PLUGIN], values[_AUTH_PARAMS]
     if plugin is None and params is not None:
         raise OptionError(
             "option authParams needs to know for what login it is",

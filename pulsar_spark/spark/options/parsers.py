@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TypeVar
 
-from pulsar_spark.client import parse_service_url, path_of
+from pulsar_spark.client import PROTOCOLS, Address, has_suite, parse_service_url, path_of
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import METADATA_COLUMNS
 
@@ -152,6 +152,36 @@ def service_url(text: str) -> str:
     """Check ``service.url``; gives it as it is."""
     parse_service_url(text)
     return text
+
+
+def proxy_url(text: str) -> Address:
+    """The address of a proxy that connections with TLS are opened to."""
+    addresses = parse_service_url(text, "proxyServiceUrl")
+    if len(addresses) != 1 or not addresses[0].tls:
+        raise ValueError("one host with TLS, pulsar+ssl://host:port")
+    return addresses[0]
+
+
+def tls_protocols(text: str) -> tuple[str, ...]:
+    """Versions of TLS by Java's names, in any case, each once."""
+    by_name = {name.lower(): name for name in PROTOCOLS}
+    given = [name.lower() for name in names(text)]
+    if not by_name.keys() >= set(given):
+        raise ValueError(f"one or both of {', '.join(PROTOCOLS)}, separated by commas")
+    return tuple(dict.fromkeys(by_name[name] for name in given))
+
+
+def tls_ciphers(text: str) -> tuple[str, ...]:
+    """Cipher suites by Java's names, in any case, each once."""
+    given = tuple(dict.fromkeys(name.upper() for name in names(text)))
+    unknown = [name for name in given if not has_suite(name)]
+    if unknown:
+        raise ValueError(
+            "Java's names of suites of TLS 1.2 or 1.3, separated by commas, such as "
+            "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; Python's OpenSSL has none by the name "
+            f"{', '.join(unknown)[:500]}"
+        )
+    return given
 
 
 def topics(text: str) -> tuple[TopicName, ...]:

@@ -11,10 +11,9 @@ import time
 from contextlib import contextmanager, suppress
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from pulsar_spark.client.net.transport import TlsOptions, open_transport
+from pulsar_spark.client.net.tls import TlsOptions
+from pulsar_spark.client.net.transport import open_transport
 from pulsar_spark.errors import ConnectError, TlsError
 from pulsar_spark.protocol.lookup import Address
 
@@ -141,30 +140,85 @@ def test_a_peer_that_answers_in_plain_text():
         open_transport(address, TlsOptions(), HANG)
 
 
-# No connection is tried where a file is no good.
-NOWHERE = Address("host.invalid", 6651, tls=True)
+# ---- a proxy that goes by the name in the handshake
 
 
-def test_a_key_with_a_passphrase_is_an_error_and_no_question(pem, tmp_path):
-    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"secret"),
-    )
-    (tmp_path / "key.pem").write_bytes(key)
-    options = TlsOptions(trust_certs=pem, certificate=pem, key=str(tmp_path / "key.pem"))
-    with pytest.raises(TlsError, match=r"tlsKeyFilePath names.*without a passphrase") as caught:
-        open_transport(NOWHERE, options, HANG)
-    assert str(tmp_path) not in str(caught.value)
+def by_name(pem, named):
+    """A server that notes which host a client names."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    context.sni_callback = lambda wrapped, name, _: named.append(name)
+
+    def serve(connection):
+        with suppress(OSError), context.wrap_socket(connection, server_side=True) as wrapped:
+            wrapped.sendall(wrapped.recv(1))
+
+    return serve
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no certificate"])
-def test_files_of_trust_that_are_no_good(tmp_path, content):
-    file = tmp_path / "trust.pem"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(TlsError, match="tlsTrustCertsFilePath names cannot be used"):
-        open_transport(NOWHERE, TlsOptions(trust_certs=str(file)), HANG)
+def test_a_proxy_is_connected_to_and_the_broker_named(pem):
+    named = []
+    with server(by_name(pem, named)) as proxy:
+        options = TlsOptions(trust_certs=pem, proxy=proxy)
+        transport = open_transport(Address("broker.test", 6651, tls=True), options, HANG)
+        try:
+            assert exchange(transport, [b"x"]) == b"x"
+        finally:
+            transport.close()
+    assert named == ["broker.test"]
+
+
+def test_the_certificate_behind_a_proxy_is_the_brokers(pem):
+    """A name of the proxy's will not do."""
+    with server(by_name(pem, [])) as proxy:
+        options = TlsOptions(trust_certs=pem, proxy=proxy)
+        match = (
+            f"certificate of other.test:6651, reached through the proxy 127.0.0.1:{proxy.port}, is not made"
+        )
+        with pytest.raises(TlsError, match=match):
+            open_transport(Address("other.test", 6651, tls=True), options, HANG)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_proxy_finds_no_broker_without_a_name(pem, host):
+    options = TlsOptions(trust_certs=pem, proxy=Address("localhost", 1, tls=True))
+    with pytest.raises(TlsError, match=r"the proxy localhost:1 cannot find .*advertisedListeners") as caught:
+        open_transport(Address(host, 6651, tls=True), options, HANG)
+    assert not caught.value.retriable
+
+
+def test_a_proxy_that_cannot_be_reached(pem):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    options = TlsOptions(trust_certs=pem, proxy=Address("127.0.0.1", port, tls=True))
+    with pytest.raises(ConnectError, match=f"cannot connect to 127.0.0.1:{port}: .*proxyServiceUrl"):
+        open_transport(Address("broker.test", 6651, tls=True), options, HANG)
+
+
+def test_a_proxy_that_knows_no_such_broker_closes_the_connection(pem):
+    def close_twice(connection):
+        """The second connection is how the client finds out what is spoken here."""
+        connection.close()
+        listener.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=lambda: close_twice(listener.accept()[0]))
+        thread.start()
+        proxy = Address("127.0.0.1", listener.getsockname()[1], tls=True)
+        with pytest.raises(ConnectError, match=r"reached through the proxy .* closed the connection"):
+            open_transport(
+                Address("broker.test", 6651, tls=True), TlsOptions(trust_certs=pem, proxy=proxy), HANG
+            )
+        thread.join()
+
+
+def test_without_tls_a_proxy_is_not_used():
+    options = TlsOptions(proxy=Address("127.0.0.1", 1, tls=True))
+    with server(lambda connection: connection.recv(1)) as address:
+        open_transport(Address(address.host, address.port), options, HANG).close()
+
+
+# ---- connections that fail
 
 
 def test_a_connection_that_is_reset_is_tried_again(pem):

@@ -1,0 +1,63 @@
+"""What is in key stores and trust stores: files in PKCS#12, as Java's keytool and OpenSSL make them.
+
+This module is loaded when it is first needed: ``cryptography`` is an extra, and takes its time to load.
+"""
+
+from __future__ import annotations
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    pkcs12,
+)
+
+
+def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
+    """The private key of a store after its certificate and the chain of that, all in PEM.
+
+    Args:
+        data: the file.
+        password: of the store, or None.
+        passphrase: under which the key is given.
+
+    Raises:
+        ValueError: it is no PKCS#12, has another password, or holds no key with a certificate.
+    """
+    store = _load(data, password)
+    if store.key is None or store.cert is None:
+        raise ValueError("it holds no private key with a certificate")
+    chain = [store.cert.certificate]
+    # Those of other keys are in the file, too.
+    others = [each.certificate for each in store.additional_certs]
+    while issuers := [each for each in others if each.subject == chain[-1].issuer and each not in chain]:
+        chain.append(issuers[0])
+    key = store.key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase.encode())
+    )
+    return b"".join([*(each.public_bytes(Encoding.PEM) for each in chain), key])
+
+
+def certificates_of(data: bytes, password: str | None) -> bytes:
+    """All certificates of a store in DER, one after the other.
+
+    Args:
+        data: the file.
+        password: of the store, or None.
+
+    Raises:
+        ValueError: it is no PKCS#12, has another password, or holds no certificate.
+    """
+    store = _load(data, password)
+    found = [*([] if store.cert is None else [store.cert]), *store.additional_certs]
+    if not found:
+        raise ValueError("it holds no certificate")
+    return b"".join(each.certificate.public_bytes(Encoding.DER) for each in found)
+
+
+def _load(data: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificates:
+    try:
+        return pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # their texts might tell of what is in it
+        raise ValueError("it is no PKCS#12, or has another password") from None

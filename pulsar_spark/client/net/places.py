@@ -1,0 +1,54 @@
+"""Secrets that options name by their place: a file, or a variable of the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote
+
+from pulsar_spark.errors import BrokerError
+
+_WHERE = "where the query's driver and its tasks run"
+
+
+def path_of(url: str) -> Path:
+    """The path of ``file:///PATH`` or ``file:PATH``."""
+    return Path(unquote(url.removeprefix("file:").removeprefix("//")))
+
+
+def text_at(place: str, option: str, kind: type[BrokerError]) -> str:
+    """The text that ``file:///PATH`` or ``env:NAME`` names, as it is now; any other text is given as it is.
+
+    Args:
+        place: of the user; secret.
+        option: which the user gave it in.
+        kind: of the error.
+
+    Raises:
+        BrokerError: of that kind; there is no such file, or no such variable.
+    """
+    scheme, separator, name = place.partition(":")
+    if scheme == "file" and separator:
+        return _text_of_file(path_of(place), option, kind)
+    if scheme == "env" and separator:
+        return _text_of_variable(name, option, kind)
+    return place
+
+
+def _text_of_file(path: Path, option: str, kind: type[BrokerError]) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise kind(
+            f"the file that {option} names cannot be read: {reason}", advice=f"It must be readable {_WHERE}"
+        ) from None
+
+
+def _text_of_variable(name: str, option: str, kind: type[BrokerError]) -> str:
+    if name not in os.environ:
+        raise kind(
+            f"the environment variable that {option} names is not set",
+            advice=f"It must be set {_WHERE} (spark.executorEnv...)",
+        )
+    return os.environ[name]

@@ -1,0 +1,190 @@
+"""How TLS is spoken: who is trusted, who this client is, and what OpenSSL may use for it."""
+
+from __future__ import annotations
+
+import pkgutil
+import secrets
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pulsar_spark.client.net.places import text_at
+from pulsar_spark.client.net.tls_suites import restrict
+from pulsar_spark.errors import LibraryError, TlsError
+from pulsar_spark.protocol.lookup import Address
+
+_PASSPHRASE = "; a key with a passphrase needs pulsar.client.tlsKeyPassword"
+
+# How files in JKS and JCEKS begin: what keytool made by default before Java 9.
+_JAVAS_OWN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStore:
+    """A file in PKCS#12.
+
+    Attributes:
+        path: of the file.
+        password: of the store, or ``file:///PATH`` or ``env:NAME`` of it; None: it has none. Secret.
+    """
+
+    path: str
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """How TLS is spoken; files are read again for each new connection.
+
+    Attributes:
+        trust_certs: PEM file of the authorities' certificates.
+        trust_store: the same in a store. With neither of them the system's authorities are trusted.
+        certificate: PEM file of this client's certificate, with its chain, for mutual TLS.
+        key: PEM file of its private key.
+        key_password: passphrase of that, or ``file:///PATH`` or ``env:NAME`` of it; None: it has none.
+            Secret.
+        key_store: this client's certificate and key in a store, in place of the two files.
+        allow_insecure: whether any certificate of the broker will do.
+        verify_hostname: whether the broker's certificate must name the host that was asked for.
+        protocols: by Java's names; none: all that are safe.
+        ciphers: suites by Java's names; none: what OpenSSL takes by default.
+        proxy: where connections to brokers are opened instead: it passes them on to the host that the
+            handshake names (SNI).
+    """
+
+    trust_certs: str | None = None
+    trust_store: KeyStore | None = None
+    certificate: str | None = None
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    key_store: KeyStore | None = None
+    allow_insecure: bool = False
+    verify_hostname: bool = True
+    protocols: tuple[str, ...] = ()
+    ciphers: tuple[str, ...] = ()
+    proxy: Address | None = None
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether this client shows a certificate."""
+        return self.certificate is not None or self.key_store is not None
+
+
+def tls_context(tls: TlsOptions) -> ssl.SSLContext:
+    """How ``tls`` is spoken, with its files as they are now.
+
+    Raises:
+        TlsError: a file cannot be used.
+        LibraryError: a store needs ``cryptography``, which is not installed.
+        OptionError: as :func:`context_without_files`.
+    """
+    context = context_without_files(tls)
+    context.check_hostname = tls.verify_hostname and not tls.allow_insecure
+    if tls.allow_insecure:
+        context.verify_mode = ssl.CERT_NONE
+    elif tls.trust_certs is None and tls.trust_store is None:
+        context.load_default_certs()
+    else:
+        # As in Java, whatever is in the file is trusted, an authority's root or not.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        _trust(context, tls)
+    if tls.key_store is not None:
+        _show_key_of_store(context, tls.key_store)
+    elif tls.certificate is not None:
+        _show_key_of_files(context, tls, tls.certificate)
+    return context
+
+
+def context_without_files(tls: TlsOptions) -> ssl.SSLContext:
+    """The part of it that needs no file; raises OptionError where protocols and suites do not go together."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    restrict(context, tls.protocols, tls.ciphers)
+    return context
+
+
+def _trust(context: ssl.SSLContext, tls: TlsOptions) -> None:
+    if tls.trust_store is None:
+        with _using("tlsTrustCertsFilePath"):
+            context.load_verify_locations(tls.trust_certs)
+    else:
+        with _using("tlsTrustStorePath"):
+            data, password = _read(tls.trust_store, "tlsTrustStore")
+            context.load_verify_locations(cadata=_stores().certificates_of(data, password))
+
+
+def _show_key_of_files(context: ssl.SSLContext, tls: TlsOptions, certificate: str) -> None:
+    with _using("tlsCertificateFilePath or tlsKeyFilePath", _PASSPHRASE):
+        # Without a passphrase OpenSSL would ask the terminal for one.
+        password = "" if tls.key_password is None else _password(tls.key_password, "tlsKeyPassword")
+        context.load_cert_chain(certificate, tls.key, password)
+
+
+def _show_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
+    with _using("tlsKeyStorePath"):
+        data, password = _read(store, "tlsKeyStore")
+        # Python's ssl takes keys from files only. Nobody else can read this one, nor has its passphrase.
+        passphrase = secrets.token_urlsafe()
+        with tempfile.NamedTemporaryFile(prefix="pulsar-spark-") as file:
+            file.write(_stores().key_of(data, password, passphrase))
+            file.flush()
+            context.load_cert_chain(file.name, password=passphrase)
+
+
+@contextmanager
+def _using(option: str, more_advice: str = "") -> Iterator[None]:
+    """Make a TlsError of what is wrong with the file that an option names."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason: str | None = str(error)
+        if isinstance(error, OSError):
+            reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+        raise TlsError(
+            f"the file that {option} names cannot be used: {reason or 'no certificate in it'}",
+            advice=f"It must be readable where the query's driver and its tasks run{more_advice}",
+        ) from None
+
+
+def _read(store: KeyStore, kind: str) -> tuple[bytes, str | None]:
+    """The bytes of a store and its password; ``kind`` is how its options begin. Raises TlsError, OSError."""
+    data = Path(store.path).read_bytes()
+    if data.startswith(_JAVAS_OWN):
+        raise TlsError(
+            f"the file that {kind}Path names is in a format of Java's own, JKS or JCEKS",
+            advice="Convert it to PKCS#12: keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 "
+            "-deststoretype PKCS12",
+        )
+    return data, None if store.password is None else _password(store.password, f"{kind}Password")
+
+
+def _password(place: str, option: str) -> str:
+    """A password; a file may end with a line's end."""
+    return text_at(place, option, TlsError).rstrip("\r\n")
+
+
+def _stores() -> _Stores:
+    """The module that needs ``cryptography``; an extra, and slow to load: not before it is used."""
+    try:
+        module: _Stores = pkgutil.resolve_name("pulsar_spark.client.net.key_stores:")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "cryptography":
+            raise
+        raise LibraryError(
+            "key stores and trust stores need the package cryptography, which is not installed",
+            advice="pip install 'cryptography>=42' where Spark's Python workers run, or use PEM files",
+        ) from error
+    return module
+
+
+class _Stores(Protocol):
+    """What is used of that module."""
+
+    def certificates_of(self, data: bytes, password: str | None) -> bytes:
+        """All certificates of a store."""
+
+    def key_of(self, data: bytes, password: str | None, passphrase: str) -> bytes:
+        """The private key of a store, with its certificates."""
