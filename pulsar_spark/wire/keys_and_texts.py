@@ -105,12 +105,16 @@ def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
             "keys of more than 2 GiB were to be encoded at once",
             advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
         )
-    padded = np.zeros(3 * int(groups.sum()), np.uint8)
-    padded[np.arange(len(data)) + np.repeat(3 * (ends - groups) - offsets[:-1], sizes)] = data
-    text = np.frombuffer(bytearray(base64.b64encode(padded.data)), np.uint8)
     missing = 3 * groups - sizes
-    text[4 * ends[missing >= 1] - 1] = _PAD
-    text[4 * ends[missing == 2] - 2] = _PAD
+    lacks_one, lacks_two = ends[missing >= 1], ends[missing == 2]
+    is_data = np.ones(3 * int(groups.sum()), np.bool_)
+    is_data[3 * lacks_one - 1] = False
+    is_data[3 * lacks_two - 2] = False
+    padded = np.zeros(len(is_data), np.uint8)
+    padded[is_data] = data
+    text = np.frombuffer(bytearray(base64.b64encode(padded.data)), np.uint8)
+    text[4 * lacks_one - 1] = _PAD
+    text[4 * lacks_two - 2] = _PAD
     return _array(text, 4 * ends)
 
 
@@ -118,7 +122,8 @@ def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
     """Bytes of each row's base64 text, which must be padded, made in one call."""
     data, offsets = _bytes_of(texts)
     sizes = np.diff(offsets)
-    ends = offsets[1:][sizes > 0]
+    has_text = sizes > 0
+    ends = offsets[1:][has_text]
     if (sizes % 4).any():
         raise CorruptError(_NOT_BASE64)
     text = data.copy()
@@ -132,8 +137,9 @@ def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
     is_held = np.ones(len(decoded), np.bool_)
     is_held[ends[has_one] // 4 * 3 - 1] = False
     is_held[ends[has_two] // 4 * 3 - 2] = False
-    held_to = np.append(0, np.cumsum(is_held))
-    return _array(decoded[is_held], held_to[offsets[1:] // 4 * 3])
+    decoded_sizes = sizes // 4 * 3
+    decoded_sizes[has_text] -= has_one.astype(np.int64) + has_two
+    return _array(decoded[is_held], np.cumsum(decoded_sizes))
 
 
 def _bytes_of(texts: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
