@@ -42,7 +42,7 @@ def group_by_key(columns: MessageColumns, partitions: npt.NDArray[np.int32], cou
         count: how many partitions there are.
     """
     keys = _key_numbers(columns)
-    groups = partitions * (keys.max(initial=0) + 1) + keys
+    groups = partitions.astype(np.int64) * (keys.max(initial=0) + 1) + keys
     # As small a type as possible: numpy sorts 16 bits ten times as fast as 64.
     order = np.argsort(groups.astype(np.min_scalar_type(groups.max(initial=0))), kind="stable")
     bounds = np.searchsorted(partitions[order], np.arange(count + 1))

@@ -50,9 +50,9 @@ _log = logging.getLogger(__name__)
 class TopicWriter:
     """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
 
-    A :class:`Router` chooses the partition of each row; the rows of a partition stay in order. A thread of
-    its own sends a batch that has been open for the publish delay, and opens producers again that were lost
-    while the caller is away.
+    A :class:`Router` chooses the partition of each row; the rows of a partition stay in order, with KEY_BASED
+    batches those of each key. A thread of its own sends a batch that has been open for the publish delay, and
+    opens producers again that were lost while the caller is away.
 
     Args:
         client: where to connect.

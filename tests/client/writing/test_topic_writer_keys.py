@@ -1,6 +1,7 @@
 """TopicWriter and keys: batches of one key, keys as bytes, and what entries say of them."""
 
 import random
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,7 @@ from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.batches import decode_batches
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
-from tests.fake_broker import FakeBroker
+from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on
 from tests.fake_clients import Type
 from tests.fake_topics import split_section
 
@@ -183,6 +184,40 @@ def test_a_run_that_was_cut_off_is_completed(stored):
         for key, values in entries_of(broker):
             found[key] = found.get(key, "") + values
         assert list(found.items()) == expected
+
+
+def test_a_run_that_cuts_its_rows_in_another_way_misses_nothing():
+    """Keys are put together send by send, so other sends are another order."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.create(TOPIC)
+        for cuts in ([0, 10], [0, 4, 10]):
+            with (
+                DedupTask(client, "query-0", 0, 0, required=True) as task,
+                open_writer(client, dedup=task) as writer,
+            ):
+                for first, last in pairwise(cuts):
+                    writer.send(ROWS.take(pa.array(range(first, last))))
+                writer.finish()
+                (sent,) = writer.sent.values()
+        assert (sent.messages, sent.possible_duplicates) == (10, 10)
+        assert sorted(broker.topics[str(TOPIC)].values) == sorted(numbered(10) * 2)
+
+
+@pytest.mark.parametrize("action", [cut, lose_answer])
+def test_lost_connections_change_nothing(action):
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = parted(broker)
+        broker.script(Type.SEND, [pass_on, pass_on, action, pass_on, action])
+        rows = [(f"key-{number % 7}", b"%d " % number) for number in range(60)]
+        with open_writer(client, topic, batching_max_messages=2) as writer:
+            for first in range(0, 60, 20):
+                keys, values = zip(*rows[first : first + 20], strict=True)
+                writer.send(columns(values, key=binaries(*keys)))
+            writer.flush()
+        entries = [entry for part in range(COUNT) for entry in entries_of(broker, topic.of_partition(part))]
+        for key in dict.fromkeys(key for key, _ in rows):
+            expected = b"".join(value for own, value in rows if own == key).decode()
+            assert "".join(values for own, values in entries if own == key) == expected
 
 
 def test_rows_without_keys_go_to_the_same_partitions_in_each_run():
