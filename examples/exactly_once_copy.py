@@ -17,11 +17,11 @@ def query(
     ``delivery`` is ``effectively-once``, where the target's namespace deduplicates, or ``transactional``,
     where brokers have transactions: docs/guarantees.md says what each promises.
 
-    The columns that only the source makes, such as ``__messageId``, are left out by the sink. ``__topic`` is
-    dropped here: in the sink it would say where a row goes.
+    The columns that only the source makes, such as ``__messageId``, are left out by the sink. The option
+    ``topic`` wins over the column ``__topic``.
     """
     reader = spark.readStream.format("pulsar").option("service.url", service_url).option("topic", source)
-    messages = reader.option("startingOffsets", "earliest").load().drop("__topic")
+    messages = reader.option("startingOffsets", "earliest").load()
     writer = messages.writeStream.format("pulsar").option("service.url", service_url)
     writer = writer.option("topic", target).option("delivery", delivery)
     return writer.option("checkpointLocation", checkpoint)

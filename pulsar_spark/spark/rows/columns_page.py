@@ -33,15 +33,16 @@ COLUMN_TEXTS = {
         "bytes, or text in UTF-8",
         read="The message's key. A key in base64 is decoded.",
         null_read="no key",
-        written="The message's key. It decides the partition. Bytes that are not UTF-8 are sent in base64, "
-        "marked as such.",
+        written="The message's key. It decides the partition. Bytes that are not UTF-8, and with the option "
+        "`keyBytes` all keys, are sent in base64, marked as such.",
         null_written="no key",
     ),
     "__topic": ColumnText(
         "`persistent://tenant/namespace/topic`",
         read="The full name of the topic, with `-partition-N` if it is partitioned.",
         null_read=_NEVER,
-        written="The topic of the row, as a short or a full name. Needed without the option `topic`.",
+        written="The topic of the row, as a short or a full name. Needed without the option `topic`, which "
+        "wins.",
         null_written="an error",
     ),
     "__messageId": ColumnText(
@@ -63,7 +64,7 @@ COLUMN_TEXTS = {
         "text to text",
         read="The message's properties; an empty map if there are none.",
         null_read=_NEVER,
-        written="The message's properties.",
+        written="The message's properties. A property whose value is null is left out.",
         null_written="no properties",
     ),
     "__partition": ColumnText(
