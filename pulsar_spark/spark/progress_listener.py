@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -22,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 
 from pulsar_spark.client import HttpAnswer, PageServer, epoch_ms
 from pulsar_spark.spark.monitoring.metrics import Snapshot, prometheus_text
-from pulsar_spark.spark.monitoring.planner_file import read_planners
+from pulsar_spark.spark.monitoring.planner_file import planners_path, read_planners
 from pulsar_spark.spark.monitoring.query_figures import (
     MicroBatch,
     QueryFigures,
@@ -63,6 +64,7 @@ class PulsarProgressListener(StreamingQueryListener):
         self._ended: frozenset[str] = frozenset()  # planners that may not have stopped yet
         self._complained: set[str] = set()
         self._written: dict[str, SinkTotals] = {}  # by query id, all that was there at its last progress
+        self._path: Path | None = None  # of planners' reports; Spark is asked for it on its own thread only
         self._server: PageServer | None = None
 
     # ---- called by Spark
@@ -70,6 +72,7 @@ class PulsarProgressListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Take what was written in runs before this one."""
         run, name = str(event.runId), event.name or str(event.id)
+        self._path = planners_path()
         self._written[str(event.id)] = read_sink_totals(str(event.id))
         self._names[run] = name
         self._started = {**self._started, run: StartedQuery(name, _ms(event.timestamp))}
@@ -78,7 +81,7 @@ class PulsarProgressListener(StreamingQueryListener):
         """The query waits for messages: it goes on, and the last micro-batch is behind it."""
         for name, query in self._queries.items():
             if query.run == str(event.runId):
-                idle = query.when_idle(_ms(event.timestamp), read_planners())
+                idle = query.when_idle(_ms(event.timestamp), read_planners(self._path))
                 self._queries = {**self._queries, name: idle}
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
@@ -140,7 +143,7 @@ class PulsarProgressListener(StreamingQueryListener):
 
     def _snapshot(self) -> Snapshot:
         """The figures, with what planners have reported since."""
-        queries, live = self._queries, read_planners()
+        queries, live = self._queries, read_planners(self._path)
         shown = [query.with_live(live.values()) for query in queries.values()]
         claimed = {planner for query in shown for planner in query.planners} | self._ended
         unclaimed = [report for planner, report in live.items() if planner not in claimed]
@@ -153,7 +156,9 @@ class PulsarProgressListener(StreamingQueryListener):
         found = [SourceReport.parse(source.latestOffset) for source in progress.sources]
         sources = tuple(each for each in found if each is not None)
         name = progress.name or str(progress.id)
-        self._names[run] = name
+        if run not in self._names:  # it started before the listener was added
+            self._names[run] = name
+            self._path = planners_path()
         self._started = {each: query for each, query in self._started.items() if each != run}
         written = self._new_in_sink(str(progress.id))
         if written.possible_duplicates:

@@ -17,7 +17,7 @@ from pulsar_spark.errors import CorruptError, DataLossError, OptionError, Schema
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import reader
 from pulsar_spark.spark.data_source import PulsarDataSource
-from pulsar_spark.spark.monitoring.planner_file import new_planner_id, read_planners
+from pulsar_spark.spark.monitoring.planner_file import new_planner_id, planners_path, read_planners
 from pulsar_spark.spark.monitoring.source_report import SourceReport
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
@@ -197,12 +197,12 @@ def test_what_the_planner_reports_is_there_for_the_listener_while_it_runs(monkey
             return report.to_json()
 
         def close(self):
-            assert read_planners() == {}, "it is gone before the subscription is let go"
+            assert read_planners(planners_path()) == {}, "it is gone before the subscription is let go"
             self.is_open = False
 
     monkeypatch.setattr(reader, "QueryPlanner", Planner)
     source = PulsarStreamReader({"service.url": "pulsar://localhost:1", "topic": "t"}, SOURCE_SCHEMA)
     assert source.reportLatestOffset() == report.to_json()
-    assert read_planners() == {planner: report}
+    assert read_planners(planners_path()) == {planner: report}
     source.stop()
     assert not source._started.is_open

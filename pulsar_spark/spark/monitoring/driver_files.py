@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark import SparkFiles
@@ -42,17 +43,20 @@ class DriverFiles:
         except FileNotFoundError:
             return None
 
-    def read_all(self) -> Iterator[tuple[str, str]]:
-        """Names and texts of all files."""
-        folder = self._file("name").parent
-        for file in sorted(folder.iterdir()) if folder.exists() else ():
-            text = None if file.name.startswith(".") else self.read(file.name)
-            if text is not None:
-                yield file.name, text
+    def path(self) -> Path:
+        """Their folder, which is there when the first file is. Spark is asked for it, in this thread."""
+        return self._file("name").parent
 
     def remove(self, name: str) -> None:
         """Remove a file, if there is one."""
         self._file(name).unlink(missing_ok=True)
+
+    @staticmethod
+    def read_all(path: Path) -> Iterator[tuple[str, str]]:
+        """Names and texts of all files in a folder that :meth:`path` gave; in any thread."""
+        for file in sorted(path.glob("[!.]*")):
+            with suppress(FileNotFoundError):  # it was removed meanwhile
+                yield file.name, file.read_text()
 
     def _file(self, name: str) -> Path:
         try:

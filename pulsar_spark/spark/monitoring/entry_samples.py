@@ -2,7 +2,7 @@
 
 Brokers count entries, and an entry is a batch of any size. Every ten seconds at most the first entries of the
 longest backlog are looked at: one non-durable reader, some 256 KiB. A query waits for the first probe of its
-run only, and for half a second at most.
+run only, and for three seconds at most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 # Seconds between two probes, and those that the first one is waited for.
 _EVERY = 10.0
-_PATIENCE = 0.5
+_PATIENCE = 3.0
 # A probe ends when its entries hold so many messages or bytes.
 _MAX_MESSAGES = 10_000
 _MAX_BYTES = 256 << 10

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import uuid
+from pathlib import Path
 
 from pulsar_spark.spark.monitoring.driver_files import DriverFiles
 from pulsar_spark.spark.monitoring.source_report import Json, SourceReport
@@ -53,14 +54,29 @@ class PlannerFile:
             _log.info("the file of the planner %s is left behind: %s", self._planner, error)
 
 
-def read_planners() -> dict[str, SourceReport]:
-    """The last reports of all planners that run on this host, by their ids; none without Spark beside us."""
+def planners_path() -> Path | None:
+    """The folder that planners on this host use; None where Spark does not run in or beside this process."""
     try:
-        texts = dict(_files.read_all())
-    except (OSError, RuntimeError):
-        return {}
-    found = {}
-    for name, text in texts.items():
+        return _files.path()
+    except RuntimeError:
+        return None
+
+
+def read_planners(path: Path | None) -> dict[str, SourceReport]:
+    """The last reports of all planners that run on this host, by their ids.
+
+    It may be called in any thread.
+
+    Args:
+        path: what :func:`planners_path` gave; None gives nothing.
+    """
+    found: dict[str, SourceReport] = {}
+    try:
+        texts = [] if path is None else list(_files.read_all(path))
+    except OSError as error:
+        _log.debug("the reports of planners cannot be read: %s", error)
+        return found
+    for name, text in texts:
         try:
             report = SourceReport.parse(text)
         except ValueError as error:

@@ -46,7 +46,7 @@ class SourceReporter:
         self._triggered_ms = self._client.time_ms()
 
     def probe(self, partitions: Mapping[TopicName, PlannedPartition]) -> None:
-        """Look at some entries that wait, where it is time. The first look of a run takes 0.5 s at most."""
+        """Look at some entries that wait, where it is time. The first look of a run takes 3 s at most."""
         self._samples.refresh(
             {
                 topic: (state.position, state.last, state.backlog or 1)

@@ -11,17 +11,17 @@ FILES = DriverFiles("kind")
 
 def test_what_is_written_is_read(folder):
     assert FILES.read("a") is None
-    assert list(FILES.read_all()) == []
+    assert list(FILES.read_all(FILES.path())) == []
     assert list(folder.iterdir()) == []
     FILES.write("a", "1")
     FILES.write("b", "2")
     FILES.write("a", "3")
     DriverFiles("other").write("a", "4")
     assert FILES.read("a") == "3"
-    assert list(FILES.read_all()) == [("a", "3"), ("b", "2")]
+    assert list(FILES.read_all(FILES.path())) == [("a", "3"), ("b", "2")]
     FILES.remove("a")
     FILES.remove("a")
-    assert list(FILES.read_all()) == [("b", "2")]
+    assert list(FILES.read_all(FILES.path())) == [("b", "2")]
 
 
 def test_a_name_stays_in_the_folder(folder):
@@ -42,7 +42,7 @@ def test_a_reader_never_sees_a_part(folder):
     writer.start()
     while writer.is_alive():
         assert FILES.read("a") in texts
-        assert {text for _, text in FILES.read_all()} <= texts
+        assert {text for _, text in FILES.read_all(FILES.path())} <= texts
     writer.join()
 
 

@@ -5,7 +5,12 @@ import os
 import subprocess
 import sys
 
-from pulsar_spark.spark.monitoring.planner_file import PlannerFile, new_planner_id, read_planners
+from pulsar_spark.spark.monitoring.planner_file import (
+    PlannerFile,
+    new_planner_id,
+    planners_path,
+    read_planners,
+)
 from pulsar_spark.spark.monitoring.source_report import SourceReport
 
 
@@ -18,15 +23,15 @@ def test_the_listener_sees_the_last_report(folder):
     assert mine.startswith(f"{os.getpid()}-")
     assert mine != new_planner_id()
     file = PlannerFile()
-    assert read_planners() == {}
+    assert read_planners(planners_path()) == {}
     file.write(report(mine).to_json())
-    assert read_planners() == {mine: report(mine)}
+    assert read_planners(planners_path()) == {mine: report(mine)}
     file.write(report(mine, time=9).to_json())
-    assert read_planners() == {mine: report(mine)}, "nothing but its time is new"
+    assert read_planners(planners_path()) == {mine: report(mine)}, "nothing but its time is new"
     file.write(report(mine, time=10, losses=1).to_json())
-    assert read_planners() == {mine: report(mine, time=10, losses=1)}
+    assert read_planners(planners_path()) == {mine: report(mine, time=10, losses=1)}
     file.remove()
-    assert read_planners() == {}
+    assert read_planners(planners_path()) == {}
 
 
 def test_the_file_of_a_process_that_is_no_more_counts_for_nothing(folder):
@@ -35,7 +40,7 @@ def test_the_file_of_a_process_that_is_no_more_counts_for_nothing(folder):
     )
     for planner in (f"{int(done.stdout)}-a", "nobody-b"):
         PlannerFile().write(report(planner).to_json())
-    assert read_planners() == {}
+    assert read_planners(planners_path()) == {}
 
 
 def test_what_cannot_be_read_disturbs_nobody(folder):
@@ -43,7 +48,7 @@ def test_what_cannot_be_read_disturbs_nobody(folder):
     PlannerFile().write(report(mine).to_json())
     for name, text in {"x": "no json", "y": "{}", "z": json.dumps({"planner": 1, "topics": 3})}.items():
         (folder / "pulsar_spark_planners" / name).write_text(text)
-    assert list(read_planners()) == [mine]
+    assert list(read_planners(planners_path())) == [mine]
 
 
 def test_where_spark_does_not_run(no_spark, caplog):
@@ -51,5 +56,6 @@ def test_where_spark_does_not_run(no_spark, caplog):
     for losses in range(3):
         file.write(report("1-a", losses=losses).to_json())
     file.remove()
+    assert planners_path() is None
     assert caplog.text.count("only after each micro-batch") == 1
-    assert read_planners() == {}
+    assert read_planners(planners_path()) == {}
