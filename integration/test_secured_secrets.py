@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from integration.broker.waiting import HANG
 from integration.local_spark import ROOT
@@ -18,6 +22,20 @@ from integration.secured import ADMIN, CLERK, PASSWORD, USER, Issuer, Secured, T
 # Many queries in one run.
 _RUN = 10 * HANG
 
+STORE_PASSWORD = "store-pw-1618033"
+
+
+def key_store(secured: Secured, file: Path) -> str:
+    """Write a key store of the administrator, and name it."""
+    pem = secured.authority.issue(ADMIN)
+    key = serialization.load_pem_private_key(Path(pem.key).read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    certificate = x509.load_pem_x509_certificate(Path(pem.certificate).read_bytes())
+    encryption = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+    store = pkcs12.serialize_key_and_certificates(b"admin", key, certificate, None, encryption)
+    file.write_bytes(store)
+    return str(file)
+
 
 @pytest.mark.long
 def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None:
@@ -26,6 +44,10 @@ def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None
     good, expired = secured.tokens.token(ADMIN), secured.tokens.token(ADMIN, -60)
     strange, clerk = TokenMaker().token(ADMIN), secured.tokens.token(CLERK)
     wrong_password, wrong_secret = f"{PASSWORD}-wrong", f"{Issuer.SECRET}-wrong"
+    store = {
+        "tlsKeyStorePath": key_store(secured, tmp_path / "key.p12"),
+        "tlsKeyStorePassword": STORE_PASSWORD,
+    }
 
     def job(name: str, part: str, fails: str | None, login: str, params: str, **more: str) -> Job:
         options = {**place, **secured.options(login, params, **more)}
@@ -46,6 +68,11 @@ def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None
             job("plugin", "write", "[PULSAR_OPTION]", "tokn", f"token:{good}"),
             job("oauth2", "write", None, "oauth2", issuer.params(issuer.key_file(tmp_path / "key.json"))),
             job("oauth2-wrong", "read", "[PULSAR_AUTH]", "oauth2", issuer.params(f"file://{wrong}")),
+            job("store", "write read stream", None, "token", good, **store),
+            job(
+                *("store-wrong", "write read", "[PULSAR_TLS]", "token", good),
+                **{**store, "tlsKeyStorePassword": f"{STORE_PASSWORD}-wrong"},
+            ),
             job("timeout", "read", "[PULSAR_OPTION]", "token", good, operationTimeoutMs="soon"),
         ]
         output = run_driver(tmp_path, jobs)
@@ -56,11 +83,12 @@ def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None
         "a clerk's token": clerk,
         "the password": PASSWORD,
         "the client secret": Issuer.SECRET,
+        "the store's password": STORE_PASSWORD,
         "a token's signature": good.rpartition(".")[2],
         **{f"OAuth2 token {number}": token for number, token in enumerate(issuer.issued)},
     }
     assert len(issuer.issued) > 0
-    ours = ("key.json", "wrong.json")
+    ours = ("key.json", "wrong.json", "key.p12")
     files = [file for file in tmp_path.rglob("*") if file.is_file() and file.name not in ours]
     found = [
         f"{name} in {file.relative_to(tmp_path)}"
