@@ -32,8 +32,9 @@ _REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
     parsers.boolean,
     None,
     "Whether the broker copies the durable subscription's position to the clusters that the topic is "
-    "replicated to. Without it the namespace's policy decides. Message ids differ between clusters, so "
-    "a query cannot continue there from its checkpoint: start a new one with `startingOffsets=subscription`.",
+    "replicated to. Without it the namespace's policy decides. Once switched on it stays on, also with "
+    "`false`. Message ids differ between clusters, so a query cannot continue there from its checkpoint: "
+    "start a new one with `startingOffsets=subscription`.",
     only=Mode.STREAM,
 )
 
