@@ -33,8 +33,7 @@ ever holds a secret: none is passed in here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -275,37 +274,74 @@ class TransactionError(BrokerError):
     usual_advice = "Raise transactionTimeout if a micro-batch may take longer"
 
 
-# ServerError of PulsarApi.proto -> error class; what is not named here is a plain BrokerError.
-_BY_SERVER_ERROR: dict[int, type[BrokerError]] = {
-    1: NotReadyError,  # MetadataError: the metadata store failed for now
-    2: NotReadyError,  # PersistenceError: the ledger was fenced or is recovering
-    3: AuthError,
-    4: AuthError,
-    5: BusyError,  # ConsumerBusy
-    6: NotReadyError,  # ServiceNotReady
-    7: QuotaError,  # ProducerBlockedQuotaExceededError: producer_request_hold asks to wait
-    8: SendError,  # ProducerBlockedQuotaExceededException
-    9: SendError,  # ChecksumError
-    11: TopicNotFoundError,
-    14: NotReadyError,  # TooManyRequests
-    15: SendError,  # TopicTerminatedError
-    16: BusyError,  # ProducerBusy
-    17: TopicNotFoundError,  # InvalidTopicName
-    18: SchemaError,
-    20: NotReadyError,  # TransactionCoordinatorNotFound: it is with another broker, or still being loaded
-    21: NotReadyError,  # InvalidTxnStatus: a transaction is just being ended
-    22: NotAllowedError,
-    23: TransactionError,  # TransactionConflict
-    24: TransactionError,  # TransactionNotFound
-    25: SendError,  # ProducerFenced
-}
+class _ServerError(NamedTuple):
+    """What a ServerError of PulsarApi.proto is here; without advice of its own the class's holds."""
 
-# Where the class's usual advice does not fit.
-_ADVICE = {
-    4: "The login is right, but may not do this: grant its role the permission (produce, consume)",
-    8: QuotaError.usual_advice,
-    18: "Compare it with the topic's schema (pulsar-admin schemas get) and the namespace's policies of "
-    "schemas: most strategies demand that types stay, and that new fields have a default",
+    name: str
+    kind: type[BrokerError]
+    advice: str | None = None
+
+
+_SERVER_ERRORS = {
+    0: _ServerError("UnknownError", BrokerError),
+    1: _ServerError(
+        "MetadataError",
+        NotReadyError,
+        "It was tried again until the time was over; look at the metadata store and the broker's log",
+    ),
+    2: _ServerError(  # the ledger was fenced, is recovering, or cannot be written
+        "PersistenceError",
+        NotReadyError,
+        "It was tried again until the time was over; look at the bookies, and at their disks",
+    ),
+    3: _ServerError("AuthenticationError", AuthError),
+    4: _ServerError(
+        "AuthorizationError",
+        AuthError,
+        "The login is right, but may not do this: grant its role the permission (produce, consume)",
+    ),
+    5: _ServerError("ConsumerBusy", BusyError),
+    6: _ServerError("ServiceNotReady", NotReadyError),
+    7: _ServerError("ProducerBlockedQuotaExceededError", QuotaError),  # producer_request_hold asks to wait
+    8: _ServerError("ProducerBlockedQuotaExceededException", SendError, QuotaError.usual_advice),
+    9: _ServerError("ChecksumError", SendError, "The message was damaged on its way; look at the network"),
+    10: _ServerError("UnsupportedVersionError", BrokerError, "The broker is too old for this: upgrade it"),
+    11: _ServerError("TopicNotFound", TopicNotFoundError),
+    12: _ServerError(
+        "SubscriptionNotFound",
+        BrokerError,
+        "Somebody has removed the subscription: start the query again, which reports what is lost",
+    ),
+    13: _ServerError(
+        "ConsumerNotFound", BrokerError, "The broker has dropped the consumer: start the query again"
+    ),
+    14: _ServerError(
+        "TooManyRequests",
+        NotReadyError,
+        "It was tried again until the time was over; the broker limits its look-ups "
+        "(maxConcurrentLookupRequest, maxConcurrentTopicLoadRequest)",
+    ),
+    15: _ServerError("TopicTerminatedError", SendError, "The topic was terminated: write to another one"),
+    16: _ServerError("ProducerBusy", BusyError),
+    17: _ServerError("InvalidTopicName", TopicNotFoundError, "Correct the topic's name"),
+    18: _ServerError(
+        "IncompatibleSchema",
+        SchemaError,
+        "Compare it with the topic's schema (pulsar-admin schemas get) and the namespace's policies of "
+        "schemas: most strategies demand that types stay, and that new fields have a default",
+    ),
+    19: _ServerError("ConsumerAssignError", BrokerError, "Look at the subscription's other consumers"),
+    # The coordinator is with another broker, or still being loaded.
+    20: _ServerError("TransactionCoordinatorNotFound", NotReadyError),
+    21: _ServerError("InvalidTxnStatus", NotReadyError),  # a transaction is just being ended
+    22: _ServerError("NotAllowedError", NotAllowedError),
+    23: _ServerError("TransactionConflict", TransactionError),
+    24: _ServerError("TransactionNotFound", TransactionError),
+    25: _ServerError(
+        "ProducerFenced",
+        SendError,
+        "A producer with an exclusive accessMode has taken the topic: stop it, or write to another topic",
+    ),
 }
 
 
@@ -330,84 +366,22 @@ _MAX_REASON, _MAX_SCHEMA_REASON = 300, 2000
 def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerError:
     """Make the exception for a ServerError code.
 
-    Only the first line of the broker's text is kept; of a refused schema the whole reason on one line.
+    Only the first line of the broker's text is kept; of a refused schema the whole reason on one line. Where
+    there is no text, the code's name stands for it.
     """
-    kind = _BY_SERVER_ERROR.get(error, BrokerError)
+    known = _SERVER_ERRORS.get(error, _ServerError("an unknown error", BrokerError))
     if error == _INCOMPATIBLE_SCHEMA:
         said = text.partition(_SAID_AGAIN)[0][: 2 * _MAX_SCHEMA_REASON]
         reason = " ".join(_JAVA_CLASS.sub("", said).split())[:_MAX_SCHEMA_REASON]
     else:
         reason = text.splitlines()[0][:_MAX_REASON] if text else ""
-    what = f"the broker answered: {reason or 'no reason'} (error {error})"
+    reason = reason.strip()
+    what = (
+        f"the broker answered: {reason}" if reason else f"the broker refused without a reason: {known.name}"
+    )
+    what += f" (error {error})"
     if error == _METADATA_ERROR and any(words in what for words in _ENCRYPTION_REQUIRED):
         return NotAllowedError(what, topic=topic, advice="Set pulsar.producer.encryptionKeys")
     if error == _UNKNOWN_ERROR and _RECOVERY_FAILED in what:
         return NotReadyError(what, topic=topic)
-    return kind(what, topic=topic, advice=_ADVICE.get(error))
-
-
-# Spark's errors where it does not find this package; their texts do not name Python. Error, meaning, advice.
-_SPARKS_ERRORS = (
-    (
-        "DATA_SOURCE_NOT_FOUND",
-        "Spark looked for installed sources with another Python than that of your program. Or that Python "
-        "lacks a library: then a line `format('pulsar') is not available` says which.",
-        "Activate the virtual environment before you start Python. Or set `PYSPARK_PYTHON` to its "
-        "`bin/python` before the session starts. Or call `pulsar_spark.register(spark)` in the program.",
-    ),
-    (
-        "No module named 'pulsar_spark'",
-        "A task, or the planner of a stream, runs with a Python that does not have the package.",
-        "On one machine: as above. On a cluster: install the package for the Python of each executor, or use "
-        "`--packages`; docs/deploying.md tells more.",
-    ),
-    (
-        "PYTHON_VERSION_MISMATCH",
-        "The Python of a task has another version than that of the driver.",
-        "Set `PYSPARK_PYTHON` to a Python of the driver's minor version on each machine.",
-    ),
-)
-
-
-def docs_page() -> str:
-    """The text of ``docs/errors.md``."""
-    lines = [
-        "# Errors",
-        "",
-        "Generated by `python -m pulsar_spark.spark errors > docs/errors.md`; a test says when it drifts.",
-        "",
-        "Each error's text begins with its code, `[PULSAR_...]`; then come what happened, the topic with its "
-        "partition, the message id where one is concerned, and what to do. Texts may change, codes do not.",
-        "",
-        "*Tried again*: what passes by itself is tried again until the operation's time is over; the error "
-        "is what remains then. Spark tries a task again after any error, as often as "
-        "`spark.task.maxFailures` says.",
-        "",
-        "| code | what happened | tried again | what to do |",
-        "|---|---|---|---|",
-    ]
-    for kind in _kinds(PulsarError):
-        meaning = (kind.__doc__ or "").splitlines()[0].replace("``", "`")
-        again = "yes" if kind.retriable else ""
-        advice = (kind.usual_advice or "What the text says").rstrip(".")
-        lines.append(f"| `{kind.code}` | {meaning} | {again} | {advice}. |")
-    lines += [
-        "",
-        "## Spark's own errors",
-        "",
-        "These mean that a process of Spark is not the Python that has the package. Spark starts what "
-        "`PYSPARK_DRIVER_PYTHON` or `PYSPARK_PYTHON` names, else `python3` of the `PATH`.",
-        "",
-        "| error | what happened | what to do |",
-        "|---|---|---|",
-        *(f"| `{error}` | {meaning} | {advice} |" for error, meaning, advice in _SPARKS_ERRORS),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _kinds(base: type[PulsarError]) -> Iterator[type[PulsarError]]:
-    """All classes of this file below one, each before its own, in the order in which they are written."""
-    for kind in base.__subclasses__():
-        if kind.__module__ == base.__module__:
-            yield kind
-            yield from _kinds(kind)
+    return known.kind(what, topic=topic, advice=known.advice)

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -152,6 +151,33 @@ def test_the_broker_s_codes(name, number):
     assert "java" not in str(error) or name == "IncompatibleSchema"
 
 
+@pytest.mark.parametrize(("name", "number"), pb.ServerError.items())
+@pytest.mark.parametrize("text", ["", " ", "\n"])
+def test_a_refusal_without_a_reason_has_the_code_s_name_and_what_to_do(name, number, text):
+    error = from_server(number, text, topic="t")
+    assert error.what == f"the broker refused without a reason: {name} (error {number})"
+    assert type(error) is BY_CODE.get(name, errors.BrokerError)
+    assert error.advice
+
+
+def test_a_code_that_is_not_known_is_a_plain_error():
+    assert "without a reason: an unknown error (error 99)" in str(from_server(99, ""))
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (pb.PersistenceError, "look at the bookies"),
+        (pb.SubscriptionNotFound, "start the query again"),
+        (pb.TopicNotFound, "create the topic first"),
+        (pb.TopicTerminatedError, "write to another one"),
+        (pb.ProducerFenced, "exclusive accessMode"),
+    ],
+)
+def test_what_to_do(number, advice):
+    assert advice in str(from_server(number, "why"))
+
+
 def test_a_topic_that_is_closed_to_be_loaded_anew_is_tried_again():
     error = from_server(pb.UnknownError, "Failed to recover Transaction Buffer.", topic="t")
     assert type(error) is errors.NotReadyError
@@ -193,15 +219,3 @@ def test_any_code_and_any_text_make_an_error_of_one_short_line(number, text):
     assert isinstance(error, errors.BrokerError)
     assert len(error.what.splitlines()) == 1
     assert len(error.what) < (2100 if number == pb.IncompatibleSchema else 400)
-
-
-def test_the_docs_page_is_the_tree():
-    page = (Path(__file__).parent / "../docs/errors.md").read_text()
-    assert page == errors.docs_page(), "run: python -m pulsar_spark.spark errors > docs/errors.md"
-    ours, _, sparks = page.partition("## Spark's own errors")
-    assert codes_in(ours) == [kind.code for kind in CLASSES]
-    assert "DATA_SOURCE_NOT_FOUND" in codes_in(sparks)
-
-
-def codes_in(text):
-    return [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]

@@ -11,21 +11,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("pulsar_spark", "pyspark_pulsar")
+PACKAGES = ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark")
 
 # What a layer may import of this project, besides itself.
 BELOW = {
     "errors": set(),
+    "error_table": {"errors"},
     "ids": {"errors"},
     "libraries": {"errors"},
     "wire": {"errors", "ids"},
     "protocol": {"errors", "ids", "wire"},
     "client": {"errors", "ids", "wire", "protocol"},
-    "spark": {"errors", "ids", "client"},
-    "cli": {"errors", "ids", "client"},
+    "spark": {"errors", "error_table", "ids", "client"},
+    "cli": {"errors", "error_table", "ids", "client"},
     "__main__": {"cli"},
     "pulsar_spark": {"errors", "ids", "libraries", "client", "spark"},
     "pyspark_pulsar": {"spark"},
+    "pyspark_pulsar_spark": {"spark"},
 }
 # The folders and modules of a layer, lowest first: each may import itself and those of lower lines. Those of
 # the last line, the layer's face, may import each other. FRONT is the layer's __init__: other layers import
@@ -42,10 +44,11 @@ ORDER = {
         {FRONT},
     ),
     "spark": (
-        {"logs", "rows"},
+        {"logs", "other_names", "short_errors"},
+        {"rows"},
         {"monitoring"},
         {"options"},
-        {"plan", "sink", "row_plan", "worker_python"},
+        {"plan", "sink", "row_plan", "catalog_tables", "worker_python"},
         {"data_source", "reader", "writer", "progress_listener", "__main__", FRONT},
     ),
 }
@@ -57,7 +60,10 @@ BLOCKING = (
     *("socket", "ssl", "select", "selectors", "time", "sched", "threading", "_thread", "queue"),
     *("concurrent", "asyncio", "multiprocessing"),
 )
-ONLY_IN = {**{name: {"client"} for name in BLOCKING}, "pyspark": {"spark", "pyspark_pulsar"}}
+ONLY_IN = {
+    **{name: {"client"} for name in BLOCKING},
+    "pyspark": {"spark", "pyspark_pulsar", "pyspark_pulsar_spark"},
+}
 # Ways to import past the import statement, and who may use them.
 BACK_DOORS = {
     **{name: set() for name in ("__import__", "import_module", "run_module", "run_path", "exec", "eval")},

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pulsar_spark.cli import package, subscriptions
+from pulsar_spark.cli import explain, package, subscriptions
 from pulsar_spark.errors import OptionError, PulsarError
 
 
@@ -14,6 +14,7 @@ def parser() -> argparse.ArgumentParser:
     """What reads the command line; ``run`` of what it reads is the command."""
     made = argparse.ArgumentParser(prog="pulsar_spark", description="Around queries.")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
+    explain.add_command(commands)
     package.add_command(commands)
     subscriptions.add_command(commands)
     return made

@@ -2,7 +2,7 @@
 
 import sys
 
-from pulsar_spark import errors
+from pulsar_spark import error_table
 from pulsar_spark.spark.options import docs_page as options_page
 from pulsar_spark.spark.rows import columns_page
 
@@ -10,6 +10,6 @@ if __name__ == "__main__":
     pages = {
         (): options_page.docs_page,
         ("columns",): columns_page.docs_page,
-        ("errors",): errors.docs_page,
+        ("errors",): error_table.docs_page,
     }
     sys.stdout.write(pages[tuple(sys.argv[1:])]())

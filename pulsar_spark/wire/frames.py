@@ -42,6 +42,9 @@ _KIND_TAG = 0x08
 
 _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_ENTRY_MAGIC = b"\x0e\x02"
+_HTTP = b"HTTP"  # how an HTTP server answers what it does not understand
+_TLS_ALERT = b"\x15\x03"  # and a TLS server
+_BINARY_PORT = "Name the broker's binary port in service.url, usually 6650, with TLS 6651"
 _FEW = 8  # frames; below it the fixed cost of numpy calls is more than parsing takes
 _U32 = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
@@ -208,9 +211,13 @@ class FrameReader:
                 return _KIND_AT + 2
             if _has_kind(data, position, _LISTS):
                 return 4 + int(total)
+        begin = bytes(data[position : position + 4])
+        if begin == _HTTP:
+            raise ProtocolError("the peer speaks HTTP, so this is a web port", advice=_BINARY_PORT)
+        if begin.startswith(_TLS_ALERT):
+            raise ProtocolError("the peer speaks TLS", advice="Write pulsar+ssl:// in service.url")
         raise ProtocolError(
-            f"the peer announced a frame of {total} bytes, allowed are 5 to {allowed}",
-            advice="Check that service.url names a Pulsar broker's binary port",
+            f"the peer announced a frame of {total} bytes, allowed are 5 to {allowed}", advice=_BINARY_PORT
         )
 
 

@@ -1,0 +1,48 @@
+"""The command ``explain``: one code in any of its spellings, all of them, and codes that are mistyped."""
+
+import pytest
+
+from pulsar_spark.cli import main
+from pulsar_spark.error_table import explanations
+from pulsar_spark.errors import AuthError
+
+
+@pytest.mark.parametrize("given", ["PULSAR_AUTH", "pulsar_auth", "AUTH", "auth", "[PULSAR_AUTH]"])
+def test_a_code(capsys, given):
+    assert main(["explain", given]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "PULSAR_AUTH"
+    assert "right that is missing" in said
+    assert AuthError.usual_advice in " ".join(said.split())
+    assert "Tried again" not in said
+    assert all(len(line) <= 100 for line in said.splitlines())
+
+
+def test_a_code_that_is_tried_again(capsys):
+    assert main(["explain", "BUSY"]) == 0
+    assert "    Tried again until the operation's time is over." in capsys.readouterr().out.splitlines()
+
+
+def test_all_codes(capsys):
+    assert main(["explain"]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("PULSAR_")]
+    assert heads == [each.code for each in explanations()]
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("PULSAR_ATUH", "Did you mean PULSAR_AUTH?"),
+        ("PULSAR_DATALOSS", "Did you mean PULSAR_DATA_LOSS?"),
+        ("OutOfMemory", "Without a code all of them are printed"),
+        ("", "Without a code"),
+    ],
+)
+def test_a_code_that_does_not_exist_is_wrong_usage(capsys, given, advice):
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", given])
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "there is no error code" in err
+    assert advice in err
