@@ -25,6 +25,7 @@ from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
+from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.worker_python import use_this_python
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
@@ -55,6 +56,7 @@ class PulsarDataSource(DataSource):
     # out then holds for them all.
     _rows: RowPlan | None = None
 
+    @short_errors
     def schema(self) -> StructType:
         """The columns of a source. Called by ``load()``, so bad options raise OptionError there.
 
@@ -65,23 +67,28 @@ class PulsarDataSource(DataSource):
         self._rows = plan_rows(options)
         return self._rows.columns.schema
 
+    @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         return PulsarReader(self.options, schema, self._rows)
 
+    @short_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``. Never fails, see :class:`PulsarStreamReader`."""
         return PulsarStreamReader(self.options, schema, self._rows)
 
+    @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``."""
         return PulsarWriter(parse_sink(self.options), schema, overwrite)
 
+    @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """For ``df.writeStream``; ``overwrite`` is complete mode."""
         return PulsarStreamWriter(parse_sink(self.options), schema)
 
 
+@short_errors
 def register(spark: SparkSession) -> None:
     """Make ``format("pulsar")`` known to a session that does not find it by itself.
 

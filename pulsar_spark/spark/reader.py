@@ -38,6 +38,7 @@ from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.read import record_batches
+from pulsar_spark.spark.short_errors import short_errors, with_short_errors
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except PulsarError as error:
             self._rows = error
 
+    @short_errors
     def initialOffset(self) -> Json:  # noqa: N802
         """Make the query's durable subscription; its position is the start. Called twice in a first batch."""
         return self._planner().initial().to_json()
@@ -72,30 +74,36 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A marker: Spark knows no limit of several kinds, and passes another one where none holds."""
         return ReadMaxRows(_LIMITED)
 
+    @short_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """The next end under the user's limits; ``start`` itself, the same JSON, if there is nothing new."""
         limited = not isinstance(limit, ReadAllAvailable)
         return self._planner().latest(Offsets.from_json(start), limited=limited).to_json()
 
+    @short_errors
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """The broker's ends and the backlogs, shown as ``latestOffset`` in StreamingQueryProgress."""
         report = self._planner().report()
         self._file.write(report)
         return report
 
+    @short_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the run; Spark calls this first of all."""
         self._planner().freeze()
 
+    @short_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """One task for each topic partition that has news; a restart begins here to finish a batch."""
         ranges = self._planner().ranges(Offsets.from_json(start), Offsets.from_json(end))
         return [InputPartition(each) for each in ranges]
 
+    @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in order."""
         return _read(parse_source(self._options, Mode.STREAM), self._planned_rows(), partition)
 
+    @short_errors
     def commit(self, end: Json) -> None:
         """Acknowledge once more what ``latestOffset`` got as processed.
 
@@ -104,6 +112,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._planner().commit()
 
+    @short_errors
     def stop(self) -> None:
         """Let go of the subscription."""
         if self._started is not None:
@@ -135,11 +144,13 @@ class PulsarReader(DataSourceReader):
         self._options = parse_source(options, Mode.BATCH)
         self._rows = plan_rows(self._options, rows, schema)
 
+    @short_errors
     def partitions(self) -> list[InputPartition]:
         """One task for each topic partition that holds messages. Spark wants a list, of any length."""
         set_up_logs(self._options.log_level)
         return [InputPartition(each) for each in plan_read(self._options)]
 
+    @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, in order; none for the one partition Spark makes where there are none."""
         return _read(self._options, self._rows, partition)
@@ -175,7 +186,7 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
         max_message_size=client.max_message_size,
     )
     losses = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
-    return _until_deleted(asked, entries, prefetch(batches), losses)
+    return with_short_errors(_until_deleted(asked, entries, prefetch(batches), losses))
 
 
 def _until_deleted(

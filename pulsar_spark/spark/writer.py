@@ -21,6 +21,7 @@ from pulsar_spark.spark.logs import set_up_logs
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
+from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.sink.delivery import query_log
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
 from pulsar_spark.spark.sink.micro_batch import micro_batch
@@ -42,16 +43,19 @@ class PulsarWriter(DataSourceArrowWriter):
         check_reachable(options.client)
         self._schemas = pinned_schemas(options, self._shape)
 
+    @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition."""
         set_up_logs(self._options.log_level)
         return write_task(self._options, self._shape, self._schemas, iterator, log=None)
 
+    @short_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have succeeded: commit their transactions, and report what is written."""
         set_up_logs(self._options.log_level)
         finish_batch(self._options, messages, None)
 
+    @short_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The write has failed: abort the transactions of the tasks that have succeeded."""
         set_up_logs(self._options.log_level)
@@ -67,6 +71,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         self._shape = _shape(schema, options)
         self._schemas = pinned_schemas(options, self._shape)
 
+    @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition of a micro-batch."""
         set_up_logs(self._options.log_level)
@@ -77,11 +82,13 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         log = query_log(self._options, batch)
         return write_task(self._options, self._shape, self._schemas, iterator, log)
 
+    @short_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All tasks have succeeded: commit their transactions, and report what is written."""
         set_up_logs(self._options.log_level)
         finish_batch(self._options, messages, batchId)
 
+    @short_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """The micro-batch has failed: abort the transactions of the tasks that have succeeded."""
         set_up_logs(self._options.log_level)
