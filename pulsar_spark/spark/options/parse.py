@@ -15,10 +15,14 @@ from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.option import Mode, Option, Values
 from pulsar_spark.spark.options.sink import SINK, SinkOptions, sink_options
 from pulsar_spark.spark.options.source import SOURCE, SourceOptions, source_options
+from pulsar_spark.spark.other_names import advice_for, advice_for_prefix
 
 T = TypeVar("T")
 
 _TABLES = {"source": SOURCE, "sink": SINK}
+
+# How like two names must be, out of 1, for one to be asked after.
+_NEAR = 0.75
 
 # What Spark 4.2 and 4.3 themselves put among the options: load(path)/save(path), and the stream writer's own.
 _SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
@@ -33,8 +37,8 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
             mode only is then let through, and the start is that of a batch.
 
     Raises:
-        OptionError: an unknown name (the nearest known one is in the text), a bad value, a missing option, or
-            options that do not go together.
+        OptionError: an unknown name (with a known one where one is near), a bad value, a missing option,
+            or options that do not go together.
     """
     values = _read(options, "source")
     for option in values.given:
@@ -52,8 +56,8 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         options: as the user gave them.
 
     Raises:
-        OptionError: an unknown name (the nearest known one is in the text), a bad value, a missing option, or
-            options that do not go together.
+        OptionError: an unknown name (with a known one where one is near), a bad value, a missing option,
+            or options that do not go together.
     """
     return sink_options(_read(options, "sink"))
 
@@ -85,10 +89,20 @@ def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
             if option.name.lower() == name:
                 what = f"option {option.name} is not one of the {side}"
                 return OptionError(what, advice=f"It belongs to the {other}")
-    what = f"the {side} has no option {name!r}"
-    # The last part of a name is what is mistyped or written without its prefix.
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    for each in known:
-        if each.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1]:
-            near = [each]
-    return OptionError(what, advice=f"Did you mean {known[near[0]]}?")
+    advice = advice_for(name) or _nearest(name, known) or advice_for_prefix(name)
+    return OptionError(
+        f"the {side} has no option {name!r}",
+        advice=advice or f"docs/options.md has all options of the {side}",
+    )
+
+
+def _nearest(name: str, known: Mapping[str, str]) -> str | None:
+    """A question after the known name that is like this one, or whose last part is; None if none is near."""
+    by_last = {each.rsplit(".", 1)[-1]: each for each in known}
+    last = name.rsplit(".", 1)[-1]
+    if last in by_last:
+        return f"Did you mean {known[by_last[last]]}?"
+    whole = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+    ends = difflib.get_close_matches(last, by_last, n=1, cutoff=_NEAR)
+    near = [*whole, *(by_last[each] for each in ends)]
+    return f"Did you mean {known[near[0]]}?" if near else None

@@ -91,13 +91,21 @@ def by_value(kind: type[E]) -> dict[str, E]:
     return {member.value: member for member in kind}
 
 
-def one_of(choices: Mapping[str, T]) -> Callable[[str], T]:
-    """Make a parser of some names, in any case, to what they stand for."""
+def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) -> Callable[[str], T]:
+    """Make a parser of some names, in any case, to what they stand for.
+
+    Args:
+        choices: by name.
+        others: names that other connectors have, and what is right in their place.
+    """
     by_name = {name.lower(): choice for name, choice in choices.items()}
 
     def parse(text: str) -> T:
         if text.lower() not in by_name:
-            raise ValueError(f"one of {', '.join(choices)}")
+            right = (others or {}).get(text.lower())
+            raise ValueError(
+                f"one of {', '.join(choices)}" if right is None else f"{right}, in place of {text}"
+            )
         return by_name[text.lower()]
 
     return parse

@@ -77,7 +77,10 @@ _KEY_VALUE_ENCODING = SINK.add(
 _DELIVERY = SINK.add(
     "delivery",
     parsers.names_of(parsers.by_value(Delivery)),
-    parsers.one_of(parsers.by_value(Delivery)),
+    parsers.one_of(
+        parsers.by_value(Delivery),
+        {"exactly-once": "effectively-once or transactional", "none": "at-least-once"},
+    ),
     None,
     "Without it, rows of a stream and of foreachBatch are written once where the broker deduplicates, "
     "else at least once. `effectively-once`: an error before the first row where that cannot be kept. "

@@ -23,11 +23,37 @@ def test_names_are_case_insensitive():
         ("serviceurl", "service.url"),
         ("operationTimeoutMs", "pulsar.client.operationTimeoutMs"),
         ("endingOffset", "endingOffsets"),
+        ("pulsar.reader.authParams", "pulsar.client.authParams"),
+        ("pollTimeout", "pollTimeoutMs"),
     ],
 )
-def test_an_unknown_option_names_the_nearest(given, nearest):
+def test_an_unknown_option_names_the_one_that_is_near(given, nearest):
     with pytest.raises(OptionError, match=rf"Did you mean {nearest}\?"):
         parse_source({**URL, "topic": "t", given: "x"}, Mode.STREAM)
+
+
+@pytest.mark.parametrize("given", ["nonsense", "checkpoint", "batchSize", "z", "pulsar.client.nonsense"])
+def test_where_no_option_is_near_the_page_is_named(given):
+    with pytest.raises(OptionError, match=r"docs/options\.md has all options of the sink") as caught:
+        parse_sink({**URL, given: "x"})
+    assert "Did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("maxOffsetsPerTrigger", "It is Kafka's maxOffsetsPerTrigger: use maxMessagesPerTrigger"),
+        ("kafka.bootstrap.servers", "It is Kafka's kafka.bootstrap.servers: use service.url, such as"),
+        ("service-url", "It is Flink's service-url: use service.url"),
+        ("kafka.security.protocol", "It is another connector's: use pulsar+ssl:// in service.url"),
+    ],
+)
+def test_an_option_of_another_connector_is_answered_with_ours(given, advice):
+    for parse in (lambda options: parse_source(options, None), parse_sink):
+        with pytest.raises(OptionError) as caught:
+            parse({**URL, "topic": "t", given: "x"})
+        assert caught.value.advice.startswith(advice)
+        assert f"has no option {given.lower()!r}" in str(caught.value)
 
 
 def test_an_option_of_the_other_side_is_told_so():

@@ -99,3 +99,12 @@ def test_what_has_no_use_without_a_schema(name, text):
 def test_an_encoding_of_keys_needs_them():
     with pytest.raises(OptionError, match="option keyValueEncoding has no use without keyColumns"):
         sink(valueFormat="avro", keyValueEncoding="INLINE")
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [("exactly-once", "effectively-once or transactional"), ("Exactly-Once", "effectively-once")],
+)
+def test_a_delivery_of_other_connectors_is_answered_with_ours(text, right):
+    with pytest.raises(OptionError, match=f"option delivery is '{text}'. Give it {right}"):
+        sink(delivery=text)

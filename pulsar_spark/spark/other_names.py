@@ -1,0 +1,90 @@
+"""Names of options that other connectors have, and what takes their place here.
+
+Those of Spark's Kafka source and sink and of Flink's Pulsar connector, in its SQL and its Java spelling. They
+are not accepted: an option that looks right and means something else would go unnoticed.
+"""
+
+from __future__ import annotations
+
+_KAFKA = {
+    "kafka.bootstrap.servers": "use service.url, such as pulsar://HOST:6650",
+    "kafka.group.id": "use predefinedSubscription",
+    "subscribe": "use topic, or topics for several",
+    "subscribePattern": "use topicsPattern",
+    "assign": "use topic with the partition in it, such as orders-partition-0, or topics for several",
+    "startingTimestamp": "use startingTime",
+    "endingTimestamp": "use endingTime",
+    "startingOffsetsByTimestamp": 'use startingTime with JSON by topic, such as {"orders": 1700000000000}',
+    "endingOffsetsByTimestamp": 'use endingTime with JSON by topic, such as {"orders": 1700000000000}',
+    "startingOffsetsByTimestampStrategy": "leave it out, a time after the last message is waited for",
+    "maxOffsetsPerTrigger": "use maxMessagesPerTrigger",
+    "minOffsetsPerTrigger": "use minMessagesPerTrigger",
+    "maxRecordsPerPartition": "use maxMessagesPerPartition",
+    "kafkaConsumer.pollTimeoutMs": "use pollTimeoutMs",
+    "fetchOffset.numRetries": "use pulsar.client.operationTimeoutMs, within which all is tried again",
+    "fetchOffset.retryIntervalMs": "use pulsar.client.operationTimeoutMs, within which all is tried again",
+    "groupIdPrefix": "use subscriptionPrefix",
+    "includeHeaders": "leave it out, the column __messageProperties has them",
+}
+
+_FLINK = {
+    "service-url": "use service.url",
+    "pulsar.client.serviceUrl": "use service.url",
+    "admin-url": "use admin.url",
+    "pulsar.admin.adminUrl": "use admin.url",
+    "topic-pattern": "use topicsPattern",
+    "scan.startup.mode": "use startingOffsets, or startingTime",
+    "scan.startup.timestamp-millis": "use startingTime",
+    "scan.startup.sub-name": "use predefinedSubscription",
+    "scan.startup.specific-offsets": "use startingOffsets",
+    "source.start.message-id": "use startingOffsets",
+    "source.start.publish-time": "use startingTime",
+    "source.stop.at-message-id": "use endingOffsets of a batch",
+    "source.stop.after-message-id": "use endingOffsets of a batch",
+    "source.stop.at-publish-time": "use endingTime of a batch",
+    "source.subscription-name": "use predefinedSubscription",
+    "pulsar.consumer.subscriptionName": "use predefinedSubscription",
+    "format": "use valueFormat",
+    "value.format": "use valueFormat",
+    "key.format": "use valueFormat with keyColumns",
+    "key.fields": "use keyColumns, or a column __key",
+    "sink.delivery-guarantee": "use delivery",
+    "pulsar.sink.deliveryGuarantee": "use delivery",
+    "sink.topic-routing-mode": "use pulsar.producer.messageRoutingMode",
+    "pulsar.sink.topicRoutingMode": "use pulsar.producer.messageRoutingMode",
+    "sink.message-delay-interval": "use a column __deliverAfter",
+}
+
+# By the beginning of a name: the longer ones first.
+_PREFIXES = {
+    "kafka.sasl.": "use pulsar.client.authPluginClassName and pulsar.client.authParams, see docs/security.md",
+    "kafka.ssl.": "use the options pulsar.client.tls..., see docs/security.md",
+    "kafka.security.": "use pulsar+ssl:// in service.url, and pulsar.client..., see docs/security.md",
+    "kafka.": "use an option pulsar.client... or pulsar.producer..., where there is one: see docs/options.md",
+    "pulsar.admin.": "use pulsar.client..., which is for the admin service too",
+    "pulsar.consumer.": "leave it out, or see docs/options.md for what the source takes",
+    "pulsar.reader.": "leave it out, or see docs/options.md for what the source takes",
+    "pulsar.source.": "leave it out, or see docs/options.md for what the source takes",
+    "pulsar.sink.": "leave it out, or see docs/options.md for what the sink takes",
+}
+
+_BY_NAME = {
+    name.lower(): f"It is {whose} {name}: {ours}"
+    for whose, names in (("Kafka's", _KAFKA), ("Flink's", _FLINK))
+    for name, ours in names.items()
+}
+
+
+def advice_for(name: str) -> str | None:
+    """What to write in place of an option of another connector; None for a name that none has.
+
+    Args:
+        name: in lower case.
+    """
+    return _BY_NAME.get(name)
+
+
+def advice_for_prefix(name: str) -> str | None:
+    """The same for a name that only begins like another connector's."""
+    found = next((ours for prefix, ours in _PREFIXES.items() if name.startswith(prefix)), None)
+    return None if found is None else f"It is another connector's: {found}"

@@ -1,0 +1,73 @@
+"""Options of Kafka's and Flink's connectors: each is answered, and with options that exist."""
+
+import re
+
+import pytest
+
+from pulsar_spark.spark import other_names
+from pulsar_spark.spark.options.connection import CONNECTION
+from pulsar_spark.spark.options.sink import SINK
+from pulsar_spark.spark.options.source import SOURCE
+from pulsar_spark.spark.other_names import advice_for, advice_for_prefix
+
+OURS = {option.name for option in (*CONNECTION, *SOURCE, *SINK)}
+OTHERS = {**other_names._KAFKA, **other_names._FLINK}
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("maxOffsetsPerTrigger", "maxMessagesPerTrigger"),
+        ("startingTimestamp", "startingTime"),
+        ("startingOffsetsByTimestamp", "startingTime"),
+        ("subscribe", "topic"),
+        ("subscribePattern", "topicsPattern"),
+        ("kafka.bootstrap.servers", "service.url"),
+        ("kafka.group.id", "predefinedSubscription"),
+        ("service-url", "service.url"),
+        ("admin-url", "admin.url"),
+        ("scan.startup.mode", "startingOffsets"),
+        ("sink.delivery-guarantee", "delivery"),
+    ],
+)
+def test_names_are_answered_with_ours(name, ours):
+    assert ours in advice_for(name.lower())
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("kafka.ssl.truststore.location", "pulsar.client.tls"),
+        ("kafka.acks", "pulsar.producer"),
+        ("pulsar.consumer.ackReceiptEnabled", "docs/options.md"),
+    ],
+)
+def test_beginnings_are_answered_with_ours(name, ours):
+    assert advice_for(name.lower()) is None
+    assert ours in advice_for_prefix(name.lower())
+
+
+def test_a_name_of_nobody_is_not_answered():
+    for name in ("nonsense", "kafka", "pulsar.client.nonsense"):
+        assert advice_for(name) is None
+        assert advice_for_prefix(name) is None
+
+
+def test_no_name_is_one_of_ours():
+    """It would be accepted, and its answer never shown."""
+    assert {name.lower() for name in OTHERS} & {name.lower() for name in OURS} == set()
+
+
+@pytest.mark.parametrize("advice", OTHERS.values())
+def test_what_is_advised_exists(advice):
+    verb, _, rest = advice.partition(" ")
+    named = re.match(r"[\w.]+", rest)[0].rstrip(".")
+    assert (verb == "use" and (named in OURS or named in ("a", "topic"))) or advice.startswith(
+        "leave it out, "
+    )
+
+
+def test_longer_beginnings_come_first():
+    """The first that fits is taken."""
+    names = list(other_names._PREFIXES)
+    assert not any(late.startswith(early) for at, early in enumerate(names) for late in names[at + 1 :])
