@@ -461,6 +461,26 @@ def test_a_stream_waits_for_a_time(source: Source, admin, topic, checkpoint):
         come({"also by another clock": -1}, [*first, "also by another clock"])
 
 
+@pytest.mark.parametrize("shown", ["progress", "offsets file"])
+def test_a_new_query_begins_where_an_old_one_ended(source: Source, world: World, tmp_path, shown: str):
+    """Each row once, also of what came between the two, and of a topic that the old one did not read."""
+    sinks = Collector(), Collector()
+    naming = NAMINGS["topics"].options(world)
+    options = dict(naming)
+    old = drain(source.stream({**options, "startingOffsets": "earliest"}), sinks[0], tmp_path / "old")
+    if shown == "progress":
+        ended = old.lastProgress["sources"][0]["endOffset"]
+    else:
+        files = [file for file in (tmp_path / "old" / "offsets").iterdir() if file.name.isdecimal()]
+        ended = max(files, key=lambda file: int(file.name)).read_text().splitlines()[-1]
+    world.grow()
+    options["topics"] += f",{world.namespace}/b"
+    drain(source.stream({**options, "startingOffsets": ended}), sinks[1], tmp_path / "new")
+    found = by_topic([*sinks[0].rows, *sinks[1].rows])
+    assert found == expected(world, list(world.written), lambda partition, message: True)
+    assert by_topic(source.read({**naming, "endingOffsets": ended})) == by_topic(sinks[0].rows)
+
+
 def test_a_form_that_does_not_fit_is_an_error(source: Source, world: World):
     named = NAMINGS["topics"]
     only_a = by_number([f"persistent://{world.namespace}/{name}" for name in A], lambda each: "earliest")

@@ -7,6 +7,7 @@ to resolve and stay symbols. A time is one position for starts and ends alike: e
     latest                                       a word for all partitions
     {"t": {"0": "12:5", "1": "earliest"}}        by partition; "-1" for a topic without partitions
     {"persistent://public/default/t-partition-0": [8, 12, 16, 5, ...]}    MessageIdData, the JVM connector's
+    {"subscription": "...", "topics": {"t": {"0": "12:5"}}}    what a query has taken, as Spark shows it
     1700000000000, 2024-05-01T12:00:00+02:00     a time for all partitions
     {"t": 1700000000000, "u": "2024-05-01"}      times by topic, or by partition
 
@@ -54,12 +55,14 @@ class Positions:
         option: name of the option it came from, for errors.
         everywhere: the position of all partitions; None where ``named`` has one for each.
         named: positions by partition; times by topic or partition.
+        others: the position of partitions that ``named`` leaves out; None where it must name all.
         is_default: whether the user gave nothing.
     """
 
     option: str
     everywhere: PositionWord | AtTime | None
     named: Mapping[TopicName, Position] = field(default_factory=dict)
+    others: PositionWord | None = None
     is_default: bool = False
 
     def of(self, partitions: Iterable[TopicName]) -> dict[TopicName, Position]:
@@ -71,6 +74,7 @@ class Positions:
         if self.everywhere is not None:
             return dict.fromkeys(partitions, self.everywhere)
         names = {partition: self._name_of(partition) for partition in partitions}
+        found = {partition: self._of_one(partition, name) for partition, name in names.items()}
         topics = {partition.base for partition in names}
         for name in sorted(self.named.keys() - set(names.values())):
             if not (name in topics and isinstance(self.named[name], AtTime)):
@@ -80,14 +84,19 @@ class Positions:
                     advice="Take it out, or read it too; a partitioned topic's positions are given by "
                     'partition number, another topic\'s with the number "-1"',
                 )
-        return {partition: self.named[name] for partition, name in names.items()}
+        return found
 
-    def _name_of(self, partition: TopicName) -> TopicName:
+    def _name_of(self, partition: TopicName) -> TopicName | None:
         """The name in ``named`` that stands for a partition: its own, or with times its topic's."""
         if partition in self.named:
             return partition
-        if isinstance(self.named.get(partition.base), AtTime):
-            return partition.base
+        return partition.base if isinstance(self.named.get(partition.base), AtTime) else None
+
+    def _of_one(self, partition: TopicName, name: TopicName | None) -> Position:
+        if name is not None:
+            return self.named[name]
+        if self.others is not None:
+            return self.others
         raise OptionError(
             f"{self.option} leaves out a partition that is read",
             topic=str(partition),
@@ -106,13 +115,11 @@ def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
         return Positions(option, word)
     if not text.startswith("{"):
         raise _malformed(option, text, "it is neither JSON nor one of earliest, latest, subscription")
-    named: dict[TopicName, Position] = {}
-    for name, value in _object(option, text).items():
-        for partition, place in _places(option, TopicName.parse(name), value).items():
-            if partition in named:
-                raise OptionError(f"{option} names a partition twice", topic=str(partition))
-            named[partition] = _taken(option, partition, place, end)
-    return Positions(option, None, named)
+    data = _object(option, text)
+    if not _is_shown(option, data):
+        return Positions(option, None, _named(option, data, end))
+    # It says what is taken, be it a start or an end. What it does not know has come later.
+    return Positions(option, None, _named(option, data["topics"], end=True), PositionWord.EARLIEST)
 
 
 def parse_times(option: str, text: str) -> Positions:
@@ -189,6 +196,36 @@ def _malformed(option: str, text: str, why: str) -> OptionError:
         f"{option} is {text[:200]!r}: {why}",
         advice='Write a word, or JSON such as {"topic": {"0": "ledger:entry", "1": "earliest"}}',
     )
+
+
+def _is_shown(option: str, data: dict[str, Any]) -> bool:
+    """Whether it is the position of a query, as its checkpoint and its progress show it, and no topics."""
+    topics = data.get("topics")
+    if isinstance(data.get("subscription"), str) and isinstance(topics, dict):
+        newer = sorted(data.keys() - {"subscription", "topics"})
+        if newer:
+            raise OptionError(
+                f"{option} holds {', '.join(newer)[:100]}, which this version does not know",
+                advice="Give it the offset of a query of this version, or an older one",
+            )
+        return True
+    if isinstance(topics, dict) and "backlogEntries" in data:
+        raise OptionError(
+            f"{option} is the latestOffset of a query's progress, which has not read up to there",
+            advice="Give it the endOffset",
+        )
+    return False
+
+
+def _named(option: str, topics: dict[str, Any], end: bool) -> dict[TopicName, Position]:
+    """Positions by partition, of JSON by topic."""
+    named: dict[TopicName, Position] = {}
+    for name, value in topics.items():
+        for partition, place in _places(option, TopicName.parse(name), value).items():
+            if partition in named:
+                raise OptionError(f"{option} names a partition twice", topic=str(partition))
+            named[partition] = _taken(option, partition, place, end)
+    return named
 
 
 def _places(option: str, topic: TopicName, value: Any) -> dict[TopicName, Any]:

@@ -60,7 +60,9 @@ _STARTING_OFFSETS = SOURCE.add(
     "`predefinedSubscription` stands), or JSON "
     '`{"topic": {"0": "ledger:entry[:batch]", "1": "earliest", "2": "latest"}}` with the key `"-1"` for '
     "a topic without partitions; the message named is the first one read. The JVM connector's "
-    '`{"persistent://...": [8, 12, 16, ...]}` is read too. Default: `earliest` in a batch; in a stream where '
+    '`{"persistent://...": [8, 12, 16, ...]}` is read too. So is the offset of a query as Spark shows it '
+    "(`endOffset` of its progress; a line in its checkpoint's `offsets`): what comes after it is read. "
+    "Default: `earliest` in a batch; in a stream where "
     "`predefinedSubscription` stands, and `latest` if there is none yet.",
 )
 _ENDING_OFFSETS = SOURCE.add(

@@ -15,6 +15,7 @@ from pulsar_spark.spark.options.positions import (
     parse_offsets,
     parse_times,
 )
+from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
@@ -88,6 +89,74 @@ def test_the_jvm_connectors_bytes(fields, position, signed):
         T0: position,
         U: MessageId(5, 5),
     }
+
+
+def shown(topics, **more):
+    """The position of a query as Spark shows it."""
+    return json.dumps({"subscription": "spark-pulsar-1", "topics": topics, **more})
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("5:3", MessageId(5, 3)),
+        ("5:3:2", MessageId(5, 3, 2)),
+        ("5:-1", MessageId(5, -1)),
+        ("-1:-1", PositionWord.EARLIEST),
+    ],
+)
+def test_the_position_of_a_query_is_what_it_has_taken(text, position):
+    for parse in (start, end):
+        found = parse(shown({str(T): {"0": text}, str(U): {"-1": "7:7"}}))
+        assert found.of([T0, U]) == {T0: position, U: MessageId(7, 7)}
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([T0, T1, U]),
+        st.builds(MessageId, st.integers(0, 2**40), st.integers(0, 2**40), st.integers(-1, 2**20)),
+        min_size=1,
+    )
+)
+def test_what_a_query_writes_down_is_where_another_begins(positions):
+    offset = Offsets("a subscription", positions)
+    assert start(json.dumps(offset.to_json())).of(positions) == positions
+
+
+def test_what_a_query_did_not_know_came_later():
+    found = start(shown({str(T): {"0": "5:3"}}))
+    assert found.of([T0, T1, U]) == {T0: MessageId(5, 3), T1: PositionWord.EARLIEST, U: PositionWord.EARLIEST}
+    assert start(shown({})).of([T0]) == {T0: PositionWord.EARLIEST}
+    with pytest.raises(OptionError, match=f"names what is not read; topic {T0}"):
+        found.of([U])
+
+
+def test_topics_of_these_names_are_topics():
+    found = start('{"subscription": {"-1": "1:1"}, "topics": {"-1": "2:2"}}')
+    assert found.of([TopicName.parse("subscription"), TopicName.parse("topics")])
+    with pytest.raises(OptionError, match="leaves out"):
+        found.of([T])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (shown({"t": {"0": "1:1"}}, epoch=1), "holds epoch, which this version does not know"),
+        (shown({"t": {"0": "1"}}), "ledger:entry"),
+        (shown({"t": {"0": {"end": "1:1"}}}), "ledger:entry"),
+        (shown({"t": {"x": "1:1"}}), "is not a partition number"),
+        (shown({"t": {"0": "1:1"}, str(T): {"0": "1:1"}}), "names a partition twice"),
+        (shown([]), "for a topic"),
+        (
+            '{"topics": {"t": {"0": {"end": "1:1", "backlogEntries": 0}}}, "backlogEntries": 0}',
+            "is the latestOffset of a query's progress.*Give it the endOffset",
+        ),
+    ],
+)
+def test_what_is_no_position_of_a_query(text, said):
+    for parse in (start, end):
+        with pytest.raises(OptionError, match=said):
+            parse(text)
 
 
 @pytest.mark.parametrize(
