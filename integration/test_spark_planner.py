@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -34,6 +35,7 @@ from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan import start
+from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -297,6 +299,11 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
             assert state.last == last
 
         check()
+        # A new query that begins where this one stands is not warned that this is after the last message.
+        shown = {"service.url": url, "topic": topic, "startingOffsets": json.dumps(start.to_json())}
+        other = QueryPlanner(replace(parse_source(shown, Mode.STREAM), client=client))
+        assert other.initial().positions == start.positions
+        other.close()
         admin.unload(topic)
         check()
         planner.close()
@@ -306,6 +313,22 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
         wait_until(lambda: planner.latest(start).positions[name] == written)
         planner.close()
     assert "before what this query has processed" not in caplog.text
+    assert "is after the end" not in caplog.text
+
+
+def test_a_start_after_the_end_is_warned_of(
+    cluster: Cluster, impatient: ClientOptions, peer: Peer, topic: str, caplog
+) -> None:
+    peer.produce(topic, [Record(b"the last one")])
+    start = json.dumps({topic: {"-1": "999999:2"}})
+    given = {"service.url": cluster.service_url, "topic": topic, "startingOffsets": start}
+    planner = QueryPlanner(replace(parse_source(given, Mode.STREAM), client=impatient))
+    planner.initial()
+    planner.close()
+    assert plan_read(replace(parse_source(given, Mode.BATCH), client=impatient)) == []
+    said = [each for each in caplog.messages if "is after the end of 1 topic partitions" in each]
+    assert len(said) == 2
+    assert all(f"{topic} begins after 999999:1 and ends at " in each for each in said)
 
 
 def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer, topic):

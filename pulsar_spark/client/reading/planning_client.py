@@ -101,6 +101,10 @@ class PlanningClient:
         """Where a partition begins and ends now."""
         return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
 
+    def stored_end(self, topic: TopicName) -> MessageId:
+        """The position of the last entry of a partition, whether readers are given it or not."""
+        return probe.stored_end(self._client, topic)
+
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         """The first visible entry at or after ``position``, which must exist."""
         return probe.probe_entry(self._client, topic, position)

@@ -101,6 +101,21 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
     return PartitionBounds(begin, last.whole_entry if last.is_message else begin)
 
 
+def stored_end(client: Client, topic: TopicName) -> MessageId:
+    """The position of the last entry of a partition, whether readers are given it or not.
+
+    Markers of transactions, and what was aborted, lie after the last visible message.
+
+    Raises:
+        TopicNotFoundError, BrokerError: as ``Consumer``.
+    """
+    options = SubscriptionOptions(
+        name=client.reader_name("planner"), durable=False, initial=InitialPosition.LATEST
+    )
+    with Consumer(client, topic, options) as consumer:
+        return consumer.last_message_id().mark_delete
+
+
 def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
     """Whether a durable subscription exists: brokers refuse a non-durable one of its name then.
 

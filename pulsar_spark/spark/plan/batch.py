@@ -10,7 +10,7 @@ from pulsar_spark.spark.options.positions import Positions, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.ranges import Range, plan_batch, split_ranges
-from pulsar_spark.spark.plan.resolve import probe_bounds, resolve, subscribed
+from pulsar_spark.spark.plan.resolve import probe_bounds, resolve, subscribed, warn_of_late_starts
 from pulsar_spark.spark.plan.topics import first_contact
 
 
@@ -28,8 +28,10 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
     """
     client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
     bounds = probe_bounds(client, first_contact(client, options), must_exist=options.must_exist)
+    starts = _positions(client, options, options.start, bounds)
+    warn_of_late_starts(client, options.start.option, starts, bounds)
     ranges = plan_batch(
-        starts=_positions(client, options, options.start, bounds),
+        starts=starts,
         ends=_positions(client, options, options.end, bounds),
         begins={topic: each.begin for topic, each in bounds.items()},
         lasts={topic: each.last for topic, each in bounds.items()},

@@ -5,6 +5,7 @@ It asks through non-durable readers that are closed at once, so nothing is left 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
@@ -15,6 +16,11 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+# Partitions that a warning names.
+_MAX_LISTED = 10
 
 
 def probe_bounds(
@@ -62,6 +68,38 @@ def resolve(
         return begin if position is PositionWord.EARLIEST else last
 
     return _all({topic: partial(resolve_one, topic, each) for topic, each in positions.items()})
+
+
+def warn_of_late_starts(
+    client: PlanningClient,
+    option: str,
+    starts: Mapping[TopicName, MessageId],
+    bounds: Mapping[TopicName, PartitionBounds],
+) -> None:
+    """Warn of partitions that end before their start: nothing of them is read until they have grown past it.
+
+    Args:
+        client: where to ask for what readers are not given, such as markers of transactions: a start there is
+            a query's whose end it was.
+        option: that the starts come from.
+        starts: by partition.
+        bounds: of the same partitions.
+    """
+    late = [topic for topic, start in starts.items() if start.is_message and start > bounds[topic].last]
+    ends = run_all([partial(client.stored_end, topic) for topic in late]) if late else []
+    found = [
+        f"{topic} begins after {starts[topic]} and ends at {bounds[topic].last}"
+        for topic, end in zip(late, ends, strict=True)
+        if not isinstance(end, PulsarError) and end < starts[topic].whole_entry
+    ]
+    if found:
+        more = f"; and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
+        _log.warning(
+            "%s is after the end of %d topic partitions, of which nothing is read until they have grown past "
+            "it: %s%s. A message id is one of its own topic's: check that it is, and that the topic was not "
+            "made again",
+            *(option, len(found), "; ".join(found[:_MAX_LISTED]), more),
+        )
 
 
 def before_time(

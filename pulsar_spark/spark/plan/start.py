@@ -25,7 +25,12 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.data_loss import LossReporter
-from pulsar_spark.spark.plan.resolve import probe_bounds, resolve, subscribed
+from pulsar_spark.spark.plan.resolve import (
+    probe_bounds,
+    resolve,
+    subscribed,
+    warn_of_late_starts,
+)
 from pulsar_spark.spark.plan.subscription import Subscription
 
 _log = logging.getLogger(__name__)
@@ -88,7 +93,9 @@ def start_query(
         if goes_on or options.start.is_default or (given is None and is_by_words):
             positions = {topic: state.start for topic, state in subscription.partitions.items()}
         else:
-            positions = resolve(client, starts, probe_bounds(client, starts))
+            bounds = probe_bounds(client, starts)
+            positions = resolve(client, starts, bounds)
+            warn_of_late_starts(client, options.start.option, positions, bounds)
             _warn_of_backlog(subscription, {topic: positions[topic] for topic in is_old & starts.keys()})
             _put_back(subscription, positions)
             if given is None:

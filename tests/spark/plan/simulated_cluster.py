@@ -209,6 +209,10 @@ class SimulatedCluster(PlanningClient):
         entries = self._entries(found)
         return PartitionBounds(begin, entries[-1].id if entries else begin)
 
+    def stored_end(self, topic: TopicName) -> MessageId:
+        self.note("stored end", topic)
+        return self.topic(topic).end
+
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         self.note("probe", topic)
         found = self.topic(topic)

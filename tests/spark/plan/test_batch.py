@@ -1,5 +1,7 @@
 """The tasks of a batch read, on a cluster in memory; nothing is left there."""
 
+import json
+
 import pytest
 
 from pulsar_spark.errors import OptionError, TopicNotFoundError
@@ -99,3 +101,15 @@ def test_what_does_not_exist_is_an_error(cluster):
     cluster.delete("t")
     with pytest.raises(TopicNotFoundError):
         plan_read(options_of(Mode.BATCH, topic="t"), cluster)
+
+
+@pytest.mark.parametrize(("given", "is_late"), [("20:3", False), ("20:4", True), ("9999:2", True)])
+def test_a_start_after_the_end_is_warned_of(cluster, caplog, given, is_late):
+    assert plan(cluster, startingOffsets=f'{{"t": {{"-1": "{given}"}}}}') == []
+    assert ("is after the end of 1 topic partitions" in caplog.text) == is_late
+
+
+def test_between_the_ends_of_two_queries(cluster):
+    shown = [json.dumps({"subscription": "s", "topics": {"t": {"-1": each}}}) for each in ("10:0", "20:1")]
+    [task] = plan(cluster, startingOffsets=shown[0], endingOffsets=shown[1])
+    assert (task.start, task.end) == (at("10:0"), at("20:1"))

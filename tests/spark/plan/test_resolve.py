@@ -6,7 +6,13 @@ from pulsar_spark.client import PartitionBounds
 from pulsar_spark.errors import AuthError, OptionError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
-from pulsar_spark.spark.plan.resolve import before_time, probe_bounds, resolve, subscribed
+from pulsar_spark.spark.plan.resolve import (
+    before_time,
+    probe_bounds,
+    resolve,
+    subscribed,
+    warn_of_late_starts,
+)
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
@@ -78,3 +84,56 @@ def test_where_a_subscription_stands(cluster):
     with pytest.raises(OptionError, match=str(U)):
         subscribed(cluster, [T, U], "s")
     assert cluster.topics[U].cursors == {}
+
+
+# ---- starts after the end
+
+
+def warned(cluster, caplog, starts):
+    """What is logged for starts by topic."""
+    bounds = probe_bounds(cluster, starts)
+    warn_of_late_starts(
+        cluster, "startingOffsets", {topic: at(text) for topic, text in starts.items()}, bounds
+    )
+    return caplog.text
+
+
+@pytest.mark.parametrize("start", ["20:2", "20:1:0", "99:1", "21:0"])
+@pytest.mark.parametrize("topic", [T, U])
+def test_a_start_after_the_end_is_warned_of(cluster, caplog, topic, start):
+    late = at(start) > cluster.bounds(topic).last
+    said = warned(cluster, caplog, {topic: start})
+    assert (f"{topic} begins after {start} and ends at {cluster.bounds(topic).last}" in said) == late
+    assert ("startingOffsets is after the end of 1 topic partitions" in said) == late
+
+
+@pytest.mark.parametrize("start", ["20:1", "10:0", "-1:-1", "99:-1", "20:-1"])
+def test_other_starts_are_not(cluster, caplog, start):
+    assert warned(cluster, caplog, {T: start}) == ""
+    assert cluster.count("stored end") == 0
+
+
+def test_a_start_at_what_readers_are_not_given_is_not(cluster, caplog):
+    marker = cluster.topics[T].mark_transaction()
+    assert marker > cluster.bounds(T).last
+    assert warned(cluster, caplog, {T: str(marker)}) == ""
+    assert "begins after" in warned(cluster, caplog, {T: str(marker.next_entry)})
+
+
+def test_of_many_late_starts_some_are_named(cluster, caplog):
+    starts = {}
+    for number in range(12):
+        cluster.create(f"v{number}")
+        starts[TopicName.parse(f"v{number}")] = "99:1"
+    said = warned(cluster, caplog, {**starts, T: "20:1"})
+    assert "is after the end of 12 topic partitions" in said
+    assert said.count("begins after") == 10
+    assert "and 2 more" in said
+    assert len(caplog.records) == 1
+
+
+def test_a_topic_that_is_gone_meanwhile_is_not_warned_of(cluster, caplog):
+    bounds = probe_bounds(cluster, [T])
+    cluster.delete("t")
+    warn_of_late_starts(cluster, "startingOffsets", {T: at("99:1")}, bounds)
+    assert caplog.text == ""

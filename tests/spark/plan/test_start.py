@@ -133,3 +133,23 @@ def test_a_fresh_subscription_has_a_name_of_its_own(cluster):
     names = {start(cluster, subscriptionPrefix="team").subscription.name for _ in range(2)}
     assert len(names) == 2
     assert all(name.startswith("team-") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_late"),
+    [("20:2", False), ("20:3", False), ("20:4", True), ("9999:2", True), ("10:0", False)],
+)
+def test_a_start_after_the_end_is_warned_of(cluster, caplog, given, is_late):
+    start(cluster, startingOffsets=f'{{"t": {{"-1": "{given}"}}}}')
+    assert ("is after the end of 1 topic partitions" in caplog.text) == is_late
+
+
+def test_a_query_begins_where_another_ended(cluster):
+    """What the old one did not know of came later."""
+    cluster.create("u")[0].produce(2)
+    ended = '{"subscription": "old", "topics": {"persistent://public/default/t": {"-1": "20:0"}}}'
+    options = options_of(topics="t,u", startingOffsets=ended)
+    found = start_query(cluster, options, [T, TopicName.parse("u")])
+    assert list(found.positions.values()) == [MessageId(20, 0), MessageId(10, -1)]
+    assert found.subscription.name != "old"
+    assert cluster.topics[T].cursors == {found.subscription.name: MessageId(20, 0)}
