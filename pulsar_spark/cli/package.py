@@ -23,7 +23,7 @@ from pulsar_spark.errors import LibraryError
 
 GROUP = ARTIFACT = "pulsar-spark"
 
-_PACKAGES = ("pulsar_spark", "pyspark_pulsar")
+_PACKAGES = ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark")
 _ROOT = Path(__file__).resolve().parents[2]
 _CARRIED = "pulsar_spark/carried/"
 _TIME = (1980, 1, 1, 0, 0, 0)  # the same files make the same archive

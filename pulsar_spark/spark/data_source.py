@@ -1,4 +1,4 @@
-"""``PulsarDataSource``, which Spark finds by ``format("pulsar")``, and its registration."""
+"""The data source, which Spark finds by ``format("pulsar")`` or ``"pulsar_spark"``, and its registration."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.spark.catalog_tables import created_with, for_side, used_with, with_options
 from pulsar_spark.spark.logs import set_up_logs
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
@@ -62,35 +63,53 @@ class PulsarDataSource(DataSource):
 
         Not called where the user gives the schema.
         """
-        options = parse_source(self.options, None)
+        table = created_with(self.options)
+        options = parse_source(self.options if table is None else for_side(table, "source"), None)
         set_up_logs(options.log_level)
-        self._rows = plan_rows(options)
-        return self._rows.columns.schema
+        rows = plan_rows(options)
+        if table is None:
+            self._rows = rows
+            return rows.columns.schema
+        parse_sink(for_side(table, "sink"))
+        return with_options(rows.columns.schema, table)
 
     @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        return PulsarReader(self.options, schema, self._rows)
+        options, columns = used_with(self.options, schema, "source")
+        return PulsarReader(options, columns, self._rows)
 
     @short_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``. Never fails, see :class:`PulsarStreamReader`."""
-        return PulsarStreamReader(self.options, schema, self._rows)
+        options, columns = used_with(self.options, schema, "source")
+        return PulsarStreamReader(options, columns, self._rows)
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``."""
-        return PulsarWriter(parse_sink(self.options), schema, overwrite)
+        options, columns = used_with(self.options, schema, "sink")
+        return PulsarWriter(parse_sink(options), columns, overwrite)
 
     @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """For ``df.writeStream``; ``overwrite`` is complete mode."""
-        return PulsarStreamWriter(parse_sink(self.options), schema)
+        options, columns = used_with(self.options, schema, "sink")
+        return PulsarStreamWriter(parse_sink(options), columns)
+
+
+class PulsarSparkDataSource(PulsarDataSource):
+    """The same by a name that no other connector has, for sessions that have one called ``pulsar``, too."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format(...)``."""
+        return "pulsar_spark"
 
 
 @short_errors
 def register(spark: SparkSession) -> None:
-    """Make ``format("pulsar")`` known to a session that does not find it by itself.
+    """Make ``format("pulsar")`` and ``"pulsar_spark"`` known to a session that does not find them by itself.
 
     Needed where the package is not installed, but came by ``--packages``, ``--py-files`` or ``addPyFile``; to
     be called after the last ``addPyFile``. Needed also where ``python3`` of the PATH is not the Python that
@@ -104,7 +123,8 @@ def register(spark: SparkSession) -> None:
     has_server = is_remote()
     if not has_server:
         use_this_python(spark.sparkContext)
-    spark.dataSource.register(PulsarDataSource)
+    for source in (PulsarSparkDataSource, PulsarDataSource):
+        spark.dataSource.register(source)
     _warn_of_shown_secrets(spark)
     if has_server:
         _require_on_server(spark)

@@ -61,7 +61,8 @@ def test_it_is_laid_out_as_a_maven_repository(jar):
 def test_it_holds_the_packages_and_the_licences_and_nothing_compiled(jar):
     names = zipfile.ZipFile(jar).namelist()
     assert {"pulsar_spark/__init__.py", "pyspark_pulsar/__init__.py", "META-INF/MANIFEST.MF"} <= set(names)
-    assert {name.partition("/")[0] for name in names} == {"META-INF", "pulsar_spark", "pyspark_pulsar"}
+    packages = {"pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark"}
+    assert {name.partition("/")[0] for name in names} == {"META-INF", *packages}
     assert [name for name in names if name.startswith("META-INF/licenses/protobuf/LICENSE")]
     assert {Path(name).suffix for name in names if not name.startswith("META-INF/")} == {"", ".py"}
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 import pulsar_spark
 import pyspark_pulsar
+import pyspark_pulsar_spark
 from pulsar_spark.errors import OptionError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import data_source as source_module
@@ -32,16 +33,19 @@ def source(**options: str) -> PulsarDataSource:
 def test_spark_finds_the_source_by_itself():
     assert issubclass(pyspark_pulsar.DefaultSource, DataSource)
     assert pyspark_pulsar.DefaultSource.name() == "pulsar"
+    assert pyspark_pulsar_spark.DefaultSource.name() == "pulsar_spark"
+    assert issubclass(pyspark_pulsar_spark.DefaultSource, PulsarDataSource)
     assert pulsar_spark.register is register
 
 
 def test_the_entry_survives_what_cannot_be_imported(monkeypatch, caplog):
-    monkeypatch.delitem(sys.modules, "pyspark_pulsar")
     monkeypatch.setitem(sys.modules, "pulsar_spark.spark.data_source", None)
-    with caplog.at_level(logging.WARNING):
-        entry = importlib.import_module("pyspark_pulsar")
-    assert not hasattr(entry, "DefaultSource")
-    assert "is not available" in caplog.text
+    for name in ("pyspark_pulsar", "pyspark_pulsar_spark"):
+        monkeypatch.delitem(sys.modules, name)
+        with caplog.at_level(logging.WARNING):
+            entry = importlib.import_module(name)
+        assert not hasattr(entry, "DefaultSource")
+    assert caplog.text.count("is not available") == 1
 
 
 def test_the_schema_call_tells_of_bad_options():
@@ -91,6 +95,36 @@ def test_bad_rows_are_told_of_before_anything_is_sent():
         source().writer(VALUE, overwrite=False)
 
 
+# ---- tables of Spark's catalog
+
+
+def created(**options: str) -> PulsarDataSource:
+    """As Spark makes it for CREATE TABLE, see tests/spark/test_catalog_tables.py."""
+    given = {"service.url": URL["service.url"], **options}
+    both = {**given, **{f"option.{name}": text for name, text in given.items()}}
+    return PulsarDataSource(CaseInsensitiveDict({**both, "owner": "me", "provider": "pulsar"}))
+
+
+def test_a_table_is_read_and_written_with_the_options_that_it_was_made_with():
+    schema = created(topic="t", startingOffsets="latest", upsert="false").schema()
+    assert schema.names == SOURCE_SCHEMA.names
+    used = PulsarDataSource(CaseInsensitiveDict({}))
+    for made in (used.reader(schema), used.streamReader(schema)):
+        assert list(made.read(InputPartition(None))) == []
+    rows = StructType(schema.fields[:1])
+    assert used.streamWriter(rows, overwrite=False)._options.topic == TopicName.parse("t")  # type: ignore[attr-defined]
+
+
+def test_a_table_of_wrong_options_is_refused_when_it_is_made():
+    for wrong, said in (
+        ({"topicc": "t"}, "Did you mean topic"),
+        ({"topic": "t", "delivery": "never"}, "option delivery is 'never'"),
+        ({"topic": "t", "startingOffsets": "never"}, "startingOffsets"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            created(**wrong).schema()
+
+
 # ---- what Spark shows
 
 
@@ -126,7 +160,7 @@ def test_a_session_that_would_show_logins_is_told_of(settings, is_shown, caplog)
     session = Session(settings)
     with caplog.at_level(logging.WARNING):
         register(session)  # type: ignore[arg-type]  # a part of one
-    assert session.registered == [PulsarDataSource]
+    assert [source.name() for source in session.registered] == ["pulsar_spark", "pulsar"]
     assert ("Spark shows option pulsar.client.authParams" in caplog.text) == is_shown
 
 
