@@ -98,10 +98,11 @@ class EndSchedule:
 
 @dataclass(slots=True)
 class _Tracked:
-    """One partition: when it is asked, and its watch while it is idle."""
+    """One partition: when it is asked, its watch while it is idle, and whether its last question failed."""
 
     schedule: EndSchedule
     watch: ArrivalWatch | None = None
+    has_failed: bool = False
 
     def is_due(self, now: float) -> bool:
         has_news = None if self.watch is None else self.watch.moved
@@ -159,9 +160,13 @@ class EndTracker:
             elif isinstance(answer, PulsarError):
                 if not (answer.retriable or isinstance(answer, DeadlineError)):
                     raise answer
-                _log.warning("the end of a topic is not known now, it is asked again: %s", answer)
+                # Asked again soon: one warning until it answers.
+                level = logging.DEBUG if self._tracked[topic].has_failed else logging.WARNING
+                _log.log(level, "the end of a topic is not known now, it is asked again: %s", answer)
+                self._tracked[topic].has_failed = True
             else:
                 answers[topic] = answer
+                self._tracked[topic].has_failed = False
         now = self._client.now()
         for topic, found in answers.items():
             self._tracked[topic].schedule.answered(found.last, now)

@@ -82,6 +82,7 @@ class SchemaValues:
         self._reader = reader
         self._has_fields = columns.has_fields
         self._has_corrupt = CORRUPT_VALUE in columns.metadata
+        self._has_warned = False
         self._bad_rows = bad_rows
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
@@ -115,7 +116,10 @@ class SchemaValues:
         if self._bad_rows is BadRows.FAILFAST:
             raise first
         fate = "are left out" if self._bad_rows is BadRows.DROPMALFORMED else "have nulls in their columns"
-        _log.warning(
+        # A topic may have many of them: one warning a task, or they hide all else.
+        _log.log(
+            logging.DEBUG if self._has_warned else logging.WARNING,
             "%s: %d of %d messages cannot be read and %s; first: %s",
             *(messages.topic, np.count_nonzero(is_bad), len(is_bad), fate, first),
         )
+        self._has_warned = True

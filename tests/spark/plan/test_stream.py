@@ -712,8 +712,13 @@ def test_a_broker_that_is_silent_holds_up_its_partition_only(cluster, caplog):
     cluster.failing[P1] = DeadlineError("no answer")
     assert spark.drain() == rows_of(P0, ids[0])
     assert "is not known now" in caplog.text
+    spark.drain()
+    assert caplog.text.count("is not known now") == 1
     cluster.failing.clear()
     assert spark.drain() == rows_of(P1, ids[1])
+    cluster.failing[P1] = DeadlineError("no answer")
+    spark.drain()
+    assert caplog.text.count("is not known now") == 2
 
 
 def test_a_broker_that_refuses_is_an_error(cluster, topic):

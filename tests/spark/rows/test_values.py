@@ -113,6 +113,19 @@ def test_a_field_that_is_called_like_the_corrupt_value_is_no_metadata():
     assert rows.column(CORRUPT_VALUE).to_pylist() == [2, None]
 
 
+def test_bad_rows_of_a_task_are_warned_of_once(caplog):
+    caplog.set_level(logging.DEBUG)
+    rows_of(
+        *(single_entry(7, number, b"8,x", **VERSION) for number in range(3)),
+        bad_rows=BadRows.DROPMALFORMED,
+        max_rows=1,
+    )
+    levels = [record.levelno for record in caplog.records if "cannot be read" in record.getMessage()]
+    assert levels[0] == logging.WARNING
+    assert set(levels[1:]) <= {logging.DEBUG}
+    assert len(levels) > 1
+
+
 def test_good_rows_have_no_corrupt_value(caplog):
     assert rows_of(batch(0, b"1,2"), wanted=(CORRUPT_VALUE,)) == [(1, 2, None)]
     assert caplog.records == []
