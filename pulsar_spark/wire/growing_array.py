@@ -56,11 +56,11 @@ class _Bits:
     def add(self, flags: npt.NDArray[np.bool_]) -> None:
         flags = np.concatenate((self._rest, flags))
         whole = len(flags) & ~7
-        self._bytes += memoryview(np.packbits(flags[:whole], bitorder="little"))
+        self._bytes += np.packbits(flags[:whole], bitorder="little").data
         self._rest = flags[whole:]
 
     def finish(self) -> pa.Buffer:
-        self._bytes += memoryview(np.packbits(self._rest, bitorder="little"))
+        self._bytes += np.packbits(self._rest, bitorder="little").data
         return pa.py_buffer(self._bytes)
 
 
@@ -134,7 +134,7 @@ class _Offsets(_Grown):
         self._end = int(offsets[-1])
         if self._end > _MAX_OFFSET:
             raise pa.ArrowInvalid("offset overflow while parts of an array are put together")
-        self._offsets += memoryview(offsets[1:].astype(np.int32)).cast("B")
+        self._offsets += offsets[1:].astype(np.int32).data.cast("B")
         return start, end
 
     def offsets(self) -> pa.Buffer:

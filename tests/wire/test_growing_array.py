@@ -1,6 +1,7 @@
 """Arrays of parts: equal to what Arrow makes of all parts at once."""
 
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,7 @@ from pulsar_spark.wire import growing_array
 from pulsar_spark.wire.growing_array import GrowingArray
 
 RECORD = pa.struct([("n", pa.int64()), ("is_so", pa.bool_()), ("text", pa.string())])
-VALUES = {
+VALUES: dict[pa.DataType, list[Any]] = {
     pa.null(): [None],
     pa.bool_(): [True, False, None],
     pa.int32(): [1, -1, None],

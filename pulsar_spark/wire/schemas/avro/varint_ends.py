@@ -97,7 +97,8 @@ class _CountedEnds:
         group, at = np.divmod(position, GROUP)
         is_before = np.arange(GROUP) < at[:, np.newaxis]
         inside = np.count_nonzero((self._groups[group] < 0x80) & is_before, axis=1)
-        return self._upto[group] + inside
+        before: _Ints = self._upto[group] + inside
+        return before
 
     def places(self, number: _Ints) -> _Ints:
         group = np.searchsorted(self._upto, number, side="right") - 1
@@ -105,7 +106,8 @@ class _CountedEnds:
         ends = np.flatnonzero(self._groups[some] < 0x80)  # those of all these groups
         counts = self._upto[some + 1] - self._upto[some]
         found = ends[(np.cumsum(counts) - counts)[which] + number - self._upto[group]]
-        return some[found // GROUP] * GROUP + found % GROUP
+        places: _Ints = some[found // GROUP] * GROUP + found % GROUP
+        return places
 
     def before_one(self, position: int) -> int:
         group = position // GROUP
