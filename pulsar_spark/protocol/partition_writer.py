@@ -175,6 +175,7 @@ class PartitionWriter:
         self._first_sequence_id = first_sequence_id
         self._stored_to = -1
         self._dropped_to = -1
+        self._old_version_to = -1  # up to this message they say a version that was another registration's
         self._refused: list[int] = []  # ids that count until they are known to be stored
         self._is_connected = False
         self._own_ids = SequenceIds(-1)
@@ -375,25 +376,20 @@ class PartitionWriter:
             last_sequence_id: that the broker has stored under this name; -1 if it knows none.
             max_message_size: of the broker, in bytes.
             topic_epoch: of exclusive producers, else None.
-            schema_version: that the producer's schema has; empty without a schema. It is written into all
-                entries; those that are pending must have the same.
+            schema_version: that the producer's schema has; empty without a schema. It is written into the
+                entries that are packed from now on.
 
         Returns:
             What must be given the stored entries before ``resend``; None if nothing is to be proven.
 
         Raises:
-            SchemaError: pending messages say another version, which is another schema now, or none.
             SendError: pending messages would be dropped, or could be stored twice.
             CryptoError: a key to encrypt with is missing.
         """
         version_field = schema_version_field(schema_version)
-        if self.has_pending and version_field != self._packer.version_field:
-            raise SchemaError(
-                "the number of the rows' schema has changed under the producer, and messages that are not "
-                "stored yet have the old one: the topic was deleted and made anew, or its schema was",
-                topic=self._topic,
-                advice="Run the task or the query again, which writes by the new number",
-            )
+        if version_field != self._packer.version_field:
+            packed = (*self._window, *self._waiting)
+            self._old_version_to = max((entry.highest_sequence_id for entry in packed), default=-1)
         self.name, self.topic_epoch = name, topic_epoch
         self.epoch += 1
         self._packer.producer_name, self._packer.max_message_size = name, max_message_size
@@ -432,6 +428,7 @@ class PartitionWriter:
             now: in monotonic seconds.
 
         Raises:
+            SchemaError: entries that would be stored now say a version that is another schema, or none.
             SendError: entries that the broker would drop are not known to be stored.
             NotReadyError: that is not known yet.
         """
@@ -441,6 +438,16 @@ class PartitionWriter:
             self._stored_to = max(self._stored_to, self._proof.last_sequence_id)
             self._proof = None
             self._window.begin_anew(now)
+        if any(
+            self._dropped_to < entry.highest_sequence_id <= self._old_version_to
+            for entry in (*self._window, *self._waiting)
+        ):
+            raise SchemaError(
+                "the number of the rows' schema has changed under the producer, and messages that are not "
+                "stored yet have the old one: the topic was deleted and made anew, or its schema was",
+                topic=self._topic,
+                advice="Run the task or the query again, which writes by the new number",
+            )
         if self._loss is not None or self._is_closed:
             return []
         self._is_connected = True

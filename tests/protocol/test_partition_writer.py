@@ -426,8 +426,9 @@ def test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now(anew
     writer.resend("2", 0.0)
     writer.lost(CUT)
     writer.registering()
+    writer.registered("p", -1, MAX_MESSAGE, None, anew)
     with pytest.raises(SchemaError, match="changed under the producer"):
-        writer.registered("p", -1, MAX_MESSAGE, None, anew)
+        writer.resend("3", 0.0)
 
 
 def test_foreign_writes_are_found():
