@@ -177,9 +177,9 @@ class ItemsReader:
         items = GrowingArray(pa.null() if self._kind is None else self._kind)
         for i in active.tolist():
             row = i if rows is None else int(rows[i])
-            begin: int | None = int(after[i])
-            while begin is not None:
-                after[i], begin = self._blocks_of_one(payloads, row, begin, i, blocks, total)
+            more: int | None = int(after[i])
+            while more is not None:
+                after[i], more = self._blocks_of_one(payloads, row, more, i, blocks, total)
                 if blocks.are_many:
                     self._read_blocks(payloads, blocks, rows, items)
                     blocks = _Blocks()
