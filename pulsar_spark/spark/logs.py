@@ -6,7 +6,11 @@ the option ``logLevel``, which each query sets for its processes: a worker may s
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from pathlib import Path
+
+from pyspark import SparkFiles
 
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 
@@ -27,3 +31,20 @@ def set_up_logs(level: int | None) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(_FORMAT)
         _logger.addHandler(handler)
+
+
+def is_first_to_say(what: str) -> bool:
+    """Whether no process of this application on this machine has asked the same before.
+
+    Spark runs the tasks of a query in several processes, and each step of its driver in another one. A file
+    in the folder that Spark has for the application keeps what was said; without such a folder it is True.
+    """
+    try:
+        folder = Path(SparkFiles.getRootDirectory()) / "pulsar_spark_said"
+        folder.mkdir(exist_ok=True)
+        (folder / hashlib.sha256(what.encode()).hexdigest()).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except (OSError, AssertionError, AttributeError, TypeError):
+        return True  # Spark does not run in or beside this process, or the folder cannot be written
+    return True

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import check_reachable
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.logs import set_up_logs
+from pulsar_spark.spark.logs import is_first_to_say, set_up_logs
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
@@ -106,5 +106,7 @@ def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
 
 @lru_cache(maxsize=100)
 def _warn_of_ignored(names: tuple[str, ...]) -> None:
-    """Warn once for each set of columns in a process: a streaming query makes a writer for each batch."""
+    """Warn once for each set of columns; a query makes a writer for each batch, in a new process."""
+    if not is_first_to_say(f"not written: {names}"):
+        return
     _log.warning("not written, because only the source makes these columns: %s", ", ".join(names))

@@ -5,9 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from pyspark import SparkFiles
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.logs import LEVELS, set_up_logs
+from pulsar_spark.spark.logs import LEVELS, is_first_to_say, set_up_logs
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from tests.test_modules import ROOT
 
@@ -52,6 +53,31 @@ def test_the_option(parse):
         assert parse({**URL, "logLevel": name.lower()}).log_level == level
     with pytest.raises(OptionError, match="one of DEBUG, INFO, WARN, ERROR"):
         parse({**URL, "logLevel": "loud"})
+
+
+def test_what_one_process_has_said_others_need_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    code = "import sys\nfrom pyspark import SparkFiles\nfrom pulsar_spark.spark.logs import is_first_to_say\n"
+    code += f"SparkFiles.getRootDirectory = lambda: {str(tmp_path)!r}\nprint(is_first_to_say('a/b'))"
+
+    def of_other_process():
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    assert [of_other_process(), of_other_process()] == ["True", "False"]
+    assert not is_first_to_say("a/b")
+    assert is_first_to_say("another")
+
+
+def test_where_spark_has_no_folder_each_process_says_it(tmp_path, monkeypatch):
+    for _ in range(2):
+        assert is_first_to_say("a")  # no Spark runs here
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(file))
+    assert is_first_to_say("a")
 
 
 @pytest.fixture(autouse=True)

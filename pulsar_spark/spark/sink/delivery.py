@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from pulsar_spark.client import Client, DedupTask
 from pulsar_spark.errors import OptionError, PulsarError
+from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
@@ -155,13 +156,13 @@ def query_log(options: SinkOptions, batch: MicroBatch | None) -> QueryLog | None
 
 
 def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> None:
-    """Log what is promised, once for each query in a process; to be called when all is written."""
+    """Log what is promised, once for each query on a machine; to be called when all is written."""
     query = None if batch is None else batch.query
     if query in _queries_logged:
         return
     if options.delivery is Delivery.TRANSACTIONAL:
-        _queries_logged.add(query)
-        _log_transactional(options, query)
+        if _is_first(query):
+            _log_transactional(options, query)
         return
     is_deduplicated = None
     if dedup is not None:
@@ -171,7 +172,8 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
             _log.info("query %s: not known yet whether the broker deduplicates: %s", query, error)
         if is_deduplicated is None:
             return
-    _queries_logged.add(query)
+    if not _is_first(query):
+        return
     if is_deduplicated:
         _log.info("query %s: each row is written effectively once", query)
     elif dedup is None:
@@ -182,6 +184,12 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
             "deduplication for the namespace, or set delivery=at-least-once to say that this is meant",
             query,
         )
+
+
+def _is_first(query: str | None) -> bool:
+    """Whether this process is the first on its machine to log what is promised; a batch write has no name."""
+    _queries_logged.add(query)
+    return query is None or is_first_to_say(f"what is promised of query {query}")
 
 
 def _log_transactional(options: SinkOptions, query: str | None) -> None:

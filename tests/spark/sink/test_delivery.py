@@ -164,6 +164,19 @@ def test_the_guarantee_of_a_query_is_logged_once(caplog):
     assert logged(caplog, MicroBatch("other", "run", 7, 3, is_retried=False), Asked(True))
 
 
+def test_what_another_process_has_logged_is_not_logged_again(caplog, monkeypatch):
+    asked = []
+    monkeypatch.setattr(delivery, "is_first_to_say", lambda what: bool(asked.append(what)))
+    assert logged(caplog, BATCH, Asked(False)) == ""
+    assert logged(caplog, BATCH, None, TRANSACTIONAL) == ""
+    assert asked == ["what is promised of query query"]
+    monkeypatch.setattr(delivery, "_queries_logged", set())
+    assert logged(caplog, BATCH, None, TRANSACTIONAL) == ""
+    assert len(asked) == 2
+    # A plain batch write has no name by which others would know it.
+    assert "this is a plain batch write" in logged(caplog, None, None)
+
+
 def test_a_broker_that_does_not_deduplicate_is_warned_of(caplog):
     text = logged(caplog, BATCH, Asked(False))
     assert text.startswith("WARNING query query: rows are written at least once, because the broker does not")
