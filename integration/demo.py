@@ -2,8 +2,8 @@
 
     rate source -> [topic purchases] -> sums per shop and 5 s window -> [topic sums] -> this terminal
 
-A live page shows how far the queries are behind and how fast they read. It opens in a browser, if there is a
-screen.
+The terminal shows the sums of the last window, and of each query rows a second and how far it lags, live. A
+live page shows the same over time. It opens in a browser, if there is a screen.
 
 It starts a broker of its own, runs for a bounded time or until Ctrl-C, and leaves nothing behind.
 """
@@ -11,6 +11,7 @@ It starts a broker of its own, runs for a bounded time or until Ctrl-C, and leav
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.broker import StandaloneBroker
+from integration.demo_board import Board
 from integration.local_spark import local_spark
 from pulsar_spark import PulsarProgressListener
 
@@ -56,21 +58,7 @@ def sums(messages: DataFrame) -> DataFrame:
     return by_window.select(f.col("shop").alias("__key"), f.to_json(result).alias("value"))
 
 
-class Screen:
-    """Prints the rows of each micro-batch, and counts them."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-
-    def show(self, batch: DataFrame, number: int) -> None:
-        """Print one micro-batch."""
-        values = batch.select(f.col("value").cast("string").alias("value")).sort("value").collect()
-        self.rows += len(values)
-        for row in values:
-            print(f"  batch {number:<3} {row.value}", flush=True)
-
-
-def start_queries(spark: SparkSession, service_url: str, state: Path, screen: Screen) -> list[StreamingQuery]:
+def start_queries(spark: SparkSession, service_url: str, state: Path, board: Board) -> list[StreamingQuery]:
     """Start the three queries, each with a checkpoint of its own under ``state``."""
 
     def read(topic: str) -> DataFrame:
@@ -81,7 +69,11 @@ def start_queries(spark: SparkSession, service_url: str, state: Path, screen: Sc
         sink = rows.writeStream.format("pulsar").option("service.url", service_url).option("topic", topic)
         return sink.option("checkpointLocation", str(state / topic)).queryName(topic).start()
 
-    sums_shown = read("sums").writeStream.foreachBatch(screen.show).queryName("screen")
+    def show(batch: DataFrame, number: int) -> None:
+        rows = batch.select(f.col("value").cast("string").alias("value")).collect()
+        board.take(row.value for row in rows)
+
+    sums_shown = read("sums").writeStream.foreachBatch(show).queryName("screen")
     return [
         write(purchases(spark), "purchases"),
         write(sums(read("purchases")), "sums"),
@@ -105,16 +97,21 @@ def stop_spark(spark: SparkSession) -> None:
 
 def run(spark: SparkSession, service_url: str, state: Path, seconds: float, *, open_page: bool) -> int:
     """Let the stream flow for ``seconds`` or until Ctrl-C; returns how many rows were shown."""
-    screen, listener = Screen(), PulsarProgressListener()
+    board, listener = Board(sys.stdout), PulsarProgressListener()
     spark.streams.addListener(listener)
     page = listener.serve()
     is_shown = open_page and has_desktop() and webbrowser.open(page)
     print(f"live page: {page}{'' if is_shown else ' (open it in a browser)'}", flush=True)
-    queries = start_queries(spark, service_url, state, screen)
+    queries = start_queries(spark, service_url, state, board)
     end = time.monotonic() + seconds
     try:
         while time.monotonic() < end:
-            spark.streams.awaitAnyTermination(1)
+            # Not in a call of Spark's, which would show a Ctrl-C as an error.
+            time.sleep(1)
+            for query in queries:
+                if (error := query.exception()) is not None:
+                    raise error
+            board.draw((query.name, query.lastProgress) for query in queries)
     except KeyboardInterrupt:
         print("stopping", flush=True)
     spark.sparkContext.setLogLevel("OFF")  # Spark calls each task that a stop ends an error
@@ -122,7 +119,7 @@ def run(spark: SparkSession, service_url: str, state: Path, seconds: float, *, o
         query.stop()
     spark.streams.removeListener(listener)
     listener.close()
-    return screen.rows
+    return board.rows
 
 
 def main() -> int:
@@ -132,9 +129,12 @@ def main() -> int:
     parser.add_argument("--no-browser", action="store_true", help="only print the live page's address")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it, too, would show a Ctrl-C as an error
     print("starting a Pulsar broker; the first start fetches its jars", flush=True)
     with StandaloneBroker() as broker, tempfile.TemporaryDirectory(prefix="pulsar_spark_") as folder:
         print(f"the broker is at {broker.service_url}; starting Spark", flush=True)
+        # Each purchase and each sum is stored once, whatever is tried again.
+        broker.admin.set_deduplication("public/default", True)
         for topic in TOPICS:
             broker.admin.create_topic(topic)
         spark = local_spark(Path(folder), "demo", {})
