@@ -8,6 +8,7 @@
     python3 -m integration docs     the site of the documentation, into build/docs
     python3 -m integration deploy   a user's script on all kinds of clusters
     python3 -m integration matrix   all versions that are claimed, in fresh environments
+    python3 -m integration release  the wheel and the sdist, built and checked
     python3 -m integration long     all that `test` leaves out, for hours, with a summary
     python3 -m integration hostile  fuzzers of what a broker or a producer may send, with counts
     python3 -m integration mutants  faults that are planted one at a time, each to be caught by a named test
@@ -200,6 +201,11 @@ def matrix(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.matrix", "full", *rest)
 
 
+def release(python: str, rest: list[str]) -> int:
+    """Build the files of a release."""
+    return run(python, "-m", "integration.release", *rest)
+
+
 def long(python: str, rest: list[str]) -> int:
     """Run all that CI leaves out."""
     return run(python, "-m", "integration.long", *rest)
@@ -227,6 +233,7 @@ COMMANDS = {
     "hostile": hostile,
     "long": long,
     "mutants": mutants,
+    "release": release,
 }
 
 if __name__ == "__main__":

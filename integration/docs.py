@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+_AT_ROOT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in _AT_ROOT), *sorted((ROOT / "docs").glob("*.md"))]
 
 _FENCE = re.compile(r"^ *```(.*)$")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)

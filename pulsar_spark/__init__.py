@@ -44,6 +44,7 @@ from pulsar_spark.errors import (
     UnsupportedError,
 )
 from pulsar_spark.ids import MessageId
+from pulsar_spark.version import VERSION
 
 try:
     from pulsar_spark.spark.data_source import register
@@ -58,6 +59,8 @@ except ImportError as _error:
     _has_spark = False
 else:
     _has_spark = True
+
+__version__ = VERSION
 
 __all__ = [
     "AuthError",
@@ -91,6 +94,7 @@ __all__ = [
     "TopicNotFoundError",
     "TransactionError",
     "UnsupportedError",
+    "__version__",
 ]
 if _has_spark:
     __all__ += ["PulsarProgressListener", "TopicPartitionMetrics", "register"]

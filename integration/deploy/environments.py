@@ -63,14 +63,14 @@ class Environment:
 def build_wheel(folder: Path) -> Path:
     """Build this project's wheel; it must be for all platforms."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*command, "--wheel-dir", str(folder), str(_copy_of_project(folder))], check=True)
+    subprocess.run([*command, "--wheel-dir", str(folder), str(copy_of_project(folder))], check=True)
     (wheel,) = folder.glob("*-py3-none-any.whl")
     return wheel
 
 
 def build_sdist(folder: Path) -> Path:
     """Build this project's sdist."""
-    source = _copy_of_project(folder)
+    source = copy_of_project(folder)
     # Setuptools' own entry: pip has no command for it.
     code = f"import setuptools.build_meta; setuptools.build_meta.build_sdist({str(folder)!r})"
     environment = installed(folder / "environment", sys.executable, "setuptools>=77")
@@ -79,7 +79,7 @@ def build_sdist(folder: Path) -> Path:
     return sdist
 
 
-def _copy_of_project(folder: Path) -> Path:
+def copy_of_project(folder: Path) -> Path:
     """Copy what a package is made of, so that building leaves nothing in the checkout."""
     copy = folder / "source"
     copy.mkdir(parents=True)

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 from pulsar_spark.cli import explain, package, subscriptions
 from pulsar_spark.errors import OptionError, PulsarError
+from pulsar_spark.version import VERSION
 
 
 def parser() -> argparse.ArgumentParser:
     """What reads the command line; ``run`` of what it reads is the command."""
     made = argparse.ArgumentParser(prog="pulsar_spark", description="Around queries.")
+    made.add_argument("--version", action="version", version=f"pulsar_spark {VERSION}")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
     explain.add_command(commands)
     package.add_command(commands)

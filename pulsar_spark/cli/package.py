@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_spark.errors import LibraryError
+from pulsar_spark.version import VERSION
 
 GROUP = ARTIFACT = "pulsar-spark"
 
@@ -42,6 +43,11 @@ _POM = """<?xml version="1.0" encoding="UTF-8"?>
     <license>
       <name>Apache-2.0</name>
       <url>https://www.apache.org/licenses/LICENSE-2.0.txt</url>
+    </license>
+    <license>
+      <name>BSD-3-Clause</name>
+      <url>https://opensource.org/license/bsd-3-clause</url>
+      <comments>protobuf, in pulsar_spark/carried</comments>
     </license>
   </licenses>
 </project>
@@ -70,12 +76,11 @@ def build(repository: Path) -> Path:
         OSError: the folder cannot be written.
     """
     about = metadata.metadata("pulsar-spark")
-    version = about["Version"]
-    folder = repository / GROUP / ARTIFACT / version
+    folder = repository / GROUP / ARTIFACT / VERSION
     folder.mkdir(parents=True, exist_ok=True)
-    jar = folder / f"{ARTIFACT}-{version}.jar"
+    jar = folder / f"{ARTIFACT}-{VERSION}.jar"
     _write_archive(jar, dict(_files()))
-    pom = _POM.format(group=GROUP, artifact=ARTIFACT, version=version, summary=about["Summary"])
+    pom = _POM.format(group=GROUP, artifact=ARTIFACT, version=VERSION, summary=about["Summary"])
     jar.with_suffix(".pom").write_text(pom)
     for file in (jar, jar.with_suffix(".pom")):
         digest = hashlib.sha1(file.read_bytes(), usedforsecurity=False).hexdigest()
@@ -85,7 +90,7 @@ def build(repository: Path) -> Path:
 
 def coordinates() -> str:
     """What ``--packages`` is to name."""
-    return f"{GROUP}:{ARTIFACT}:{metadata.version('pulsar-spark')}"
+    return f"{GROUP}:{ARTIFACT}:{VERSION}"
 
 
 def _run(folder: Path) -> None:

@@ -17,12 +17,13 @@ from google.protobuf.message import Message
 
 from pulsar_spark.errors import ConnectError, DeadlineError, ProtocolError, PulsarError, from_server
 from pulsar_spark.protocol.outgoing_queue import OutgoingQueue
+from pulsar_spark.version import VERSION
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame, FrameReader, asks_for_list
 from pulsar_spark.wire.messages import Messages
 
-CLIENT_VERSION = "pulsar-spark 0.1.0"
+CLIENT_VERSION = f"pulsar-spark {VERSION}"
 
 _Type = pb.BaseCommand
 

@@ -5,7 +5,6 @@ import hashlib
 import subprocess
 import sys
 import zipfile
-from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,9 +13,9 @@ import pyarrow
 import pytest
 
 from pulsar_spark.cli import main, package
+from pulsar_spark.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
-VERSION = metadata.version("pulsar-spark")
 POM = "{http://maven.apache.org/POM/4.0.0}"
 
 
@@ -54,6 +53,7 @@ def test_it_is_laid_out_as_a_maven_repository(jar):
     pom = ElementTree.parse(jar.with_suffix(".pom")).getroot()
     found = [pom.findtext(f"{POM}{name}") for name in ("groupId", "artifactId", "version")]
     assert ":".join(found) == package.coordinates()
+    assert [each.text for each in pom.iter(f"{POM}name")] == ["Apache-2.0", "BSD-3-Clause"]
     for file in (jar, jar.with_suffix(".pom")):
         assert Path(f"{file}.sha1").read_text() == hashlib.sha1(file.read_bytes()).hexdigest()
 
@@ -63,7 +63,8 @@ def test_it_holds_the_packages_and_the_licences_and_nothing_compiled(jar):
     assert {"pulsar_spark/__init__.py", "pyspark_pulsar/__init__.py", "META-INF/MANIFEST.MF"} <= set(names)
     packages = {"pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark"}
     assert {name.partition("/")[0] for name in names} == {"META-INF", *packages}
-    assert [name for name in names if name.startswith("META-INF/licenses/protobuf/LICENSE")]
+    for carried in ("pulsar-spark", "protobuf"):
+        assert [name for name in names if name.startswith(f"META-INF/licenses/{carried}/LICENSE")]
     assert {Path(name).suffix for name in names if not name.startswith("META-INF/")} == {"", ".py"}
 
 
