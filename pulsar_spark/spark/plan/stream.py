@@ -121,9 +121,9 @@ class QueryPlanner:
         for topic, state in subscription.partitions.items():
             state.take_up(start.positions.get(topic))
         self._ask_ends(subscription)
-        self._log_processed()
         self._acknowledge(subscription)
         self._count_backlogs(subscription)
+        self._log_processed()
         planned = self._without_deleted(subscription, partial(self._plan, subscription, start, limited))
         for topic, end in planned.items():
             subscription.partitions[topic].planned = end
