@@ -6,10 +6,10 @@ from integration.bench.measure import Result, Side
 from integration.bench.memory import Peak
 from integration.bench.report import Findings
 from integration.bench.scaling import Scaling
-from integration.bench.shapes import Shape
+from integration.bench.shapes import SHAPES
 
-BATCHED = Shape("batched", "100 bytes, batched", 100, 1, 1, 1, 1)
-LZ4 = Shape("lz4", "1 KiB, LZ4", 1024, 1, 1, 1, 1, lz4=True)
+BATCHED = SHAPES["batched"]
+LZ4 = SHAPES["lz4"]
 FINDINGS = Findings(
     results=[
         Result(
