@@ -2,7 +2,7 @@
 
 flow.svg         source, query, sink: what a user writes
 data.svg         the same with partitions, tasks and the planner
-offsets.svg      a topic partition: what is acknowledged, processed, in the micro-batch, in the backlog
+offsets.svg      a topic partition: what is acknowledged, processed, read now, in the backlog
 checkpoint.svg   the order of a micro-batch: read, write, checkpoint, acknowledge
 """
 
@@ -127,12 +127,12 @@ def data() -> str:
 
 def offsets() -> str:
     """A topic partition from its first entry to its end, and what each stretch is called."""
-    picture = Picture("Positions in a topic partition", 1080, 250)
+    picture = Picture("Positions in a topic partition", 1080, 280)
     stretches = (
         (20, 200, PLAIN, "acknowledged", "the broker may delete it"),
         (220, 240, OURS, "processed", "in Spark's checkpoint"),
         (460, 240, SPARK, "this micro-batch", "planned, being read"),
-        (700, 360, PULSAR, "backlog", "in no micro-batch yet"),
+        (700, 360, PULSAR, "later", "in no micro-batch yet"),
     )
     for x, width, fill, name, meaning in stretches:
         picture.box(x, 100, width, 60, fill, name, meaning)
@@ -146,10 +146,12 @@ def offsets() -> str:
         picture.arrow((x, 70), (x, 100))
         picture.text(x, 42, name, anchor)
         picture.text(x, 60, meaning, anchor)
-    picture.arrow((220, 195), (1060, 195), both=True)
-    picture.label(640, 200, "kept by the subscription, whatever the retention policy")
-    picture.text(20, 232, "older entries", "start")
-    picture.text(1060, 232, "newer entries", "end")
+    picture.arrow((460, 190), (1060, 190), both=True)
+    picture.label(760, 195, "backlog: not yet processed")
+    picture.arrow((220, 228), (1060, 228), both=True)
+    picture.label(640, 233, "kept by the subscription, whatever the retention policy")
+    picture.text(20, 262, "older entries", "start")
+    picture.text(1060, 262, "newer entries", "end")
     return picture.svg()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from integration.docs import PAGES, ROOT
 from pulsar_spark import errors
-from pulsar_spark.spark import progress_listener
+from pulsar_spark.spark.monitoring.metrics import METRICS, PREFIX
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
@@ -59,10 +59,8 @@ def test_each_error_code_is_on_the_page_of_errors():
     assert codes - {errors.PulsarError.code} <= names_on("errors.md")
 
 
-def test_each_metric_is_on_the_page_of_operations():
-    names = re.findall(r'_metric\(\s*"(\w+)"', inspect.getsource(progress_listener))
-    assert names
-    assert {f"pulsar_spark_{name}" for name in names} <= names_on("operations.md")
+def test_each_metric_is_on_the_page_of_monitoring():
+    assert {PREFIX + metric.name for metric in METRICS} <= names_on("monitoring.md")
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
