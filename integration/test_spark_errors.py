@@ -61,6 +61,18 @@ def test_a_refused_connection_of_a_streaming_write(nowhere: PulsarInSpark, topic
     assert "[PULSAR_CONNECT]" in error_of(lambda: finish(sink.start()))
 
 
+def test_a_web_port_of_a_batch_read(spark: SparkSession, cluster: Cluster, topic):
+    web = PulsarInSpark(spark, cluster.admin_url.replace("http://", "pulsar://"))
+    text = error_of(lambda: web.read(topic, **PATIENT).collect())
+    assert "[PULSAR_PROTOCOL] the peer speaks HTTP" in text
+    assert "usually 6650" in text
+
+
+def test_an_option_of_kafka(pulsar_in_spark: PulsarInSpark, topic):
+    text = error_of(lambda: pulsar_in_spark.read(topic, maxOffsetsPerTrigger="7"))
+    assert "It is Kafka's maxOffsetsPerTrigger: use maxMessagesPerTrigger" in text
+
+
 def test_a_missing_topic(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
     for action in (
         lambda: pulsar_in_spark.read(topic, **PATIENT).collect(),

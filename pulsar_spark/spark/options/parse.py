@@ -7,6 +7,7 @@ beside it.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -21,8 +22,9 @@ T = TypeVar("T")
 
 _TABLES = {"source": SOURCE, "sink": SINK}
 
-# How like two names must be, out of 1, for one to be asked after.
+# How like two names must be, out of 1, for one to be asked after; without what many begin with.
 _NEAR = 0.75
+_PREFIX = re.compile(r"pulsar\.\w+\.")
 
 # What Spark 4.2 and 4.3 themselves put among the options: load(path)/save(path), and the stream writer's own.
 _SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
@@ -97,12 +99,7 @@ def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str | None:
-    """A question after the known name that is like this one, or whose last part is; None if none is near."""
-    by_last = {each.rsplit(".", 1)[-1]: each for each in known}
-    last = name.rsplit(".", 1)[-1]
-    if last in by_last:
-        return f"Did you mean {known[by_last[last]]}?"
-    whole = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
-    ends = difflib.get_close_matches(last, by_last, n=1, cutoff=_NEAR)
-    near = [*whole, *(by_last[each] for each in ends)]
-    return f"Did you mean {known[near[0]]}?" if near else None
+    """A question after the known name that is like this one, but for the prefix; None where none is near."""
+    stems = {_PREFIX.sub("", each): each for each in known}
+    near = difflib.get_close_matches(_PREFIX.sub("", name), stems, n=1, cutoff=_NEAR)
+    return f"Did you mean {known[stems[near[0]]]}?" if near else None
