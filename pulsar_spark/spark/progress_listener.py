@@ -25,7 +25,7 @@ from pulsar_spark.client import HttpAnswer, PageServer, epoch_ms
 from pulsar_spark.spark.monitoring.metrics import Snapshot, prometheus_text
 from pulsar_spark.spark.monitoring.planner_file import planners_path, read_planners
 from pulsar_spark.spark.monitoring.query_figures import (
-    MicroBatch,
+    BatchFigures,
     QueryFigures,
     StartedQuery,
     not_yet_reported,
@@ -171,7 +171,7 @@ class PulsarProgressListener(StreamingQueryListener):
             return
         same = before if before is not None and before.run == run else QueryFigures(name, run)
         new = same.after(
-            MicroBatch(
+            BatchFigures(
                 number=progress.batchId,
                 end_ms=_ms(progress.timestamp) + progress.batchDuration,
                 seconds=progress.batchDuration / 1000,

@@ -72,7 +72,7 @@ class PageServer:
 
 
 def _server_class(family: int) -> type[ThreadingHTTPServer]:
-    class Server(ThreadingHTTPServer):
+    class _Server(ThreadingHTTPServer):
         address_family = family
         daemon_threads = False  # so that close() waits for them
 
@@ -87,13 +87,13 @@ def _server_class(family: int) -> type[ThreadingHTTPServer]:
             level = logging.DEBUG if gone else logging.WARNING  # clients that hang up are no news
             _log.log(level, "a request of %s has failed", client_address, exc_info=True)
 
-    return Server
+    return _Server
 
 
 def _handler_class(
     answer: Callable[[str], HttpAnswer | None], *, is_loopback: bool
 ) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class _Handler(BaseHTTPRequestHandler):
         timeout = _TIMEOUT
         server_version, sys_version = "pulsar_spark", ""
 
@@ -125,7 +125,7 @@ def _handler_class(
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
             _log.debug("%s: %s", self.address_string(), format % args)
 
-    return Handler
+    return _Handler
 
 
 def _host_of(header: str) -> str:

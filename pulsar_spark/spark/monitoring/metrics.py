@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pulsar_spark.spark.monitoring.query_figures import MicroBatch, QueryFigures
+from pulsar_spark.spark.monitoring.query_figures import BatchFigures, QueryFigures
 
 PREFIX = "pulsar_spark_"
 
@@ -62,7 +62,7 @@ def _each(value: Callable[[QueryFigures], float | None]) -> Callable[[Snapshot],
     return samples
 
 
-def _batch(value: Callable[[MicroBatch], float]) -> Callable[[Snapshot], Samples]:
+def _batch(value: Callable[[BatchFigures], float]) -> Callable[[Snapshot], Samples]:
     return _each(lambda query: None if query.last is None else value(query.last))
 
 
@@ -95,7 +95,7 @@ def _backlog_messages(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
                 yield {"query": query.name, "topic": each.topic, "partition": each.partition}, each.messages
 
 
-def bytes_per_second(batch: MicroBatch) -> float:
+def bytes_per_second(batch: BatchFigures) -> float:
     """Estimate of the stored bytes that a micro-batch has read for each second it took."""
     return sum(each.batch_bytes or 0 for each in batch.sources) / max(batch.seconds, 0.001)
 

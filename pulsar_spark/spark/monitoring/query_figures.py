@@ -47,7 +47,7 @@ class BacklogPoint(NamedTuple):
     messages: int | None
 
 
-class MicroBatch(NamedTuple):
+class BatchFigures(NamedTuple):
     """What one progress says.
 
     Attributes:
@@ -89,7 +89,7 @@ class QueryFigures:
 
     name: str
     run: str = ""
-    last: MicroBatch | None = None
+    last: BatchFigures | None = None
     rows: int = 0
     read_bytes: int = 0
     written: SinkTotals = _NOTHING
@@ -138,7 +138,7 @@ class QueryFigures:
         """The ids of its planners."""
         return frozenset(each.planner for each in self.sources)
 
-    def after(self, batch: MicroBatch) -> QueryFigures:
+    def after(self, batch: BatchFigures) -> QueryFigures:
         """The figures when one more micro-batch has ended."""
         point = BatchPoint(batch.end_ms, batch.rows_per_second, batch.seconds)
         return replace(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from integration.docs import ROOT
 from pulsar_spark.spark.monitoring.metrics import METRICS, PREFIX, Snapshot, prometheus_text
-from pulsar_spark.spark.monitoring.query_figures import MicroBatch, QueryFigures
+from pulsar_spark.spark.monitoring.query_figures import BatchFigures, QueryFigures
 from pulsar_spark.spark.monitoring.sink_totals import SinkTotals
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 
@@ -21,7 +21,7 @@ UNITS = "rows|bytes_estimate|messages|bytes|possible_duplicates|data_losses|retr
 def snapshot(name="q", topic="t"):
     partitions = (PartitionBacklog(topic, "0", "1:1", 10, 10, 1000),)
     source = SourceReport("1-a", "s", 0, 2500, partitions, 50, 1, 2)
-    batch = MicroBatch(3, 4500, 2.0, 100, 50.0, (source,), SinkTotals(5, 50, 7, 1))
+    batch = BatchFigures(3, 4500, 2.0, 100, 50.0, (source,), SinkTotals(5, 50, 7, 1))
     return Snapshot(5000, (QueryFigures(name, "run").after(batch),), {name: 2})
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.spark.monitoring.query_figures import (
     MAX_POINTS,
-    MicroBatch,
+    BatchFigures,
     QueryFigures,
     StartedQuery,
     not_yet_reported,
@@ -22,7 +22,7 @@ def report(time_ms=1000, entries=10, batch=10, planner="1-a", start_ms=500, part
 
 
 def batch(number, *sources):
-    return MicroBatch(number, 1000 * number, 2.0, 100, 50.0, sources, SinkTotals(5, 50))
+    return BatchFigures(number, 1000 * number, 2.0, 100, 50.0, sources, SinkTotals(5, 50))
 
 
 def test_sums_grow_and_the_rest_is_of_the_last_micro_batch():

@@ -174,6 +174,9 @@ class SimulatedCluster(PlanningClient):
     def time_ms(self) -> int:
         return int(self.clock * 1000)
 
+    def retries(self) -> int:
+        return 0
+
     def operation(self) -> Deadline:
         return Deadline(30.0)
 
