@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration.docs import ROOT
+from integration.docs import PAGES, ROOT
 from pulsar_spark.spark.monitoring.metrics import METRICS, PREFIX, Snapshot, prometheus_text
 from pulsar_spark.spark.monitoring.query_figures import BatchFigures, QueryFigures
 from pulsar_spark.spark.monitoring.sink_totals import SinkTotals
@@ -67,6 +67,15 @@ def test_the_documentation_names_each_metric():
     ]
     assert rows == expected
     assert set(re.findall(r"\bpulsar_spark_\w+", page)) <= NAMES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_other_pages_name_metrics_that_exist(page):
+    if page.name != "CHANGELOG.md":  # it may name what was before
+        assert (
+            set(re.findall(r"\bpulsar_spark_\w+_(?:total|seconds|estimate|entries)\b", page.read_text()))
+            <= NAMES
+        )
 
 
 def expressions():
