@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -148,7 +148,7 @@ class PendingCalls(Generic[K]):
                 then()
 
 
-def prefetch(items: Iterator[T]) -> Iterator[T]:
+def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
     """Give the same items, each made in a thread while the one before is used; errors come in their place.
 
     No item is None. One more is in memory. To close this early waits for the item in the making, however long

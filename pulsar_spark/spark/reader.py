@@ -192,7 +192,7 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
 def _until_deleted(
     asked: Range,
     entries: Generator[Entries, None, None],
-    batches: Iterator[pa.RecordBatch],
+    batches: Generator[pa.RecordBatch, None, None],
     losses: LossReporter,
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows; a topic that is deleted while it is read, or before, is reported as loss."""
@@ -215,6 +215,7 @@ def _until_deleted(
     except TopicNotFoundError:
         losses.lost(asked.topic, LostRange(asked.start, asked.end, "the topic was deleted"))
     finally:
+        batches.close()  # first: its thread may be in the middle of the entries
         entries.close()
 
 
