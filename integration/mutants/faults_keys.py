@@ -6,16 +6,31 @@ FAULTS = (
     Fault(
         name="messages-of-two-keys-in-a-batch-of-one-key",
         file="pulsar_spark/protocol/key_groups.py",
-        old="(keys.max(initial=0) + 1) + keys",
-        new="(keys.max(initial=0) + 1) + keys // 2",
+        old="(numbers.max() + 1) + numbers",
+        new="(numbers.max() + 1) + numbers // 2",
         test="tests/protocol/test_key_groups.py::test_groups_are_those_of_a_dictionary",
     ),
     Fault(
         name="ordering-key-of-a-message-not-looked-at",
         file="pulsar_spark/protocol/key_groups.py",
-        old="if columns.ordering_key is None else pc.coalesce(columns.ordering_key, columns.key)",
-        new="if columns.ordering_key is None else pc.coalesce(columns.key, columns.ordering_key)",
+        old="pc.coalesce(columns.ordering_key, columns.key)",
+        new="pc.coalesce(columns.key, columns.ordering_key)",
         test="tests/client/writing/test_topic_writer_keys.py::test_the_ordering_key_wins",
+    ),
+    Fault(
+        name="rows-held-for-their-key-lost-at-the-end",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="rows = self._window.take()",
+        new="rows = None",
+        test="tests/client/writing/test_topic_writer_keys.py::"
+        "test_rows_of_a_key_are_in_one_partition_in_their_order",
+    ),
+    Fault(
+        name="window-of-keys-closed-by-the-portions-of-rows",
+        file="pulsar_spark/protocol/key_groups.py",
+        old="if last < count or self._size >= self._max_bytes:",
+        new="if last <= count:",
+        test="tests/protocol/test_key_groups.py::test_windows_are_the_same_in_whatever_portions_rows_come",
     ),
     Fault(
         name="open-batch-lost-before-batches-of-one-key",

@@ -2,54 +2,130 @@
 
 A broker gives a whole batch to one consumer, by the key in the entry's metadata: the ordering key where there
 is one, else the key. So messages are put together by these same bytes. Those of a key stay in their order.
+
+    KeyedRows, in any portions -> KeyWindow -> KeyedRows, in windows -> group_by_key -> KeyGroups
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulsar_spark.wire.encode_columns import EncodedMessages
 from pulsar_spark.wire.message_columns import MessageColumns
 
 Ints: TypeAlias = npt.NDArray[np.int64]
+Partitions: TypeAlias = npt.NDArray[np.int32]
+
+
+class KeyedRows(NamedTuple):
+    """n encoded messages of one topic, in the order of their rows.
+
+    Attributes:
+        messages: binary[n], each as it is in a batch.
+        keys: binary[n], by which brokers choose a consumer; null for none.
+        partitions: int32[n], where each goes.
+    """
+
+    messages: pa.BinaryArray
+    keys: pa.BinaryArray
+    partitions: Partitions
+
+    def slice(self, first: int, last: int) -> KeyedRows:
+        """Those from ``first`` up to ``last``."""
+        count = last - first
+        return KeyedRows(
+            self.messages.slice(first, count), self.keys.slice(first, count), self.partitions[first:last]
+        )
+
+
+def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Partitions) -> KeyedRows:
+    """Rows, what they are in a batch, and where they go."""
+    offsets = pa.py_buffer(encoded.offsets.astype(np.int32))
+    messages = pa.Array.from_buffers(pa.binary(), len(columns), [None, offsets, pa.py_buffer(encoded.buffer)])
+    return KeyedRows(messages, _sticky_keys(columns), partitions)
+
+
+class KeyWindow:
+    """Holds rows until there are ``max_bytes`` of encoded messages, so that each key has many.
+
+    What becomes one window depends on the rows and their order, never on the portions in which they come: a
+    replay of the same rows is the same. A message of more bytes is a window of its own.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[KeyedRows] = []
+        self._size = 0
+
+    def add(self, rows: KeyedRows) -> Iterator[KeyedRows]:
+        """Take what comes next; give the windows that are full now."""
+        offsets = _offsets(rows.messages)
+        first, count = 0, len(rows.messages)
+        while first < count:
+            limit = offsets[first] + self._max_bytes - self._size
+            last = int(np.searchsorted(offsets, limit, side="right")) - 1
+            if last <= first:
+                last = first if self._parts else first + 1
+            if last > first:
+                self._parts.append(rows.slice(first, last))
+                self._size += int(offsets[last] - offsets[first])
+            if last < count or self._size >= self._max_bytes:
+                full = self.take()
+                assert full is not None
+                yield full
+            first = last
+
+    def take(self) -> KeyedRows | None:
+        """Give what is held; None if nothing is."""
+        parts, self._parts, self._size = self._parts, [], 0
+        if len(parts) <= 1:
+            return parts[0] if parts else None
+        messages, keys, partitions = zip(*parts, strict=True)
+        return KeyedRows(pa.concat_arrays(messages), pa.concat_arrays(keys), np.concatenate(partitions))
 
 
 class KeyGroups(NamedTuple):
-    """n messages by partition, in each of them by key, and of each key in their order.
+    """n encoded messages by partition, in each of them by key, and of each key in their order.
 
     Keys are in the order in which they come first among all n, so the same messages give the same order.
 
     Attributes:
-        order: int64[n], the messages' indexes.
-        bounds: int64[p + 1]; partition i has those from ``bounds[i]`` up to ``bounds[i + 1]`` of ``order``.
+        body: the messages, one after the other.
+        offsets: int64[n + 1], where each begins.
+        bounds: int64[p + 1]; partition i has those from ``bounds[i]`` up to ``bounds[i + 1]``.
         starts: for each partition int64[g], where its keys begin, counted from its own first message.
     """
 
-    order: Ints
+    body: memoryview
+    offsets: Ints
     bounds: Ints
     starts: list[Ints]
 
 
-def group_by_key(columns: MessageColumns, partitions: npt.NDArray[np.int32], count: int) -> KeyGroups:
-    """Put messages together by partition and key.
+def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
+    """Put messages together by partition and key; those without a key are one group.
 
     Args:
-        columns: n messages; those without any key are one group.
-        partitions: int32[n], where each goes.
+        rows: at least one.
         count: how many partitions there are.
     """
-    keys = _key_numbers(columns)
-    groups = partitions.astype(np.int64) * (keys.max(initial=0) + 1) + keys
+    numbers = _numbers(rows.keys)
+    groups = rows.partitions.astype(np.int64) * (numbers.max() + 1) + numbers
     # As small a type as possible: numpy sorts 16 bits ten times as fast as 64.
-    order = np.argsort(groups.astype(np.min_scalar_type(groups.max(initial=0))), kind="stable")
-    bounds = np.searchsorted(partitions[order], np.arange(count + 1))
+    order = np.argsort(groups.astype(np.min_scalar_type(groups.max())), kind="stable")
+    messages = rows.messages.take(pa.array(order))
+    bounds = np.searchsorted(rows.partitions[order], np.arange(count + 1))
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     of_partition = np.searchsorted(starts, bounds)
     return KeyGroups(
-        order,
+        memoryview(messages.buffers()[2]).cast("B"),  # Arrow says its bytes are signed
+        _offsets(messages),
         bounds,
         [
             starts[first:last] - bound
@@ -65,13 +141,22 @@ def begin_keys(columns: MessageColumns, bounds: Ints) -> npt.NDArray[np.bool_]:
         columns: n messages by partition, which keep their order.
         bounds: int64[p + 1]; partition i has those from ``bounds[i]`` up to ``bounds[i + 1]``.
     """
-    begins: npt.NDArray[np.bool_] = np.diff(_key_numbers(columns), prepend=-1) != 0
+    begins: npt.NDArray[np.bool_] = np.diff(_numbers(_sticky_keys(columns)), prepend=-1) != 0
     begins[bounds[:-1][np.diff(bounds) > 0]] = True
     return begins
 
 
-def _key_numbers(columns: MessageColumns) -> Ints:
-    """A number for the key of each message, int64[n]: how many other keys came before it."""
-    keys = columns.key if columns.ordering_key is None else pc.coalesce(columns.ordering_key, columns.key)
+def _sticky_keys(columns: MessageColumns) -> pa.BinaryArray:
+    return columns.key if columns.ordering_key is None else pc.coalesce(columns.ordering_key, columns.key)
+
+
+def _numbers(keys: pa.BinaryArray) -> Ints:
+    """A number for each key, int64[n]: how many other keys came before it."""
     numbers: Ints = keys.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
     return numbers
+
+
+def _offsets(messages: pa.BinaryArray) -> Ints:
+    """Where each message begins in its buffer, and where the last one ends, int64[n + 1]."""
+    held = np.frombuffer(messages.buffers()[1], np.int32)
+    return held[messages.offset : messages.offset + len(messages) + 1].astype(np.int64)

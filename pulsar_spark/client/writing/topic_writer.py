@@ -27,7 +27,7 @@ from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import BatcherBuilder
-from pulsar_spark.protocol.key_groups import begin_keys, group_by_key
+from pulsar_spark.protocol.key_groups import KeyedRows, KeyWindow, begin_keys, group_by_key, keyed_rows
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import Router, TaskPlace
 from pulsar_spark.protocol.send_order import split_runs
@@ -44,6 +44,9 @@ _LOOK_AGAIN = 60.0
 # Rows of a block of one partition, where batches have no limit of messages, or it must not depend on that.
 _BLOCK = 1000
 
+# Bytes of encoded rows that are put together by key. Twice as many are in memory while they are sorted.
+_WINDOW = 4 << 20
+
 _log = logging.getLogger(__name__)
 
 
@@ -52,7 +55,8 @@ class TopicWriter:
 
     A :class:`Router` chooses the partition of each row; the rows of a partition stay in order, with KEY_BASED
     batches those of each key. A thread of its own sends a batch that has been open for the publish delay, and
-    opens producers again that were lost while the caller is away.
+    opens producers again that were lost while the caller is away. Rows that are put together by key wait for
+    4 MiB of them or for ``flush``, whatever time passes.
 
     Args:
         client: where to connect.
@@ -97,6 +101,7 @@ class TopicWriter:
         self._transaction = transaction
         self._interceptors = Interceptors(code.interceptors)
         self._is_key_based = options.batching and options.batcher_builder is BatcherBuilder.KEY_BASED
+        self._window = KeyWindow(_WINDOW)
         self._producers: list[Producer] = []
         try:
             self._open_all(client.partitions(topic, create=True))
@@ -152,6 +157,7 @@ class TopicWriter:
     def flush(self) -> None:
         """Send the open batches and wait until everything is acknowledged; raises what ``send`` raises."""
         with self._failing_for_good():
+            self._send_held()
             for producer in self._producers:
                 producer.send_open_batch()
             for producer in self._producers:
@@ -161,6 +167,7 @@ class TopicWriter:
     def finish(self) -> None:
         """As ``flush``; nothing more comes in this micro-batch, so rows that were held back are sent too."""
         with self._failing_for_good():
+            self._send_held()
             for producer in self._producers:
                 producer.send_open_batch()
                 if isinstance(producer, DedupProducer):
@@ -278,6 +285,7 @@ class TopicWriter:
         if self._is_key_based and not must_cut:
             self._send_by_key(columns, partitions)
             return
+        self._send_held()
         bounds = np.array([0, len(columns)])
         if count > 1:
             order = np.argsort(partitions, kind="stable")
@@ -291,19 +299,27 @@ class TopicWriter:
             self._send_single(columns, bounds)
 
     def _send_by_key(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
-        """Send the rows of each key in batches of their own; ``partitions`` has that of each row."""
-        groups = group_by_key(columns, partitions, len(self._producers))
-        encoded = encode_batch_messages(
-            columns.take(pa.array(groups.order)), key_bytes=self._options.key_bytes
-        )
+        """Hold rows until a window of them is full, then send those of each key in batches of their own."""
+        encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes)
+        for rows in self._window.add(keyed_rows(columns, encoded, partitions)):
+            self._send_window(rows)
+
+    def _send_held(self) -> None:
+        """Send the rows that wait for others of their keys."""
+        rows = self._window.take()
+        if rows is not None:
+            self._send_window(rows)
+
+    def _send_window(self, rows: KeyedRows) -> None:
+        groups = group_by_key(rows, len(self._producers))
         parts = [
-            (encoded.offsets[first : last + 1], starts)
+            (groups.offsets[first : last + 1], starts)
             for (first, last), starts in zip(pairwise(groups.bounds.tolist()), groups.starts, strict=True)
         ]
         for producer, (offsets, _) in zip(self._producers, parts, strict=True):
-            producer.check_messages(encoded.buffer, offsets)
+            producer.check_messages(groups.body, offsets)
         for producer, (offsets, starts) in zip(self._producers, parts, strict=True):
-            producer.send_groups(encoded.buffer, offsets, starts)
+            producer.send_groups(groups.body, offsets, starts)
 
     def _send_batched(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
         """Put the rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import BatcherBuilder, DedupTask, TaskPlace, TopicWriter
+from pulsar_spark.client.writing import topic_writer
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.batches import decode_batches
@@ -56,17 +57,14 @@ def ids_of(broker, topic=TOPIC):
 
 
 def test_each_batch_has_one_key_and_each_key_its_order(broker, client):
-    """The keys of a send are sent in the order of their first rows; what has none is together, too."""
+    """Keys are sent in the order of their first rows; what has none is together, too."""
     broker.create(TOPIC)
     with open_writer(client) as writer:
         writer.send(columns(numbered(8), key=binaries("a", "b", "a", None, "c", "b", None, "a")))
         writer.send(columns([b"x", b"y"], key=binaries("b", "a")))
         writer.flush()
-    assert entries_of(broker) == [
-        *(("a", "027"), ("b", "15"), ("", "36"), ("c", "4")),
-        *(("b", "x"), ("a", "y")),
-    ]
-    assert ids_of(broker) == [(0, 2), (3, 4), (5, 6), (7, 7), (8, 8), (9, 9)]
+    assert entries_of(broker) == [("a", "027y"), ("b", "15x"), ("", "36"), ("c", "4")]
+    assert ids_of(broker) == [(0, 3), (4, 6), (7, 8), (9, 9)]
 
 
 def test_the_ordering_key_wins(broker, client):
@@ -121,19 +119,27 @@ def test_rows_with_ids_keep_their_order_and_an_entry_ends_where_the_key_changes(
     assert ids_of(broker) == [(5, 6), (8, 9), (10, 10), (11, 11), (12, 12), (13, 13)]
 
 
-def test_nothing_waits_for_more_rows_of_its_key(broker, client):
+def test_rows_wait_for_others_of_their_key_until_a_window_is_full(broker, client, monkeypatch):
+    """A row takes 10 bytes."""
+    monkeypatch.setattr(topic_writer, "_WINDOW", 40)
     broker.create(TOPIC)
     with open_writer(client) as writer:
         writer.send(columns(numbered(3), key=binaries(*"aba")))
-        broker.wait_for(lambda: entries_of(broker) == [("a", "02"), ("b", "1")])
+        assert broker.seen(Type.SEND) == []
+        writer.send(columns(numbered(6, 3), key=binaries(*"babbbb")))
+        broker.wait_for(lambda: entries_of(broker) == [("a", "02"), ("b", "13"), ("a", "4"), ("b", "567")])
+        writer.flush()
+        assert entries_of(broker)[4:] == [("b", "8")]
 
 
 def test_one_row_whose_key_does_not_fit_twice_keeps_the_others_back():
     with FakeBroker(max_message_size=10_000) as broker, client_of(broker) as client:
         topic = parted(broker)
         rows = columns([b"x", b"y"], key=binaries("a", "k" * 8_000))
-        with open_writer(client, topic) as writer, pytest.raises(SendError, match="does not fit"):
+        with open_writer(client, topic) as writer:
             writer.send(rows)
+            with pytest.raises(SendError, match="does not fit"):
+                writer.flush()
         assert broker.seen(Type.SEND) == []
         with open_writer(client, topic, batcher_builder=BatcherBuilder.DEFAULT) as writer:
             writer.send(rows)
@@ -186,8 +192,7 @@ def test_a_run_that_was_cut_off_is_completed(stored):
         assert list(found.items()) == expected
 
 
-def test_a_run_that_cuts_its_rows_in_another_way_misses_nothing():
-    """Keys are put together send by send, so other sends are another order."""
+def test_a_run_that_gets_its_rows_in_other_portions_is_the_same():
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         broker.create(TOPIC)
         for cuts in ([0, 10], [0, 4, 10]):
@@ -199,8 +204,8 @@ def test_a_run_that_cuts_its_rows_in_another_way_misses_nothing():
                     writer.send(ROWS.take(pa.array(range(first, last))))
                 writer.finish()
                 (sent,) = writer.sent.values()
-        assert (sent.messages, sent.possible_duplicates) == (10, 10)
-        assert sorted(broker.topics[str(TOPIC)].values) == sorted(numbered(10) * 2)
+            assert (sent.messages, sent.possible_duplicates) == (10, 0)
+        assert sorted(broker.topics[str(TOPIC)].values) == numbered(10)
 
 
 @pytest.mark.parametrize("action", [cut, lose_answer])
