@@ -16,8 +16,8 @@ from pulsar_spark.spark.sink.micro_batch import MicroBatch
 
 _log = logging.getLogger(__name__)
 
-# Queries, and None for batch writes, of which this process has logged what is promised.
-_queries_logged: set[str | None] = set()
+# By query, what the driver is to warn of; None: nothing.
+_warnings: dict[str | None, str | None] = {}
 
 
 class Dedup(Enum):
@@ -155,51 +155,54 @@ def query_log(options: SinkOptions, batch: MicroBatch | None) -> QueryLog | None
     return QueryLog(log_topic(options.topic, batch.query), batch.number, log_protection(options))
 
 
-def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> None:
-    """Log what is promised, once for each query on a machine; to be called when all is written."""
+def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> str | None:
+    """Log what is promised, once for each query on a machine; to be called when all is written.
+
+    Returns:
+        What the driver is to warn of: it does so once, however many tasks and machines there are.
+    """
     query = None if batch is None else batch.query
-    if query in _queries_logged:
-        return
+    if query not in _warnings:
+        promised = _promised(options, query, dedup)
+        if promised is None:
+            return None
+        said, _warnings[query] = promised
+        # A batch write has no name by which others would know it.
+        if said and (query is None or is_first_to_say(f"what is promised of query {query}")):
+            _log.info("%s", said)
+    return _warnings[query]
+
+
+def _promised(
+    options: SinkOptions, query: str | None, dedup: DedupTask | None
+) -> tuple[str | None, str | None] | None:
+    """What is promised, and what is to be warned of; None where it is not known yet."""
     if options.delivery is Delivery.TRANSACTIONAL:
-        if _is_first(query):
-            _log_transactional(options, query)
-        return
-    is_deduplicated = None
-    if dedup is not None:
-        try:
-            is_deduplicated = dedup.deduplicates()
-        except PulsarError as error:  # all is written: only the log line has to wait
-            _log.info("query %s: not known yet whether the broker deduplicates: %s", query, error)
-        if is_deduplicated is None:
-            return
-    if not _is_first(query):
-        return
+        return _promised_in_transactions(options, query)
+    if dedup is None:
+        return "rows are written at least once: delivery is so, or this is a plain batch write", None
+    try:
+        is_deduplicated = dedup.deduplicates()
+    except PulsarError as error:  # all is written: only the log line has to wait
+        _log.info("query %s: not known yet whether the broker deduplicates: %s", query, error)
+        return None
+    if is_deduplicated is None:
+        return None
     if is_deduplicated:
-        _log.info("query %s: each row is written effectively once", query)
-    elif dedup is None:
-        _log.info("rows are written at least once: delivery is so, or this is a plain batch write")
-    else:
-        _log.warning(
-            "query %s: rows are written at least once, because the broker does not deduplicate. Enable "
-            "deduplication for the namespace, or set delivery=at-least-once to say that this is meant",
-            query,
-        )
+        return f"query {query}: each row is written effectively once", None
+    return None, (
+        f"query {query}: rows are written at least once, because the broker does not deduplicate. Enable "
+        "deduplication for the namespace, or set delivery=at-least-once to say that this is meant"
+    )
 
 
-def _is_first(query: str | None) -> bool:
-    """Whether this process is the first on its machine to log what is promised; a batch write has no name."""
-    _queries_logged.add(query)
-    return query is None or is_first_to_say(f"what is promised of query {query}")
-
-
-def _log_transactional(options: SinkOptions, query: str | None) -> None:
+def _promised_in_transactions(options: SinkOptions, query: str | None) -> tuple[str, str | None]:
     if query is None:
-        _log.info("rows are written in transactions, at least once: this is a plain batch write")
-        return
-    _log.info("query %s: each row is written once, in transactions", query)
+        return "rows are written in transactions, at least once: this is a plain batch write", None
+    warning = None
     if options.transaction_log_key is None:
-        _log.warning(
-            "query %s: whoever may produce to %s can make the query leave rows out or write them twice. Let "
-            "only its own role do so, or set transactionLogKey",
-            *(query, log_topic(options.topic, query)),
+        warning = (
+            f"query {query}: whoever may produce to {log_topic(options.topic, query)} can make the query "
+            "leave rows out or write them twice. Let only its own role do so, or set transactionLogKey"
         )
+    return f"query {query}: each row is written once, in transactions", warning

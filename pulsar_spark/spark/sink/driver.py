@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import shared_client
+from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.delivery import log_protection
@@ -18,6 +20,8 @@ from pulsar_spark.spark.sink.transactional import (
     commit_batch,
     commit_once,
 )
+
+_log = logging.getLogger(__name__)
 
 CommitMessages = Sequence[WriterCommitMessage | None]
 
@@ -50,6 +54,10 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         strict=options.fail_on_duplicates,
     )
     reports = [each.report if isinstance(each, TransactionalTaskReport) else each for each in messages]
+    warnings = {each.warning for each in reports if isinstance(each, TaskReport) and each.warning}
+    for warning in sorted(warnings):
+        if is_first_to_say(warning):
+            _log.warning("%s", warning)
     report_batch(reports, twice, batch, options.on_batch_written)
 
 

@@ -60,12 +60,14 @@ class TaskReport(WriterCommitMessage):
         attempt: where the micro-batch may be a replay.
         query: id of the query; None in a plain batch write.
         retries: requests to brokers that the task has repeated.
+        warning: what the driver is to warn of, once.
     """
 
     topics: dict[str, list[_Numbers]]
     attempt: DedupAttempt | None = None
     query: str | None = None
     retries: int = 0
+    warning: str | None = None
 
     @classmethod
     def of(

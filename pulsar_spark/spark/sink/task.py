@@ -110,11 +110,12 @@ def _send(
                 topics = frozenset(writers.topics)
                 attempt = DedupAttempt(name_prefix(options, micro), dedup.first_sequence_id, topics)
             writers.finish()
-        log_guarantee(options, micro, dedup)
+        warning = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
-    return TaskReport.of(
+    report = TaskReport.of(
         writers.sent, attempt, None if micro is None else micro.query, retry_count() - retries_before
     )
+    return replace(report, warning=warning)
 
 
 def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:

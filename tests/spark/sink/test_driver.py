@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,3 +97,14 @@ def test_transactions_of_a_write_that_failed_are_aborted(calls):
         ("abort_batch", URL, [IN_TRANSACTION, None], 3, OPEN),
         ("abort_batch", URL, [IN_TRANSACTION, None], -1, OPEN),
     ]
+
+
+def test_what_tasks_have_to_warn_of_is_warned_of_once(calls, caplog, monkeypatch):
+    said: set[str] = set()
+    monkeypatch.setattr(driver, "is_first_to_say", lambda what: not (what in said or said.add(what)))
+    warned = replace(REPORT, warning="rows are written at least once")
+    for batch in range(2):
+        finish_batch(parse_sink(PLAIN), [warned, REPORT, warned], batch)
+    in_transaction = replace(IN_TRANSACTION, report=replace(REPORT, warning="anybody may write"))
+    finish_batch(parse_sink(TRANSACTIONAL), [in_transaction], 2)
+    assert caplog.messages == ["rows are written at least once", "anybody may write"]
