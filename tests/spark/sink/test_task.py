@@ -155,7 +155,7 @@ def test_rows_of_a_replay_are_written_by_the_version_of_those_that_are_stored(
     schema = Schema(SchemaType.STRING)
     monkeypatch.setattr(DedupTask, "stored_version", lambda self, topic: 7)
     run_as(monkeypatch, of_micro_batch(batch, attempt=attempt))
-    fakes.at = lambda topic, version: schema
+    fakes.at = lambda topic, version, load: schema
     pinned = {T: VersionedSchema(9, schema)}
     write([rows(("a", "t"))], schemas=pinned, valueFormat="primitive")
     assert fakes.given["schema_of"](T).version == version
