@@ -63,4 +63,8 @@ class DriverFiles:
             root = SparkFiles.getRootDirectory()
         except Exception as error:
             raise RuntimeError(f"Spark has no folder for files here ({type(error).__name__})") from error
-        return Path(root) / self._folder / os.path.basename(name)  # noqa: PTH119 - a name, whatever it holds
+        folder = Path(root)
+        # Spark 4.2 and 4.3 name to a stream's planner a folder within that of all others, and do not make it.
+        if folder.name == "streaming_job":
+            folder = folder.parent
+        return folder / self._folder / os.path.basename(name)  # noqa: PTH119 - a name, whatever it holds

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from pyspark import SparkFiles
 
 from pulsar_spark.spark.monitoring.driver_files import DriverFiles
 
@@ -22,6 +23,16 @@ def test_what_is_written_is_read(folder):
     FILES.remove("a")
     FILES.remove("a")
     assert list(FILES.read_all(FILES.path())) == [("b", "2")]
+
+
+def test_the_planner_of_a_stream_writes_where_others_read(folder, monkeypatch):
+    """Spark names it a folder within that of the others, which is not there."""
+    others = SparkFiles.getRootDirectory()
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: f"{others}/streaming_job")
+    FILES.write("a", "1")
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: others)
+    assert FILES.read("a") == "1"
+    assert not (folder / "streaming_job").exists()
 
 
 def test_a_name_stays_in_the_folder(folder):
