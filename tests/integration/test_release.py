@@ -62,7 +62,8 @@ def test_the_metadata_is_complete(files):
 def test_they_hold_the_packages_and_nothing_else(files):
     with zipfile.ZipFile(files[".whl"]) as wheel:
         tops = {name.split("/")[0] for name in wheel.namelist()}
-    assert tops == {"pulsar_spark", "pyspark_pulsar", f"pulsar_spark-{VERSION}.dist-info"}
+    packages = {"pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark"}
+    assert tops == {*packages, f"pulsar_spark-{VERSION}.dist-info"}
     with tarfile.open(files[".gz"]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"LICENSE", "README.md", "setup.cfg", "pyproject.toml", "pulsar_spark/version.py"} <= names
