@@ -42,8 +42,8 @@ FAULTS = (
     Fault(
         name="token-file-read-when-the-login-is-made",
         file="pulsar_spark/client/net/auth.py",
-        old="            self._read: Callable[[], str] = lambda: _text_of(path)\n",
-        new="            kept = _text_of(path)\n            self._read: Callable[[], str] = lambda: kept\n",
+        old='lambda: text_at(params, "authParams", AuthError)\n',
+        new='lambda kept=text_at(params, "authParams", AuthError): kept\n',
         test="tests/client/net/test_auth.py::test_a_token_file_is_read_at_each_use",
     ),
     Fault(
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         name="certificate-of-another-host-accepted",
-        file="pulsar_spark/client/net/transport.py",
+        file="pulsar_spark/client/net/tls.py",
         old="context.check_hostname = tls.verify_hostname and not tls.allow_insecure",
         new="context.check_hostname = False",
         test="tests/client/net/test_transport.py::test_a_certificate_of_another_host_is_refused",

@@ -83,9 +83,9 @@ FAULTS = (
     Fault(
         name="redirects-without-end",
         file="pulsar_spark/protocol/lookup.py",
-        old="        self._hops += 1\n",
+        old="        self._redirects += 1\n",
         new="",
-        test="tests/protocol/test_lookup.py::test_the_hop_limit",
+        test="tests/protocol/test_lookup.py::test_the_limit_of_redirects",
     ),
     Fault(
         name="tls-given-up-at-a-redirect",

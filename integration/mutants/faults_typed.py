@@ -132,8 +132,8 @@ FAULTS = (
     Fault(
         name="reader-of-a-failed-task-left-to-the-garbage-collector",
         file="pulsar_spark/spark/reader.py",
-        old="    finally:\n        entries.close()\n",
-        new="    finally:\n        pass\n",
+        old="        entries.close()\n",
+        new="        pass\n",
         test="tests/spark/test_reader.py::test_nothing_is_left_to_the_garbage_collector",
     ),
 )

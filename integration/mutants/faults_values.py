@@ -48,8 +48,8 @@ FAULTS = (
     Fault(
         name="busy-producer-taken-for-final",
         file="pulsar_spark/errors.py",
-        old="16: BusyError,",
-        new="16: SendError,",
+        old='16: _ServerError("ProducerBusy", BusyError)',
+        new='16: _ServerError("ProducerBusy", SendError)',
         test="tests/test_errors.py::test_the_broker_s_codes",
     ),
     Fault(

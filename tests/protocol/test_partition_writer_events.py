@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import SendError
@@ -267,6 +267,7 @@ def test_no_order_of_events_loses_doubles_or_moves_a_row(deduplicates):
     """But for doubling where the broker does not deduplicate."""
     reached = Counter()
 
+    @settings(max_examples=100)
     @given(EVENTS)
     @example(ALL_OF_THEM)
     @example([(World.add_large, 1), (World.restart, 2)])
@@ -289,6 +290,7 @@ def test_no_order_of_events_loses_doubles_or_moves_a_row(deduplicates):
 def test_what_somebody_else_writes_under_the_name_is_an_error_whatever_came_before():
     reached = Counter()
 
+    @settings(max_examples=100)
     @given(EVENTS, st.integers(1, 5))
     @example([(World.add_rows, 5), (World.close_batch, 1)], 2)
     @example([(World.add_rows, 5), (World.close_batch, 1)], 3)
