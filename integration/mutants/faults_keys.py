@@ -26,6 +26,13 @@ FAULTS = (
         "test_rows_of_a_key_are_in_one_partition_in_their_order",
     ),
     Fault(
+        name="rows-of-several-sends-put-together-in-a-run-that-may-end-early",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="        if self._dedup is not None:\n            self._send_held()\n",
+        new="",
+        test="tests/client/writing/test_topic_writer_keys.py::test_rows_of_each_send_are_put_together",
+    ),
+    Fault(
         name="window-of-keys-closed-by-the-portions-of-rows",
         file="pulsar_spark/protocol/key_groups.py",
         old="if last < count or self._size >= self._max_bytes:",

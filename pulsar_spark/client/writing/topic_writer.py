@@ -56,7 +56,7 @@ class TopicWriter:
     A :class:`Router` chooses the partition of each row; the rows of a partition stay in order, with KEY_BASED
     batches those of each key. A thread of its own sends a batch that has been open for the publish delay, and
     opens producers again that were lost while the caller is away. Rows that are put together by key wait for
-    4 MiB of them or for ``flush``, whatever time passes.
+    4 MiB of them or for ``flush``, whatever time passes; with ``dedup`` for the end of the send only.
 
     Args:
         client: where to connect.
@@ -299,10 +299,16 @@ class TopicWriter:
             self._send_single(columns, bounds)
 
     def _send_by_key(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
-        """Hold rows until a window of them is full, then send those of each key in batches of their own."""
+        """Hold rows until a window of them is full, then send those of each key in batches of their own.
+
+        Deduplicated rows do not wait for those of the next send. Spark ends a task's rows early, as if there
+        were no more, where a step before has failed: what is sent then must be what comes first in a replay.
+        """
         encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes)
         for rows in self._window.add(keyed_rows(columns, encoded, partitions)):
             self._send_window(rows)
+        if self._dedup is not None:
+            self._send_held()
 
     def _send_held(self) -> None:
         """Send the rows that wait for others of their keys."""

