@@ -13,7 +13,7 @@ REASONS = {
     "client/writing/producer_options.py": "values only",
     "client/writing/user_code.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
-    "spark/__main__.py": "prints what test_docs_page.py and tests/test_error_table.py compare",
+    "spark/__main__.py": "prints what test_options_page.py and tests/test_error_table.py compare",
     "spark/monitoring/page.py": "text, which tests/spark/monitoring/test_site.py looks at",
     "spark/monitoring/page_script.py": "integration/test_monitoring.py runs it in a browser",
     "spark/monitoring/source_reporter.py": "tests/spark/plan/test_stream.py drives it",

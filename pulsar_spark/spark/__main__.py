@@ -3,7 +3,7 @@
 import sys
 
 from pulsar_spark import error_table
-from pulsar_spark.spark.options import docs_page as options_page
+from pulsar_spark.spark import options_page
 from pulsar_spark.spark.rows import columns_page
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from pulsar_spark.spark.options.docs_page import _grouped, docs_page
 from pulsar_spark.spark.options.option import Table
+from pulsar_spark.spark.options_page import _grouped, docs_page
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_docs_page_is_the_table():
