@@ -171,7 +171,8 @@ def unit_tests(python: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/coverage.json"
         cover = ["--cov=pulsar_spark", "--cov-report=", f"--cov-report=json:{report}"]
-        code = run(python, *_PYTEST, "-n", "2", *cover, "tests", COVERAGE_FILE=f"{folder}/data")
+        # One more than cores: some tests wait.
+        code = run(python, *_PYTEST, "-n", "3", *cover, "tests", COVERAGE_FILE=f"{folder}/data")
         return code or run(python, "-m", "integration.coverage_gate", report)
 
 
