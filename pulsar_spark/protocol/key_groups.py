@@ -27,12 +27,12 @@ class KeyedRows(NamedTuple):
     """n encoded messages of one topic, in the order of their rows.
 
     Attributes:
-        messages: binary[n], each as it is in a batch.
+        messages: large_binary[n], each as it is in a batch.
         keys: binary[n], by which brokers choose a consumer; null for none.
         partitions: int32[n], where each goes.
     """
 
-    messages: pa.BinaryArray
+    messages: pa.LargeBinaryArray
     keys: pa.BinaryArray
     partitions: Partitions
 
@@ -46,8 +46,9 @@ class KeyedRows(NamedTuple):
 
 def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Partitions) -> KeyedRows:
     """Rows, what they are in a batch, and where they go."""
-    offsets = pa.py_buffer(encoded.offsets.astype(np.int32))
-    messages = pa.Array.from_buffers(pa.binary(), len(columns), [None, offsets, pa.py_buffer(encoded.buffer)])
+    # Large: with keys and properties, rows of one Arrow batch may have 2 GiB and more.
+    buffers = [None, pa.py_buffer(encoded.offsets.astype(np.int64)), pa.py_buffer(encoded.buffer)]
+    messages = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)
     return KeyedRows(messages, _sticky_keys(columns), partitions)
 
 
@@ -156,7 +157,7 @@ def _numbers(keys: pa.BinaryArray) -> Ints:
     return numbers
 
 
-def _offsets(messages: pa.BinaryArray) -> Ints:
+def _offsets(messages: pa.LargeBinaryArray) -> Ints:
     """Where each message begins in its buffer, and where the last one ends, int64[n + 1]."""
-    held = np.frombuffer(messages.buffers()[1], np.int32)
-    return held[messages.offset : messages.offset + len(messages) + 1].astype(np.int64)
+    held = np.frombuffer(messages.buffers()[1], np.int64)
+    return held[messages.offset : messages.offset + len(messages) + 1]
