@@ -35,6 +35,12 @@ def is_utf8(key):
         return False
 
 
+def decoded(text):
+    if len(text) % 4:  # Python 3.10 takes more padding than there may be
+        raise binascii.Error
+    return base64.b64decode(text, validate=True)
+
+
 TEXTS = st.binary(max_size=9) | st.text("AQZaz09+/=", max_size=9).map(str.encode)
 
 
@@ -43,10 +49,7 @@ def test_flagged_keys_are_decoded_as_python_does(rows):
     texts = pa.array([text for text, _ in rows], pa.binary())
     flags = np.array([flag for _, flag in rows], np.bool_)
     try:
-        expected = [
-            base64.b64decode(text, validate=True) if flag and text is not None else text
-            for text, flag in rows
-        ]
+        expected = [decoded(text) if flag and text is not None else text for text, flag in rows]
     except binascii.Error:
         with pytest.raises(CorruptError):
             decode_keys(texts, flags)
