@@ -11,14 +11,13 @@ import asyncio
 import contextlib
 import ssl
 import struct
-import threading
-from types import TracebackType
 
+from integration.relay import Relay, until_one_ends
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_command
 
 
-class LookupProxy:
+class LookupProxy(Relay):
     """Stands in front of one broker; a context manager.
 
     Attributes:
@@ -28,54 +27,23 @@ class LookupProxy:
 
     def __init__(self, broker_url: str, context: ssl.SSLContext | None = None) -> None:
         """Forward to `broker_url`; with `context` clients have to speak TLS."""
+        super().__init__(is_tls=context is not None, context=context)
         self._broker = broker_url.partition("://")[2]
-        self._context = context
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self.service_url = ""
         self.named: list[str] = []
 
-    def __enter__(self) -> LookupProxy:
-        self._thread.start()
-        opening = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
-        server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
-        port = server.sockets[0].getsockname()[1]
-        self.service_url = f"pulsar{'' if self._context is None else '+ssl'}://127.0.0.1:{port}"
-        self._server = server
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _close(self) -> None:
-        self._server.close()
-        running = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError), contextlib.closing(writer):
-            command = _command(await _frame(reader))
-            broker = command.connect.proxy_to_broker_url
-            self.named.append(broker)
-            command.connect.ClearField("proxy_to_broker_url")
-            host, _, port = (broker or self._broker).rpartition(":")
-            from_broker, to_broker = await asyncio.open_connection(host, int(port))
-            with contextlib.closing(to_broker):
-                to_broker.write(encode_command(command))
-                both = (
-                    asyncio.ensure_future(_pass_on(reader, to_broker)),
-                    asyncio.ensure_future(_pass_on(from_broker, writer, answers=not broker)),
-                )
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                for each in both:
-                    each.cancel()
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on to the broker that CONNECT names, or to the one that this stands in front of."""
+        command = _command(await _frame(reader))
+        broker = command.connect.proxy_to_broker_url
+        self.named.append(broker)
+        command.connect.ClearField("proxy_to_broker_url")
+        host, _, port = (broker or self._broker).rpartition(":")
+        from_broker, to_broker = await asyncio.open_connection(host, int(port))
+        with contextlib.closing(to_broker):
+            to_broker.write(encode_command(command))
+            await until_one_ends(
+                _pass_on(reader, to_broker), _pass_on(from_broker, writer, answers=not broker)
+            )
 
 
 async def _pass_on(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
+
+from integration.relay import Relay, until_one_ends
 
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME, _SUPPORTED_VERSIONS = 22, 1, 0, 43
 
@@ -31,7 +31,7 @@ class ClientHello:
     versions: tuple[int, ...]
 
 
-class SniProxy:
+class SniProxy(Relay):
     """Stands in front of any number of servers; a context manager.
 
     Attributes:
@@ -41,55 +41,25 @@ class SniProxy:
 
     def __init__(self, servers: Mapping[str, tuple[str, int]]) -> None:
         """Pass connections on to the address of the server by its name; those for others are closed."""
+        super().__init__(is_tls=True)
         self._servers = servers
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self.service_url = ""
         self.seen: list[ClientHello] = []
 
-    def __enter__(self) -> SniProxy:
-        self._thread.start()
-        opening = asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
-        self.service_url = f"pulsar+ssl://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _close(self) -> None:
-        self._server.close()
-        running = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError), contextlib.closing(writer):
-            head = await reader.readexactly(5)
-            kind, _, size = struct.unpack(">BHH", head)
-            if kind != _HANDSHAKE:
-                return
-            record = await reader.readexactly(size)
-            hello = _parse(record)
-            self.seen.append(hello)
-            if hello.host not in self._servers:
-                return
-            from_server, to_server = await asyncio.open_connection(*self._servers[hello.host])
-            with contextlib.closing(to_server):
-                to_server.write(head + record)
-                both = (
-                    asyncio.ensure_future(_pass_on(reader, to_server)),
-                    asyncio.ensure_future(_pass_on(from_server, writer)),
-                )
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                for each in both:
-                    each.cancel()
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on to the server that the ClientHello names."""
+        head = await reader.readexactly(5)
+        kind, _, size = struct.unpack(">BHH", head)
+        if kind != _HANDSHAKE:
+            return
+        record = await reader.readexactly(size)
+        hello = _parse(record)
+        self.seen.append(hello)
+        if hello.host not in self._servers:
+            return
+        from_server, to_server = await asyncio.open_connection(*self._servers[hello.host])
+        with contextlib.closing(to_server):
+            to_server.write(head + record)
+            await until_one_ends(_pass_on(reader, to_server), _pass_on(from_server, writer))
 
 
 async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
