@@ -45,6 +45,7 @@ ORDER = {
         {FRONT},
     ),
     "spark": (
+        {"application_folder"},
         {"logs", "other_names", "short_errors"},
         {"rows"},
         {"monitoring"},

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from pathlib import Path
 
-from pyspark import SparkFiles
+from pulsar_spark.spark.application_folder import application_folder
 
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 
@@ -40,11 +39,11 @@ def is_first_to_say(what: str) -> bool:
     in the folder that Spark has for the application keeps what was said; without such a folder it is True.
     """
     try:
-        folder = Path(SparkFiles.getRootDirectory()) / "pulsar_spark_said"
+        folder = application_folder() / "pulsar_spark_said"
         folder.mkdir(exist_ok=True)
         (folder / hashlib.sha256(what.encode()).hexdigest()).touch(exist_ok=False)
     except FileExistsError:
         return False
-    except (OSError, AssertionError, AttributeError, TypeError):
+    except (OSError, RuntimeError):
         return True  # Spark does not run in or beside this process, or the folder cannot be written
     return True

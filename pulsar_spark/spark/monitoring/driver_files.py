@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pyspark import SparkFiles
+from pulsar_spark.spark.application_folder import application_folder
 
 
 class DriverFiles:
@@ -59,12 +59,4 @@ class DriverFiles:
                 yield file.name, file.read_text()
 
     def _file(self, name: str) -> Path:
-        try:
-            root = SparkFiles.getRootDirectory()
-        except Exception as error:
-            raise RuntimeError(f"Spark has no folder for files here ({type(error).__name__})") from error
-        folder = Path(root)
-        # Spark 4.2 and 4.3 name to a stream's planner a folder within that of all others, and do not make it.
-        if folder.name == "streaming_job":
-            folder = folder.parent
-        return folder / self._folder / os.path.basename(name)  # noqa: PTH119 - a name, whatever it holds
+        return application_folder() / self._folder / os.path.basename(name)  # noqa: PTH119 - a name, whatever it holds
