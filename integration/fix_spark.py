@@ -1,4 +1,4 @@
-"""Spark for tests: the fixtures `spark` and `pulsar_in_spark`, and what runs a streaming query to its end."""
+"""Spark for tests: fixtures `spark`, `listener`, `pulsar_in_spark`, and what runs a query to its end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from integration.broker.waiting import HANG, wait_until
 from integration.cluster import Cluster
 from integration.local_spark import local_spark
+from pulsar_spark import PulsarProgressListener
 
 # Spark's own, and of no concern to a user of this package.
 _SPARKS_WARNINGS = (
@@ -35,6 +36,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_spark(tmp_path_factory.mktemp("spark"), "tests", {"spark.log.level": "OFF"})
     yield session
     session.stop()
+
+
+@pytest.fixture
+def listener(spark: SparkSession) -> Iterator[PulsarProgressListener]:
+    """Told of all queries of the test."""
+    added = PulsarProgressListener()
+    spark.streams.addListener(added)
+    yield added
+    spark.streams.removeListener(added)
+    added.close()
 
 
 @pytest.fixture

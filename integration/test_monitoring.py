@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from integration.broker.waiting import wait_until
@@ -22,16 +21,6 @@ from integration.peer import Record
 from pulsar_spark import PulsarProgressListener
 
 BATCH = 100
-
-
-@pytest.fixture
-def listener(spark: SparkSession) -> Iterator[PulsarProgressListener]:
-    """Hears of all queries of the test."""
-    added = PulsarProgressListener()
-    spark.streams.addListener(added)
-    yield added
-    spark.streams.removeListener(added)
-    added.close()
 
 
 def shown(listener: PulsarProgressListener, metric: str, **labels: str) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from integration.broker.waiting import wait_until
 from integration.conftest import BrokerFactory
 from integration.fix_spark import Collector, PulsarInSpark, drain, finish, start
 from integration.peer import Peer, Record
-from pulsar_spark import PulsarProgressListener
 
 
 def records(first: int, count: int) -> list[Record]:
@@ -103,15 +101,6 @@ def test_an_unfinished_batch_0_goes_on_with_its_own_subscription(
     assert sink.values == expected
     assert admin.durable_subscriptions(topic) == [subscription]
     assert admin.backlog(topic, subscription) == 0
-
-
-@pytest.fixture
-def listener(spark: SparkSession) -> Iterator[PulsarProgressListener]:
-    """Told of all queries of the test."""
-    added = PulsarProgressListener()
-    spark.streams.addListener(added)
-    yield added
-    spark.streams.removeListener(added)
 
 
 @pytest.mark.parametrize(
