@@ -55,7 +55,7 @@ def test_only_what_nobody_needs_is_removed(
     peer.produce(topic, [Record(b"v", key=f"k{number}") for number in range(20)])
     checkpoint = tmp_path / "queries" / "a"
     drain(pulsar_in_spark.stream(topic), Collector(), checkpoint)
-    (query,) = admin.subscriptions(str(parts[0]))
+    (query,) = admin.durable_subscriptions(str(parts[0]))
     gone, held = f"spark-pulsar-{UUID}", f"spark-pulsar-{UUID.replace('0', '1')}"
     for part in parts:
         for name in (gone, held, f"other-{UUID}", f"spark-pulsar-more-{UUID}", "spark-pulsar"):

@@ -112,7 +112,7 @@ def test_what_comes_after_a_fault_in_idle_time_is_seen(proxied_broker, proxied_p
             ((_, _, value),) = triggers.rows(batch)
             assert number_of(Record(value)) == number
             position = batch.end
-        (subscription,) = broker.admin.subscriptions(f"{topic}-partition-0")
+        (subscription,) = broker.admin.durable_subscriptions(f"{topic}-partition-0")
         wait_until(lambda: backlog(broker, topic, subscription, triggers, position) == 0)
 
 

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as f
 
+from integration.broker.waiting import wait_until
 from integration.chaos.messages import by_key
 from integration.fix_spark import PulsarInSpark, finish
 from integration.peer import CompressionType, Peer, Record
@@ -194,7 +195,7 @@ def test_batch_reads_leave_no_subscription(pulsar_in_spark: PulsarInSpark, peer,
     assert pulsar_in_spark.read(topic).count() == 50
     assert len(pulsar_in_spark.read(topic).limit(3).collect()) == 3
     assert pulsar_in_spark.read(topic, startingOffsets="latest").count() == 0
-    assert admin.subscriptions(topic) == []
+    wait_until(lambda: admin.subscriptions(topic) == [])
 
 
 def test_reading_one_of_the_partitions(pulsar_in_spark: PulsarInSpark, peer, admin, topic):

@@ -36,7 +36,7 @@ def test_restarts_between_batches_are_exact(pulsar_in_spark: PulsarInSpark, peer
         peer.produce(topic, records(first, 100), batch_size=30)
         drain(pulsar_in_spark.stream(topic), sink, checkpoint)
         assert sink.values == texts(0, first + 100)
-    (subscription,) = admin.subscriptions(topic)
+    (subscription,) = admin.durable_subscriptions(topic)
     assert subscription == last_offset(checkpoint)["subscription"]
     assert subscription.startswith("spark-pulsar-")
     assert admin.backlog(topic, subscription) == 0
@@ -49,7 +49,7 @@ def test_an_unfinished_batch_is_read_again_just_as_it_was(
     peer.produce(topic, records(0, 100), batch_size=30)
     with pytest.raises(StreamingQueryException, match="InjectedError"):
         drain(pulsar_in_spark.stream(topic), sink, checkpoint)
-    (subscription,) = admin.subscriptions(topic)
+    (subscription,) = admin.durable_subscriptions(topic)
     assert admin.backlog(topic, subscription) > 0
     peer.produce(topic, records(100, 50))
     sink.fail_at.clear()
@@ -57,7 +57,7 @@ def test_an_unfinished_batch_is_read_again_just_as_it_was(
     first, again = sink.batches[0]
     assert first == again
     assert sink.values == texts(0, 150)
-    assert admin.subscriptions(topic) == [subscription]
+    assert admin.durable_subscriptions(topic) == [subscription]
     assert admin.backlog(topic, subscription) == 0
 
 
@@ -116,7 +116,7 @@ def test_rows_come_soon_and_the_backlog_is_nothing_soon_after(
         for first in range(0, 30, 10):
             peer.produce(topic, records(first, 10), batch_size=10)
             wait_until(lambda first=first: sink.values == texts(0, first + 10))
-            (subscription,) = admin.subscriptions(topic)
+            (subscription,) = admin.durable_subscriptions(topic)
             wait_until(lambda name=subscription: admin.backlog(topic, name) == 0)
         shown = json.loads(query.lastProgress["sources"][0]["latestOffset"])
         assert list(shown["topics"]) == [topic]
@@ -150,9 +150,7 @@ def test_partitions_and_several_topics(pulsar_in_spark: PulsarInSpark, peer, adm
     assert list(last_offset(checkpoint)["topics"][topic]) == ["0", "1", "2"]
     for number in range(3):
         partition = f"{topic}-partition-{number}"
-        # The planner's process may still be ending, with readers that wait for news.
-        wait_until(lambda partition=partition: len(admin.subscriptions(partition)) == 1)
-        (subscription,) = admin.subscriptions(partition)
+        (subscription,) = admin.durable_subscriptions(partition)
         assert admin.backlog(partition, subscription) == 0
 
 
@@ -244,7 +242,7 @@ def test_a_query_outlives_its_broker(spark: SparkSession, broker_factory: Broker
             with Peer(broker.service_url) as peer:
                 peer.produce(topic, records(first, 100), batch_size=10)
         wait_until(lambda: sink.values == texts(0, 300))
-        (subscription,) = broker.admin.subscriptions(topic)
+        (subscription,) = broker.admin.durable_subscriptions(topic)
         wait_until(lambda: broker.admin.backlog(topic, subscription) == 0)
         broker.admin.unload(topic)
         with Peer(broker.service_url) as peer:

@@ -227,13 +227,13 @@ def test_the_durable_position_is_the_checkpoints(
     drain(pulsar_in_spark.stream(topic, **named, startingOffsets="latest"), sink, checkpoint)
     assert mark_delete(admin, topic, "mine") == place(second[-1])
     assert sink.values == ["1", "2", "3", "4", "5"]
-    assert admin.subscriptions(topic) == ["mine"]
+    assert admin.durable_subscriptions(topic) == ["mine"]
     # A batch reads from there, moves nothing and leaves nothing.
     peer.produce(topic, records("6"))
     found = pulsar_in_spark.read(topic, **named, startingOffsets="subscription").collect()
     assert [bytes(row.value) for row in found] == [b"6"]
     assert mark_delete(admin, topic, "mine") == place(second[-1])
-    assert admin.subscriptions(topic) == ["mine"]
+    assert admin.durable_subscriptions(topic) == ["mine"]
 
 
 def test_a_subscription_that_is_not_retained(

@@ -239,7 +239,7 @@ class Admin:
         return list(self.request("GET", f"{topic_path(topic)}/subscriptions"))
 
     def durable_subscriptions(self, topic: str) -> list[str]:
-        """Return those that stay: readers have others for as long as they read."""
+        """Return those that stay: readers have others, which a process that ends may leave for a moment."""
         return [name for name, stats in self.stats(topic)["subscriptions"].items() if stats["durable"]]
 
     def create_subscription(self, topic: str, name: str) -> None:
