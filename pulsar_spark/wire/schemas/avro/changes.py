@@ -32,7 +32,7 @@ def new_values(newer: AvroType, older: AvroType, path: str = "") -> Iterator[str
         yield f"{where} as null"
     wanted = AvroUnion(_branches(older))
     for each in _branches(newer):
-        known = next(candidates(each, wanted), None)
+        known = next(candidates(each, wanted, _branches(newer)), None)
         if isinstance(each, AvroRecord) and isinstance(known, AvroRecord):
             yield from _of_record(each, known, path)
         elif isinstance(each, AvroArray) and isinstance(known, AvroArray):

@@ -1,7 +1,8 @@
 """A writer's and a reader's type -> steps: Avro's rules of schema resolution, and what is more lenient here.
 
 * A field that the writer does not have and that has no default is null.
-* Names of records, enums and fixed types need not be equal: they only choose between branches of a union.
+* Names of records, enums and fixed types need not be equal, unless a union has several of that kind: then a
+  branch that one side lacks must not be taken for another.
 * Times are read in the writer's unit, whatever unit the reader's type has.
 """
 
@@ -41,6 +42,8 @@ PROMOTIONS: Final = {
 }
 MAX_PAIRS = 50_000  # types compared
 MAX_CONSTANTS = 64 << 10  # bytes of defaults that a row may get
+
+_OTHER_NAME: Final = 3
 
 _WAY_OUT = "Read the topic with valueFormat=raw"
 _NUMBERS: Final = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double"}
@@ -99,8 +102,15 @@ class _Resolver:
     def __init__(self) -> None:
         self._pairs = 0
 
-    def step(self, writer: AvroType, reader: AvroType, target: pa.DataType, path: str) -> steps.Step:
-        """The step for one type."""
+    def step(
+        self,
+        writer: AvroType,
+        reader: AvroType,
+        target: pa.DataType,
+        path: str,
+        among: tuple[AvroType, ...] = (),
+    ) -> steps.Step:
+        """The step for one type; ``among`` are the branches of the writer's union that it is one of."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise UnsupportedError(
@@ -109,7 +119,10 @@ class _Resolver:
         if isinstance(writer, AvroUnion):
             return self._from_union(writer, reader, target, path)
         if isinstance(reader, AvroUnion):
-            return self._to_union(writer, reader, target, path)
+            return self._to_union(writer, reader, target, path, among)
+        is_named = not isinstance(writer, AvroPrimitive)
+        if is_named and not any(True for _ in candidates(writer, AvroUnion((reader,)), among)):
+            raise _mismatch(writer, reader, path)
         if isinstance(writer, AvroRecord) and isinstance(reader, AvroRecord):
             return self._record(writer, reader, target, path)
         if isinstance(writer, AvroArray) and isinstance(reader, AvroArray):
@@ -159,7 +172,7 @@ class _Resolver:
         branches: list[steps.Step | str] = []
         for branch in writer.branches:
             try:
-                branches.append(self.step(branch, reader, target, path))
+                branches.append(self.step(branch, reader, target, path, writer.branches))
             except SchemaError as error:
                 # Where the union is will be said with each value.
                 branches.append(error.what.removeprefix(f"{_place(path)}: "))
@@ -167,10 +180,17 @@ class _Resolver:
             raise _mismatch(writer, reader, path)
         return steps.UnionStep(target, tuple(branches))
 
-    def _to_union(self, writer: AvroType, reader: AvroUnion, target: pa.DataType, path: str) -> steps.Step:
+    def _to_union(
+        self,
+        writer: AvroType,
+        reader: AvroUnion,
+        target: pa.DataType,
+        path: str,
+        among: tuple[AvroType, ...],
+    ) -> steps.Step:
         if is_null(writer) and any(is_null(branch) for branch in reader.branches):
             return steps.NullStep(target)
-        for branch in candidates(writer, reader):
+        for branch in candidates(writer, reader, among):
             try:
                 return self._member(writer, reader, branch, target, path)
             except SchemaError:
@@ -220,8 +240,14 @@ def skip(writer: AvroType) -> steps.Step:
     return _primitive_step(writer.kind, None)
 
 
-def candidates(writer: AvroType, reader: AvroUnion) -> Iterator[AvroType]:
-    """Branches that the writer's type may be, best first: same name, short name, kind; then promotions."""
+def candidates(writer: AvroType, reader: AvroUnion, among: tuple[AvroType, ...] = ()) -> Iterator[AvroType]:
+    """Branches that the writer's type may be, best first: by name, alias, short name, kind; then promotions.
+
+    Args:
+        writer: a type that is no union.
+        reader: with the branches.
+        among: all branches of the writer's union, where it is one of them.
+    """
     same = [branch for branch in reader.members if type(branch) is type(writer)]
     if isinstance(writer, AvroPrimitive):
         yield from (branch for branch in same if branch_name(branch) == writer.kind)
@@ -230,13 +256,15 @@ def candidates(writer: AvroType, reader: AvroUnion) -> Iterator[AvroType]:
     name = branch_name(writer)
 
     def rank(branch: AvroType) -> int:
+        aliases = branch.aliases if isinstance(branch, AvroRecord | AvroEnum | AvroFixed) else ()
         if branch_name(branch) == name:
             return 0
-        if isinstance(branch, AvroRecord | AvroEnum | AvroFixed) and name in branch.aliases:
+        if name in aliases:
             return 1
-        return 2 if _short(branch_name(branch)) == _short(name) else 3
+        return 2 if _short(name) in map(_short, (branch_name(branch), *aliases)) else _OTHER_NAME
 
-    yield from sorted(same, key=rank)
+    has_choice = len(same) > 1 or sum(type(branch) is type(writer) for branch in among) > 1
+    yield from sorted((branch for branch in same if not has_choice or rank(branch) < _OTHER_NAME), key=rank)
 
 
 def _short(name: str) -> str:

@@ -253,6 +253,37 @@ def test_values_of_another_version(writer, reader, value, row):
     assert rows(made(writer, reader), [encoded(writer, value)] * 3) == [row] * 3
 
 
+TWO_AS = [A, renamed(A, name="A2")]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        (["null", A, B], ["null", A]),
+        ([A, B], A),
+        (["int", "null", B], ["int", *TWO_AS]),
+        (array([A, B]), array(A)),
+        (map_of([A, B]), map_of(["null", A])),
+    ],
+    ids=json.dumps,
+)
+def test_a_branch_that_the_other_version_lacks_is_not_read_as_another_record(writer, reader):
+    """As another record, whose fields all are null, it would be a value that nobody wrote."""
+    value = ("B", {"y": "text"})
+    payload = encoded(writer, {"array": [value], "map": {"k": value}}.get(kind_of(writer), value))
+    assert decode(made(writer, reader), [payload] * 3).is_bad.tolist() == [True] * 3
+
+
+def kind_of(tree):
+    return tree["type"] if isinstance(tree, dict) else "union"
+
+
+@pytest.mark.parametrize("writer", [B, ["null", B], record(("x", "int"), name="C")], ids=json.dumps)
+def test_a_record_that_may_be_one_of_several_is_told_by_its_name(writer):
+    with pytest.raises(SchemaError, match="is not read as"):
+        made(record(("a", writer)), record(("a", TWO_AS)))
+
+
 DEFAULTS = [
     ("int", 5, 5),
     ("double", 5, 5.0),
