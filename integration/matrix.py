@@ -159,7 +159,7 @@ def tools_of_tests() -> list[str]:
     """The requirements of the dev extra that unit tests need."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    names = ("cryptography", "fastavro", "hypothesis", "pytest", "pytest-randomly")
+    names = ("cryptography", "fastavro", "hypothesis", "pytest", "pytest-randomly", "pytest-xdist")
     lines = config["options.extras_require"]["dev"].splitlines()
     return [line for line in lines if line.partition(" ")[0] in names]
 
@@ -187,7 +187,7 @@ def _missing(versions: Versions) -> int:
 
 
 def _unit_tests(environment: Environment, versions: Versions, tests: Sequence[str]) -> int:
-    command = [str(environment.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    command = [str(environment.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", *tests]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -76,6 +76,7 @@ def test_register_lets_spark_find_the_package(environment, plain_shell, tmp_path
     assert done.stdout.splitlines()[-1] == str([2 * n for n in range(10)])
 
 
+@pytest.mark.long
 def test_without_it_spark_says_what_the_docs_explain(environment, plain_shell, tmp_path):
     done = run(environment, plain_shell, tmp_path, "pulsar://localhost:1", "t", "unused", "False")
     assert done.returncode == 1

@@ -8,11 +8,16 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from integration.broker.waiting import HANG
 from integration.errors_driver import FAILURES, MARK, Login
 from integration.local_spark import ROOT
 from integration.peer import Peer, Record
 from integration.secured import ADMIN, Secured, TokenMaker
+
+
+pytestmark = pytest.mark.long
 
 
 class Lengths(NamedTuple):

@@ -13,6 +13,8 @@ from integration.cluster import Cluster
 from integration.local_spark import ROOT
 from integration.peer import Peer, Record
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import sys
 from pathlib import Path

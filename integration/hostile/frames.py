@@ -74,14 +74,14 @@ def one_input(target: str, seed: str) -> None:
     wire = Wire(chance, chance.choice((0.01, 0.1, 0.5)))
     prepare, documented = TARGETS[target]
     act = prepare(wire)
-    began = time.perf_counter()
+    began = time.process_time()  # not what others take of a busy machine
     try:
         act()
     except documented:
         pass
     except Exception as error:
         raise UndocumentedError(f"{target}, seed {seed}: {error!r}") from error
-    took = time.perf_counter() - began
+    took = time.process_time() - began
     if took > _SECONDS:
         raise UndocumentedError(f"{target}, seed {seed}: it took {took:.1f} s")
 
