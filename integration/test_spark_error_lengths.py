@@ -16,7 +16,6 @@ from integration.local_spark import ROOT
 from integration.peer import Peer, Record
 from integration.secured import ADMIN, Secured, TokenMaker
 
-
 pytestmark = pytest.mark.long
 
 
