@@ -94,7 +94,7 @@ def test_options_and_rows_that_are_wrong(pulsar_in_spark: PulsarInSpark, topic, 
     rows = pulsar_in_spark.rows([("a", "b")], "a string, b string")
     for action, advice in (
         (lambda: pulsar_in_spark.read(topic, startingOffset="latest"), "Did you mean startingOffsets?"),
-        (lambda: pulsar_in_spark.stream(topic, pollTimeoutMs="soon"), "Give it a time such as"),
+        (lambda: pulsar_in_spark.stream(topic, pollTimeoutMs="soon"), "It must be a time such as"),
         (lambda: pulsar_in_spark.write(rows, topic), "to_json(struct(a, b)) as value"),
         (lambda: pulsar_in_spark.write(rows.select("a")), 'Set .option("topic", ...)'),
         (lambda: pulsar_in_spark.write(rows.select("a"), topic, compression="LZ4"), "Did you mean"),

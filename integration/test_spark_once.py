@@ -133,7 +133,7 @@ def test_an_initial_sequence_id_is_not_ignored(
     rows = pulsar_in_spark.ticks(10, 1).selectExpr("cast(value as string) as value")
     initial = {"pulsar.producer.initialSequenceId": "7"}
     with pytest.raises(
-        StreamingQueryException, match=r"\[PULSAR_OPTION\] option initialSequenceId has no use"
+        StreamingQueryException, match=r"\[PULSAR_OPTION\] option initialSequenceId has no effect"
     ):
         finish(pulsar_in_spark.write_stream(rows, checkpoint, once_topic, **initial).start())
 

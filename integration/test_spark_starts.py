@@ -485,10 +485,10 @@ def test_a_form_that_does_not_fit_is_an_error(source: Source, world: World):
     named = NAMINGS["topics"]
     only_a = by_number([f"persistent://{world.namespace}/{name}" for name in A], lambda each: "earliest")
     for options, text in (
-        ({"startingOffsets": only_a}, "leaves out a partition that is read"),
+        ({"startingOffsets": only_a}, "has no position for a partition that is read"),
         (
             {"endingOffsets": by_number([f"{world.namespace}/d"], lambda each: "1:1")},
-            "leaves out a partition",
+            "has no position for a partition",
         ),
         ({"startingOffsets": "subscription", "predefinedSubscription": "none"}, "no subscription 'none'"),
     ):

@@ -25,33 +25,32 @@ _SERVICE_URL = CONNECTION.add(
     "URL",
     parsers.service_url,
     None,
-    "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`; with several hosts the "
-    "first try is random, then they are tried in order.",
+    "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`; with several hosts the first "
+    "one is chosen at random, then they are tried in order.",
 )
 ADMIN_URL = CONNECTION.add(
     "admin.url",
     "URL",
     checked_admin_url,
     None,
-    "`http://host:8080` of the admin service; `https://` where the service URL has TLS and a token or a "
-    "password logs in. Only makes estimates of sizes better; nothing requires it, and the sink does not "
-    "use it.",
+    "The admin service: `http://host:8080`. Must be `https://` if the service URL has TLS and you log in "
+    "with a token or a password. Optional: it only improves estimates of sizes. The sink does not use it.",
 )
 _AUTH_PLUGIN = CONNECTION.add(
     "pulsar.client.authPluginClassName",
     "text",
     parsers.non_empty,
     None,
-    "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java client's class name of one of these, or "
-    "the dotted name of a Python class of your own. See docs/security.md.",
+    "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java client's class name of one of these, or the "
+    "dotted name of your own Python class. See docs/security.md.",
 )
 _AUTH_PARAMS = CONNECTION.add(
     "pulsar.client.authParams",
     "text",
     parsers.non_empty,
     None,
-    "What that takes, as in the Java client: `token:...`, `file:///...`, `env:NAME`, or JSON. It is "
-    "secret: docs/security.md says what keeps it out of Spark's own output.",
+    "Parameters of the login, as in the Java client: `token:...`, `file:///...`, `env:NAME`, or JSON. This "
+    "is a secret: docs/security.md says how to keep it out of Spark's own output.",
     secret=True,
 )
 CONNECTION.extend(TLS)
@@ -60,78 +59,78 @@ _OPERATION_TIMEOUT = CONNECTION.add(
     "time (ms)",
     parsers.seconds("ms", 0.001),
     "30s",
-    "For a request, with its retries.",
+    "Timeout of a request, including its retries.",
 )
 _LOOKUP_TIMEOUT = CONNECTION.add(
     "pulsar.client.lookupTimeoutMs",
     "time (ms)",
     parsers.seconds("ms", 0.001),
     None,
-    "For the look-up of a topic's partitions, with its retries, and for each look-up of the broker that "
-    "serves a partition, with its redirects. Without it `operationTimeoutMs`.",
+    "Timeout of a lookup: of a topic's partitions, including retries, and of the broker that serves a "
+    "partition, including redirects. Default: `operationTimeoutMs`.",
 )
 _MAX_LOOKUP_REDIRECTS = CONNECTION.add(
     "pulsar.client.maxLookupRedirects",
     "number",
     parsers.count(1),
     "20",
-    "Maximum redirects of one look-up, from broker to broker; 0, in Java no limit, is refused.",
+    "Maximum redirects from broker to broker in one lookup. 0 (unlimited in Java) is not allowed.",
 )
 _LISTENER_NAME = CONNECTION.add(
     "pulsar.client.listenerName",
     "text",
     parsers.non_empty,
     None,
-    "Name of the listener, one of the brokers' `advertisedListeners`, whose addresses look-ups are answered "
-    "with: for clients that reach brokers by other addresses than brokers reach each other, as outside of "
-    "Kubernetes. Without it the brokers' internal listener.",
+    "Which of the brokers' `advertisedListeners` to connect to. Set it if clients reach the brokers by "
+    "other addresses than the brokers use among themselves, for example from outside Kubernetes. Default: "
+    "the brokers' internal listener.",
 )
 _CONNECTION_TIMEOUT = CONNECTION.add(
     "pulsar.client.connectionTimeoutMs",
     "time (ms)",
     parsers.seconds("ms", 0.001),
     "10s",
-    "For one TCP connection and handshake.",
+    "Timeout of one TCP connection and its handshake.",
 )
 _KEEP_ALIVE_INTERVAL = CONNECTION.add(
     "pulsar.client.keepAliveIntervalSeconds",
     "time (s)",
     parsers.seconds("s", 1.0),
     "30s",
-    "Silence after which a PING is sent.",
+    "A PING is sent when nothing was received for this time.",
 )
 _CONNECTION_MAX_IDLE = CONNECTION.add(
     "pulsar.client.connectionMaxIdleSeconds",
     "time (s)",
     parsers.seconds("s", 1.0),
     "60s",
-    "A connection that nobody has used for this time is closed.",
+    "A connection that was not used for this time is closed.",
 )
 _SUBSCRIPTION_PREFIX = CONNECTION.add(
     "subscriptionPrefix",
     "text",
     parsers.non_empty,
     "spark-pulsar",
-    "How the names of all subscriptions begin that the user does not name: a stream's durable one is "
-    "`<prefix>-<uuid>`, made once per query and kept in its checkpoint. Where the namespace's "
-    "subscription-auth-mode is `Prefix`, begin it with the role.",
+    "Prefix of the names of subscriptions that you do not name yourself. A stream's durable subscription is "
+    "`<prefix>-<uuid>`: it is created once per query, and its name is kept in the checkpoint. If the "
+    "namespace's subscription-auth-mode is `Prefix`, the prefix must start with the role.",
 )
 LOG_LEVEL = CONNECTION.add(
     "logLevel",
     parsers.names_of(LEVELS),
     parsers.one_of(LEVELS),
     None,
-    "The lines of this package that the planner and the tasks write to Spark's log, from this level on. "
-    "`INFO` says rows, bytes, seconds and the backlog of each micro-batch. Default: `WARN`.",
+    "Minimum level of the lines that this package's planner and tasks write to Spark's log. `INFO` shows "
+    "rows, bytes, seconds and the backlog of each micro-batch. Default: `WARN`.",
 )
 TOPIC = CONNECTION.add(
     "topic",
     "topic",
     TopicName.parse,
     None,
-    "Source: the one topic to read; a partitioned topic means all its partitions, `t-partition-2` "
-    "means that one. Sink: where all rows go, also those with a column `__topic`; without it that column "
-    "says it for each row.",
+    "Source: the topic to read. For a partitioned topic all partitions are read; `t-partition-2` reads only "
+    "that partition. Sink: the topic to write all rows to, even if they have a column `__topic`. Without "
+    "this option, the column `__topic` names the topic of each row.",
 )
 
 
@@ -167,7 +166,7 @@ def _credentials(values: Values) -> Credentials | None:
     plugin, params = values[_AUTH_PLUGIN], values[_AUTH_PARAMS]
     if plugin is None and params is not None:
         raise OptionError(
-            "option authParams needs to know for what login it is",
+            "option authParams is set without authPluginClassName",
             advice=f"Set {_AUTH_PLUGIN.name}, such as token",
         )
     return None if plugin is None else Credentials(plugin, params or "")

@@ -14,16 +14,16 @@ CONSUMER_NAME = CONSUMER.add(
     "text",
     parsers.non_empty,
     None,
-    "Name of all consumers of this query in the topics' statistics, those of its tasks included. Without it "
-    "the broker makes a name for each.",
+    "Name of all consumers of this query in the topics' statistics, including those of its tasks. Default: "
+    "the broker chooses a name for each consumer.",
 )
 _SUBSCRIPTION_PROPERTIES = CONSUMER.add(
     "pulsar.consumer.subscriptionProperties",
     "JSON",
     parsers.properties,
     "{}",
-    'Of the durable subscription, shown in the topic\'s statistics: `{"name": "text"}`. A subscription gets '
-    "them when it is made; those of one that exists are not changed.",
+    'Properties of the durable subscription, shown in the topic\'s statistics: `{"name": "text"}`. They '
+    "are set when the subscription is created. Those of an existing subscription are not changed.",
     only=Mode.STREAM,
 )
 _REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
@@ -32,9 +32,9 @@ _REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
     parsers.boolean,
     None,
     "Whether the broker copies the durable subscription's position to the clusters that the topic is "
-    "replicated to. Without it the namespace's policy decides. Once switched on it stays on, also with "
-    "`false`. Message ids differ between clusters, so a query cannot continue there from its checkpoint: "
-    "start a new one with `startingOffsets=subscription`.",
+    "replicated to. Default: the namespace's policy decides. Once enabled it stays enabled: a later `false` "
+    "has no effect. Message ids differ between clusters, so a query cannot continue in another cluster from "
+    "its checkpoint. Start a new query there with `startingOffsets=subscription`.",
     only=Mode.STREAM,
 )
 

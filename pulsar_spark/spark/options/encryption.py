@@ -80,8 +80,8 @@ def _key_reader(text: str) -> CryptoKeyReader:
     reader = load(_OPTION, text)()
     if not isinstance(reader, CryptoKeyReader):
         raise OptionError(
-            f"option {_OPTION} is {text}, which does not make a key reader",
-            advice="Name a class or function without arguments whose result has the methods get_public_key "
-            "and get_private_key; docs/encryption.md shows one",
+            f"option {_OPTION} is {text}, which does not give a key reader",
+            advice="Name a class or a function without arguments that returns an object with the methods "
+            "get_public_key and get_private_key; docs/encryption.md has an example",
         )
     return reader

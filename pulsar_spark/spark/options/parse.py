@@ -46,7 +46,7 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
     for option in values.given:
         if mode is not None and option.only not in (None, mode):
             raise OptionError(
-                f"option {option.name} is not for reading a {mode.value}", advice="Leave it out"
+                f"option {option.name} is not allowed for reading a {mode.value}", advice="Leave it out"
             )
     return source_options(values, mode)
 
@@ -81,7 +81,7 @@ def _value(option: Option[T], text: str) -> T:
         return option.parse(text)
     except ValueError as error:
         given = "wrong" if option.secret else repr(text[:500])
-        raise OptionError(f"option {option.name} is {given}", advice=f"Give it {error}") from None
+        raise OptionError(f"option {option.name} is {given}", advice=f"It must be {error}") from None
 
 
 def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
@@ -90,11 +90,11 @@ def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
         for option in table:
             if option.name.lower() == name:
                 what = f"option {option.name} is not one of the {side}"
-                return OptionError(what, advice=f"It belongs to the {other}")
+                return OptionError(what, advice=f"It is an option of the {other}")
     advice = advice_for(name) or _nearest(name, known) or advice_for_prefix(name)
     return OptionError(
         f"the {side} has no option {name!r}",
-        advice=advice or f"docs/options.md has all options of the {side}",
+        advice=advice or f"docs/options.md lists all options of the {side}",
     )
 
 

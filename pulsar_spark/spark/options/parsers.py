@@ -82,7 +82,7 @@ def boolean(text: str) -> bool:
 def non_empty(text: str) -> str:
     """Any text but an empty one."""
     if not text:
-        raise ValueError("a text that is not empty")
+        raise ValueError("text that is not empty")
     return text
 
 
@@ -133,7 +133,7 @@ def place_of_secret(text: str) -> str:
     """Where a secret is, a file or a variable of the environment; gives it as it is."""
     is_file = text.startswith("file:") and str(path_of(text)).startswith("/")
     if not is_file and not re.fullmatch(r"env:\w+", text):
-        raise ValueError("a file (file:///PATH) or a variable of the environment (env:NAME)")
+        raise ValueError("a file (file:///PATH) or an environment variable (env:NAME)")
     return text
 
 
@@ -185,8 +185,8 @@ def tls_ciphers(text: str) -> tuple[str, ...]:
     unknown = [name for name in given if not has_suite(name)]
     if unknown:
         raise ValueError(
-            "Java's names of suites of TLS 1.2 or 1.3, separated by commas, such as "
-            "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; Python's OpenSSL has none by the name "
+            "Java's names of TLS 1.2 or 1.3 cipher suites, separated by commas, such as "
+            "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; Python's OpenSSL does not have "
             f"{', '.join(unknown)[:500]}"
         )
     return given
@@ -204,8 +204,8 @@ def metadata_columns(text: str) -> tuple[str, ...]:
     for name in given:
         if name.lower() not in by_name:
             raise ValueError(
-                f"names out of {', '.join(METADATA_COLUMNS)}, separated by commas; "
-                "the value is always the first column"
+                f"names from {', '.join(METADATA_COLUMNS)}, separated by commas; the value is always the "
+                "first column"
             )
     return tuple(dict.fromkeys(by_name[name.lower()] for name in given))
 

@@ -79,10 +79,11 @@ class Positions:
         for name in sorted(self.named.keys() - set(names.values())):
             if not (name in topics and isinstance(self.named[name], AtTime)):
                 raise OptionError(
-                    f"{self.option} names what is not read",
+                    f"{self.option} names a topic or partition that this query does not read",
                     topic=str(name),
-                    advice="Take it out, or read it too; a partitioned topic's positions are given by "
-                    'partition number, another topic\'s with the number "-1"',
+                    advice="Remove it from the option, or read it as well. Give a partitioned topic's "
+                    "positions by partition number, and those of a topic without partitions with the "
+                    'number "-1"',
                 )
         return found
 
@@ -98,9 +99,9 @@ class Positions:
         if self.others is not None:
             return self.others
         raise OptionError(
-            f"{self.option} leaves out a partition that is read",
+            f"{self.option} has no position for a partition that is read",
             topic=str(partition),
-            advice="Name each of them, or write one word for all",
+            advice="Give a position for each partition, or one word for all",
         )
 
 
@@ -162,9 +163,9 @@ def _check_order(
     words = first is PositionWord.LATEST and last is PositionWord.EARLIEST
     if times or ids or words:
         raise OptionError(
-            f"{end.option} is before {start.option}",
+            f"the position of {end.option} is before that of {start.option}",
             topic=None if topic is None else str(topic),
-            advice="Let the read begin before it ends",
+            advice="Set a start that is before the end",
         )
 
 
@@ -187,7 +188,7 @@ def _object(option: str, text: str) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("it contains a name twice")
     return found
 
 
@@ -205,14 +206,14 @@ def _is_shown(option: str, data: dict[str, Any]) -> bool:
         newer = sorted(data.keys() - {"subscription", "topics"})
         if newer:
             raise OptionError(
-                f"{option} holds {', '.join(newer)[:100]}, which this version does not know",
-                advice="Give it the offset of a query of this version, or an older one",
+                f"{option} holds {', '.join(newer)[:100]}, which this version of pulsar_spark cannot read",
+                advice="Use an offset that a query of this version, or of an older one, wrote",
             )
         return True
     if isinstance(topics, dict) and "backlogEntries" in data:
         raise OptionError(
-            f"{option} is the latestOffset of a query's progress, which has not read up to there",
-            advice="Give it the endOffset",
+            f"{option} is the latestOffset of a query's progress, which the query has not reached",
+            advice="Use the endOffset of the progress",
         )
     return False
 
@@ -236,7 +237,8 @@ def _places(option: str, topic: TopicName, value: Any) -> dict[TopicName, Any]:
         raise OptionError(
             f"{option} has {str(value)[:100]!r} for a topic",
             topic=str(topic),
-            advice='Give positions by partition number, {"0": "ledger:entry", ...}, "-1" if there are none',
+            advice='Give positions by partition number, such as {"0": "ledger:entry"}; "-1" is for a topic '
+            "without partitions",
         )
     places = {}
     for number, place in value.items():
@@ -256,12 +258,12 @@ def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
         found = None
     if found is None:
         raise OptionError(
-            f"{option} has bytes that are no serialized MessageIdData",
+            f"{option} has bytes that are not a serialized MessageIdData",
             topic=str(topic),
-            advice="Copy what MessageId.toByteArray() gave",
+            advice="Copy the bytes of MessageId.toByteArray()",
         )
     if found.ledger > _MAX_ID or found.entry > _MAX_ID:
-        raise OptionError(f"{option} has a message id that cannot be", topic=str(topic))
+        raise OptionError(f"{option} has an impossible message id", topic=str(topic))
     return found
 
 

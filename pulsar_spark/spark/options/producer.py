@@ -25,19 +25,19 @@ _PRODUCER_NAME = PRODUCER.add(
     "text",
     parsers.non_empty,
     None,
-    "Names of producers are `<this>-<id of the query>-<number of the Spark task>`, in a stream without "
-    "it `spark-...`; at least once `<this>-<number of the Spark task>`, in a transaction "
-    "`<this>-<number of the Spark task>-<id of the transaction>`, and without it the broker's.",
+    "Prefix of producer names. Streams: `<prefix>-<query id>-<task>`; the default prefix is `spark`. At "
+    "least once: `<prefix>-<task>`. Transactions: `<prefix>-<task>-<transaction id>`. In the last two "
+    "cases, without this option, the broker chooses the names.",
 )
 _ACCESS_MODE = PRODUCER.add(
     "pulsar.producer.accessMode",
     parsers.names_of(parsers.by_value(AccessMode)),
     parsers.one_of(parsers.by_value(AccessMode)),
     "Shared",
-    "Whether others may write to the topic meanwhile. All but `Shared` are for a write with one Spark "
-    "task (`coalesce(1)`): each task is a producer. `Exclusive` fails where there is another; "
-    "`WaitForExclusive` waits for its turn, at most `pulsar.client.operationTimeoutMs`; "
-    "`ExclusiveWithFencing` shuts the others out.",
+    "Whether other producers may write to the topic at the same time. All modes except `Shared` require a "
+    "write with one Spark task (`coalesce(1)`), because each task is a producer. `Exclusive`: fail if the "
+    "topic has another producer. `WaitForExclusive`: wait until it has none, up to "
+    "`pulsar.client.operationTimeoutMs`. `ExclusiveWithFencing`: disconnect the other producers.",
 )
 _INITIAL_SEQUENCE_ID = PRODUCER.add(
     "pulsar.producer.initialSequenceId",
@@ -45,177 +45,181 @@ _INITIAL_SEQUENCE_ID = PRODUCER.add(
     parsers.sequence_id,
     None,
     "The first sequence id is this value + 1, or the broker's last id for this producer name + 1 if that is "
-    "higher. Not for rows that are deduplicated, whose ids come from the micro-batch: a stream, or "
-    "foreachBatch, needs `delivery=at-least-once` or `transactional` with it.",
+    "higher. Not allowed for deduplicated rows: their ids come from the micro-batch. In a stream or in "
+    "foreachBatch, set `delivery=at-least-once` or `transactional` as well.",
 )
 _PROPERTIES = PRODUCER.add(
     "pulsar.producer.properties",
     "JSON",
     parsers.properties,
     None,
-    'Of each producer, shown in the topic\'s statistics: `{"name": "text"}`.',
+    'Properties of each producer, shown in the topic\'s statistics: `{"name": "text"}`.',
 )
 _BATCHING = PRODUCER.add(
     "pulsar.producer.batchingEnabled",
     "boolean",
     parsers.boolean,
     "true",
-    "Several messages in one broker entry.",
+    "Put several messages into one broker entry.",
 )
 _BATCHING_MAX_MESSAGES = PRODUCER.add(
     "pulsar.producer.batchingMaxMessages",
     "number",
     parsers.count(0),
     "1000",
-    "Messages that close a batch; 0: no such limit.",
+    "Maximum messages per batch; 0 = unlimited.",
 )
 _BATCHING_MAX_BYTES = PRODUCER.add(
     "pulsar.producer.batchingMaxBytes",
     "size",
     parsers.size(0),
     "128k",
-    "Bytes that close a batch; 0: the broker's largest message.",
+    "Maximum bytes per batch; 0 = the broker's maximum message size.",
 )
 _BATCHING_MAX_PUBLISH_DELAY = PRODUCER.add(
     "pulsar.producer.batchingMaxPublishDelayMicros",
     "time (us)",
     parsers.seconds("us", 0.0),
     "1ms",
-    "Time that closes a batch.",
+    "Maximum time before a batch is sent.",
 )
 _BATCHER_BUILDER = PRODUCER.add(
     "pulsar.producer.batcherBuilder",
     parsers.names_of(parsers.by_value(BatcherBuilder)),
     parsers.one_of(parsers.by_value(BatcherBuilder)),
     "DEFAULT",
-    "`KEY_BASED`: the messages of a batch have one key (`__orderingKey`, else `__key`), so that each key's "
-    "messages go to one consumer of a Key_Shared subscription. `DEFAULT`: a broker gives such consumers "
-    "whole batches by the key of their first message. Needs `batchingEnabled`.",
+    "`KEY_BASED`: all messages of a batch have one key (`__orderingKey`, otherwise `__key`), so each key's "
+    "messages go to one consumer of a Key_Shared subscription. `DEFAULT`: the broker gives such a consumer "
+    "a whole batch, by the key of its first message. Requires `batchingEnabled`.",
 )
 _MAX_PENDING = PRODUCER.add(
     "pulsar.producer.maxPendingMessages",
     "number",
     parsers.count(1),
     "10000",
-    "Messages sent and not yet acknowledged, for each partition; 0, in Java no limit, is refused.",
+    "Maximum unacknowledged messages per partition. 0 (unlimited in Java) is not allowed.",
 )
 _MAX_PENDING_ACROSS_PARTITIONS = PRODUCER.add(
     "pulsar.producer.maxPendingMessagesAcrossPartitions",
     "number",
     parsers.count(1),
     "50000",
-    "The same for all partitions of a topic together: each has min(first, this / partitions).",
+    "Maximum unacknowledged messages of a topic. The limit of each partition is min(`maxPendingMessages`, "
+    "this value / partitions).",
 )
 _MEMORY_LIMIT = PRODUCER.add(
     "pulsar.producer.memoryLimit",
     "size",
     parsers.size(1),
     "64m",
-    "Bytes that a Spark task has sent, to all its topics together, and that are not yet acknowledged; 0, in "
-    "Java no limit, is refused.",
+    "Maximum unacknowledged bytes of a Spark task, over all its topics. 0 (unlimited in Java) is not "
+    "allowed.",
 )
 _BLOCK_IF_QUEUE_FULL = PRODUCER.add(
     "pulsar.producer.blockIfQueueFull",
     "boolean",
     parsers.boolean,
     "true",
-    "When too many are pending: wait, or fail with `[PULSAR_QUEUE_FULL]`.",
+    "When one of these limits is reached: wait. `false`: fail with `[PULSAR_QUEUE_FULL]`.",
 )
 _SEND_TIMEOUT = PRODUCER.add(
     "pulsar.producer.sendTimeoutMs",
     "time (ms)",
     parsers.seconds("ms", 0.001),
     "30s",
-    "Time without any progress after which the task fails: no acknowledgement of what a partition's "
-    "producer has sent, and no bytes on their way to the broker. Where the broker limits the publish rate, a "
-    "write may take much longer in all. What is sent again after a loss of the connection must bring an "
-    "acknowledgement in this time. 0, in Java no limit, is refused.",
+    "The task fails after this time without progress: the broker acknowledges nothing that a partition's "
+    "producer has sent, and no bytes are sent. A write may take much longer in total if the broker limits "
+    "the publish rate. After a lost connection, messages that are sent again must be acknowledged within "
+    "this time. 0 (unlimited in Java) is not allowed.",
 )
 _COMPRESSION = PRODUCER.add(
     "pulsar.producer.compressionType",
     parsers.names_of(COMPRESSION_TYPES),
     parsers.one_of(COMPRESSION_TYPES),
     "NONE",
-    "Compression of batches and of single messages.",
+    "Compression of batches and of messages outside batches.",
 )
 _ROUTING_MODE = PRODUCER.add(
     "pulsar.producer.messageRoutingMode",
     parsers.names_of(parsers.by_value(RoutingMode)),
     parsers.one_of(parsers.by_value(RoutingMode)),
     "RoundRobinPartition",
-    "Where rows go that have no key and no `__partition`: all rows of a task to one partition, or a "
-    "batch's worth to each partition in turn. `CustomPartition`: where `messageRouter` says.",
+    "Which partition a row without key and without `__partition` goes to. `SinglePartition`: all such rows "
+    "of a task go to one partition. `RoundRobinPartition`: each partition in turn gets one batch of rows. "
+    "`CustomPartition`: `messageRouter` chooses.",
 )
 _HASHING_SCHEME = PRODUCER.add(
     "pulsar.producer.hashingScheme",
     parsers.names_of(parsers.by_value(HashingScheme)),
     parsers.one_of(parsers.by_value(HashingScheme)),
     "JavaStringHash",
-    "Chooses the partition of a key, as the Java client does.",
+    "Hash function that chooses the partition of a key, as in the Java client.",
 )
 _SWITCH_FREQUENCY = PRODUCER.add(
     "pulsar.producer.roundRobinRouterBatchingPartitionSwitchFrequency",
     "number",
     parsers.count(1),
     "10",
-    "With batching, rows without a key go to the next partition after this many "
-    "`batchingMaxPublishDelayMicros` too, where a batch is not full before.",
+    "With batching, rows without a key go to the next partition when a batch is full, or after this number "
+    "times `batchingMaxPublishDelayMicros`.",
 )
 _ROUTER = PRODUCER.add(
     "pulsar.producer.messageRouter",
     "Python name",
     parsers.dotted_name,
     None,
-    "With `CustomPartition`: `package.module.function`, called with the keys of many rows (an Arrow "
-    "array of binaries, null: no key) and the number of partitions; returns as many partition numbers, "
-    "from 0. Tasks import it. The same keys must always get the same numbers.",
+    "With `CustomPartition`: `package.module.function`. It is called with the keys of many rows (a binary "
+    "Arrow array; null = no key) and the number of partitions. It returns one partition number, from 0, for "
+    "each key. Tasks import it. The same keys must always get the same numbers.",
 )
 _CHUNKING = PRODUCER.add(
     "pulsar.producer.chunkingEnabled",
     "boolean",
     parsers.boolean,
     "false",
-    "Send a message that is larger than the broker's limit in several entries, which readers put "
-    "together. Needs `batchingEnabled` false.",
+    "Split a message that is larger than the broker's limit into several entries. Readers reassemble it. "
+    "Requires `batchingEnabled=false`.",
 )
 _CHUNK_MAX_MESSAGE_SIZE = PRODUCER.add(
     "pulsar.producer.chunkMaxMessageSize",
     "size",
     parsers.size(1024),
     None,
-    "The most bytes of such an entry; without it, and at most, the broker's limit. Needs `chunkingEnabled`.",
+    "Maximum bytes of such an entry. Default and upper limit: the broker's limit. Requires "
+    "`chunkingEnabled`.",
 )
 _ENCRYPTION_KEYS = PRODUCER.add(
     "pulsar.producer.encryptionKeys",
     "names",
     parsers.names,
     None,
-    "Encrypt values, keys and properties of batches, and values alone where `batchingEnabled` is false, "
-    "for the owners of these keys; several are separated by commas. Needs `cryptoKeyReader`.",
+    "Names of the public keys to encrypt for, separated by commas. In batches, values, keys and properties "
+    "are encrypted; with `batchingEnabled=false` only values. Requires `cryptoKeyReader`.",
 )
 _CRYPTO_KEY_READER = PRODUCER.add(
     "pulsar.producer.cryptoKeyReader",
     "folder, Python name",
     parsers.key_reader,
     None,
-    "Who knows these public keys: a folder (`/path` or `file:///path`) with files `NAME.public.pem`, or "
-    "`package.module.Class` of your own. Tasks use it: see docs/encryption.md.",
+    "Where to find these public keys: a folder (`/path` or `file:///path`) with files `NAME.public.pem`, or "
+    "your own class `package.module.Class`. Tasks use it: see docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = PRODUCER.add(
     "pulsar.producer.cryptoFailureAction",
     parsers.names_of(parsers.by_value(ProducerCryptoFailureAction)),
     parsers.one_of(parsers.by_value(ProducerCryptoFailureAction)),
     "FAIL",
-    "Messages that cannot be encrypted: fail with `[PULSAR_CRYPTO]`, or send them WITHOUT encryption, "
-    "with a warning.",
+    "If messages cannot be encrypted: `FAIL` with `[PULSAR_CRYPTO]`, or `SEND` them WITHOUT encryption and "
+    "log a warning.",
 )
 _INTERCEPTORS = PRODUCER.add(
     "pulsar.producer.interceptors",
     "Python names",
     parsers.dotted_names,
     None,
-    "Classes like `pulsar_spark.ProducerInterceptor`, `package.module.Class`, separated by commas: they "
-    "may change rows before they are sent, and learn what became of them. Each task makes its own.",
+    "Your own classes `package.module.Class`, separated by commas, with the methods of "
+    "`pulsar_spark.ProducerInterceptor`. They can change rows before they are sent, and are called with the "
+    "result. Each task creates its own instances.",
 )
 
 
@@ -277,22 +281,22 @@ def _check_chunking_or_batching(values: Values) -> None:
     if values[_CHUNKING] and values[_BATCHING]:
         raise OptionError(
             f"options {_CHUNKING.name} and {_BATCHING.name} are both true",
-            advice=f"Set {_BATCHING.name} to false: chunks are never part of a batch",
+            advice=f"Set {_BATCHING.name} to false: a chunk cannot be part of a batch",
         )
 
 
 def _check_batcher_builder(values: Values) -> None:
     if values[_BATCHER_BUILDER] is BatcherBuilder.KEY_BASED and not values[_BATCHING]:
         raise OptionError(
-            f"option {_BATCHER_BUILDER.name} has no use without {_BATCHING.name}",
-            advice="Leave it out: a message that is in no batch goes to the consumer of its key",
+            f"option {_BATCHER_BUILDER.name} has no effect without {_BATCHING.name}",
+            advice="Leave it out: a message outside a batch always goes to the consumer of its key",
         )
 
 
 def _check_size_of_chunks(values: Values) -> None:
     if values[_CHUNK_MAX_MESSAGE_SIZE] is not None and not values[_CHUNKING]:
         raise OptionError(
-            f"option {_CHUNK_MAX_MESSAGE_SIZE.name} has no use without {_CHUNKING.name}",
+            f"option {_CHUNK_MAX_MESSAGE_SIZE.name} has no effect without {_CHUNKING.name}",
             advice=f"Set {_CHUNKING.name} to true, or leave it out",
         )
 
@@ -300,16 +304,17 @@ def _check_size_of_chunks(values: Values) -> None:
 def _check_router(values: Values) -> None:
     if (values[_ROUTER] is not None) != (values[_ROUTING_MODE] is RoutingMode.CUSTOM):
         raise OptionError(
-            "options messageRouter and messageRoutingMode=CustomPartition go together",
-            advice="Set both or none",
+            "only one of messageRouter and messageRoutingMode=CustomPartition is set",
+            advice="Set both, or neither",
         )
 
 
 def _check_encryption(values: Values) -> None:
     if (values[_ENCRYPTION_KEYS] is None) != (values[_CRYPTO_KEY_READER] is None):
         raise OptionError(
-            "options encryptionKeys and cryptoKeyReader of the producer go together",
-            advice="Set both or none: names of public keys, and who knows them",
+            "only one of the options pulsar.producer.encryptionKeys and pulsar.producer.cryptoKeyReader is "
+            "set",
+            advice="Set both, or neither: the names of public keys, and where to find them",
         )
 
 

@@ -45,34 +45,37 @@ _VALUE_FORMAT = SINK.add(
     parsers.names_of(parsers.by_value(SinkFormat)),
     parsers.one_of(parsers.by_value(SinkFormat)),
     "raw",
-    "`raw`: the bytes of the one binary or string column. `avro`, `json`: all columns whose names do not "
-    "begin with `__` are a record of the topic's schema; one struct column `value` is the record itself. "
-    "`primitive`: the one column, of a primitive schema. See docs/schemas.md.",
+    "How values are encoded. `raw`: the bytes of the one binary or string column. `avro`, `json`: a record "
+    "of the topic's schema, from all columns whose names do not begin with `__`; a single struct column "
+    "`value` is the record itself. `primitive`: the one column, with a primitive schema. See "
+    "docs/schemas.md.",
 )
 _SCHEMA_REGISTRATION = SINK.add(
     "schemaRegistration",
     parsers.names_of(parsers.by_value(SchemaRegistration)),
     parsers.one_of(parsers.by_value(SchemaRegistration)),
     "auto",
-    "With `valueFormat`: `auto` registers a schema where the topic has none, and one with new nullable "
-    "fields where its own lacks columns. `existing` registers nothing: rows that do not fit the topic's "
-    "schema are an error.",
+    "With `valueFormat`. `auto`: register a schema if the topic has none, and a new version with nullable "
+    "fields if the topic's schema lacks columns of the rows. `existing`: register nothing; rows that do not "
+    "fit the topic's schema are an error.",
 )
 _KEY_COLUMNS = SINK.add(
     "keyColumns",
     "names",
     parsers.names,
     None,
-    "With `valueFormat`: the schema is KEY_VALUE, and these columns, separated by commas, are its key: a "
-    "record, or of one column a primitive; one struct column is the record itself. All others are the value.",
+    "With `valueFormat`: write with a KEY_VALUE schema. These columns, separated by commas, are the key: a "
+    "record, or a primitive if it is one column. A single struct column is the record itself. All other "
+    "columns are the value.",
 )
 _KEY_VALUE_ENCODING = SINK.add(
     "keyValueEncoding",
     parsers.names_of(parsers.by_value(KeyValueEncoding)),
     parsers.one_of(parsers.by_value(KeyValueEncoding)),
     None,
-    "With `keyColumns`: `SEPARATED`: the key is the message's key, so it routes rows and compacts topics. "
-    "`INLINE`: it is a part of the payload. Without it as the topic's schema says, else `SEPARATED`.",
+    "With `keyColumns`. `SEPARATED`: the key is the message's key, so it is used for routing and "
+    "compaction. `INLINE`: the key is a part of the payload. Default: the encoding of the topic's schema, "
+    "or `SEPARATED` if the topic has no schema.",
 )
 _DELIVERY = SINK.add(
     "delivery",
@@ -82,27 +85,27 @@ _DELIVERY = SINK.add(
         {"exactly-once": "effectively-once or transactional", "none": "at-least-once"},
     ),
     None,
-    "Without it, rows of a stream and of foreachBatch are written once where the broker deduplicates, "
-    "else at least once. `effectively-once`: an error before the first row where that cannot be kept. "
-    "`transactional`: each micro-batch is written in transactions, and readers see all of it or nothing; "
-    "see docs/guarantees.md.",
+    "Default: rows of a stream and of foreachBatch are written effectively once if the broker has "
+    "deduplication enabled, otherwise at least once. `effectively-once`: fail before the first row if that "
+    "cannot be guaranteed. `at-least-once`: retried rows may be duplicated. `transactional`: write each "
+    "micro-batch in transactions; readers see all of it or nothing. See docs/guarantees.md.",
 )
 _FAIL_ON_DUPLICATES = SINK.add(
     "failOnDuplicates",
     "boolean",
     parsers.boolean,
     "false",
-    "With `delivery=effectively-once`: fail with `[PULSAR_DUPLICATES]` where a micro-batch is run again and "
-    "its rows are not known to be those that are stored. `false`: log a warning, and write all of them.",
+    "With `delivery=effectively-once`, if a micro-batch runs again and its rows may differ from those "
+    "already stored: fail with `[PULSAR_DUPLICATES]`. `false`: log a warning and write all rows.",
 )
 _TRANSACTION_TIMEOUT = SINK.add(
     "transactionTimeout",
     "time (ms)",
     parsers.seconds("ms", 1.0),
     "10m",
-    "With `delivery=transactional`: the longest that a micro-batch may take from its first row to its "
-    "commit; it is then aborted, and fails. What a killed task or driver leaves open holds all readers "
-    "of its topics back, until the query's next commit or this time.",
+    "With `delivery=transactional`: the maximum time of a micro-batch from its first row to its commit. A "
+    "micro-batch that takes longer is aborted and fails. Transactions that a killed task or driver leaves "
+    "open hold back all readers of their topics until the query's next commit, or until this time is over.",
 )
 _TRANSACTION_LOG_KEY = SINK.add(
     "transactionLogKey",
@@ -110,8 +113,8 @@ _TRANSACTION_LOG_KEY = SINK.add(
     parsers.place_of_secret,
     None,
     "With `delivery=transactional` in a stream: `file:///PATH` or `env:NAME` of a secret of at least 16 "
-    "characters, with which the query signs the records of its commits. Without it only the query's role "
-    "may have the right to produce to its log; see docs/guarantees.md.",
+    "characters. The query signs the records of its commits with it. Without this option, make sure that "
+    "only the query's role may produce to its log; see docs/guarantees.md.",
     secret=True,
 )
 _KEY_BYTES = SINK.add(
@@ -119,27 +122,27 @@ _KEY_BYTES = SINK.add(
     "boolean",
     parsers.boolean,
     "false",
-    "Send each key as bytes, as the JVM connector and the Java client's `keyBytes` do: as base64 text with a "
-    "flag, which readers decode. Its partition is chosen by that text. `false`: keys that are UTF-8 are sent "
-    "as text, as the Java client's `key` does. See docs/migration.md.",
+    "Send each key as bytes, like the JVM connector and the Java client's `keyBytes`: as base64 text with a "
+    "flag. Readers decode it. The base64 text decides the partition. `false`: keys in UTF-8 are sent as "
+    "text, like the Java client's `key`. See docs/migration.md.",
 )
 _UPSERT = SINK.add(
     "upsert",
     "boolean",
     parsers.boolean,
     "false",
-    "For compacted topics: each row must have a `__key`, or `keyColumns`, whose last value counts; a null "
-    "deletes it.",
+    "For compacted topics: each row must have a key (`__key` or `keyColumns`). A row replaces the earlier "
+    "value of its key; a null value deletes the key.",
 )
 _ON_BATCH_WRITTEN = SINK.add(
     "onBatchWritten",
     "Python name",
     parsers.dotted_name,
     None,
-    "`package.module.function`, called on the driver when a batch is written, with the micro-batch's "
-    "number (None in a batch write) and a list that has for each topic partition `topic`, `messages`, "
-    "`bytes`, `first_id`, `last_id` and `possible_duplicates`. An error in it is logged, the batch stays "
-    "written.",
+    "`package.module.function`, called on the driver after a batch is written. Its arguments are the "
+    "micro-batch's number (None in a batch write) and a list with one item for each topic partition: "
+    "`topic`, `messages`, `bytes`, `first_id`, `last_id` and `possible_duplicates`. If it raises an error, "
+    "the error is logged; the batch remains written.",
 )
 SINK.extend(PRODUCER)
 
@@ -227,12 +230,12 @@ def _check_schema(values: Values) -> None:
         for option in (_SCHEMA_REGISTRATION, _KEY_COLUMNS, _KEY_VALUE_ENCODING):
             if option in values.given:
                 raise OptionError(
-                    f"option {option.name} has no use with valueFormat=raw, which has no schema",
+                    f"option {option.name} has no effect with valueFormat=raw, which has no schema",
                     advice="Set valueFormat to avro, json or primitive, or leave it out",
                 )
     if _KEY_VALUE_ENCODING in values.given and _KEY_COLUMNS not in values.given:
         raise OptionError(
-            f"option {_KEY_VALUE_ENCODING.name} has no use without {_KEY_COLUMNS.name}",
+            f"option {_KEY_VALUE_ENCODING.name} has no effect without {_KEY_COLUMNS.name}",
             advice="Name the columns of the key, or leave it out",
         )
 
@@ -241,7 +244,7 @@ def _check_transactions(values: Values) -> None:
     for option in (_TRANSACTION_TIMEOUT, _TRANSACTION_LOG_KEY):
         if values[_DELIVERY] is not Delivery.TRANSACTIONAL and option in values.given:
             raise OptionError(
-                f"option {option.name} has no use without transactions",
+                f"option {option.name} has no effect without delivery=transactional",
                 advice="Set delivery=transactional, or leave it out",
             )
 
@@ -249,8 +252,8 @@ def _check_transactions(values: Values) -> None:
 def _check_duplicates(values: Values) -> None:
     if values[_FAIL_ON_DUPLICATES] and values[_DELIVERY] is not Delivery.EFFECTIVELY_ONCE:
         raise OptionError(
-            f"option {_FAIL_ON_DUPLICATES.name} has no use without delivery=effectively-once",
-            advice="Set that, or leave it out",
+            f"option {_FAIL_ON_DUPLICATES.name} has no effect without delivery=effectively-once",
+            advice="Set delivery=effectively-once, or leave the option out",
         )
 
 

@@ -40,37 +40,37 @@ _TOPICS = SOURCE.add(
     "topics",
     parsers.topics,
     None,
-    "Several topics to read, separated by commas; in place of `topic`.",
+    "Several topics to read, separated by commas. Replaces `topic`.",
 )
 _TOPICS_PATTERN = SOURCE.add(
     "topicsPattern",
     "pattern",
     TopicPattern.parse,
     None,
-    "All topics of a namespace whose own name this regular expression matches in full, in place of "
-    "`topic`: `persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or `regex` for "
-    "public/default. Looked up again while the query runs.",
+    "Read all topics of a namespace whose whole local name matches this regular expression: "
+    "`persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or `regex` for public/default. Topics "
+    "that appear later are read as well. Replaces `topic`.",
 )
 _STARTING_OFFSETS = SOURCE.add(
     "startingOffsets",
     "words, JSON",
     partial(parse_offsets, "startingOffsets", end=False),
     None,
-    "Where a query without a checkpoint begins: `earliest`, `latest`, `subscription` (where "
-    "`predefinedSubscription` stands), or JSON "
-    '`{"topic": {"0": "ledger:entry[:batch]", "1": "earliest", "2": "latest"}}` with the key `"-1"` for '
-    "a topic without partitions; the message named is the first one read. The JVM connector's "
-    '`{"persistent://...": [8, 12, 16, ...]}` is read too. So is the offset of a query as Spark shows it '
-    "(`endOffset` of its progress; a line in its checkpoint's `offsets`): what comes after it is read. "
-    "Default: `earliest` in a batch; in a stream where "
-    "`predefinedSubscription` stands, and `latest` if there is none yet.",
+    "Where a query without a checkpoint starts. `earliest`, `latest`, or `subscription` (the position of "
+    '`predefinedSubscription`). Or JSON `{"topic": {"0": "ledger:entry[:batch]", "1": "earliest", "2": '
+    '"latest"}}`, with the key `"-1"` for a topic without partitions; the named message is the first one '
+    "read. Or the JVM connector's form `{\"persistent://...\": [8, 12, 16, ...]}`. Or a query's offset as "
+    "Spark shows it (`endOffset` of its progress; a line in its checkpoint's `offsets`): reading starts "
+    "after it. Default in a batch: `earliest`. Default in a stream: the position of "
+    "`predefinedSubscription` if that subscription exists, otherwise `latest`.",
 )
 _ENDING_OFFSETS = SOURCE.add(
     "endingOffsets",
     "words, JSON",
     partial(parse_offsets, "endingOffsets", end=True),
     None,
-    "The last message read, in the same forms. Default: `latest`, what there is when it is planned.",
+    "The last message to read, in the same forms. Default: `latest`, the end of the topic when the batch is "
+    "planned.",
     only=Mode.BATCH,
 )
 _STARTING_TIME = SOURCE.add(
@@ -78,15 +78,15 @@ _STARTING_TIME = SOURCE.add(
     "time, JSON",
     partial(parse_times, "startingTime"),
     None,
-    "Begin at the first message published at or after this time: milliseconds since 1970, ISO-8601 "
-    '(without a zone: UTC), or JSON by topic `{"topic": time}`. In place of `startingOffsets`.',
+    "Start at the first message published at or after this time: milliseconds since 1970, ISO-8601 (UTC if "
+    'it has no zone), or JSON by topic `{"topic": time}`. Replaces `startingOffsets`.',
 )
 _ENDING_TIME = SOURCE.add(
     "endingTime",
     "time, JSON",
     partial(parse_times, "endingTime"),
     None,
-    "End before the first message published at or after this time. In place of `endingOffsets`.",
+    "End before the first message published at or after this time. Replaces `endingOffsets`.",
     only=Mode.BATCH,
 )
 _FAIL_ON_DATA_LOSS = SOURCE.add(
@@ -94,15 +94,15 @@ _FAIL_ON_DATA_LOSS = SOURCE.add(
     "boolean",
     parsers.boolean,
     "true",
-    "Messages that were not processed yet are gone at the broker: fail with `[PULSAR_DATA_LOSS]`, or "
-    "warn and read on; the same for entries that cannot be decoded.",
+    "Fail with `[PULSAR_DATA_LOSS]` if the broker has deleted unprocessed messages, and with "
+    "`[PULSAR_CORRUPT]` if an entry cannot be decoded. `false`: log a warning and continue without them.",
 )
 _MAX_MESSAGES_PER_TRIGGER = SOURCE.add(
     "maxMessagesPerTrigger",
     "number",
     parsers.count(1),
     None,
-    "The most messages of one micro-batch; see docs/limits.md for what is exact when.",
+    "Maximum messages of a micro-batch. docs/limits.md says when this is exact.",
     only=Mode.STREAM,
 )
 _MAX_BYTES_PER_TRIGGER = SOURCE.add(
@@ -110,7 +110,7 @@ _MAX_BYTES_PER_TRIGGER = SOURCE.add(
     "size",
     parsers.size(1),
     None,
-    "The most bytes of one micro-batch, as stored.",
+    "Maximum bytes of a micro-batch, as stored at the broker.",
     only=Mode.STREAM,
 )
 _MIN_MESSAGES_PER_TRIGGER = SOURCE.add(
@@ -118,7 +118,7 @@ _MIN_MESSAGES_PER_TRIGGER = SOURCE.add(
     "number",
     parsers.count(1),
     None,
-    "A micro-batch waits until there are as many messages, for `maxTriggerDelay` at most. "
+    "A micro-batch waits until this many messages are available, or until `maxTriggerDelay` is over. "
     "Trigger.AvailableNow does not wait.",
     only=Mode.STREAM,
 )
@@ -127,7 +127,7 @@ _MAX_TRIGGER_DELAY = SOURCE.add(
     "time (ms)",
     parsers.seconds("ms", 0.0),
     "15m",
-    "The longest that `minMessagesPerTrigger` holds a micro-batch back.",
+    "Maximum time that a micro-batch waits for `minMessagesPerTrigger`.",
     only=Mode.STREAM,
 )
 _MIN_PARTITIONS = SOURCE.add(
@@ -135,30 +135,32 @@ _MIN_PARTITIONS = SOURCE.add(
     "number",
     parsers.count(1),
     None,
-    "The least number of Spark tasks, where there are as many entries: long ranges are split.",
+    "Minimum number of Spark tasks: long ranges are split. There are fewer tasks only if there are fewer "
+    "entries.",
 )
 _MAX_MESSAGES_PER_PARTITION = SOURCE.add(
     "maxMessagesPerPartition",
     "number",
     parsers.count(1),
     None,
-    "Ranges with more messages than this, by estimate, are split into several Spark tasks.",
+    "A range is split into several Spark tasks if its estimated number of messages is higher than this.",
 )
 _PREDEFINED_SUBSCRIPTION = SOURCE.add(
     "predefinedSubscription",
     "text",
     parsers.non_empty,
     None,
-    "Streams: name of the durable subscription, in place of one made from `subscriptionPrefix`. One that "
-    "exists is moved forward only by what the query has processed, or by a start that you give. "
-    "Batches: the one whose position the word `subscription` means; it is not moved.",
+    "Streams: name of the durable subscription, instead of a name made from `subscriptionPrefix`. An "
+    "existing subscription is moved forward only to what the query has processed, or to a start that you "
+    "give. Batches: the subscription to start from when `startingOffsets=subscription`. Its position is not "
+    "changed.",
 )
 _RETAIN_SUBSCRIPTION = SOURCE.add(
     "retainSubscription",
     "boolean",
     parsers.boolean,
     "true",
-    "Whether the durable subscription stays when the query stops, for its next run. Batches leave none.",
+    "Keep the durable subscription when the query stops, for its next run. Batches leave no subscription.",
     only=Mode.STREAM,
 )
 _POLL_TIMEOUT = SOURCE.add(
@@ -166,70 +168,73 @@ _POLL_TIMEOUT = SOURCE.add(
     "time (ms)",
     parsers.seconds("ms", 0.001),
     "2m",
-    "How long a task waits for a message that must exist before it fails.",
+    "Maximum time that a task waits for a message that must exist. Then it fails.",
 )
 _WAIT_FOR_TOPICS = SOURCE.add(
     "waitingForNonExistedTopic",
     "boolean",
     parsers.boolean,
     "false",
-    "Wait for a topic that does not exist yet; else that is an error at the start.",
+    "Wait for a topic that does not exist yet. `false`: fail at the start.",
 )
 _READ_COMPACTED = SOURCE.add(
     "readCompacted",
     "boolean",
     parsers.boolean,
     "false",
-    "Read the compacted topic: of each key the last message only, as far as compaction has come.",
+    "Read the compacted topic: only the last message of each key, up to the point that compaction has "
+    "reached.",
 )
 _MAX_PENDING_CHUNKED = SOURCE.add(
     "maxPendingChunkedMessages",
     "number",
     parsers.count(0),
     "10",
-    "Incomplete chunked messages that a task keeps at once; over it the oldest is given up. 0: any number.",
+    "Maximum incomplete chunked messages that a task keeps in memory. Beyond it the oldest one is dropped. "
+    "0 = unlimited.",
 )
 _CHUNKS_EXPIRE = SOURCE.add(
     "expireTimeOfIncompleteChunkedMessage",
     "time (ms)",
     parsers.seconds("ms", 0.0),
     "1m",
-    "A chunked message whose chunks were published over a longer time is given up; a partition with chunks "
-    "is acknowledged so much later. 0: any time; it is then not acknowledged while the query runs.",
+    "Maximum time between the first and the last chunk of a message, by publish time. A message that takes "
+    "longer is dropped. A partition with chunks is acknowledged this much later. 0 = unlimited; then such a "
+    "partition is not acknowledged while the query runs.",
 )
 _AUTO_ACK_OLDEST_CHUNKED = SOURCE.add(
     "autoAckOldestChunkedMessageOnQueueFull",
     "boolean",
     parsers.boolean,
     "false",
-    "Whether a chunked message given up over `maxPendingChunkedMessages` counts as processed.",
+    "Count a chunked message that was dropped because of `maxPendingChunkedMessages` as processed.",
 )
 _METADATA_COLUMNS = SOURCE.add(
     "metadataColumns",
     "column names",
     parsers.metadata_columns,
     ",".join(DEFAULT_METADATA_COLUMNS),
-    "The columns behind the value, in this order, separated by commas; fewer are faster, an empty list "
-    f"is allowed. Also: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}. `__key` has the bytes as "
-    "they are; in columns of strings each malformed part of what is not UTF-8 is U+FFFD. `__corruptValue` is "
-    "null but for messages that cannot be read by the schema (`mode`).",
+    "Metadata columns after the value, in this order, separated by commas. Fewer columns are faster; an "
+    f"empty list is allowed. Also available: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}. "
+    "`__key` has the raw bytes. In string columns, each byte sequence that is not valid UTF-8 becomes "
+    "U+FFFD. `__corruptValue` is null except for messages that cannot be read by the schema (`mode`).",
 )
 _CRYPTO_KEY_READER = SOURCE.add(
     "pulsar.reader.cryptoKeyReader",
     "folder, Python name",
     parsers.key_reader,
     None,
-    "Who knows the private keys of messages that are encrypted end to end: a folder (`/path` or "
-    "`file:///path`) with files `NAME.private.pem`, or `package.module.Class` of your own. Tasks use it: "
-    "see docs/encryption.md.",
+    "Where to find the private keys for end-to-end decryption: a folder (`/path` or `file:///path`) with "
+    "files `NAME.private.pem`, or your own class `package.module.Class`. Tasks use it: see "
+    "docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = SOURCE.add(
     "pulsar.reader.cryptoFailureAction",
     parsers.names_of(parsers.by_value(ConsumerCryptoFailureAction)),
     parsers.one_of(parsers.by_value(ConsumerCryptoFailureAction)),
     "FAIL",
-    "Messages that cannot be decrypted: fail with `[PULSAR_CRYPTO]`, leave them out with a warning, "
-    "or give each entry as one row whose value is what is stored.",
+    "If messages cannot be decrypted: `FAIL` with `[PULSAR_CRYPTO]`; `DISCARD` them and log a warning; or "
+    "`CONSUME`: each entry is one row whose value is the stored, encrypted bytes.",
 )
 SOURCE.extend(CONSUMER)
 SOURCE.extend(VALUES)
@@ -354,7 +359,7 @@ def _end(values: Values) -> Positions:
 def _check_topics(values: Values, mode: Mode | None) -> None:
     if sum(option in values.given for option in (TOPIC, _TOPICS, _TOPICS_PATTERN)) != 1:
         raise OptionError(
-            "exactly one of the options topic, topics and topicsPattern is needed",
+            "exactly one of the options topic, topics and topicsPattern must be set",
             advice='Set .option("topic", ...)',
         )
 
@@ -364,8 +369,8 @@ def _check_offsets_or_times(values: Values, mode: Mode | None) -> None:
     times = [option for option in (_ENDING_TIME, _STARTING_TIME) if option in values.given]
     if offsets and times:
         raise OptionError(
-            f"option {offsets[0].name} does not go together with {times[0].name}",
-            advice="Say both ends by offsets, or both by times",
+            f"options {offsets[0].name} and {times[0].name} cannot be used together",
+            advice="Give start and end both as offsets, or both as times",
         )
 
 
@@ -375,12 +380,13 @@ def _check_subscription_is_of_use(values: Values, mode: Mode | None) -> None:
     is_named = values[_PREDEFINED_SUBSCRIPTION] is not None
     if asking and not is_named:
         raise OptionError(
-            f"option {asking[0]} is subscription, and no subscription is named",
+            f"option {asking[0]} is subscription, but no subscription is named",
             advice="Name it with predefinedSubscription",
         )
     if mode is Mode.BATCH and is_named and not asking:
         raise OptionError(
-            "option predefinedSubscription has no use in this batch, which neither begins nor ends there",
+            "option predefinedSubscription has no effect in this batch, which neither starts nor ends at "
+            "the subscription",
             advice="Set startingOffsets to subscription, or leave it out",
         )
 
@@ -393,8 +399,8 @@ def _check_min_messages(values: Values, mode: Mode | None) -> None:
     smallest, largest = values[_MIN_MESSAGES_PER_TRIGGER], values[_MAX_MESSAGES_PER_TRIGGER]
     if smallest is not None and largest is not None and smallest > largest:
         raise OptionError(
-            f"minMessagesPerTrigger, {smallest}, is more than maxMessagesPerTrigger, {largest}",
-            advice="Make it less or equal",
+            f"minMessagesPerTrigger ({smallest}) is greater than maxMessagesPerTrigger ({largest})",
+            advice="Set it to at most maxMessagesPerTrigger",
         )
 
 
@@ -402,7 +408,7 @@ def _check_encrypted_values(values: Values, mode: Mode | None) -> None:
     is_consumed = values[_CRYPTO_FAILURE_ACTION] is ConsumerCryptoFailureAction.CONSUME
     if is_consumed and not value_options(values).is_raw:
         raise OptionError(
-            f"{_CRYPTO_FAILURE_ACTION.name}=CONSUME gives what is stored, which no schema reads",
+            f"{_CRYPTO_FAILURE_ACTION.name}=CONSUME gives encrypted bytes, which cannot be read by a schema",
             advice="Set it to FAIL or DISCARD, or valueFormat to raw",
         )
 

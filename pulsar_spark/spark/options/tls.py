@@ -16,23 +16,24 @@ _TRUST_CERTS = TLS.add(
     "path",
     parsers.non_empty,
     None,
-    "PEM file of the authorities that are trusted; without it those of the system. All files that options "
-    "name are read on the driver's host and on those of the tasks; those of TLS for each new connection.",
+    "PEM file of the trusted certificate authorities. Default: those of the system. All files that options "
+    "name are read on the driver's host and on the hosts of the tasks. TLS files are read again for each "
+    "new connection.",
 )
 _TRUST_STORE_PATH = TLS.add(
     "pulsar.client.tlsTrustStorePath",
     "path",
     parsers.non_empty,
     None,
-    "PKCS#12 file of the authorities that are trusted, in place of `tlsTrustCertsFilePath`. Stores need the "
-    "package `cryptography`, and one in JKS must be converted first: see docs/security.md.",
+    "PKCS#12 file of the trusted certificate authorities. Replaces `tlsTrustCertsFilePath`. Requires the "
+    "package `cryptography`. A JKS store must be converted first: see docs/security.md.",
 )
 _TRUST_STORE_PASSWORD = TLS.add(
     "pulsar.client.tlsTrustStorePassword",
     "text",
     parsers.non_empty,
     None,
-    f"The password of that store, {_PASSWORD}",
+    f"Password of that store, {_PASSWORD}",
     secret=True,
 )
 _CERTIFICATE = TLS.add(
@@ -47,14 +48,14 @@ _KEY = TLS.add(
     "path",
     parsers.non_empty,
     None,
-    "PEM file of its private key.",
+    "PEM file of the private key of this client's certificate.",
 )
 _KEY_PASSWORD = TLS.add(
     "pulsar.client.tlsKeyPassword",
     "text",
     parsers.non_empty,
     None,
-    f"The passphrase of the key in `tlsKeyFilePath`, where it has one, {_PASSWORD}",
+    f"Passphrase of the key in `tlsKeyFilePath`, if it has one, {_PASSWORD}",
     secret=True,
 )
 _KEY_STORE_PATH = TLS.add(
@@ -62,15 +63,15 @@ _KEY_STORE_PATH = TLS.add(
     "path",
     parsers.non_empty,
     None,
-    "PKCS#12 file of this client's certificate and key, in place of `tlsCertificateFilePath` and "
-    "`tlsKeyFilePath`. Where it holds several keys the first one is used.",
+    "PKCS#12 file of this client's certificate and key. Replaces `tlsCertificateFilePath` and "
+    "`tlsKeyFilePath`. If it holds several keys, the first one is used.",
 )
 _KEY_STORE_PASSWORD = TLS.add(
     "pulsar.client.tlsKeyStorePassword",
     "text",
     parsers.non_empty,
     None,
-    f"The password of that store, {_PASSWORD}",
+    f"Password of that store, {_PASSWORD}",
     secret=True,
 )
 _ALLOW_INSECURE = TLS.add(
@@ -78,40 +79,40 @@ _ALLOW_INSECURE = TLS.add(
     "boolean",
     parsers.boolean,
     "false",
-    "Take any certificate of the broker, which protects from nobody in between.",
+    "Accept any broker certificate. Offers no protection against man-in-the-middle attacks.",
 )
 _VERIFY_HOSTNAME = TLS.add(
     "pulsar.client.tlsHostnameVerificationEnable",
     "boolean",
     parsers.boolean,
     "true",
-    "Whether the broker's certificate must name the host that was asked for.",
+    "Require that the broker's certificate names the host that the client connects to.",
 )
 _PROTOCOLS = TLS.add(
     "pulsar.client.tlsProtocols",
     "names",
     parsers.tls_protocols,
     None,
-    "Versions of TLS that may be spoken, separated by commas: `TLSv1.3`, `TLSv1.2`. Without it both.",
+    "Allowed TLS versions, separated by commas: `TLSv1.3`, `TLSv1.2`. Default: both.",
 )
 _CIPHERS = TLS.add(
     "pulsar.client.tlsCiphers",
     "names",
     parsers.tls_ciphers,
     None,
-    "Cipher suites that may be used, by Java's names, separated by commas: "
-    "`TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` and the like for TLS 1.2, `TLS_AES_256_GCM_SHA384`, "
-    "`TLS_CHACHA20_POLY1305_SHA256` and `TLS_AES_128_GCM_SHA256` for TLS 1.3. Python cannot choose among the "
-    "latter: name all three, or none of them, and TLS 1.3 is not spoken. Without it OpenSSL's default.",
+    "Allowed cipher suites by their Java names, separated by commas. TLS 1.2: names such as "
+    "`TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`. TLS 1.3: `TLS_AES_256_GCM_SHA384`, "
+    "`TLS_CHACHA20_POLY1305_SHA256` and `TLS_AES_128_GCM_SHA256`. Python cannot choose among those three: "
+    "name all of them, or none to disable TLS 1.3. Default: those of OpenSSL.",
 )
 _PROXY = TLS.add(
     "pulsar.client.proxyServiceUrl",
     "URL",
     parsers.proxy_url,
     None,
-    "`pulsar+ssl://proxy:443`: a proxy to which all connections to brokers are opened, and which finds each "
-    "broker by the host that the TLS handshake names (SNI). `service.url` and the brokers must then name "
-    "hosts, not IP addresses. `admin.url` does not go through it.",
+    "Connect to all brokers through this proxy: `pulsar+ssl://proxy:443`. The proxy finds each broker by "
+    "the host name in the TLS handshake (SNI). So `service.url` and the brokers must name hosts, not IP "
+    "addresses. `admin.url` is not reached through the proxy.",
 )
 
 
@@ -123,15 +124,13 @@ def tls_options(values: Values) -> TlsOptions:
     """
     if values[_TRUST_CERTS] is not None and values[_TRUST_STORE_PATH] is not None:
         raise OptionError(
-            "options tlsTrustCertsFilePath and tlsTrustStorePath both say who is trusted",
+            "options tlsTrustCertsFilePath and tlsTrustStorePath are both set",
             advice="Leave one of them out",
         )
     stores = ((_TRUST_STORE_PATH, _TRUST_STORE_PASSWORD), (_KEY_STORE_PATH, _KEY_STORE_PASSWORD))
     for path, password in stores:
         if values[password] is not None and values[path] is None:
-            raise OptionError(
-                f"option {password.name} needs the store that it is for", advice=f"Set {path.name}"
-            )
+            raise OptionError(f"option {password.name} is set without {path.name}", advice=f"Set {path.name}")
     protocols, ciphers = values[_PROTOCOLS], values[_CIPHERS]
     return TlsOptions(
         trust_certs=values[_TRUST_CERTS],

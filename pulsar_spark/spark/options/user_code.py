@@ -19,7 +19,7 @@ def load(option: str, name: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(
             f"option {option} is {name}, and there is no such name: {error}",
-            advice="Install its module on the driver and on the workers, or send it with --py-files",
+            advice="Install its module on the driver and on the executors, or send it with --py-files",
         ) from error
     if not callable(found):
         raise OptionError(f"option {option} is {name}, which cannot be called", advice="Name a function")

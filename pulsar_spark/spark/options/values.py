@@ -40,7 +40,9 @@ def _value_schema(text: str) -> str:
     try:
         json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError("a schema in Avro's JSON, or a file that has it (/path or file:///path)") from None
+        raise ValueError(
+            "an Avro schema in JSON, or the path of a file with one (/path or file:///path)"
+        ) from None
     return text
 
 
@@ -49,36 +51,37 @@ _VALUE_FORMAT = VALUES.add(
     parsers.names_of(parsers.by_value(ValueFormat)),
     parsers.one_of(parsers.by_value(ValueFormat)),
     "raw",
-    "`raw`: the column `value` has the bytes of payloads. `columns`: payloads are read by the topic's "
-    "schema; the fields of a record are columns, key and value of a KEY_VALUE schema are columns `key` "
-    "and `value`, anything else is a typed column `value`. `struct`: the same in one column `value`. "
-    "`avro`, `json`: as `columns`, by `valueSchema`. See docs/schemas.md.",
+    "How payloads are decoded. `raw`: the column `value` has the payload's bytes. `columns`: decode by the "
+    "topic's schema; the fields of a record are columns, key and value of a KEY_VALUE schema are columns "
+    "`key` and `value`, any other type is a column `value`. `struct`: the same in one column `value`. "
+    "`avro`, `json`: like `columns`, but by `valueSchema`. See docs/schemas.md.",
 )
 _VALUE_SCHEMA = VALUES.add(
     "valueSchema",
     "Avro schema, file",
     _value_schema,
     None,
-    "With `valueFormat=avro` or `json`: the schema of all payloads, for topics whose producers registered "
-    "none. Avro's JSON, or a file on the driver (`/path` or `file:///path`).",
+    "With `valueFormat=avro` or `json`: the schema of all payloads, for topics without a registered schema. "
+    "An Avro schema in JSON, or a file on the driver (`/path` or `file:///path`).",
 )
 _SCHEMA_VERSION = VALUES.add(
     "schemaVersion",
     "number",
     parsers.count(0),
     None,
-    "The version of the topic's schema that gives the columns. Default: the latest at load(). Messages of "
-    "all versions are read: each by its own, resolved to this one.",
+    "The version of the topic's schema that defines the columns. Default: the latest version at load(). "
+    "Messages of all versions are read: each is decoded by its own version and converted to this one.",
 )
 _SCHEMA_EVOLUTION_MODE = VALUES.add(
     "schemaEvolutionMode",
     parsers.names_of(parsers.by_value(EvolutionMode)),
     parsers.one_of(parsers.by_value(EvolutionMode)),
     "none",
-    "When messages of a newer version come that has more than the columns can hold (fields, wider types, "
-    "nulls, symbols): `none`: such fields are left out until load() is called again, and other such values "
-    "cannot be read. `restart`: the query fails with `[PULSAR_SCHEMA_CHANGED]` before the "
-    "micro-batch is done; started again from load() on, it reads the same messages with the new columns.",
+    "What to do with messages of a newer schema version that does not fit the columns (new fields, wider "
+    "types, nulls, enum symbols). `none`: new fields are left out until load() is called again; other "
+    "values that do not fit cannot be read (`mode`). `restart`: the query fails with "
+    "`[PULSAR_SCHEMA_CHANGED]` before the micro-batch is finished. Call load() and start the query again: "
+    "it reads the same messages with the new columns.",
     only=Mode.STREAM,
 )
 _MODE = VALUES.add(
@@ -86,17 +89,17 @@ _MODE = VALUES.add(
     parsers.names_of(parsers.by_value(BadRows)),
     parsers.one_of(parsers.by_value(BadRows)),
     "FAILFAST",
-    "Messages that cannot be read by the schema: fail with `[PULSAR_SCHEMA]`, give nulls in the columns "
-    "of the payload (and the payload in `__corruptValue`, if that is among `metadataColumns`), or leave "
-    "them out; the last two with a warning.",
+    "If messages cannot be read by the schema: `FAILFAST`: fail with `[PULSAR_SCHEMA]`. `PERMISSIVE`: the "
+    "payload's columns are null, and `__corruptValue` has the payload if it is one of `metadataColumns`. "
+    "`DROPMALFORMED`: leave the messages out. The last two log a warning.",
 )
 _ALLOW_DIFFERENT = VALUES.add(
     "allowDifferentTopicSchemas",
     "boolean",
     parsers.boolean,
     "false",
-    "Topics whose schemas have different columns are an error at load(), or, with `true`, are read as "
-    "with `valueFormat=raw`.",
+    "If topics have schemas with different columns: read all of them as with `valueFormat=raw`. `false`: "
+    "fail at load().",
 )
 
 # What means nothing where payloads are not read.
@@ -145,24 +148,27 @@ def value_options(values: Values) -> ValueOptions:
     useless = [option.name for option in _TYPED_ONLY if option in values.given]
     if chosen is ValueFormat.RAW and useless:
         raise OptionError(
-            f"option {useless[0]} has no use with valueFormat=raw",
+            f"option {useless[0]} has no effect with valueFormat=raw",
             advice="Set valueFormat to columns, or leave it out",
         )
     if (chosen in _GIVEN) != (values[_VALUE_SCHEMA] is not None):
-        relation = "needs" if chosen in _GIVEN else "does not go together with"
+        relation = "requires" if chosen in _GIVEN else "cannot be used with"
         raise OptionError(
             f"valueFormat={chosen.value} {relation} valueSchema",
-            advice="Set both to read by a schema of your own, or valueFormat=columns to read by the topic's",
+            advice="Set both to read by a schema of your own, or set valueFormat=columns to read by the "
+            "topic's schema",
         )
     is_restarted = values[_SCHEMA_EVOLUTION_MODE] is EvolutionMode.RESTART
     if chosen in _GIVEN and (values[_SCHEMA_VERSION] is not None or is_restarted):
         raise OptionError(
-            "schemaVersion and schemaEvolutionMode are of the topic's schema, not of valueSchema",
+            "schemaVersion and schemaEvolutionMode concern the topic's schema and cannot be used with "
+            "valueSchema",
             advice="Leave them out",
         )
     if is_restarted and values[_SCHEMA_VERSION] is not None:
         raise OptionError(
-            "schemaVersion keeps the columns that schemaEvolutionMode=restart would renew",
+            "schemaVersion and schemaEvolutionMode=restart cannot be used together: one keeps the columns, "
+            "the other renews them",
             advice="Leave one of them out",
         )
     return ValueOptions(

@@ -78,11 +78,11 @@ def test_how_brokers_are_found_by_default():
         ("lookupTimeoutMs", "0", "a time of at least 0.001 s"),
         ("lookupTimeoutMs", "25d", "a time of at most 24d"),
         ("maxLookupRedirects", "0", "a whole number from 1"),
-        ("listenerName", "", "a text that is not empty"),
+        ("listenerName", "", "text that is not empty"),
     ],
 )
 def test_bounds_of_how_brokers_are_found(name, text, advice):
-    with pytest.raises(OptionError, match=f"pulsar.client.{name} is .*Give it {advice}"):
+    with pytest.raises(OptionError, match=f"pulsar.client.{name} is .*It must be {advice}"):
         sink(**{f"pulsar_client_{name}": text})
 
 
@@ -93,7 +93,9 @@ def test_no_login_and_the_systems_authorities_by_default():
 
 
 def test_parameters_of_a_login_need_the_login():
-    with pytest.raises(OptionError, match=r"authParams needs .*Set pulsar\.client\.authPluginClassName"):
+    with pytest.raises(
+        OptionError, match=r"authParams is set without .*Set pulsar\.client\.authPluginClassName"
+    ):
         sink(pulsar_client_authParams="token:abc")
 
 

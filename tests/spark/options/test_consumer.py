@@ -27,7 +27,7 @@ def test_nothing_is_told_by_default():
 def test_a_batch_has_consumers_and_no_durable_subscription():
     assert source(Mode.BATCH, pulsar_consumer_consumerName="etl").client.consumer_name == "etl"
     for name, text in (("subscriptionProperties", "{}"), ("replicateSubscriptionState", "true")):
-        with pytest.raises(OptionError, match=f"{name} is not for reading a batch"):
+        with pytest.raises(OptionError, match=f"{name} is not allowed for reading a batch"):
             source(Mode.BATCH, **{f"pulsar_consumer_{name}": text})
 
 
@@ -41,7 +41,7 @@ def test_a_batch_has_consumers_and_no_durable_subscription():
     ],
 )
 def test_what_is_refused(name, text):
-    with pytest.raises(OptionError, match=rf"pulsar\.consumer\.{name} is .*Give it "):
+    with pytest.raises(OptionError, match=rf"pulsar\.consumer\.{name} is .*It must be "):
         source(**{f"pulsar_consumer_{name}": text})
 
 

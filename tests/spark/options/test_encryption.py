@@ -44,7 +44,7 @@ def test_one_for_all_tasks_of_a_process():
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("no_such_module.Keys", "there is no such name"), (f"{HERE}.NoKeys", "does not make a key reader")],
+    [("no_such_module.Keys", "there is no such name"), (f"{HERE}.NoKeys", "does not give a key reader")],
 )
 def test_what_is_no_key_reader(name, text):
     with pytest.raises(OptionError, match=rf"cryptoKeyReader is {name}.*{text}"):

@@ -34,7 +34,7 @@ def test_an_unknown_option_names_the_one_that_is_near(given, nearest):
 
 @pytest.mark.parametrize("given", ["nonsense", "checkpoint", "batchSize", "z", "pulsar.client.nonsense"])
 def test_where_no_option_is_near_the_page_is_named(given):
-    with pytest.raises(OptionError, match=r"docs/options\.md has all options of the sink") as caught:
+    with pytest.raises(OptionError, match=r"docs/options\.md lists all options of the sink") as caught:
         parse_sink({**URL, given: "x"})
     assert "Did you mean" not in str(caught.value)
 
@@ -59,7 +59,7 @@ def test_an_option_of_another_connector_is_answered_with_ours(given, advice):
 def test_an_option_of_the_other_side_is_told_so():
     with pytest.raises(OptionError, match=r"pulsar\.producer\.compressionType is not one of the source"):
         source(pulsar_producer_compressionType="LZ4")
-    with pytest.raises(OptionError, match="It belongs to the source"):
+    with pytest.raises(OptionError, match="It is an option of the source"):
         sink(startingOffsets="latest")
 
 
@@ -131,22 +131,22 @@ def test_bad_values_of_the_source(name, text):
     ],
 )
 def test_bad_values_of_the_sink_name_the_option_and_the_value(name, text):
-    with pytest.raises(OptionError, match=rf"option pulsar\.producer\.{name} is '{text}'. Give it "):
+    with pytest.raises(OptionError, match=rf"option pulsar\.producer\.{name} is '{text}'. It must be "):
         parse_sink({**URL, f"pulsar.producer.{name}": text})
 
 
 def test_what_is_for_one_mode_only():
     for name, text in {"endingOffsets": "latest", "endingTime": "5"}.items():
-        refused(f"option {name} is not for reading a stream", Mode.STREAM, **{name: text})
+        refused(f"option {name} is not allowed for reading a stream", Mode.STREAM, **{name: text})
         source(None, **{name: text})
     for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay"):
-        refused(f"option {name} is not for reading a batch", Mode.BATCH, **{name: "5"})
+        refused(f"option {name} is not allowed for reading a batch", Mode.BATCH, **{name: "5"})
         source(None, **{name: "5"})
-    refused("retainSubscription is not for reading a batch", Mode.BATCH, retainSubscription="true")
+    refused("retainSubscription is not allowed for reading a batch", Mode.BATCH, retainSubscription="true")
 
 
 def test_a_secret_value_is_not_repeated():
-    refused(r"pulsar\.client\.authParams is wrong\. Give it", pulsar_client_authParams=" ")
+    refused(r"pulsar\.client\.authParams is wrong\. It must be", pulsar_client_authParams=" ")
 
 
 def test_of_several_unknown_options_the_first_by_name_is_told():

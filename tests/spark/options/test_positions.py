@@ -127,21 +127,23 @@ def test_what_a_query_did_not_know_came_later():
     found = start(shown({str(T): {"0": "5:3"}}))
     assert found.of([T0, T1, U]) == {T0: MessageId(5, 3), T1: PositionWord.EARLIEST, U: PositionWord.EARLIEST}
     assert start(shown({})).of([T0]) == {T0: PositionWord.EARLIEST}
-    with pytest.raises(OptionError, match=f"names what is not read; topic {T0}"):
+    with pytest.raises(
+        OptionError, match=f"names a topic or partition that this query does not read; topic {T0}"
+    ):
         found.of([U])
 
 
 def test_topics_of_these_names_are_topics():
     found = start('{"subscription": {"-1": "1:1"}, "topics": {"-1": "2:2"}}')
     assert found.of([TopicName.parse("subscription"), TopicName.parse("topics")])
-    with pytest.raises(OptionError, match="leaves out"):
+    with pytest.raises(OptionError, match="has no position for a partition"):
         found.of([T])
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (shown({"t": {"0": "1:1"}}, epoch=1), "holds epoch, which this version does not know"),
+        (shown({"t": {"0": "1:1"}}, epoch=1), "holds epoch, which this version of pulsar_spark cannot read"),
         (shown({"t": {"0": "1"}}), "ledger:entry"),
         (shown({"t": {"0": {"end": "1:1"}}}), "ledger:entry"),
         (shown({"t": {"x": "1:1"}}), "is not a partition number"),
@@ -149,7 +151,7 @@ def test_topics_of_these_names_are_topics():
         (shown([]), "for a topic"),
         (
             '{"topics": {"t": {"0": {"end": "1:1", "backlogEntries": 0}}}, "backlogEntries": 0}',
-            "is the latestOffset of a query's progress.*Give it the endOffset",
+            "is the latestOffset of a query's progress.*Use the endOffset",
         ),
     ],
 )
@@ -214,11 +216,23 @@ def test_only_option_errors_come_out(text):
 @pytest.mark.parametrize(
     ("text", "match", "named"),
     [
-        ('{"t": {"0": "1:1"}}', "leaves out", T1),
-        ('{"t": {"0": "1:1", "1": "1:1", "2": "1:1"}}', "names what is not read", T.of_partition(2)),
-        ('{"t": {"0": "1:1", "1": "1:1"}, "u": {"2": "1:1"}}', "names what is not read", U2),
-        ('{"t": {"-1": "1:1"}}', "leaves out", T0),
-        ('{"t": {"0": "1:1", "1": "1:1", "-1": "1:1"}}', "names what is not read", T),
+        ('{"t": {"0": "1:1"}}', "has no position for a partition", T1),
+        (
+            '{"t": {"0": "1:1", "1": "1:1", "2": "1:1"}}',
+            "names a topic or partition that this query does not read",
+            T.of_partition(2),
+        ),
+        (
+            '{"t": {"0": "1:1", "1": "1:1"}, "u": {"2": "1:1"}}',
+            "names a topic or partition that this query does not read",
+            U2,
+        ),
+        ('{"t": {"-1": "1:1"}}', "has no position for a partition", T0),
+        (
+            '{"t": {"0": "1:1", "1": "1:1", "-1": "1:1"}}',
+            "names a topic or partition that this query does not read",
+            T,
+        ),
     ],
 )
 def test_exactly_the_partitions_that_are_read_are_named(text, match, named):
@@ -279,7 +293,7 @@ def test_what_is_no_time(text):
 
 
 def test_the_time_of_each_topic_is_known():
-    with pytest.raises(OptionError, match="leaves out"):
+    with pytest.raises(OptionError, match="has no position for a partition"):
         times('{"t": 5}').of([T0, U])
     with pytest.raises(OptionError, match="not read"):
         times('{"t": 5, "u": 5}').of([T0])

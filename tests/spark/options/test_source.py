@@ -111,7 +111,7 @@ def test_only_one_way_to_name_topics(other):
 @pytest.mark.parametrize("time", ["startingTime", "endingTime"])
 @pytest.mark.parametrize("offsets", ["startingOffsets", "endingOffsets"])
 def test_offsets_do_not_go_together_with_times(offsets, time, mode):
-    with pytest.raises(OptionError, match=r"does not go together with|is not for reading a stream"):
+    with pytest.raises(OptionError, match=r"cannot be used together|is not allowed for reading a stream"):
         source(mode, **{offsets: "latest", time: "5"})
 
 
@@ -120,17 +120,22 @@ def test_a_subscription_as_a_position_has_a_name():
     refused("endingOffsets is subscription", Mode.BATCH, endingOffsets="subscription")
     source(Mode.BATCH, startingOffsets="subscription", predefinedSubscription="s")
     source(Mode.BATCH, endingOffsets="subscription", predefinedSubscription="s")
-    refused("no use in this batch", Mode.BATCH, predefinedSubscription="s")
+    refused("no effect in this batch", Mode.BATCH, predefinedSubscription="s")
 
 
 def test_an_end_before_the_start():
-    refused("endingTime is before startingTime", Mode.BATCH, startingTime="5", endingTime="4")
+    refused(
+        "the position of endingTime is before that of startingTime",
+        Mode.BATCH,
+        startingTime="5",
+        endingTime="4",
+    )
     refused("endingOffsets is before", Mode.BATCH, startingOffsets="latest", endingOffsets="earliest")
     source(Mode.BATCH, startingTime="5", endingTime="5")
 
 
 def test_the_minimum_is_not_more_than_the_maximum():
-    refused("minMessagesPerTrigger, 11, is more", minMessagesPerTrigger="11", maxMessagesPerTrigger="10")
+    refused("minMessagesPerTrigger .11. is greater", minMessagesPerTrigger="11", maxMessagesPerTrigger="10")
     source(minMessagesPerTrigger="10", maxMessagesPerTrigger="10")
 
 

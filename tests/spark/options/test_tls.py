@@ -47,9 +47,12 @@ def test_a_key_with_a_passphrase():
 
 def test_passwords_need_their_files():
     refused_tls(
-        "tlsTrustStorePassword needs .*Set pulsar.client.tlsTrustStorePath", tlsTrustStorePassword=SECRET
+        "tlsTrustStorePassword is set without .*Set pulsar.client.tlsTrustStorePath",
+        tlsTrustStorePassword=SECRET,
     )
-    refused_tls("tlsKeyStorePassword needs .*Set pulsar.client.tlsKeyStorePath", tlsKeyStorePassword=SECRET)
+    refused_tls(
+        "tlsKeyStorePassword is set without .*Set pulsar.client.tlsKeyStorePath", tlsKeyStorePassword=SECRET
+    )
     refused_tls("tlsKeyPassword needs the key", tlsKeyPassword=SECRET)
     refused_tls("tlsKeyPassword needs the key", tlsKeyPassword=SECRET, tlsKeyStorePath="/k.p12")
 
@@ -65,7 +68,7 @@ def test_a_passphrase_may_be_of_a_key_that_the_login_names():
 
 
 def test_one_thing_is_not_named_twice():
-    refused_tls("both say who is trusted", tlsTrustCertsFilePath="/t.pem", tlsTrustStorePath="/t.p12")
+    refused_tls("are both set", tlsTrustCertsFilePath="/t.pem", tlsTrustStorePath="/t.p12")
     refused_tls(
         "certificate is named twice",
         tlsKeyStorePath="/k.p12",
@@ -76,7 +79,7 @@ def test_one_thing_is_not_named_twice():
 
 @pytest.mark.parametrize("name", ["tlsTrustStorePassword", "tlsKeyStorePassword", "tlsKeyPassword"])
 def test_a_password_is_not_empty(name):
-    refused_tls(f"pulsar.client.{name} is wrong. Give it a text", **{name: ""})
+    refused_tls(f"pulsar.client.{name} is wrong. It must be text", **{name: ""})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,8 @@ def test_protocols(text, protocols):
 @pytest.mark.parametrize("text", ["", "TLSv1.1", "TLSv1.2,SSLv3", "TLSv1.2,", "TLS", "1.2"])
 def test_protocols_that_are_not_known(text):
     refused_tls(
-        "pulsar.client.tlsProtocols is .*Give it (one or both of TLSv1.2, TLSv1.3|names)", tlsProtocols=text
+        "pulsar.client.tlsProtocols is .*It must be (one or both of TLSv1.2, TLSv1.3|names)",
+        tlsProtocols=text,
     )
 
 
@@ -108,7 +112,7 @@ def test_ciphers():
 def test_ciphers_that_are_not_known(unknown):
     text = f"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,{unknown}"
     refused_tls(
-        f"pulsar.client.tlsCiphers is .*Give it Java's names.*none by the name {unknown}", tlsCiphers=text
+        f"pulsar.client.tlsCiphers is .*It must be Java's names.*does not have {unknown}", tlsCiphers=text
     )
 
 
