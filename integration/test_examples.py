@@ -227,6 +227,7 @@ def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, top
     names = run_recipes(pulsar_in_spark.spark, cluster.service_url, topic, tmp_path)
     assert peer.read_all(f"{topic}-mirror") == [*orders, no_order]
     assert pulsar_in_spark.spark.read.parquet(f"{tmp_path}/orders-parquet").count() == 4
+    assert pulsar_in_spark.spark.read.parquet(f"{tmp_path}/orders-by-batch").count() == 4
     assert names["day"].count() == 4
     (payment,) = peer.read_all(f"{topic}-payments")
     assert (payment.key, payment.event_time) == ("ann", 1_767_225_600_000)
@@ -235,6 +236,11 @@ def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, top
         (f"{topic}-orders-us", 1),
         (f"{topic}-orders-other", 1),
     }
+    copy = topic.replace("default/", "default/copy-of-")
+    assert peer.read_all(f"{copy}-orders") == [*orders, no_order]
+    assert peer.read_all(f"{copy}-payments") == [payment]
+    assert [tuple(row)[:2] for row in names["payments"].collect()] == [("ann", 12.5)]
+    assert [tuple(row)[:2] for row in names["typed"].collect()] == [("ann", 12.5)]
     assert peer.read_all(f"{topic}-accepted") == orders
     origin = (("origin", f"{topic}-orders"),)
     assert peer.read_all(f"{topic}-rejected") == [replace(no_order, properties=origin)]
