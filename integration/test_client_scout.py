@@ -18,13 +18,13 @@ from integration.chaos.messages import BEGINNING, last_message, numbered
 from integration.cluster import ProxiedBroker, open_proxied_broker
 from integration.peer import Peer, Record
 from pulsar_spark.client import (
-    ArrivalWatch,
     Client,
     ClientOptions,
     Consumer,
     EntryInfo,
     EntryProbe,
     SubscriptionOptions,
+    Tail,
     first_at,
     ledger_end,
     probe_entry,
@@ -251,39 +251,61 @@ def test_the_backlog_counts_entries(client: Client, filled: Filled) -> None:
 # ---- tails
 
 
+def nothing() -> None:
+    """What a tail calls on another thread, where the test asks the tail itself."""
+
+
+def is_reached(tail: Tail, end: MessageId) -> bool:
+    assert tail.follow(end)
+    return tail.reached >= end
+
+
 def test_a_tail_moves_by_a_push_and_costs_nothing_before(
     client: Client, peer: Peer, broker: ProxiedBroker, filled: Filled
 ) -> None:
-    with ArrivalWatch(client, filled.name, filled.ids[-1]) as tail:
+    with Tail(client, filled.name, filled.ids[-1], nothing) as tail:
         client.partitions(filled.name)  # what was on its way has arrived
         before = dict(broker.proxy.forwarded)
         for _ in range(20):
-            assert not tail.moved
-            assert not tail.is_chunk
+            assert not tail.has_passed(filled.ids[-1])
             time.sleep(0.01)  # the time itself is what is tested
         assert broker.proxy.forwarded == before
         peer.produce(str(filled.name), numbered(4))
-        wait_until(lambda: tail.moved)
-        assert not tail.is_chunk
-        assert tail.moved
+        wait_until(lambda: tail.has_passed(filled.ids[-1]))
+        assert not tail.has_chunks
 
 
-def test_a_tail_sees_what_came_before_it_was_opened(client: Client, filled: Filled) -> None:
+def test_a_tail_follows(client: Client, peer: Peer, filled: Filled) -> None:
+    with Tail(client, filled.name, filled.ids[-1], nothing) as tail:
+        for _ in range(10):
+            end = last_message(client, filled.name).whole_entry
+            peer.produce(str(filled.name), numbered(3))
+            wait_until(lambda end=end: tail.has_passed(end))
+            new = last_message(client, filled.name).whole_entry
+            wait_until(lambda new=new: is_reached(tail, new))
+            assert not tail.has_passed(new)
+
+
+def test_a_tail_sees_each_entry(client: Client, filled: Filled) -> None:
     for number, entry in enumerate(filled.facts[1:], 1):
-        with ArrivalWatch(client, filled.name, filled.ids[number - 1]) as tail:
-            wait_until(lambda: tail.moved)
-            assert tail.is_chunk == entry.chunked
+        with Tail(client, filled.name, filled.ids[number - 1], nothing) as tail:
+            wait_until(lambda tail=tail, number=number: tail.has_passed(filled.ids[number - 1]))
+            tail.take()
+            assert tail.reached == filled.ids[number]
+            assert tail.has_chunks == entry.chunked
 
 
 def test_a_tail_that_is_lost_has_moved(client: Client, admin: Admin, peer: Peer, filled: Filled) -> None:
-    with ArrivalWatch(client, filled.name, filled.ids[-1]) as tail:
+    end = last_message(client, filled.name).whole_entry
+    with Tail(client, filled.name, end, nothing) as tail:
         admin.unload(str(filled.name))
-        wait_until(lambda: tail.moved)
-        assert not tail.is_chunk
-    with ArrivalWatch(client, filled.name, filled.ids[-1]) as tail:
-        assert not tail.moved
+        wait_until(lambda: tail.is_lost)
+        assert tail.has_passed(end)
+        assert not tail.follow(end)
+    with Tail(client, filled.name, end, nothing) as tail:
+        assert not tail.has_passed(end)
         peer.produce(str(filled.name), numbered(1))
-        wait_until(lambda: tail.moved)
+        wait_until(lambda: tail.has_passed(end))
 
 
 def test_a_tail_survives_a_restart(
@@ -291,15 +313,15 @@ def test_a_tail_survives_a_restart(
 ) -> None:
     peer.produce(topic, numbered(3))
     name = TopicName.parse(topic)
-    end = last_message(client, name)
-    with ArrivalWatch(client, name, end) as tail:
+    end = last_message(client, name).whole_entry
+    with Tail(client, name, end, nothing) as tail:
         broker.broker.stop()
         broker.broker.start()
-        wait_until(lambda: tail.moved)
-    with ArrivalWatch(client, name, end) as tail:
-        assert not tail.moved
+        wait_until(lambda: tail.is_lost)
+    with Tail(client, name, end, nothing) as tail:
+        assert not tail.has_passed(end)
         peer.produce(topic, numbered(1))
-        wait_until(lambda: tail.moved)
+        wait_until(lambda: tail.has_passed(end))
 
 
 # ---- patience

@@ -267,7 +267,7 @@ def test_corrupt_entries_do_not_stop_the_planning(cluster, client, impatient, ad
             planned = planner.latest(end)
             planner.ranges(end, planned)
             end = planned
-        wait_until(lambda: planner.latest(end) == end and planner._ends._tracked[name].watch is not None)
+        wait_until(lambda: planner.latest(end) == end and planner._ends.seen(name) is not None)
         last = producer.send(b"bad", num_messages_in_batch=-1)
         wait_until(lambda: planner.latest(end).positions[name] == last)
     planner.close()

@@ -229,4 +229,34 @@ FAULTS = (
         new="if highest is not None and version > highest + 10**9:",
         test="tests/client/test_schemas.py::test_numbers_that_no_topic_has_cost_two_requests",
     ),
+    Fault(
+        name="broker-that-gave-a-topic-away-asked-for-ever",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="            if error.retriable:\n",
+        new="            if not error.retriable:\n",
+        test="tests/client/reading/test_consumer.py::"
+        "test_a_topic_is_looked_up_once_while_its_broker_serves_it",
+    ),
+    Fault(
+        name="tail-without-a-permit-for-what-comes-next",
+        file="pulsar_spark/client/reading/tail.py",
+        old="self._consumer.ask_for(left + 1)",
+        new="self._consumer.ask_for(left)",
+        test="tests/client/reading/test_tail.py::test_it_follows_what_comes",
+    ),
+    Fault(
+        name="tail-goes-on-after-what-it-could-not-decode",
+        file="pulsar_spark/client/reading/tail.py",
+        old="                self._bytes += int(entries.sizes.sum())\n"
+        "        except PulsarError as error:\n            self._is_lost = True\n",
+        new="                self._bytes += int(entries.sizes.sum())\n        except PulsarError as error:\n",
+        test="tests/client/reading/test_tail.py::test_what_cannot_be_taken_apart_loses_it",
+    ),
+    Fault(
+        name="refused-acknowledgement-taken-for-confirmed",
+        file="pulsar_spark/client/reading/consumer.py",
+        old='return found is not None and not found.ackResponse.HasField("error")',
+        new="return found is not None",
+        test="tests/client/reading/test_consumer.py::test_many_are_asked_without_waiting",
+    ),
 )

@@ -24,7 +24,6 @@ from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.net.tls import KeyStore, TlsOptions
 from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite
 from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
-from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
 from pulsar_spark.client.reading.consumer import Consumer, LastMessageId, SubscriptionOptions
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
@@ -40,6 +39,7 @@ from pulsar_spark.client.reading.probe import (
     probe_bounds,
     probe_entry,
 )
+from pulsar_spark.client.reading.tail import Arrivals, Tail
 from pulsar_spark.client.reading.topic_watch import TopicWatch
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
@@ -76,7 +76,7 @@ __all__ = [
     "AccessMode",
     "Address",
     "Admin",
-    "ArrivalWatch",
+    "Arrivals",
     "Authentication",
     "BatcherBuilder",
     "ChunkLimits",
@@ -127,6 +127,7 @@ __all__ = [
     "SentTotals",
     "StoredRecord",
     "SubscriptionOptions",
+    "Tail",
     "TaskMemory",
     "TaskPlace",
     "TlsOptions",

@@ -140,6 +140,7 @@ class Client:
         self._ids = itertools.count(1)
         self._max_message_size = 0
         self._unreadable: set[str] = set()  # names of topics that were warned of
+        self._readers: dict[TopicName, Session] = {}
 
     def __enter__(self) -> Client:
         return self
@@ -281,6 +282,24 @@ class Client:
                 found = self._pool.get(broker, purpose, deadline)
                 self._max_message_size = max(self._max_message_size, found.max_message_size)
                 return found
+
+    def reader_session(self, topic: TopicName, deadline: Deadline) -> Session:
+        """:meth:`locate` for readers, without a LOOKUP where the last one's connection still lives.
+
+        A broker that serves the topic no more refuses a subscription: then, and when it has closed one, it
+        must be forgotten (:meth:`forget_reader_session`).
+        """
+        session = self._readers.get(topic)
+        if session is None or session.error is not None:
+            session = self.locate(topic, Purpose.READ, deadline)
+            if len(self._readers) >= MAX_PARTITIONS:
+                self._readers.clear()
+            self._readers[topic] = session
+        return session
+
+    def forget_reader_session(self, topic: TopicName) -> None:
+        """Let the next :meth:`reader_session` look up the topic."""
+        self._readers.pop(topic, None)
 
     def _ask_service(self, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
         return self._ask(self.service(deadline), build, deadline)

@@ -1,32 +1,37 @@
 """What a task gives of its range where a topic is gone or an entry cannot be decoded."""
 
 import gc
+import json
 import logging
 import pickle
 import re
 import signal
+import threading
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 from pyspark import SparkFiles
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
 
-from pulsar_spark.client import Schema, SchemaType
+from pulsar_spark.client import PlanningClient, Schema, SchemaType, now
 from pulsar_spark.errors import CorruptError, DataLossError, OptionError, SchemaError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark import reader
 from pulsar_spark.spark.data_source import PulsarDataSource
 from pulsar_spark.spark.monitoring.planner_file import new_planner_id, planners_path, read_planners
 from pulsar_spark.spark.monitoring.source_report import SourceReport
+from pulsar_spark.spark.plan import ends
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
 from tests.client.clients import START, TOPIC, client_of, singles, wait_until
-from tests.fake_broker import FakeBroker
+from tests.fake_broker import HANG, FakeBroker
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -209,3 +214,53 @@ def test_what_the_planner_reports_is_there_for_the_listener_while_it_runs(monkey
     assert read_planners(planners_path()) == {planner: report}
     source.stop()
     assert len(closed) == 1
+
+
+# ---- triggers of a stream
+
+
+def test_a_stream_waits_for_news_where_it_is_asked_again_and_again(broker, monkeypatch, tmp_path):
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    broker.publish(TOPIC, *singles([b"a"]))
+    with client_of(broker) as client:
+        planning = PlanningClient(client)
+        monkeypatch.setattr(PlanningClient, "shared", lambda options, read_compacted: planning)
+        monkeypatch.setattr(PlanningClient, "impatient", lambda self: nullcontext(self))
+        source = PulsarStreamReader(
+            {"service.url": broker.url, "topic": str(TOPIC), "startingOffsets": "earliest"}, SOURCE_SCHEMA
+        )
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        start = json.dumps(source.initialOffset())
+
+        def trigger():
+            """As Spark does: with a new dict each time."""
+            given = json.loads(start)
+            found = source.latestOffset(given, ReadMaxRows(1))
+            return found, found is given
+
+        found, _ = trigger()
+        (task,) = source.partitions(json.loads(start), found)
+        assert task.value.topic == TOPIC
+        start = json.dumps(found)
+
+        def is_quiet():
+            before = source.reportLatestOffset()["topics"]
+            is_followed = source._started._ends.seen(TOPIC) is not None
+            return trigger()[1] and source.reportLatestOffset()["topics"] is before and is_followed
+
+        wait_until(is_quiet)
+        topics = source.reportLatestOffset()["topics"]
+        began = now()
+        for _ in range(5):
+            assert trigger()[1], "the very dict that Spark gave"
+            assert source.reportLatestOffset()["topics"] is topics
+        assert now() >= began + 4 * 0.05
+        with monkeypatch.context() as patch:
+            patch.setattr(ends, "_MIN_WAIT", HANG)
+            publishing = threading.Timer(0.01, broker.publish, (TOPIC, *singles([b"b"])))
+            publishing.start()
+            began = now()
+            wait_until(lambda: not trigger()[1])
+            assert now() < began + HANG / 2, "news end the waiting"
+            publishing.join()
+        source.stop()

@@ -6,6 +6,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple
@@ -14,7 +16,6 @@ import numpy as np
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.reading.inbox import Inbox
@@ -93,6 +94,8 @@ class Consumer:
         topic: one partition, or a topic without partitions.
         options: the subscription.
         permits: grants messages; None for a consumer that only asks and acknowledges.
+        on_arrival: called on the connection's thread when entries have come, or the consumer was lost; it
+            must not block.
 
     Raises:
         TopicNotFoundError: there is no such topic, and ``options.create`` does not ask for it.
@@ -106,16 +109,19 @@ class Consumer:
         topic: TopicName,
         options: SubscriptionOptions,
         permits: Permits | None = None,
+        on_arrival: Callable[[], object] | None = None,
     ) -> None:
         self.topic = topic
         self._client = client
         self._options = options
         self._permits = permits
+        self._on_arrival = on_arrival
         self._acks = AckTracker()
         self._reopening = Reopening()
         self._id = client.new_id()
         self._last: MessageId | None = None
         self._is_new = True
+        self._is_moved = False
         self._corrupt: CorruptError | None = None
         self._session: Session | None = None
         self._inbox = Inbox()
@@ -182,6 +188,25 @@ class Consumer:
         """Whether ``receive`` would give entries at once; asks nobody."""
         return bool(self._received) or self._inbox.holds_messages
 
+    def take_arrived(self) -> Entries:
+        """What has come, perhaps nothing; it asks nobody and waits for nothing.
+
+        Raises:
+            CorruptError: as ``receive``.
+            PulsarError: all that had come was taken, and the consumer is lost.
+        """
+        if not self._received and self._corrupt is None:
+            self._received.extend(group_for_decoding(self._inbox.take(0.0)))
+        entries = self._new_entries(self._received.popleft()) if self._received else Entries.of([])
+        if not len(entries) and self._corrupt is not None:
+            raise self._corrupt
+        return entries
+
+    @property
+    def newest_arrived(self) -> MessageId | None:
+        """The last entry that has come and was not taken; asks nobody."""
+        return self._inbox.newest
+
     @property
     def lost(self) -> bool:
         """Whether the broker or the connection has gone since the last call; asks nobody."""
@@ -197,15 +222,24 @@ class Consumer:
         transactions after a restart it answers after 30 s or more.
         """
         patience = Deadline(2 * self._client.options.operation_timeout)
-        answer = self._request(
-            commands.get_last_message_id, deadline=deadline, patience=patience
-        ).getLastMessageIdResponse
-        if not answer.HasField("consumer_mark_delete_position"):
-            raise UnsupportedError("the broker is too old: it does not tell a subscription's position")
-        return LastMessageId(
-            commands.from_wire_id(answer.last_message_id),
-            commands.from_wire_id(answer.consumer_mark_delete_position),
+        return _last_message_id(
+            self._request(commands.get_last_message_id, deadline=deadline, patience=patience)
         )
+
+    def begin_last_message_id(self) -> Callable[[float], LastMessageId | None]:
+        """Ask for the last message id without waiting, so that one thread can ask many consumers.
+
+        Returns:
+            Gives the answer, after waiting for at most so many seconds. None: it has not come, or is an
+            error; :meth:`last_message_id`, which tries again, tells more.
+        """
+        answer = self._begin(commands.get_last_message_id)
+
+        def wait(seconds: float) -> LastMessageId | None:
+            found = _answer_within(answer, seconds)
+            return None if found is None else _last_message_id(found)
+
+        return wait
 
     def backlog(self) -> int:
         """Ask for the entries between the subscription's position and the topic's end (CONSUMER_STATS).
@@ -221,6 +255,25 @@ class Consumer:
         """Acknowledge all entries up to ``message_id``; returns with the broker's receipt (ACK_RESPONSE)."""
         self._acks.add_cumulative(message_id, time.monotonic())
         self.flush_acks()
+
+    def begin_ack_cumulative(self, message_id: MessageId) -> Callable[[float], bool]:
+        """Acknowledge all entries up to ``message_id`` without waiting; where no other acks wait.
+
+        Returns:
+            Whether the broker has confirmed it, after waiting for at most so many seconds. Else
+            :meth:`ack_cumulative`, which tries again, tells more.
+        """
+        answer = self._begin(
+            lambda request_id, consumer_id: commands.ack(
+                request_id, consumer_id, [message_id], cumulative=True
+            )
+        )
+
+        def wait(seconds: float) -> bool:
+            found = _answer_within(answer, seconds)
+            return found is not None and not found.ackResponse.HasField("error")
+
+        return wait
 
     def acknowledge(self, message_id: MessageId) -> None:
         """Acknowledge one entry, together with others when due: here, in ``receive``, or on closing."""
@@ -258,6 +311,7 @@ class Consumer:
         self._reopening.yielded()
         self._inbox = Inbox()
         self._inbox.lost(NotReadyError("the subscription was moved"))
+        self._is_moved = True
 
     def unsubscribe(self, deadline: Deadline | None = None) -> None:
         """Remove the subscription and its position at the broker, and close.
@@ -333,6 +387,19 @@ class Consumer:
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
 
+    def _begin(self, build: Callable[[int, int], bytes]) -> Future[pb.BaseCommand] | None:
+        """Ask without waiting; None where the consumer would have to subscribe again."""
+        session, consumer_id = self._session, self._id
+        if session is None or self._inbox.error is not None:
+            return None
+        try:
+            return session.ask(
+                lambda request_id: build(request_id, consumer_id), self._client.options.operation_timeout
+            )
+        except PulsarError as error:
+            _log.info("%s: it is asked again: %s", self.topic, error)
+            return None
+
     def _opened(self, deadline: Deadline) -> Session:
         if self._session is None or self._inbox.error is not None:
             self._open(deadline)
@@ -344,18 +411,23 @@ class Consumer:
         self._received.clear()
         self._release(deadline)
         wait_to_reopen(self._reopening, deadline, "the consumer")
-        session = self._client.locate(self.topic, Purpose.READ, deadline)
+        if self._inbox.error is not None and not self._is_moved:
+            self._client.forget_reader_session(self.topic)
+        session = self._client.reader_session(self.topic, deadline)
         # A new id each time: what was on its way to the old one goes nowhere.
-        consumer_id, inbox = self._client.new_id(), Inbox()
+        consumer_id, inbox = self._client.new_id(), Inbox(self._on_arrival)
         session.attach_consumer(consumer_id, inbox)
         try:
             session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
         except PulsarError as error:
             session.detach_consumer(consumer_id)
+            if error.retriable:
+                self._client.forget_reader_session(self.topic)
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             raise error.located(str(self.topic)) from error
         self._session, self._id, self._inbox = session, consumer_id, inbox
+        self._is_moved = False
         self._reopening.opened(time.monotonic())
         # A durable subscription that somebody removes shows by standing at the end, as no other does.
         self._is_new = False
@@ -416,6 +488,25 @@ class Consumer:
         if len(entries):
             self._last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
         return entries
+
+
+def _answer_within(answer: Future[pb.BaseCommand] | None, seconds: float) -> pb.BaseCommand | None:
+    """What a request was answered; None where it was not in time, or with an error."""
+    try:
+        return None if answer is None else answer.result(seconds)
+    except (PulsarError, FutureTimeoutError) as error:
+        _log.info("a request is made again: %s", error or "no answer yet")
+        return None
+
+
+def _last_message_id(command: pb.BaseCommand) -> LastMessageId:
+    answer = command.getLastMessageIdResponse
+    if not answer.HasField("consumer_mark_delete_position"):
+        raise UnsupportedError("the broker is too old: it does not tell a subscription's position")
+    return LastMessageId(
+        commands.from_wire_id(answer.last_message_id),
+        commands.from_wire_id(answer.consumer_mark_delete_position),
+    )
 
 
 def _new_after(entries: Entries, last: tuple[int, int]) -> Entries:

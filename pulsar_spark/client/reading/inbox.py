@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from pulsar_spark.errors import NotReadyError, PulsarError
+from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.messages import Messages
 
 
 class Inbox:
-    """What the session's thread leaves for a consumer: one per connection, so that old frames stay out."""
+    """What the session's thread leaves for a consumer: one per connection, so that old frames stay out.
 
-    def __init__(self) -> None:
+    Args:
+        on_arrival: called on the session's thread when something has come, or the consumer has ended; it must
+            not block.
+    """
+
+    def __init__(self, on_arrival: Callable[[], object] | None = None) -> None:
+        self._on_arrival = on_arrival
         self._messages: list[Messages] = []
         self._changed = threading.Condition()
         self._error: PulsarError | None = None
@@ -27,12 +35,14 @@ class Inbox:
                 elif frame.command.type == pb.BaseCommand.CLOSE_CONSUMER:
                     self._error = NotReadyError("the broker closed the consumer")
             self._changed.notify()
+        self._report()
 
     def lost(self, error: PulsarError) -> None:
         """The consumer has ended."""
         with self._changed:
             self._error = error
             self._changed.notify()
+        self._report()
 
     def take(self, timeout: float) -> list[Messages]:
         """All messages that are there, after waiting for the first; empty when the time is over.
@@ -55,3 +65,13 @@ class Inbox:
     def holds_messages(self) -> bool:
         """Whether something has come that was not taken."""
         return bool(self._messages)
+
+    @property
+    def newest(self) -> MessageId | None:
+        """The last entry that has come and was not taken, or None."""
+        messages = self._messages
+        return MessageId(int(messages[-1].ledger[-1]), int(messages[-1].entry[-1])) if messages else None
+
+    def _report(self) -> None:
+        if self._on_arrival is not None:
+            self._on_arrival()

@@ -7,7 +7,7 @@ topics in memory.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pulsar_spark.client.client import Client, ClientOptions, shared_client
@@ -16,9 +16,9 @@ from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, now
 from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.reading import chunk_search, probe
-from pulsar_spark.client.reading.arrival_watch import ArrivalWatch
 from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
 from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
+from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.reading.topic_watch import TopicWatch
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 
@@ -127,6 +127,6 @@ class PlanningClient:
         """Whether chunked messages lie among so many entries up to a position."""
         return chunk_search.has_chunks_before(self._client, topic, position, entries)
 
-    def watch_arrivals(self, topic: TopicName, after: MessageId) -> ArrivalWatch:
-        """Watch for the first entry after a position."""
-        return ArrivalWatch(self._client, topic, after)
+    def open_tail(self, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]) -> Tail:
+        """See what comes after a position."""
+        return Tail(self._client, topic, after, on_arrival)

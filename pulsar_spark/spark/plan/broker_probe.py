@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 
 from pulsar_spark.client import EntryInfo, EntryProbe, PlanningClient
@@ -11,6 +12,7 @@ from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.known_entries import LedgerEnd
 from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.resolve import run_for_each
 
 _log = logging.getLogger(__name__)
 
@@ -59,14 +61,20 @@ class BrokerProbe:
 
     def ledger_ends(self, ranges: Iterable[Range]) -> dict[TopicName, list[MessageId]]:
         """By topic, the last entries of the ledgers that end within its range, as far as known."""
-        return {each.topic: self._ends_within(each) for each in ranges}
+        across = [each for each in ranges if each.start.ledger < each.end.ledger]
+        return run_for_each({each.topic: partial(self._ends_within, each) for each in across})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
-        """What the first entry of each range holds: the same again when the range is planned again."""
-        return {
-            each.topic: float(self.probe_entry(each.topic, each.start.last_whole_entry.next_entry).messages)
-            for each in ranges
-        }
+        """What the first entry of each range holds: the same again when the range is planned again.
+
+        A range of one entry, which cannot be split, is left out.
+        """
+
+        def first_messages(each: Range) -> float:
+            return float(self.probe_entry(each.topic, each.start.last_whole_entry.next_entry).messages)
+
+        longer = [each for each in ranges if each.end.entries_since(each.start.last_whole_entry) != 1]
+        return run_for_each({each.topic: partial(first_messages, each) for each in longer})
 
     def _ends_within(self, each: Range) -> list[MessageId]:
         ends: list[MessageId] = []

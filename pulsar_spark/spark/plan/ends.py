@@ -1,40 +1,63 @@
 """EndTracker: where topic partitions end, asked as seldom as a prompt answer allows.
 
-Spark's default trigger asks every 12 ms. A partition to which messages come is asked again after a moment.
-One whose end stays the same gets an :class:`ArrivalWatch`, to which the broker sends the first new entry by
-itself: that costs no request while nothing comes, and yet a new message is seen at once. Whether the
-partition is read to its end makes no difference: messages may wait there for hours, for
-``minMessagesPerTrigger`` others. A partition is asked (:class:`EndSchedule`):
+Spark's default trigger asks every 12 ms. A partition whose end stays the same gets a :class:`Tail`, to which
+the broker sends the next entry by itself: that costs no request while nothing comes, and yet a new message is
+seen at once. The tail follows while a few entries come at a time. A partition to which many come has none,
+and is asked again after a moment. Whether it is read to its end makes no difference: messages may wait there
+for hours, for ``minMessagesPerTrigger`` others. A partition is asked (:class:`EndSchedule`):
 
-    since the last answer    watched                          asked
+    since the last answer    with a tail                      asked
     less than 0.05 s         or not                           no
     more                     no                               yes
     more                     and an entry came                yes
-    more                     and nothing came for 10 s        yes, 0.5 s later for each partition over 20
+    more                     and nothing came for 10 s, 0.5 s yes
+                             more for each partition over 20
     more                     and nothing came                 no
+
+What came up to the known end, while the tail follows, is no news. But if that was taken in later than a
+second after the answer, where triggers are rare, the tail may have waited to be asked on: then the partition
+is asked.
+
+Nothing is done for a partition that has a tail at which nothing came: arrivals are reported to
+:class:`Arrivals`, and those that are asked all the same wait in a queue by time.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import ArrivalWatch, LastMessageId, PlanningClient, run_all
+from pulsar_spark.client import Arrivals, LastMessageId, PlanningClient, Tail, run_all
 from pulsar_spark.errors import DeadlineError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.partition import Seen
 
 _log = logging.getLogger(__name__)
 
 # Seconds for which an answer is good.
 _KNOWN_FOR = 0.05
-# Seconds without a new message after which a partition is watched: opening a watch costs a few requests.
+# Seconds without a new message after which a partition gets a tail: opening it costs a few requests.
 _IDLE_AFTER = 0.25
-# Seconds after which a partition that is watched is asked all the same, and the least for each of many.
+# Seconds after an answer in which its tail is to have been asked on for what it has not seen.
+_FOLLOWS_WITHIN = 1.0
+# Seconds after which a partition with a tail is asked all the same, and the least for each of many; and the
+# step of these times: those that are due together cost one round.
 _ASKED_ANYWAY = 10.0
 _ASKED_ANYWAY_EACH = 0.5
+_STEP = 5.0
+# Seconds between two triggers that find nothing, up to which there are taken to be others soon.
+_POLLED_WITHIN = 1.0
+# Seconds that a trigger waits: at least, for each partition, and at most. News end it, but a query with other
+# sources waits so much longer for theirs.
+_MIN_WAIT = 0.05
+_WAIT_EACH = 0.00015
+_MAX_WAIT = 0.5
 
 Ask = Callable[[Sequence[TopicName]], Mapping[TopicName, LastMessageId | PulsarError]]
 
@@ -59,7 +82,7 @@ class EndSchedule:
         last: the last message of the last answer.
         known_until: when that is too old.
         idle_at: when the partition counts as idle, unless a new message comes.
-        ask_anyway_at: when it is asked although a watch shows nothing.
+        ask_anyway_at: when it is asked although its tail shows nothing.
     """
 
     last: MessageId
@@ -72,11 +95,11 @@ class EndSchedule:
         """The schedule after a first answer."""
         return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
 
-    def is_due(self, now: float, *, has_news: bool | None) -> bool:
-        """Whether it is to be asked; ``has_news`` says what its watch shows, None that it has none."""
-        if now < self.known_until:
-            return False
-        return has_news is None or has_news or now >= self.ask_anyway_at
+    def due_at(self, *, has_news: bool | None) -> float:
+        """When it is to be asked; ``has_news`` says what its tail shows, None that it has none."""
+        if has_news is None or has_news:
+            return self.known_until
+        return max(self.known_until, self.ask_anyway_at)
 
     def asked(self, now: float) -> None:
         """Take in that it was asked, with an answer or without."""
@@ -88,58 +111,111 @@ class EndSchedule:
             self.last, self.idle_at = last, now + _IDLE_AFTER
 
     def is_idle(self, now: float) -> bool:
-        """Whether it is worth a watch."""
+        """Whether it is worth a tail."""
         return now >= self.idle_at
 
-    def watched(self, now: float, partitions: int) -> None:
-        """Take in that a watch was opened, or tried to; ``partitions`` is the number of all."""
-        self.ask_anyway_at = now + max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
+    def followed(self, now: float, partitions: int, number: int = 0) -> None:
+        """Take in that its tail shows the end.
+
+        Args:
+            now: the time.
+            partitions: how many there are.
+            number: of this one among them: they are asked one after the other, in groups.
+        """
+        interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
+        spread = 1 + number % max(1, partitions) / max(1, partitions)
+        self.ask_anyway_at = math.ceil((now + interval * spread) / _STEP) * _STEP
 
 
 @dataclass(slots=True)
 class _Tracked:
-    """One partition: when it is asked, its watch while it is idle, and whether its last question failed."""
+    """One partition: when it is asked, and its tail.
+
+    Attributes:
+        number: among all, in the order in which they came.
+        is_queued: whether it waits in the queue by time.
+        is_blind: whether an answer showed news that its tail did not.
+        has_failed: whether its last question failed.
+    """
 
     schedule: EndSchedule
-    watch: ArrivalWatch | None = None
+    number: int
+    tail: Tail | None = None
+    is_queued: bool = False
+    is_blind: bool = False
     has_failed: bool = False
-
-    def is_due(self, now: float) -> bool:
-        has_news = None if self.watch is None else self.watch.moved
-        return self.schedule.is_due(now, has_news=has_news)
 
 
 class EndTracker:
     """The ends of the partitions of one query.
 
     Args:
-        client: for the clock and the watches.
+        client: for the clock and the tails.
         ask: asks the broker for the last messages of partitions, all at the same time.
+        tail_start: gives the entry after which a partition's tail is to begin.
         on_chunk: called with each partition in which a part of a chunked message was met.
     """
 
-    def __init__(self, client: PlanningClient, ask: Ask, on_chunk: Callable[[TopicName], None]) -> None:
+    def __init__(
+        self,
+        client: PlanningClient,
+        ask: Ask,
+        tail_start: Callable[[TopicName], MessageId],
+        on_chunk: Callable[[TopicName], None],
+    ) -> None:
         self._client = client
         self._ask = ask
+        self._tail_start = tail_start
         self._on_chunk = on_chunk
         self._tracked: dict[TopicName, _Tracked] = {}
+        self._arrivals = Arrivals()
+        # Those that are asked whenever their answer is too old: without a tail, or with news. In their order.
+        self._active: dict[TopicName, None] = {}
+        self._queue: list[tuple[float, int, TopicName]] = []
+        self._numbers = 0
 
     def add(self, answers: Mapping[TopicName, LastMessageId]) -> None:
         """Track more partitions, which have just answered."""
         now = self._client.now()
         for topic, answer in answers.items():
-            self._tracked[topic] = _Tracked(EndSchedule.of(answer.last, now))
+            self._tracked[topic] = _Tracked(EndSchedule.of(answer.last, now), self._numbers)
+            self._active[topic] = None
+            self._numbers += 1
 
     def drop(self, topic: TopicName) -> None:
         """Stop tracking a partition."""
         tracked = self._tracked.pop(topic, None)
+        self._active.pop(topic, None)
         if tracked is not None:
-            self._close_watches([tracked])
+            self._close_tails([tracked])
 
     def close(self) -> None:
         """Stop tracking all partitions."""
-        self._close_watches(self._tracked.values())
+        self._close_tails(self._tracked.values())
         self._tracked.clear()
+        self._active.clear()
+        self._queue.clear()
+
+    @property
+    def due_at(self) -> float:
+        """When a refresh has something to do, unless something comes before: that is due at once."""
+        known = [self._tracked[topic].schedule.known_until for topic in self._active]
+        return min([*known, *(at for at, _, _ in self._queue[:1])], default=math.inf)
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether something came at a tail; asks nobody."""
+        return bool(self._arrivals)
+
+    def wait_for_arrivals(self, seconds: float) -> None:
+        """Wait until something comes at a tail, at most so long."""
+        self._arrivals.wait(seconds)
+
+    def seen(self, topic: TopicName) -> Seen | None:
+        """What the partition's tail has seen; None where it has none."""
+        tracked = self._tracked.get(topic)
+        tail = None if tracked is None else tracked.tail
+        return None if tail is None else Seen(tail.after, tail.reached)
 
     def refresh(self) -> EndAnswers:
         """Ask the partitions that are due.
@@ -150,8 +226,8 @@ class EndTracker:
         Raises:
             PulsarError: the broker refuses the answer.
         """
-        now = self._client.now()
-        due = [topic for topic, tracked in self._tracked.items() if tracked.is_due(now)]
+        self._take_arrivals()
+        due = self._due(self._client.now())
         answers: dict[TopicName, LastMessageId] = {}
         gone = []
         for topic, answer in self._ask(due).items() if due else ():
@@ -169,45 +245,153 @@ class EndTracker:
                 self._tracked[topic].has_failed = False
         now = self._client.now()
         for topic, found in answers.items():
-            self._tracked[topic].schedule.answered(found.last, now)
+            tracked = self._tracked[topic]
+            known = tracked.schedule.last.whole_entry
+            if tracked.tail is not None and found.last.whole_entry > known:
+                tracked.is_blind = not tracked.tail.has_passed(known)
+            tracked.schedule.answered(found.last, now)
         for topic in due:
             self._tracked[topic].schedule.asked(now)
         return EndAnswers(answers, gone)
 
-    def renew_watches(self, topics: Sequence[TopicName]) -> None:
-        """Close the watches of partitions that have answered, and open new ones for those that are idle.
+    def _take_arrivals(self) -> None:
+        """Find out which arrivals are news; the others lie before ends that are known."""
+        now = self._client.now()
+        for topic in self._arrivals.take():
+            tracked = self._tracked.get(topic)
+            if tracked is None or tracked.tail is None:
+                continue
+            end = tracked.schedule.last.whole_entry
+            # What may be news is not taken in before the answer: then all that is to follow is known.
+            has_news = tracked.tail.has_passed(end) or not self._follow(topic, tracked.tail, end)
+            if has_news or now >= tracked.schedule.known_until + _FOLLOWS_WITHIN:
+                self._active[topic] = None
+
+    def _follow(self, topic: TopicName, tail: Tail, end: MessageId) -> bool:
+        """Let a tail see what lies up to the end; False where it cannot."""
+        follows = tail.follow(end)
+        if tail.has_chunks:
+            self._on_chunk(topic)
+        return follows
+
+    def _due(self, now: float) -> list[TopicName]:
+        due = [topic for topic in self._active if now >= self._tracked[topic].schedule.due_at(has_news=True)]
+        while self._queue and self._queue[0][0] <= now:
+            _, number, topic = heapq.heappop(self._queue)
+            tracked = self._tracked.get(topic)
+            if tracked is None or tracked.number != number:
+                continue
+            tracked.is_queued = False
+            if topic in self._active:
+                continue
+            if now >= tracked.schedule.due_at(has_news=False):
+                due.append(topic)
+            else:
+                self._enqueue(topic, tracked)
+        # They stay so until they are answered.
+        self._active |= dict.fromkeys(due)
+        return due
+
+    def _enqueue(self, topic: TopicName, tracked: _Tracked) -> None:
+        if not tracked.is_queued:
+            tracked.is_queued = True
+            at = tracked.schedule.due_at(has_news=False)
+            heapq.heappush(self._queue, (at, tracked.number, topic))
+
+    def renew_tails(self, topics: Sequence[TopicName]) -> None:
+        """Let the tails of partitions that have answered follow, and open tails for those that are idle.
 
         To be called when the answers are judged: what goes wrong here must not hide what they say.
-
-        Raises:
-            PulsarError: what arrived at a watch cannot be had.
         """
+        now = self._client.now()
+        left_behind = []
         for topic in topics:
-            watch = self._tracked[topic].watch
-            if watch is not None and watch.is_chunk:
-                self._on_chunk(topic)
-        # A watch is for one use, or may have missed something: another begins where the end is now.
-        self._close_watches([self._tracked[topic] for topic in topics])
-        now = self._client.now()
-        self._open_watches([topic for topic in topics if self._tracked[topic].schedule.is_idle(now)])
-
-    def _open_watches(self, topics: list[TopicName]) -> None:
-        def open_watch(topic: TopicName) -> ArrivalWatch:
-            return self._client.watch_arrivals(topic, self._tracked[topic].schedule.last.whole_entry)
-
-        watches = run_all([partial(open_watch, topic) for topic in topics]) if topics else []
-        now = self._client.now()
-        for topic, watch in zip(topics, watches, strict=True):
             tracked = self._tracked[topic]
-            if isinstance(watch, PulsarError):
-                _log.info("%s is asked again and again, since it cannot be watched: %s", topic, watch)
+            if tracked.tail is None:
+                continue
+            end = tracked.schedule.last.whole_entry
+            if not tracked.is_blind and self._follow(topic, tracked.tail, end):
+                self._is_followed(topic, tracked, now)
             else:
-                tracked.watch = watch
-            tracked.schedule.watched(now, len(self._tracked))
+                left_behind.append(tracked)
+        self._close_tails(left_behind)
+        without = [topic for topic in topics if self._tracked[topic].tail is None]
+        self._active |= dict.fromkeys(without)
+        self._open_tails([topic for topic in without if self._tracked[topic].schedule.is_idle(now)])
 
-    def _close_watches(self, partitions: Iterable[_Tracked]) -> None:
-        closing = [(tracked, tracked.watch) for tracked in partitions if tracked.watch is not None]
+    def _is_followed(self, topic: TopicName, tracked: _Tracked, now: float) -> None:
+        tracked.schedule.followed(now, len(self._tracked), tracked.number)
+        self._active.pop(topic, None)
+        self._enqueue(topic, tracked)
+
+    def _open_tails(self, topics: list[TopicName]) -> None:
+        def open_tail(topic: TopicName) -> Tail:
+            return self._client.open_tail(topic, self._tail_start(topic), partial(self._arrivals.add, topic))
+
+        tails = run_all([partial(open_tail, topic) for topic in topics]) if topics else []
+        now = self._client.now()
+        for topic, tail in zip(topics, tails, strict=True):
+            if isinstance(tail, PulsarError):
+                _log.info("%s is asked again and again, since it has no tail: %s", topic, tail)
+            else:
+                self._tracked[topic].tail = tail
+                self._is_followed(topic, self._tracked[topic], now)
+
+    def _close_tails(self, partitions: Iterable[_Tracked]) -> None:
+        closing = [(tracked, tracked.tail) for tracked in partitions if tracked.tail is not None]
         if closing:
-            run_all([watch.close for _, watch in closing])
+            run_all([tail.close for _, tail in closing])
         for tracked, _ in closing:
-            tracked.watch = None
+            tracked.tail, tracked.is_blind = None, False
+
+
+class QuietTime:
+    """For how long triggers have nothing to do: a start for which there is nothing to plan. Pure.
+
+    Spark's default trigger asks with the same start while nothing comes. What it is answered then costs
+    nothing to find out, but Spark writes and reads the start, the answer and the report as JSON each time.
+    So a trigger that follows another one at once waits a moment, unless something comes.
+
+    Attributes:
+        is_polled: whether triggers follow one another at once.
+    """
+
+    def __init__(self) -> None:
+        self.is_polled = False
+        self._start: Offsets | None = None
+        self._limited = True
+        self._partitions: Sequence[TopicName] = ()
+        self._until = self._triggered_at = -math.inf
+
+    def trigger(self, start: Offsets, now: float) -> None:
+        """Take in that a trigger begins."""
+        if self._start is start:
+            self.is_polled = now < self._triggered_at + _POLLED_WITHIN
+        self._triggered_at = now
+
+    def begin(self, start: Offsets, partitions: Sequence[TopicName], until: float, *, limited: bool) -> None:
+        """Take in that there is nothing to plan.
+
+        Args:
+            start: the end of the batch before.
+            partitions: that are read, as one object.
+            until: when there is something to do though nothing comes.
+            limited: whether the user's limits hold.
+        """
+        self._start, self._partitions, self._until, self._limited = start, partitions, until, limited
+
+    def end(self) -> None:
+        """Take in that there may be something to plan."""
+        self._start = None
+
+    def lasts(self, start: Offsets, partitions: Sequence[TopicName], now: float, *, limited: bool) -> bool:
+        """Whether a trigger has nothing to do: it is as :meth:`begin` was told, by the same objects."""
+        is_same = self._start is start and self._partitions is partitions and self._limited == limited
+        return is_same and now < self._until
+
+    def seconds_to_wait(self, now: float) -> float:
+        """How long the next trigger is to wait for news; 0 where the last found some, or it comes late."""
+        if self._start is None or not self.is_polled:
+            return 0.0
+        wait = max(_MIN_WAIT, min(_MAX_WAIT, _WAIT_EACH * len(self._partitions)))
+        return max(0.0, min(wait, self._until - now))

@@ -36,6 +36,24 @@ class Offsets:
         """The dict for Spark. Keys are in one fixed order: Spark compares offsets as JSON text."""
         return {"subscription": self.subscription, "topics": positions_to_json(self.positions)}
 
+    def to_json_after(self, before: Offsets, json: Json) -> Json:
+        """:meth:`to_json`, faster where little has moved since ``before``, whose dict is ``json``.
+
+        What is the same is shared with that dict, which must not be changed.
+        """
+        if self.subscription != before.subscription or self.positions.keys() != before.positions.keys():
+            return self.to_json()
+        topics = dict(json["topics"])
+        copied = set()
+        for topic, position in self.positions.items():
+            if position is not before.positions[topic]:
+                base = str(topic.base)
+                if base not in copied:
+                    copied.add(base)
+                    topics[base] = dict(topics[base])
+                topics[base][str(topic.partition)] = str(position)
+        return {"subscription": self.subscription, "topics": topics}
+
     @classmethod
     def from_json(cls, data: Json) -> Offsets:
         """Read what :meth:`to_json` made.
@@ -62,6 +80,33 @@ class Offsets:
             for number, text in partitions.items():
                 positions[_partition(TopicName.parse(name), number)] = MessageId.parse(str(text))
         return cls(subscription, positions)
+
+
+class OffsetCache:
+    """Offsets and their dicts, made anew only for what has moved: Spark hands them over again and again.
+
+    A dict that Spark gives is compared, not read, where it is one of the last two.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Offsets, Json]] = []  # the last one at the end
+
+    def from_json(self, data: Json) -> Offsets:
+        """:meth:`Offsets.from_json`; the same object for the same dict."""
+        for offsets, json in reversed(self._known):
+            if json == data:
+                return offsets
+        return self._keep(Offsets.from_json(data), data)[0]
+
+    def to_json(self, offsets: Offsets) -> Json:
+        """:meth:`Offsets.to_json`; it must not be changed."""
+        if not self._known:
+            return self._keep(offsets, offsets.to_json())[1]
+        return self._keep(offsets, offsets.to_json_after(*self._known[-1]))[1]
+
+    def _keep(self, offsets: Offsets, json: Json) -> tuple[Offsets, Json]:
+        self._known = [*self._known[-1:], (offsets, json)]
+        return offsets, json
 
 
 def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:

@@ -1,9 +1,12 @@
 """PartitionState: what one run of a query knows of one topic partition, and what it may acknowledge. Pure.
 
 What is processed is acknowledged at once, unless chunked messages are near: a batch may end inside one, and
-its first chunks must stay until the batch that holds the last one has read them. So before an acknowledgement
-the last few entries up to it are probed for chunks. Where some were ever met each processed position is dated
-by the publish time of its entry, and acknowledged when no message that begins before it may still complete.
+its first chunks must stay until the batch that holds the last one has read them. Where some were ever met
+each processed position is dated by the publish time of its entry, and acknowledged when no message that
+begins before it may still complete. Where none was, an acknowledgement that lets the broker remove a ledger
+needs to know that the last few entries up to it are no chunks: the partition's tail has seen them, or they
+are probed. The broker removes whole ledgers, of which everything is acknowledged. So while a later entry of
+the same ledger is known, an acknowledgement within that removes nothing.
 :meth:`PartitionState.ack_step`; the first row that fits holds:
 
     known                                                         step
@@ -13,10 +16,18 @@ by the publish time of its entry, and acknowledged when no message that begins b
     a probe failed less than a second ago, or ten times as long   WAIT
     as it took
     chunks were met, and what is processed is dated               ACKNOWLEDGE, what :meth:`settle` gives
-    all is read up to the end                                     PROBE: there may be no later occasion
-    it was never probed, or in another ledger, or a second ago    PROBE
+    chunks were met; all is read up to the end, or it was never   PROBE
+    probed, or in another ledger, or a second ago
     chunks were met                                               ACKNOWLEDGE, what :meth:`settle` gives
-    else                                                          WAIT
+    the tail has seen all that is not acknowledged, or the last   ACKNOWLEDGE
+    few entries
+    it lies in the ledger of what is acknowledged, where a later  ACKNOWLEDGE
+    entry is known, and that was probed in the last 10 s
+    it is in an older ledger than the last message, and that was  WAIT
+    probed in the last second
+    it is the last message for less than a second, and there      WAIT, for the tail
+    will be other triggers soon
+    else                                                          PROBE: there may be no later occasion
 
 ``expire`` is the longest time between the publishing of the first chunk of a message and that of its last,
 over which readers give it up; with 0 messages complete at any time. :meth:`PartitionState.settle`, where
@@ -43,10 +54,13 @@ from typing import NamedTuple
 from pulsar_spark.client import LastMessageId
 from pulsar_spark.ids import MessageId
 
-# Entries up to an acknowledged one that are probed for chunks, where several producers write chunks lie among
-# other messages; and seconds for which that is good.
+# Entries up to an acknowledged one that are looked at for chunks: where several producers write chunks lie
+# among other messages. And seconds for which it is good that there was none, and that an entry is dated.
 PROBED_ENTRIES = 16
-_PROBED_FOR = 1.0
+_PROBED_FOR = 10.0
+_DATED_FOR = 1.0
+# Seconds that a tail is waited for, between two probes of older ledgers, and after one that failed.
+_PATIENCE = 1.0
 # So many times as long as a probe took in vain it is not tried again: the query waits for probes.
 _REST = 10
 
@@ -60,11 +74,18 @@ class AckStep(Enum):
     WAIT = "it is acknowledged later"
 
 
+class Seen(NamedTuple):
+    """All visible entries of a partition in ``(after, reached]`` were seen, and none was part of a chunk."""
+
+    after: MessageId
+    reached: MessageId
+
+
 class _Probed(NamedTuple):
-    """Where a partition was probed for chunks, and until when that is good."""
+    """Where a partition was probed for chunks, and when."""
 
     ledger: int
-    until: float
+    at: float
 
 
 class _Dated(NamedTuple):
@@ -105,6 +126,8 @@ class PartitionState:
     _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
+    # The last entry that no tail had seen when it was to be acknowledged, and since when.
+    _unseen: tuple[MessageId, float] | None = None
     # Processed positions that may not be acknowledged yet, in order; None while no chunk was met.
     _held: deque[_Dated] | None = None
 
@@ -180,12 +203,16 @@ class PartitionState:
         if self._held is None:
             self._held = deque()
 
-    def ack_step(self, now: float, expire: float) -> AckStep:
+    def ack_step(
+        self, now: float, expire: float, seen: Seen | None = None, *, is_polled: bool = False
+    ) -> AckStep:
         """What comes next in acknowledging what is processed; see the table at the top.
 
         Args:
             now: seconds of a clock that never goes back.
             expire: as for :meth:`settle`.
+            seen: by the partition's tail; None where there is none.
+            is_polled: whether there will be other triggers soon.
         """
         done = self.processed
         if done is None or not self.is_unacknowledged(done) or (self.has_chunks and expire == 0):
@@ -194,18 +221,56 @@ class PartitionState:
             return AckStep.WAIT
         if self._held and self._held[-1].position >= done:
             return AckStep.ACKNOWLEDGE
+        if self.has_chunks:
+            is_due = done >= self.end or not self._is_probed(done, now, _DATED_FOR)
+            return AckStep.PROBE if is_due else AckStep.ACKNOWLEDGE
+        return self._step_without_chunks(done, now, seen, is_polled=is_polled)
+
+    def _step_without_chunks(
+        self, done: MessageId, now: float, seen: Seen | None, *, is_polled: bool
+    ) -> AckStep:
+        if seen is not None and self._is_seen(done, seen):
+            return AckStep.ACKNOWLEDGE
+        if self._removes_nothing(done) and self._is_probed(done, now, _PROBED_FOR):
+            return AckStep.ACKNOWLEDGE
+        if done < self.last and done < self.end:
+            waits = done.ledger < self.last.ledger and self._is_probed(done, now, _PATIENCE)
+        else:
+            if self._unseen is None or self._unseen[0] != done:
+                self._unseen = done, now
+            waits = is_polled and now < self._unseen[1] + _PATIENCE
+        return AckStep.WAIT if waits else AckStep.PROBE
+
+    def _removes_nothing(self, done: MessageId) -> bool:
+        """Whether no ledger is acknowledged to its end with an entry that was not so before."""
+        return done.ledger == self.acknowledged.ledger == self.last.ledger and done < self.last
+
+    def _is_seen(self, done: MessageId, seen: Seen) -> bool:
+        """Whether a tail has seen all that is not acknowledged up to an entry, or the last few."""
+        if seen.reached < done:
+            return False
+        is_near = seen.after.ledger == done.ledger and done.entry - seen.after.entry >= PROBED_ENTRIES
+        return seen.after <= self.acknowledged or is_near
+
+    def _is_probed(self, done: MessageId, now: float, seconds: float) -> bool:
+        """Whether a ledger was probed for chunks so lately."""
         probed = self._probed
-        if done >= self.end or probed is None or probed.ledger != done.ledger or now >= probed.until:
-            return AckStep.PROBE
-        return AckStep.ACKNOWLEDGE if self.has_chunks else AckStep.WAIT
+        return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
+
+    @property
+    def tail_start(self) -> MessageId:
+        """After which entry a tail is to begin, so that what it sees is enough to acknowledge the end."""
+        if self.has_chunks or self.acknowledged >= self.last:
+            return self.last
+        return max(self.acknowledged, self.last.back(PROBED_ENTRIES))
 
     def probed(self, entry: MessageId, now: float) -> None:
         """Take in that the entries up to one were probed for chunks."""
-        self._probed = _Probed(entry.ledger, now + _PROBED_FOR)
+        self._probed = _Probed(entry.ledger, now)
 
     def probe_failed(self, now: float, waited: float) -> None:
         """Take in that the entries could not be probed now, which was found out after ``waited`` seconds."""
-        self._probe_again_at = now + max(_PROBED_FOR, _REST * waited)
+        self._probe_again_at = now + max(_PATIENCE, _REST * waited)
 
     def dated(self, entry: MessageId, time_ms: int, now: float) -> None:
         """Take in when a processed entry was published, where chunks were met.

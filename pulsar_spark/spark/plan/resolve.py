@@ -37,7 +37,7 @@ def probe_bounds(
         BrokerError: of the first that could not be asked.
     """
     calls = {topic: partial(client.bounds, topic) for topic in topics}
-    return _all(calls, leave_out=() if must_exist else TopicNotFoundError)
+    return run_for_each(calls, leave_out=() if must_exist else TopicNotFoundError)
 
 
 def resolve(
@@ -67,7 +67,7 @@ def resolve(
             return position
         return begin if position is PositionWord.EARLIEST else last
 
-    return _all({topic: partial(resolve_one, topic, each) for topic, each in positions.items()})
+    return run_for_each({topic: partial(resolve_one, topic, each) for topic, each in positions.items()})
 
 
 def warn_of_late_starts(
@@ -139,14 +139,14 @@ def subscribed(client: PlanningClient, topics: Iterable[TopicName], name: str) -
         with client.subscribe(topic, SubscriptionOptions(name=name, durable=True)) as consumer:
             return consumer.last_message_id().mark_delete
 
-    return _all({topic: partial(mark_delete, topic) for topic in topics})
+    return run_for_each({topic: partial(mark_delete, topic) for topic in topics})
 
 
-def _all(
+def run_for_each(
     calls: Mapping[TopicName, Callable[[], T]],
     leave_out: type[PulsarError] | tuple[type[PulsarError], ...] = (),
 ) -> dict[TopicName, T]:
-    """Run the calls at the same time; raise the first error but those to leave out."""
+    """Run calls at the same time, by topic; raise the first error but those to leave out, with its topic."""
     found = {}
     for topic, answer in zip(calls, run_all(list(calls.values())), strict=True):
         if isinstance(answer, leave_out):

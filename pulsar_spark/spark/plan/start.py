@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -28,6 +29,7 @@ from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.resolve import (
     probe_bounds,
     resolve,
+    run_for_each,
     subscribed,
     warn_of_late_starts,
 )
@@ -121,9 +123,13 @@ def _existing(
 
 def _put_back(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
     """Hold what comes after the positions."""
-    for topic, position in positions.items():
-        if subscription.partitions[topic].start > position.last_whole_entry:
-            subscription.put_back(topic, position.last_whole_entry)
+    run_for_each(
+        {
+            topic: partial(subscription.put_back, topic, position.last_whole_entry)
+            for topic, position in positions.items()
+            if subscription.partitions[topic].start > position.last_whole_entry
+        }
+    )
 
 
 def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:

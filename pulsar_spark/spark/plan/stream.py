@@ -30,11 +30,11 @@ from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.data_loss import LossReporter, lost_by_deletion, lost_while_stopped
-from pulsar_spark.spark.plan.ends import EndTracker
+from pulsar_spark.spark.plan.ends import EndTracker, QuietTime
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
-from pulsar_spark.spark.plan.resolve import before_time, probe_bounds
+from pulsar_spark.spark.plan.resolve import before_time, probe_bounds, run_for_each
 from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
@@ -45,6 +45,8 @@ T = TypeVar("T")
 
 # Seconds until a batch that was not due, or not possible, is planned again.
 _HELD_BACK = 0.5
+# Seconds after which acknowledgements and answers that wait are looked at again.
+_LOOK_AGAIN = 0.1
 # Seconds that a trigger waits for the answers of brokers about the partitions that it reads.
 _PATIENCE = 1.0
 # So many times as long as a partition was waited for in vain the others are read before the next attempt.
@@ -69,7 +71,7 @@ class QueryPlanner:
         self._topics = Topics(self._client, options, first_contact(self._client, options))
         self._broker_probe = BrokerProbe(self._client, options.admin_url, self._meet_chunks)
         self._admission = Admission(options.limits, self._broker_probe, run_all)
-        self._ends = EndTracker(self._client, self._ask, self._meet_chunks)
+        self._ends = EndTracker(self._client, self._ask, self._tail_start, self._meet_chunks)
         self._losses = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
         self._reporter = SourceReporter(self._client)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint that were reported as gone
@@ -83,6 +85,8 @@ class QueryPlanner:
         self._rest_until: dict[TopicName, float] = {}
         self._open_again_at: dict[TopicName, float] = {}
         self._batch_began: float | None = None
+        self._quiet = QuietTime()
+        self._report: Json | None = None
 
     # ---- called by Spark
 
@@ -105,37 +109,77 @@ class QueryPlanner:
     def latest(self, start: Offsets, *, limited: bool = True) -> Offsets:
         """Acknowledge ``start``, which is processed, and return the next end; ``start`` if there is none.
 
+        Nothing is done where nothing has come since it was asked with the same object, and found nothing.
+
         Args:
             start: the end of the batch before.
             limited: whether the user's limits hold.
         """
-        subscription = self._follow(start, start.positions)
         self._reporter.begin_trigger()
+        self._quiet.trigger(start, self._client.now())
+        if self._is_quiet(start, limited):
+            return start
+        self._quiet.end()
+        subscription = self._follow(start, start.positions)
         self._absent &= start.positions.keys()
         self._fresh_is_planned = True
         begins_with_rows = self._options.start.everywhere is PositionWord.EARLIEST
-        if start == self._fresh and not self._start_is_durable and not begins_with_rows:
+        if not self._start_is_durable and not begins_with_rows and start == self._fresh:
             self._start_is_durable = True
             return start
         self._add_new_partitions(subscription)
         for topic, state in subscription.partitions.items():
             state.take_up(start.positions.get(topic))
         self._ask_ends(subscription)
-        self._acknowledge(subscription)
+        self._report = None
+        is_all_acknowledged = self._acknowledge(subscription)
         self._count_backlogs(subscription)
         self._log_processed()
         planned = self._without_deleted(subscription, partial(self._plan, subscription, start, limited))
         for topic, end in planned.items():
             subscription.partitions[topic].planned = end
-        return Offsets(start.subscription, planned)
+        self._report = None
+        if planned != start.positions:
+            return Offsets(start.subscription, planned)
+        due_at = self._next_due(is_all_acknowledged=is_all_acknowledged)
+        self._quiet.begin(start, self._topics.partitions, due_at, limited=limited)
+        return start
+
+    def await_news(self) -> None:
+        """Wait a moment for news, where :meth:`latest` is asked in vain again and again."""
+        self._ends.wait_for_arrivals(self._quiet.seconds_to_wait(self._client.now()))
+
+    def _is_quiet(self, start: Offsets, limited: bool) -> bool:
+        """Whether there is nothing to do in a trigger; costs the same for any number of partitions."""
+        now = self._client.now()
+        if self._ends.has_arrivals or not self._quiet.lasts(
+            start, self._topics.partitions, now, limited=limited
+        ):
+            return False
+        if self._frozen is None:
+            self._topics.refresh()
+        return self._quiet.lasts(start, self._topics.partitions, now, limited=limited)
+
+    def _next_due(self, *, is_all_acknowledged: bool) -> float:
+        """When there is something to do though nothing comes."""
+        now = self._client.now()
+        times = [self._ends.due_at, *self._open_again_at.values(), *self._rest_until.values()]
+        if self._held_back_until > now:
+            times.append(self._held_back_until)
+        if self._silent or not is_all_acknowledged:
+            times.append(now + _LOOK_AGAIN)
+        return min(times)
 
     def report(self) -> Json:
         """Ends and backlogs for the query's progress, as of the last trigger; see :mod:`source_report`."""
-        subscription = "" if self._subscription is None else self._subscription.name
-        return self._reporter.report(subscription, self._partitions, self._losses.count)
+        if self._report is None:
+            subscription = "" if self._subscription is None else self._subscription.name
+            self._report = self._reporter.report(subscription, self._partitions, self._losses.count)
+        return self._reporter.renewed(self._report)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What the tasks of the batch ``(start, end]`` read."""
+        self._report = None
         processed = start.positions if start.subscription == end.subscription else end.positions
         # A partition that the end leaves out was gone when that was planned, and one whose end lies before
         # its start was set back: that was reported then.
@@ -161,6 +205,8 @@ class QueryPlanner:
 
     def close(self) -> None:
         """Close the subscription, which stays for the next run; remove it if no checkpoint can name it."""
+        self._quiet.end()
+        self._report = None
         self._admission.close()
         self._ends.close()
         self._topics.close()
@@ -187,7 +233,7 @@ class QueryPlanner:
                 deleted.append(topic)
         # Later reports are of what these answers do not show yet.
         self._topics.forget_deleted(answers)
-        self._ends.renew_watches(list(answers))
+        self._ends.renew_tails(list(answers))
         for topic in deleted:
             self._drop(subscription, topic)
 
@@ -363,8 +409,15 @@ class QueryPlanner:
         if self._subscription is not None:
             self._subscription.meet_chunks(topic)
 
-    def _acknowledge(self, subscription: Subscription) -> None:
-        subscription.acknowledge_processed(self._options.chunks.expire)
+    def _tail_start(self, topic: TopicName) -> MessageId:
+        return self._partitions[topic].tail_start
+
+    def _acknowledge(self, subscription: Subscription) -> bool:
+        """Returns whether nothing is left to be acknowledged later."""
+        is_polled = self._quiet.is_polled and self._frozen is None
+        return subscription.acknowledge_processed(
+            self._options.chunks.expire, self._ends.seen, is_polled=is_polled
+        )
 
     # ---- ends
 
@@ -448,17 +501,20 @@ class QueryPlanner:
     def _after_start_times(self, subscription: Subscription, ranges: list[Range]) -> list[Range]:
         """Leave out what was published before ``startingTime``: it may have come after the query began."""
         starts = self._options.start
-        found = []
+        searched: dict[TopicName, Callable[[], MessageId]] = {}
         for each in ranges:
             time = starts.everywhere or starts.named.get(each.topic, starts.named.get(each.topic.base))
-            state = subscription.partitions.get(each.topic)
-            if isinstance(time, AtTime) and not (state is not None and state.is_start_time_found):
+            if isinstance(time, AtTime) and not subscription.partitions[each.topic].is_start_time_found:
                 start, end = each.start.last_whole_entry, each.end.whole_entry
-                first = before_time(self._client, each.topic, time, start, end)
-                if first >= end:
+                searched[each.topic] = partial(before_time, self._client, each.topic, time, start, end)
+        firsts = run_for_each(searched)
+        found = []
+        for each in ranges:
+            first = firsts.get(each.topic)
+            if first is not None:
+                if first >= each.end.whole_entry:
                     continue
-                if state is not None:
-                    state.is_start_time_found = True
+                subscription.partitions[each.topic].is_start_time_found = True
                 each = each._replace(start=max(each.start, first))
             found.append(each)
         return found

@@ -32,9 +32,13 @@ from pulsar_spark.spark.plan.data_loss import (
     judge_answer,
     judge_restart,
 )
-from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, visible_end
+from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, Seen, visible_end
 
 _log = logging.getLogger(__name__)
+
+# Seconds for which answers of all partitions together are waited for. Who has given none by then is asked
+# again, on a thread that tries again.
+_PATIENCE = 1.0
 
 
 class OpenAnswers(NamedTuple):
@@ -196,6 +200,7 @@ class Subscription:
             patience: seconds to wait for the answers; None: until all have answered.
         """
         deadline = self._client.operation()
+        until = Deadline(_PATIENCE if patience is None else patience)
 
         def ask_one(topic: TopicName, consumer: Consumer, state: PartitionState) -> LastMessageId:
             now = self._client.now()
@@ -203,10 +208,29 @@ class Subscription:
             state.asked_at = now
             return answer
 
+        answers = self._ask_at_once(topics, until)
         calls = {
-            topic: partial(ask_one, topic, self._consumers[topic], self.partitions[topic]) for topic in topics
+            topic: partial(ask_one, topic, self._consumers[topic], self.partitions[topic])
+            for topic in topics
+            if topic not in answers
         }
-        return self._asked.run(calls, patience)
+        return {**self._asked.run(calls, None if patience is None else until.left), **answers}
+
+    def _ask_at_once(self, topics: Sequence[TopicName], until: Deadline) -> dict[TopicName, LastMessageId]:
+        """Ask all in one thread; the answers of those that give one at the first attempt and in time."""
+        if self._client.read_compacted:  # one answer may need another question
+            return {}
+        now, silent = self._client.now(), self.silent
+        begun = [
+            (topic, self._consumers[topic].begin_last_message_id()) for topic in topics if topic not in silent
+        ]
+        answers = {}
+        for topic, wait in begun:
+            answer = wait(until.left)
+            if answer is not None:
+                answers[topic] = answer
+                self.partitions[topic].asked_at = now
+        return answers
 
     @property
     def silent(self) -> set[TopicName]:
@@ -371,18 +395,30 @@ class Subscription:
         if state is not None:
             state.meet_chunks()
 
-    def acknowledge_processed(self, expire: float) -> None:
+    def acknowledge_processed(
+        self,
+        expire: float,
+        seen: Callable[[TopicName], Seen | None] = lambda topic: None,
+        *,
+        is_polled: bool = False,
+    ) -> bool:
         """Acknowledge what is processed, as far as chunked messages allow.
 
         Args:
             expire: seconds for which an incomplete chunked message is waited for, by publish times. 0: for
                 ever.
+            seen: gives what a partition's tail has seen.
+            is_polled: whether it will be called again soon.
+
+        Returns:
+            Whether nothing is left to be acknowledged later.
         """
         now, silent = self._client.now(), self.silent
         steps = {
-            topic: state.ack_step(now, expire)
+            topic: step
             for topic, state in self.partitions.items()
             if topic not in silent
+            and (step := state.ack_step(now, expire, seen(topic), is_polled=is_polled)) is not AckStep.NOTHING
         }
         probed = self._probe_chunks([topic for topic, step in steps.items() if step is AckStep.PROBE])
         if expire == 0:
@@ -393,6 +429,9 @@ class Subscription:
                 for topic, step in steps.items()
                 if step is AckStep.ACKNOWLEDGE or topic in probed
             }
+        )
+        return not silent and all(
+            self.partitions[topic].ack_step(now, expire) is AckStep.NOTHING for topic in steps
         )
 
     def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
@@ -406,8 +445,15 @@ class Subscription:
             for topic, position in positions.items()
             if self.partitions[topic].is_unacknowledged(entry := position.last_whole_entry)
         }
-        calls = [partial(self._consumers[topic].ack_cumulative, entry) for topic, entry in due.items()]
-        for (topic, entry), failure in zip(due.items(), run_all(calls) if calls else (), strict=True):
+        begun = [self._consumers[topic].begin_ack_cumulative(entry) for topic, entry in due.items()]
+        until, again = Deadline(_PATIENCE), {}
+        for (topic, entry), is_confirmed in zip(due.items(), begun, strict=True):
+            if is_confirmed(until.left):
+                self.partitions[topic].acknowledged = entry
+            else:
+                again[topic] = entry
+        calls = [partial(self._consumers[topic].ack_cumulative, entry) for topic, entry in again.items()]
+        for (topic, entry), failure in zip(again.items(), run_all(calls) if calls else (), strict=True):
             if isinstance(failure, PulsarError):
                 _log.warning("an acknowledgement failed and is tried again: %s", failure)
             else:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pulsar_spark.client import Consumer, Deadline
+from pulsar_spark.client import Consumer, Deadline, LastMessageId
 from pulsar_spark.errors import (
     AuthError,
     BusyError,
@@ -14,6 +14,7 @@ from pulsar_spark.errors import (
     CorruptError,
     DeadlineError,
     NotAllowedError,
+    NotReadyError,
     TopicNotFoundError,
     UnsupportedError,
 )
@@ -118,6 +119,59 @@ def test_asking_for_entries_does_not_wait_for_them(broker, client, ids):
         consumer.ask_for(2)
         wait_until(lambda: consumer.holds_entries)
         assert ids_of(take(consumer, 2)) == ids[:2]
+
+
+def test_what_has_come_is_taken_without_waiting(broker, client, ids):
+    came = threading.Event()
+    with Consumer(client, TOPIC, reader(), Permits(1 << 20), came.set) as consumer:
+        assert consumer.newest_arrived is None
+        assert len(consumer.take_arrived()) == 0
+        consumer.ask_for(3)
+        assert came.wait(HANG)
+        wait_until(lambda: consumer.newest_arrived == ids[2])
+        commands = len(broker.commands)
+        assert ids_of(consumer.take_arrived()) == ids[:3]
+        assert len(broker.commands) == commands
+        came.clear()
+        broker.close_all(TOPIC)
+        assert came.wait(HANG)
+        with pytest.raises(NotReadyError):
+            consumer.take_arrived()
+
+
+def test_what_has_come_and_cannot_be_taken_apart(broker, client, ids):
+    bad = bytearray(section_of(b"bad"))
+    bad[-1] ^= 1
+    broker.publish(TOPIC, bytes(bad))
+    with Consumer(client, TOPIC, reader(ids[-1]), Permits(1 << 20)) as consumer:
+        consumer.ask_for(2)
+        wait_until(lambda: consumer.newest_arrived is not None and consumer.newest_arrived > ids[-1])
+        assert ids_of(consumer.take_arrived()) == ids[-1:]
+        for _ in range(2):
+            with pytest.raises(CorruptError):
+                consumer.take_arrived()
+
+
+def test_many_are_asked_without_waiting(broker, client, ids):
+    with Consumer(client, TOPIC, DURABLE) as consumer:
+        asked, acked = consumer.begin_last_message_id(), consumer.begin_ack_cumulative(ids[3])
+        assert asked(HANG) == LastMessageId(ids[-1], MessageId(ids[0].ledger, -1))
+        assert acked(HANG)
+        assert consumer.begin_last_message_id()(HANG) == LastMessageId(ids[-1], ids[3])
+        broker.script(Type.GET_LAST_MESSAGE_ID, [refuses(pb.MetadataError), silence])
+        assert consumer.begin_last_message_id()(HANG) is None
+        assert consumer.begin_last_message_id()(0.01) is None
+        broker.script(Type.ACK, [refuses(pb.MetadataError)])
+        assert not consumer.begin_ack_cumulative(ids[4])(HANG)
+        assert consumer.last_message_id().mark_delete == ids[3]
+        subscribed = len(broker.seen(Type.SUBSCRIBE))
+        broker.close_all(TOPIC)
+        wait_until(lambda: consumer.lost)
+        assert consumer.begin_last_message_id()(HANG) is None
+        assert not consumer.begin_ack_cumulative(ids[4])(HANG)
+        assert len(broker.seen(Type.SUBSCRIBE)) == subscribed, "others try again"
+        consumer.ack_cumulative(ids[4])
+        assert consumer.last_message_id().mark_delete == ids[4]
 
 
 def test_silence(broker, client):
@@ -491,6 +545,22 @@ def test_after_an_unload_another_broker_may_serve_the_topic(broker, client, ids)
             assert values_in(first + take(consumer, 15)) == numbered(20)
             assert [one.topic.name for one in other.open_consumers] == [str(TOPIC)]
         client.close()
+
+
+def test_a_topic_is_looked_up_once_while_its_broker_serves_it(broker, client, ids):
+    for _ in range(3):
+        with open_consumer(client) as consumer:
+            assert values_in(take(consumer, 20)) == numbered(20)
+            consumer.seek(ids[10])
+            assert values_in(take(consumer, 10)) == numbered(10, first=10)
+    assert len(broker.seen(Type.LOOKUP)) == 1
+    broker.script(Type.SUBSCRIBE, [refuses(pb.ServiceNotReady)])  # as one that gave the topic away
+    with open_consumer(client) as consumer:
+        assert values_in(take(consumer, 20)) == numbered(20)
+    assert len(broker.seen(Type.LOOKUP)) == 2
+    broker.cut()
+    open_consumer(client).close()
+    assert len(broker.seen(Type.LOOKUP)) == 3
 
 
 # ---- a broker that accepts and closes

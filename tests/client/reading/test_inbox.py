@@ -7,6 +7,7 @@ import pytest
 
 from pulsar_spark.client.reading.inbox import Inbox
 from pulsar_spark.errors import ConnectError, NotReadyError
+from pulsar_spark.ids import MessageId
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.messages import Messages
 from tests.fake_broker import HANG
@@ -79,3 +80,15 @@ def test_who_waits_is_woken(ends_with):
         inbox.lost(error)
     thread.join(HANG / 2)
     assert found == [[part] if ends_with == "messages" else error]
+
+
+def test_what_comes_is_reported_when_it_is_there():
+    seen = []
+    inbox = Inbox(lambda: seen.append((inbox.newest, inbox.error)))
+    inbox.deliver([messages(0, 3)])
+    inbox.deliver([messages(3)])
+    error = ConnectError("cut")
+    inbox.lost(error)
+    assert seen == [(MessageId(0, 2), None), (MessageId(0, 3), None), (MessageId(0, 3), error)]
+    inbox.take(0)
+    assert inbox.newest is None

@@ -2,7 +2,7 @@
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ class SimulatedTopic:
         cursors: by subscription, its mark-delete position.
         held: subscriptions that a foreign consumer holds.
         compacted: what compaction has kept of ledgers that do not exist any more.
+        tails: of readers that are to be told of each entry.
     """
 
     def __init__(self, ledger: int) -> None:
@@ -37,6 +38,7 @@ class SimulatedTopic:
         self.cursors: dict[str, MessageId] = {}
         self.held: set[str] = set()
         self.compacted: list[EntryInfo] = []
+        self.tails: list[_Tail] = []
         self._markers: list[MessageId] = []
         self._next = 0
 
@@ -51,7 +53,12 @@ class SimulatedTopic:
             self.entries.append(EntryInfo(place, messages, 100 * messages, time, None, is_part, chunks))
             self._next += 1
             ids.append(place)
+            self._push()
         return ids
+
+    def _push(self) -> None:
+        for tail in list(self.tails):
+            tail.arrived()
 
     def mark_transaction(self) -> MessageId:
         """Write an entry that readers never see."""
@@ -113,7 +120,7 @@ class SimulatedCluster(PlanningClient):
         failing: what a request about a topic raises.
         stalled: topics whose last message is answered when the event is set.
         requests: what was asked or done, such as ("last", topic) or ("ack", topic, position).
-        open_readers: readers and watches that are not closed.
+        open_readers: readers, tails and watches that are not closed.
         deleted: what watches have yet to report as deleted.
         read_compacted: whether what compaction left is read.
     """
@@ -150,8 +157,10 @@ class SimulatedCluster(PlanningClient):
         topic = TopicName.parse(name)
         self._partitioned.pop(topic, None)
         for each in [each for each in self.topics if topic in (each, each.base)]:
-            del self.topics[each]
+            gone = self.topics.pop(each)
             self.deleted.add(each)
+            for tail in list(gone.tails):
+                tail.arrived()
         self._changes += 1
 
     def count(self, *request: Any) -> int:
@@ -243,9 +252,9 @@ class SimulatedCluster(PlanningClient):
         end = bisect_right(found.ids, position)
         return any(each.chunked for each in found.entries[max(0, end - entries) : end])
 
-    def watch_arrivals(self, topic: TopicName, after: MessageId) -> Any:
-        self.note("watch", topic)
-        return _Arrivals(self, topic, after)
+    def open_tail(self, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]) -> Any:
+        self.note("tail", topic)
+        return _Tail(self, topic, after, on_arrival)
 
     # ---- for the parts of it
 
@@ -299,6 +308,21 @@ class _Cursor:
         last = found.last if found.entries or not found.compacted else MessageId.EARLIEST
         return LastMessageId(last, found.cursors[self._options.name])
 
+    def begin_last_message_id(self) -> Callable[[float], LastMessageId | None]:
+        if self._topic in self._cluster.stalled or self._topic in self._cluster.failing:
+            return lambda seconds: None
+        try:
+            found = self.last_message_id()
+        except TopicNotFoundError:
+            return lambda seconds: None
+        return lambda seconds: found
+
+    def begin_ack_cumulative(self, message_id: MessageId) -> Callable[[float], bool]:
+        if self._topic in self._cluster.failing or self._topic not in self._cluster.topics:
+            return lambda seconds: False
+        self.ack_cumulative(message_id)
+        return lambda seconds: True
+
     def ack_cumulative(self, message_id: MessageId) -> None:
         found = self._opened(InitialPosition.LATEST)
         self._cluster.note("ack", self._topic, message_id)
@@ -343,27 +367,52 @@ class _Reader:
         self._cluster.open_readers -= 1
 
 
-class _Arrivals:
-    """An ArrivalWatch."""
+class _Tail:
+    """A Tail. What it has is pushed at once, whoever asks: it sees nothing before it is followed or taken."""
 
-    def __init__(self, cluster: SimulatedCluster, topic: TopicName, after: MessageId) -> None:
-        cluster.topic(topic)
+    def __init__(
+        self, cluster: SimulatedCluster, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]
+    ) -> None:
+        self._found = cluster.topic(topic)
         cluster.open_readers += 1
-        self._cluster, self._topic, self._after = cluster, topic, after
+        self._cluster, self._topic, self._on_arrival = cluster, topic, on_arrival
+        self.after = self.reached = after
+        self.has_chunks = False
+        self._is_armed = True
+        self._found.tails.append(self)
+        self.arrived()
+
+    def arrived(self) -> None:
+        """The topic has another entry, or is gone."""
+        if self.is_lost or (self._is_armed and self._new()):
+            self._is_armed = False
+            self._on_arrival()
 
     def _new(self) -> list[EntryInfo]:
-        found = self._cluster.topics.get(self._topic)
-        return [] if found is None else [each for each in found.entries if each.id > self._after]
+        return [each for each in self._found.entries if each.id > self.reached]
 
     @property
-    def moved(self) -> bool:
-        return self._topic not in self._cluster.topics or bool(self._new())
+    def is_lost(self) -> bool:
+        return self._cluster.topics.get(self._topic) is not self._found
 
-    @property
-    def is_chunk(self) -> bool:
-        return any(each.chunked for each in self._new()[:1])
+    def has_passed(self, end: MessageId) -> bool:
+        newest = max([self.reached, *(each.id for each in self._new()[: not self._is_armed])])
+        return self.is_lost or newest > end
+
+    def follow(self, end: MessageId) -> bool:
+        new = [each for each in self._new() if each.id <= end]
+        if self.is_lost or len(new) > 16:
+            return False
+        self._cluster.note("follow", self._topic)
+        if new:
+            self.reached = new[-1].id
+            self.has_chunks = self.has_chunks or any(each.chunked for each in new)
+        self._is_armed = True
+        self.arrived()
+        return True
 
     def close(self) -> None:
+        self._found.tails.remove(self)
         self._cluster.open_readers -= 1
 
 

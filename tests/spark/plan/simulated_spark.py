@@ -79,6 +79,14 @@ class SimulatedSpark:
         self.committed += 1
         return rows
 
+    def poll(self, seconds: float) -> None:
+        """Trigger as often as Spark's default trigger, with the dict of the last offset; nothing may come."""
+        start = self._logged(-1)
+        until = self.cluster.clock + seconds
+        while self.cluster.clock < until:
+            self.cluster.clock += 0.1
+            start = self.planner.latest(start)
+
     def drain(self) -> list[Row]:
         """Trigger until there is no batch any more; the rows of all."""
         found: list[Row] = []

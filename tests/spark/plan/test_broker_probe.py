@@ -1,6 +1,7 @@
 """BrokerProbe: each closed ledger is asked about once, by the client or the admin service; chunks are met."""
 
 import logging
+import threading
 
 import pytest
 
@@ -9,6 +10,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan import broker_probe
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.ranges import Range
+from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 
 T = TopicName.parse("t")
@@ -73,7 +75,7 @@ def test_an_admin_service_that_does_not_answer_is_done_without(cluster, chunks, 
 def test_the_ledgers_that_end_within_a_range(cluster, chunks, admin_url, start, end, ends):
     probe = BrokerProbe(cluster, admin_url, chunks.append)
     asked = Range(T, MessageId.parse(start), MessageId.parse(end))
-    assert [str(each) for each in probe.ledger_ends([asked])[T]] == ends
+    assert [str(each) for each in probe.ledger_ends([asked]).get(T, [])] == ends
 
 
 def test_a_range_over_many_ledgers_is_known_in_part(probe, monkeypatch):
@@ -85,6 +87,34 @@ def test_the_messages_of_an_entry_are_those_of_the_first(probe):
     ranges = [Range(T, MessageId(20, -1), LAST)]
     assert probe.messages_per_entry(ranges) == {T: 2.0}
     assert probe.messages_per_entry([Range(T, MessageId(30, 0, 1), LAST)]) == {T: 3.0}
+
+
+def test_a_range_of_one_entry_is_not_asked_about(cluster, probe):
+    assert probe.messages_per_entry([Range(T, MessageId(30, 0), LAST)]) == {}
+    assert cluster.count("probe") == 0
+
+
+def test_partitions_are_asked_side_by_side(cluster, chunks, monkeypatch):
+    topics = [TopicName.parse("u").of_partition(number) for number in range(4)]
+    for topic in cluster.create("u", 4):
+        topic.produce(2, messages=7)
+        topic.roll_over()
+        topic.produce(1)
+    together = threading.Barrier(4, timeout=HANG)
+
+    def waits(method):
+        def call(*arguments):
+            together.wait()
+            return method(*arguments)
+
+        return call
+
+    for name in ("probe_entry", "ledger_end"):
+        monkeypatch.setattr(cluster, name, waits(getattr(cluster, name)))
+    probe = BrokerProbe(cluster, None, chunks.append)
+    ranges = [Range(topic, MessageId(10, -1), MessageId(20, 0)) for topic in topics]
+    assert probe.messages_per_entry(ranges) == dict.fromkeys(topics, 7.0)
+    assert probe.ledger_ends(ranges) == {topic: [MessageId(10, 1)] for topic in topics}
 
 
 def test_chunks_are_reported_however_they_are_met(cluster, probe, chunks):

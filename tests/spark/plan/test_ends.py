@@ -1,13 +1,18 @@
-"""EndTracker: when a partition is asked, as a table, and its watches on a cluster in memory."""
+"""EndTracker: when a partition is asked, as a table, and its tails on a cluster in memory."""
 
 import logging
+import threading
+import time
 
 import pytest
 
 from pulsar_spark.client import LastMessageId
 from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.ends import EndSchedule, EndTracker
+from pulsar_spark.spark.plan.ends import EndSchedule, EndTracker, QuietTime
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.partition import Seen
+from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 
 T = TopicName.parse("t")
@@ -28,15 +33,26 @@ TOPICS = [T.of_partition(number) for number in range(3)]
 )
 def test_when_a_partition_is_asked(seconds, has_news, due):
     schedule = EndSchedule.of(MessageId(1, 1), 100.0)
-    schedule.watched(100.0, partitions=3)
-    assert schedule.is_due(100.0 + seconds, has_news=has_news) is due
+    schedule.followed(100.0, partitions=3)
+    assert (schedule.due_at(has_news=has_news) <= 100.0 + seconds) is due
 
 
 def test_of_many_partitions_each_is_asked_less_often():
     schedule = EndSchedule.of(MessageId(1, 1), 0.0)
-    schedule.watched(0.0, partitions=100)
-    assert not schedule.is_due(49.0, has_news=False)
-    assert schedule.is_due(50.0, has_news=False)
+    schedule.followed(0.0, partitions=100)
+    assert schedule.due_at(has_news=False) == 50.0
+
+
+def test_many_partitions_are_asked_in_groups():
+    times = []
+    for number in range(100):
+        schedule = EndSchedule.of(MessageId(1, 1), 0.0)
+        schedule.followed(1.0, partitions=100, number=number)
+        times.append(schedule.due_at(has_news=False))
+    assert times == sorted(times)
+    assert min(times) >= 51.0
+    assert max(times) <= 105.0
+    assert len(set(times)) == 11
 
 
 def test_a_partition_is_idle_when_no_message_came_for_a_while():
@@ -58,11 +74,14 @@ class Tracked:
         self.failing = {}
         self.asked = []
         self.chunks = []
-        self.tracker = EndTracker(self.cluster, self.ask, self.chunks.append)
+        self.tracker = EndTracker(self.cluster, self.ask, self.tail_start, self.chunks.append)
         self.tracker.add({topic: self.answer(topic) for topic in TOPICS})
 
     def answer(self, topic):
         return LastMessageId(self.cluster.topics[topic].last, MessageId(10, -1))
+
+    def tail_start(self, topic):
+        return self.cluster.topics[topic].last
 
     def ask(self, topics):
         self.asked = list(topics)
@@ -73,7 +92,7 @@ class Tracked:
         self.cluster.clock += seconds
         self.asked = []
         answers, gone = self.tracker.refresh()
-        self.tracker.renew_watches(list(answers))
+        self.tracker.renew_tails(list(answers))
         return self.asked, {topic: each.last for topic, each in answers.items()}, list(gone)
 
 
@@ -90,26 +109,100 @@ def test_an_idle_partition_costs_nothing_and_what_comes_is_seen(tracked):
     assert tracked.cluster.open_readers == 3
     for _ in range(40):
         assert tracked.after(0.2) == ([], {}, [])
-    (place,) = tracked.topics[1].produce()
-    assert tracked.after(0.06) == ([TOPICS[1]], {TOPICS[1]: place}, [])
-    assert tracked.cluster.open_readers == 2, "a watch is used once"
-    assert tracked.after(0.06)[0] == [TOPICS[1]]
-    assert tracked.after(0.25)[0] == [TOPICS[1]]
+    for count in (1, 2, 16, 1):
+        place = tracked.topics[1].produce(count)[-1]
+        assert tracked.tracker.has_arrivals
+        assert tracked.after(0.06) == ([TOPICS[1]], {TOPICS[1]: place}, [])
+        assert tracked.after(0.06) == ([], {}, []), "its tail follows"
+        assert tracked.tracker.seen(TOPICS[1]) == Seen(MessageId(10, -1), place)
     assert tracked.cluster.open_readers == 3
+    assert tracked.cluster.count("tail") == 3
     assert tracked.chunks == []
     tracked.tracker.drop(TOPICS[0])
+    assert tracked.tracker.seen(TOPICS[0]) is None
     assert tracked.cluster.open_readers == 2
-    assert tracked.after(11.0)[0] == TOPICS[1:]
+    assert sorted(tracked.after(30.0)[0]) == TOPICS[1:]
     tracked.tracker.close()
     assert tracked.cluster.open_readers == 0
     assert tracked.after(60.0) == ([], {}, [])
 
 
-def test_chunks_that_wake_a_partition_are_reported(tracked):
+def test_a_partition_to_which_much_comes_has_no_tail_until_it_is_idle(tracked):
+    tracked.after(0.3)
+    tracked.topics[1].produce(17)
+    assert tracked.after(0.06)[0] == [TOPICS[1]]
+    assert tracked.cluster.open_readers == 2
+    assert tracked.tracker.seen(TOPICS[1]) is None
+    for _ in range(3):
+        tracked.topics[1].produce(1)
+        assert tracked.after(0.06)[0] == [TOPICS[1]]
+    assert tracked.cluster.open_readers == 2
+    tracked.after(0.3)
+    assert tracked.cluster.open_readers == 3
+    assert tracked.after(0.06)[0] == []
+
+
+def test_where_triggers_are_rare_what_comes_behind_the_known_end_is_asked_for(tracked):
+    """A tail that is asked on late has not waited for what came meanwhile."""
+    tracked.after(0.3)
+    tracked.topics[1].produce(3)
+    assert tracked.after(0.06)[0] == [TOPICS[1]]
+    (tail,) = tracked.topics[1].tails
+    tail._on_arrival()  # as when what lies up to the end has come
+    assert tracked.after(0.5) == ([], {}, [])
+    tail._on_arrival()
+    assert tracked.after(1.1)[0] == [TOPICS[1]]
+
+
+def test_what_a_tail_has_missed_opens_another(tracked):
+    tracked.after(0.3)
+    tracked.topics[1].tails.clear()  # what comes is not pushed any more
+    tracked.topics[1].tails.append(tracked.tracker._tracked[TOPICS[1]].tail)
+    tracked.topics[1].tails[0]._is_armed = False
+    place = tracked.topics[1].produce()[-1]
+    tracked.topics[1].tails[0].has_passed = lambda end: False
+    assert tracked.after(1.0)[0] == []
+    assert tracked.after(30.0)[1][TOPICS[1]] == place
+    assert tracked.cluster.open_readers == 2
+    tracked.after(0.3)
+    assert tracked.cluster.open_readers == 3
+    tracked.topics[1].produce()
+    assert tracked.after(0.1)[0] == [TOPICS[1]]
+
+
+def test_when_there_is_something_to_do(tracked):
+    tracker, clock = tracked.tracker, tracked.cluster
+    assert tracker.due_at == clock.clock + 0.05, "no tail yet"
+    tracked.after(0.3)
+    assert clock.clock + 10.0 <= tracker.due_at <= clock.clock + 15.0
+    began = time.monotonic()
+    tracker.wait_for_arrivals(0.01)
+    assert time.monotonic() >= began + 0.01
+    assert not tracker.has_arrivals
+    pushing = threading.Timer(0.01, tracked.topics[2].produce)
+    pushing.start()
+    tracker.wait_for_arrivals(HANG)
+    assert tracker.has_arrivals
+    pushing.join()
+    assert tracked.after(0.1)[0] == [TOPICS[2]]
+    assert not tracker.has_arrivals
+
+
+def test_a_partition_that_is_made_again_is_asked_in_its_time(tracked):
+    tracked.after(0.3)
+    tracked.tracker.drop(TOPICS[0])
+    tracked.tracker.add({TOPICS[0]: tracked.answer(TOPICS[0])})
+    assert tracked.after(0.3)[0] == [TOPICS[0]]
+    assert tracked.after(9.0)[0] == []
+    assert sorted(tracked.after(30.0)[0]) == TOPICS
+
+
+def test_chunks_at_a_tail_are_reported(tracked):
     tracked.after(0.3)
     tracked.topics[2].produce(2, chunks=True)
     tracked.after(0.1)
-    assert tracked.chunks == [TOPICS[2]]
+    assert TOPICS[2] in tracked.chunks
+    assert set(tracked.chunks) == {TOPICS[2]}
 
 
 @pytest.mark.parametrize("error", [DeadlineError("late"), ConnectError("cut")])
@@ -135,10 +228,61 @@ def test_a_broker_that_refuses_is_an_error(tracked):
         tracked.after(0.1)
 
 
-def test_a_partition_that_cannot_be_watched_is_asked_again_and_again(tracked, caplog):
+def test_a_partition_that_cannot_have_a_tail_is_asked_again_and_again(tracked, caplog):
     tracked.cluster.failing = {TOPICS[0]: ConnectError("cut")}
     with caplog.at_level(logging.INFO):
         tracked.after(0.3)
-    assert "cannot be watched" in caplog.text
+    assert "it has no tail" in caplog.text
     assert tracked.cluster.open_readers == 2
     assert tracked.after(0.1)[0] == [TOPICS[0]]
+
+
+# ---- triggers that have nothing to do
+
+START = Offsets("s", {T: MessageId(1, 1)})
+PARTITIONS = [T]
+
+
+@pytest.fixture
+def quiet():
+    found = QuietTime()
+    found.begin(START, PARTITIONS, 110.0, limited=True)
+    return found
+
+
+def test_it_lasts_while_all_is_the_same_object_and_nothing_is_due(quiet):
+    assert quiet.lasts(START, PARTITIONS, 109.9, limited=True)
+    assert not quiet.lasts(START, PARTITIONS, 110.0, limited=True)
+    assert not quiet.lasts(START, PARTITIONS, 100.0, limited=False)
+    assert not quiet.lasts(START, [T], 100.0, limited=True)
+    assert not quiet.lasts(Offsets("s", {T: MessageId(1, 1)}), PARTITIONS, 100.0, limited=True)
+    quiet.end()
+    assert not quiet.lasts(START, PARTITIONS, 100.0, limited=True)
+    assert not QuietTime().lasts(START, PARTITIONS, 100.0, limited=True)
+
+
+def test_the_more_partitions_the_longer_a_trigger_waits(quiet):
+    assert QuietTime().seconds_to_wait(100.0) == 0.0
+    quiet.trigger(START, 99.0)
+    assert quiet.seconds_to_wait(99.0) == 0.0
+    quiet.trigger(START, 99.5)
+    assert quiet.seconds_to_wait(100.0) == 0.05
+    assert quiet.seconds_to_wait(109.99) == pytest.approx(0.01)
+    assert quiet.seconds_to_wait(120.0) == 0.0
+    for count, seconds in ((100, 0.05), (500, 0.075), (1000, 0.15), (10_000, 0.5)):
+        quiet.begin(START, [T] * count, 110.0, limited=True)
+        assert quiet.seconds_to_wait(100.0) == pytest.approx(seconds)
+    quiet.end()
+    assert quiet.seconds_to_wait(100.0) == 0.0
+
+
+def test_triggers_that_follow_one_another_at_once(quiet):
+    assert not quiet.is_polled
+    quiet.trigger(START, 100.0)
+    assert not quiet.is_polled
+    quiet.trigger(START, 100.9)
+    assert quiet.is_polled
+    quiet.trigger(Offsets("s", {}), 150.0)
+    assert quiet.is_polled, "a batch may take long"
+    quiet.trigger(START, 151.0)
+    assert not quiet.is_polled

@@ -1,10 +1,12 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.offsets import OffsetCache, Offsets
 
 A = TopicName.parse("a")
 B2 = TopicName.parse("b-partition-2")
@@ -59,6 +61,39 @@ def test_the_first_versions_checkpoint_is_read():
     text = '{"subscription": "s", "topics": {"persistent://public/default/b": {"2": "3:4", "10": "1:1:1"}}}'
     assert Offsets.from_json(json.loads(text)) == Offsets("s", {B2: MessageId(3, 4), B10: MessageId(1, 1, 1)})
     assert json.dumps(Offsets.from_json(json.loads(text)).to_json()) == text
+
+
+def test_what_spark_hands_over_again_is_the_same_object():
+    cache = OffsetCache()
+    text = json.dumps(Offsets("s", {A: MessageId(1, 2), B2: MessageId(3, 4)}).to_json())
+    start = cache.from_json(json.loads(text))
+    assert cache.from_json(json.loads(text)) is start
+    end = Offsets("s", {A: MessageId(1, 5), B2: start.positions[B2]})
+    written = cache.to_json(end)
+    assert cache.from_json(json.loads(json.dumps(written))) is end
+    assert cache.from_json(json.loads(text)) is start
+    other = cache.from_json(json.loads(text.replace("1:2", "1:3")))
+    assert other.positions[A] == MessageId(1, 3)
+
+
+positions = st.dictionaries(
+    st.sampled_from([A, B2, B10, TopicName.parse("b-partition-0"), TopicName.parse("c")]),
+    st.builds(MessageId, st.integers(0, 3), st.integers(-1, 3), st.sampled_from([-1, 0])),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["s", "t"]), positions), max_size=8))
+def test_offsets_that_follow_one_another_are_written_like_each_alone(found):
+    cache, before = OffsetCache(), {}
+    for name, places in found:
+        # What has not moved is the same object, as the planner has it.
+        places = {
+            topic: before[topic] if before.get(topic) == each else each for topic, each in places.items()
+        }
+        before = places
+        offsets = Offsets(name, places)
+        assert json.dumps(cache.to_json(offsets)) == json.dumps(offsets.to_json())
+        assert cache.from_json(json.loads(json.dumps(offsets.to_json()))) == offsets
 
 
 def test_what_a_newer_version_added_is_not_ignored():

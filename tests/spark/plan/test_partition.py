@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.client import LastMessageId
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.plan.partition import AckStep, PartitionState, visible_end
+from pulsar_spark.spark.plan.partition import AckStep, PartitionState, Seen, visible_end
 
 NOTHING, ACKNOWLEDGE, PROBE, WAIT = AckStep.NOTHING, AckStep.ACKNOWLEDGE, AckStep.PROBE, AckStep.WAIT
 EXPIRE = 60.0
@@ -83,14 +83,20 @@ def test_what_is_processed_exists_and_is_whole(position, last, processed):
         ("5:0:3", "5:-1", None, None, NOTHING),
         ("5:4", "5:4", None, None, NOTHING),
         ("5:4", "5:8", None, None, NOTHING),
+        # an entry after it is known in its ledger
         ("5:4", "5:3", None, None, PROBE),
-        ("5:4", "5:3", ("5:1", 0.9), None, WAIT),
-        ("5:4", "5:3", ("5:1", 1.0), None, PROBE),
+        ("5:4", "5:3", ("5:1", 9.9), None, ACKNOWLEDGE),
+        ("5:4", "5:3", ("5:1", 10.0), None, PROBE),
         ("5:4", "5:3", ("4:9", 0.1), None, PROBE),
-        ("5:9", "5:3", ("5:1", 0.1), None, PROBE),
-        ("7:0", "5:3", ("5:1", 0.1), None, PROBE),
-        ("5:4", "5:3", ("5:1", 0.1), "5:4", PROBE),
-        ("5:4", "5:3", ("5:1", 0.1), "5:5", WAIT),
+        ("5:4", "4:9", ("5:1", 0.1), None, PROBE),
+        ("5:4", "5:3", ("5:1", 0.1), "5:4", ACKNOWLEDGE),
+        # none is
+        ("5:9", "5:3", ("5:1", 0.1), None, WAIT),
+        ("7:0", "5:3", None, None, WAIT),
+        # one is in a later ledger
+        ("4:4", "4:3", ("4:1", 0.9), None, WAIT),
+        ("4:4", "4:3", ("4:1", 1.0), None, PROBE),
+        ("4:4", "3:3", ("3:1", 0.1), None, PROBE),
     ],
 )
 def test_the_next_step_of_an_acknowledgement(position, acknowledged, probed, frozen, step):
@@ -98,10 +104,13 @@ def test_the_next_step_of_an_acknowledgement(position, acknowledged, probed, fro
     if probed is not None:
         place, ago = probed
         state.probed(at(place), 100.0 - ago)
-    assert state.ack_step(100.0, EXPIRE) is step
-    assert state.ack_step(100.0, 0.0) is step, "chunks are looked for"
+    assert state.ack_step(100.0, EXPIRE, is_polled=True) is step
+    assert state.ack_step(100.0, 0.0, is_polled=True) is step, "chunks are looked for"
+    if step is WAIT and state.processed == state.last:
+        assert state.ack_step(100.0, EXPIRE) is PROBE, "there may be no later occasion"
+        assert state.ack_step(100.9, EXPIRE, is_polled=True) is WAIT
+        assert state.ack_step(101.0, EXPIRE, is_polled=True) is PROBE, "no tail comes"
     state.meet_chunks()
-    assert state.ack_step(100.0, EXPIRE) is (ACKNOWLEDGE if step is WAIT else step)
     assert state.ack_step(100.0, 0.0) is NOTHING, "they complete at any time"
     if state.processed is not None:
         state.dated(state.processed, 0, 100.0)
@@ -112,9 +121,93 @@ def test_the_next_step_of_an_acknowledgement(position, acknowledged, probed, fro
     assert state.ack_step(101.0, 0.0) is NOTHING
 
 
+@pytest.mark.parametrize(
+    ("position", "probed", "step"),
+    [
+        ("5:4", None, PROBE),
+        ("5:4", ("5:1", 0.9), ACKNOWLEDGE),
+        ("5:4", ("5:1", 1.0), PROBE),
+        ("5:4", ("4:9", 0.1), PROBE),
+        ("5:9", ("5:1", 0.1), PROBE),
+        ("7:0", ("5:1", 0.1), PROBE),
+    ],
+)
+def test_the_next_step_where_chunks_were_met(position, probed, step):
+    state = state_of(position)
+    state.meet_chunks()
+    if probed is not None:
+        place, ago = probed
+        state.probed(at(place), 100.0 - ago)
+    assert state.ack_step(100.0, EXPIRE) is step
+    assert state.ack_step(100.0, EXPIRE, Seen(at("5:-1"), at("5:9"))) is step, "a tail does not date it"
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "after", "reached", "is_enough"),
+    [
+        ("5:3", "5:3", "5:30", True),
+        ("5:3", "5:-1", "5:31", True),
+        ("5:3", "4:7", "5:30", True),
+        ("5:3", "5:3", "5:29", False),
+        ("5:3", "5:14", "5:30", True),
+        ("5:3", "5:15", "5:30", False),
+        ("4:3", "5:14", "5:30", True),
+        ("4:3", "5:15", "5:30", False),
+        ("4:3", "4:4", "5:30", False),
+        ("4:3", "5:-1", "5:30", True),
+    ],
+)
+def test_what_a_tail_has_to_see(acknowledged, after, reached, is_enough):
+    state = state_of("5:30", acknowledged=acknowledged, last="5:30")
+    step = state.ack_step(100.0, EXPIRE, Seen(at(after), at(reached)))
+    assert step is (ACKNOWLEDGE if is_enough else PROBE)
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "last", "start"),
+    [
+        ("5:9", "5:9", "5:9"),
+        ("6:-1", "5:9", "5:9"),
+        ("5:3", "5:9", "5:3"),
+        ("5:3", "5:30", "5:14"),
+        ("4:3", "5:30", "5:14"),
+        ("4:3", "5:9", "5:-1"),
+        ("-1:-1", "-1:-1", "-1:-1"),
+    ],
+)
+def test_a_tail_begins_where_it_sees_enough(acknowledged, last, start):
+    state = state_of(last, acknowledged=acknowledged, last=last)
+    assert state.tail_start == at(start)
+    if start.startswith("5:") and acknowledged < last:
+        assert state.ack_step(100.0, EXPIRE, Seen(at(start), at(last))) in (ACKNOWLEDGE, PROBE)
+    state.meet_chunks()
+    assert state.tail_start == at(last), "chunks are known"
+
+
+@given(
+    st.lists(st.sampled_from(["plain", "chunk", "ledger"]), min_size=1, max_size=60),
+    st.integers(0, 40),
+    st.integers(0, 40),
+)
+def test_no_ledger_is_acknowledged_with_a_chunk_near_its_end_that_nobody_has_looked_at(kinds, begun, after):
+    """Whatever a tail has seen: it must have seen the last few entries, or all that are not acknowledged."""
+    entries = [MessageId(5 + kinds[:n].count("ledger"), n) for n in range(len(kinds))]
+    done = entries[-1]
+    state = state_of(None, acknowledged="5:-1", last=str(done))
+    state.position = done
+    state.acknowledged = entries[begun] if begun < len(entries) - 1 else at("5:-1")
+    first = entries[after] if after < len(entries) else at("5:-1")
+    if state.ack_step(100.0, EXPIRE, Seen(first, done)) is not ACKNOWLEDGE:
+        return
+    looked_at = [each for each in entries if first < each <= done]
+    unacknowledged = [each for each in entries if state.acknowledged < each <= done]
+    assert len(looked_at) >= 16 or set(looked_at) >= set(unacknowledged)
+
+
 @pytest.mark.parametrize(("waited", "seconds"), [(0.0, 1.0), (0.05, 1.0), (30.0, 300.0)])
 def test_a_probe_that_fails_leaves_time_for_other_partitions(waited, seconds):
     state = state_of("5:4")
+    assert state.ack_step(100.0, EXPIRE) is PROBE
     state.probe_failed(100.0, waited)
     assert state.ack_step(99.9 + seconds, EXPIRE) is WAIT
     assert state.ack_step(100.0 + seconds, EXPIRE) is PROBE

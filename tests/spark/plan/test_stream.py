@@ -1,17 +1,21 @@
 """QueryPlanner driven in Spark's order on a cluster in memory: offsets, ranges, acknowledgements, loss."""
 
 import inspect
+import json
 import logging
 import threading
+import time
 
 import pytest
 
 from pulsar_spark.client import PlanningClient
 from pulsar_spark.errors import BusyError, DataLossError, DeadlineError, SchemaError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan import stream
+from pulsar_spark.spark.plan import ends, stream
+from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.ranges import Range
 from tests.client.clients import wait_until
+from tests.fake_broker import HANG
 from tests.spark.plan import simulated_cluster
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import SimulatedSpark
@@ -507,8 +511,8 @@ def test_a_topic_that_is_deleted_while_a_batch_is_planned(cluster, several, monk
     cluster.create("u")
     spark = several(failOnDataLoss=str(fails).lower(), **limits)
     spark.trigger()
-    ids = first.produce(1)
-    cluster.topics[U].produce(1)
+    ids = first.produce(2)
+    cluster.topics[U].produce(2)
     asked = getattr(cluster, what)
 
     def delete_first(topic, position):
@@ -808,6 +812,97 @@ def test_the_first_chunk_is_there_when_the_last_comes_after_a_long_batch(cluster
     assert mark(spark) < first
 
 
+# ---- what a trigger costs
+
+
+def test_nothing_is_done_for_what_has_not_moved(cluster):
+    topics = cluster.create("t", 5)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    for topic in topics:
+        topic.produce(2)
+    spark.drain()
+    start = spark.planner.latest(Offsets.from_json(json.loads(spark.offsets[-1])))
+    for _ in range(3):
+        cluster.clock += 0.3
+        assert spark.planner.latest(start) is start
+    report, requests = spark.planner.report(), len(cluster.requests)
+    for _ in range(90):
+        cluster.clock += 0.1
+        assert spark.planner.latest(start) is start
+        assert spark.planner.report()["topics"] is report["topics"]
+        assert spark.planner.report()["timeMs"] == cluster.time_ms(), "it is of now"
+    assert len(cluster.requests) == requests
+    ids = topics[3].produce(3)
+    found = spark.planner.latest(start)
+    assert {each for each in found.positions if found.positions[each] != start.positions[each]} == {
+        T.of_partition(3)
+    }
+    assert found.positions[T.of_partition(3)] == ids[-1]
+    assert spark.planner.report()["topics"] != report["topics"]
+    same = [each for each in found.positions if found.positions[each] is start.positions[each]]
+    assert len(same) == 4, "what has not moved is the same object"
+
+
+def test_a_micro_batch_costs_two_requests_a_partition(cluster):
+    count = 10
+    topics = cluster.create("t", count)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    for topic in topics:
+        topic.produce(3)
+    spark.drain()
+    for _ in range(3):
+        spark.trigger()
+    cluster.requests.clear()
+    batches = 20
+    for _ in range(batches):
+        for topic in topics:
+            topic.produce(5)
+        spark.poll(2.0)
+        assert len(spark.trigger()) == 5 * count
+    asked = {kind: sum(each[0] == kind for each in cluster.requests) for kind, *_ in cluster.requests}
+    assert asked.keys() == {"last", "ack", "follow"}, "follow is no request"
+    assert asked["ack"] <= count * batches
+    assert asked["last"] <= count * (batches + 5), "some are asked anyway"
+
+
+def test_it_waits_for_news_only_where_there_was_none(cluster, topic, monkeypatch):
+    monkeypatch.setattr(ends, "_MIN_WAIT", HANG)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(1)
+    spark.drain()
+    start = Offsets.from_json(json.loads(spark.offsets[-1]))
+    began = time.monotonic()
+    spark.planner.await_news()  # as much was found last
+    for _ in range(5):
+        cluster.clock += 0.3
+        start = spark.planner.latest(start)
+    pushing = threading.Timer(0.01, topic.produce)
+    pushing.start()
+    spark.planner.await_news()
+    pushing.join()
+    assert spark.planner.latest(start) != start
+    spark.planner.await_news()
+    assert time.monotonic() < began + HANG / 2
+
+
+@pytest.mark.parametrize("entries", [5, 40])
+def test_chunks_are_found_in_a_topic_that_had_none_for_long(cluster, topic, entries):
+    """The ledger is gone when the last chunk comes, unless what begins in it is held."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", expireTimeOfIncompleteChunkedMessage="60s")
+    for _ in range(10):
+        topic.produce(entries)
+        spark.drain()
+        spark.poll(3.0)
+    assert mark(spark) == topic.last
+    topic.produce(entries)
+    first, *_ = topic.produce(2, chunks=True)
+    topic.entries.pop()  # its last chunk comes later
+    topic.produce(3)
+    spark.drain()
+    spark.poll(5.0)
+    assert mark(spark) < first
+
+
 # ---- subscriptions that somebody moves or removes
 
 
@@ -864,25 +959,25 @@ def test_a_subscription_that_was_moved_over_what_is_gone_is_loss(cluster, topic,
     assert "(10:1, 20:-1]" in caplog.text
 
 
-def test_what_the_broker_says_counts_also_where_a_watch_fails(cluster, topic, monkeypatch):
-    """A watch of a topic that was made again may wait for its broker until it gives up."""
+def test_what_the_broker_says_counts_also_where_a_tail_fails(cluster, topic, monkeypatch):
+    """A tail of a topic that was made again may wait for its broker until it gives up."""
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     topic.produce(2)
     spark.drain()
     for _ in range(3):
         cluster.clock += 0.3
         spark.trigger()
-    assert cluster.count("watch", T)
+    assert cluster.count("tail", T)
     topic.produce(3)
     topic.roll_over()
     topic.produce(2)
     del topic.cursors[spark.subscription]
     topic.trim()
 
-    def is_chunk(watch):
+    def follow(tail, end):
         raise DeadlineError("no message came")
 
-    monkeypatch.setattr(simulated_cluster._Arrivals, "is_chunk", property(is_chunk))
+    monkeypatch.setattr(simulated_cluster._Tail, "follow", follow)
     with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
         spark.trigger()
 

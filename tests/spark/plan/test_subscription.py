@@ -10,6 +10,7 @@ from pulsar_spark.errors import AuthError, BusyError, DataLossError, DeadlineErr
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
 from pulsar_spark.spark.plan.data_loss import LossReporter
+from pulsar_spark.spark.plan.partition import Seen
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 
@@ -243,16 +244,29 @@ def test_what_cannot_be_probed_now_is_acknowledged_later(cluster, monkeypatch, e
     assert mark(cluster).entry == 2
 
 
-def test_between_probes_acknowledgements_wait(cluster):
+def test_within_a_ledger_one_probe_is_enough_until_its_end(cluster):
     subscription = opened(cluster)
-    processed(subscription, 0)
-    subscription.acknowledge_processed(60.0)
-    processed(subscription, 1)
-    subscription.acknowledge_processed(60.0)
-    assert mark(cluster).entry == 0
+    for entry in (0, 1):
+        processed(subscription, entry)
+        assert subscription.acknowledge_processed(60.0)
+        assert mark(cluster).entry == entry
+    assert cluster.count("chunks", P0) == 1
+    processed(subscription, 2)
+    assert not subscription.acknowledge_processed(60.0, is_polled=True)
+    assert mark(cluster).entry == 1, "a tail is waited for"
     cluster.clock += 1.0
-    subscription.acknowledge_processed(60.0)
-    assert mark(cluster).entry == 1
+    assert subscription.acknowledge_processed(60.0, is_polled=True)
+    assert mark(cluster).entry == 2
+    assert cluster.count("chunks", P0) == 2
+
+
+def test_what_a_tail_has_seen_is_not_probed(cluster):
+    subscription = opened(cluster)
+    processed(subscription, 2)
+    seen = {P0: Seen(MessageId(10, -1), MessageId(10, 2)), P1: Seen(MessageId(10, -1), MessageId(10, 1))}
+    assert not subscription.acknowledge_processed(60.0, seen.get, is_polled=True)
+    assert [mark(cluster, each).entry for each in (P0, P1, P2)] == [2, -1, -1]
+    assert cluster.count("chunks") == 0
 
 
 def check(subscription, topic, answer, missing):

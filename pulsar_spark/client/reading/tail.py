@@ -1,0 +1,152 @@
+"""Tail: shows what a topic partition gets, without a request; and Arrivals: at which of many tails."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.reading.consumer import Consumer
+from pulsar_spark.client.reading.probe import reader_options
+from pulsar_spark.errors import PulsarError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.permits import Permits
+
+# Bytes that may be in flight to a tail, unless one entry is larger.
+_WINDOW_BYTES = 1 << 20
+# Entries, and about how many bytes of them, that a tail follows at once: more are for tasks alone.
+_FOLLOWED_ENTRIES = 16
+_FOLLOWED_BYTES = 64 << 10
+
+_log = logging.getLogger(__name__)
+
+
+class Tail:
+    """A reader at the end of a partition; a context manager, not thread-safe.
+
+    The broker sends it one entry, the next one, by itself. When it is told how far the partition goes by then
+    (:meth:`follow`), it takes what lies up to there and again the next one: so it sees each entry.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        after: the entry before the first that it sees; ``MessageId.EARLIEST`` for the topic's beginning.
+        on_arrival: called on the connection's thread when something came, or the broker was lost so that
+            something may have come; it must not block. :meth:`take` or :meth:`follow` is due then.
+
+    Attributes:
+        after: as given.
+        reached: every visible entry after ``after`` up to this one was seen.
+        has_chunks: whether one of them was a part of a chunked message.
+
+    Raises:
+        TopicNotFoundError, BrokerError: as ``Consumer``.
+    """
+
+    def __init__(
+        self, client: Client, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]
+    ) -> None:
+        self.after = self.reached = after.whole_entry
+        self.has_chunks = False
+        self._is_lost = False
+        self._entries = self._bytes = 0
+        self._consumer = Consumer(
+            client,
+            topic,
+            reader_options(client, "tail", after.next_entry),
+            Permits(_WINDOW_BYTES),
+            on_arrival,
+        )
+        try:
+            self._consumer.ask_for(1)
+        except PulsarError:
+            self._consumer.close()
+            raise
+
+    def __enter__(self) -> Tail:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def has_passed(self, end: MessageId) -> bool:
+        """Whether an entry after ``end`` came, or may have come since the broker was lost; asks nobody."""
+        newest = self._consumer.newest_arrived
+        return self.is_lost or self.reached > end or (newest is not None and newest > end)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing more will come: it is to be closed; asks nobody."""
+        return self._is_lost or self._consumer.lost
+
+    def take(self) -> None:
+        """Take in what has come; asks nobody. An entry that cannot be decoded loses the tail."""
+        try:
+            while len(entries := self._consumer.take_arrived()):
+                self.reached = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
+                self.has_chunks = self.has_chunks or bool(entries.chunked.any())
+                self._entries += len(entries)
+                self._bytes += int(entries.sizes.sum())
+        except PulsarError as error:
+            self._is_lost = True
+            _log.info("a tail has ended: %s", error)
+
+    def follow(self, end: MessageId) -> bool:
+        """Take in what has come, and ask for what lies up to ``end`` and for the next entry; does not wait.
+
+        Args:
+            end: the last visible message of the partition, a whole entry.
+
+        Returns:
+            False where it is lost, or has fallen behind: too much lies before the end.
+        """
+        self.take()
+        left = 0
+        if self.reached < end:
+            count = end.entries_since(self.reached)
+            left = end.entry + 1 if count is None else count
+        size = left * self._bytes // max(1, self._entries)
+        if self.is_lost or left > _FOLLOWED_ENTRIES or size > _FOLLOWED_BYTES:
+            return False
+        try:
+            self._consumer.ask_for(left + 1)
+        except PulsarError as error:
+            self._is_lost = True
+            _log.info("a tail has ended: %s", error)
+        return not self._is_lost
+
+    def close(self) -> None:
+        """Close the reader; never raises what a broker answers."""
+        self._consumer.close()
+
+
+class Arrivals:
+    """The partitions at whose tails something came; connections' threads add, one thread takes."""
+
+    def __init__(self) -> None:
+        self._topics: set[TopicName] = set()
+        self._came = threading.Condition()
+
+    def add(self, topic: TopicName) -> None:
+        """Something came at the tail of a partition."""
+        with self._came:
+            self._topics.add(topic)
+            self._came.notify()
+
+    def __bool__(self) -> bool:
+        return bool(self._topics)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there is one, at most so long."""
+        with self._came:
+            self._came.wait_for(lambda: self._topics, seconds)
+
+    def take(self) -> set[TopicName]:
+        """All of them, each once."""
+        with self._came:
+            found, self._topics = self._topics, set()
+            return found

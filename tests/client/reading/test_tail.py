@@ -1,0 +1,207 @@
+"""Tail: what comes shows without a question, and every entry is seen while few come at a time."""
+
+import threading
+import time
+
+import pytest
+
+from pulsar_spark.client import Arrivals, Tail
+from pulsar_spark.errors import TopicNotFoundError
+from pulsar_spark.ids import MessageId, TopicName, TxnId
+from tests.client.clients import START, TOPIC, batches, numbered, singles, wait_until
+from tests.fake_broker import HANG, cut
+from tests.fake_clients import Type
+from tests.fake_topics import chunk_sections, section_of
+
+
+@pytest.fixture
+def ids(broker):
+    return broker.publish(TOPIC, *singles(numbered(5)))
+
+
+class Bell:
+    """Waits for what a tail reports."""
+
+    def __init__(self):
+        self.rings = threading.Semaphore(0)
+
+    def __call__(self):
+        self.rings.release()
+
+    def wait(self):
+        assert self.rings.acquire(timeout=HANG)
+
+
+@pytest.fixture
+def bell():
+    return Bell()
+
+
+def settle(client):
+    """What the broker sent before has come."""
+    client.partitions(TOPIC)
+
+
+def follow(tail, end):
+    """Follow until all up to the end is seen."""
+
+    def is_reached():
+        assert tail.follow(end)
+        return tail.reached >= end
+
+    wait_until(is_reached)
+
+
+def test_what_comes_shows_without_a_question(broker, client, ids, bell):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        settle(client)
+        assert not tail.has_passed(ids[-1])
+        commands = len(broker.commands)
+        broker.publish(TOPIC, *singles(numbered(3)))
+        bell.wait()
+        for _ in range(2):
+            assert tail.has_passed(ids[-1])
+        assert len(broker.commands) == commands
+        assert len(broker.consumers[0].sent) == 1  # and it is sent one entry only
+    assert broker.open_consumers == []
+
+
+def test_it_follows_what_comes(broker, client, ids, bell):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        for _ in range(5):
+            new = broker.publish(TOPIC, *singles(numbered(3)))
+            bell.wait()
+            follow(tail, new[-1])
+            assert tail.after == ids[-1]
+            assert tail.reached == new[-1]
+            assert not tail.has_passed(new[-1])
+            assert not tail.has_chunks
+        sent = len(broker.consumers[0].sent)
+        settle(client)
+        broker.publish(TOPIC, *singles(numbered(9)))
+        settle(client)
+        assert len(broker.consumers[0].sent) == sent + 1, "one more, and no other before it is asked for"
+    assert len(broker.seen(Type.SUBSCRIBE)) == 1
+
+
+def test_it_follows_batches(broker, client, ids, bell):
+    with Tail(client, TOPIC, START, bell) as tail:
+        follow(tail, broker.publish(TOPIC, *batches(numbered(100), 10))[-1])
+        (new,) = broker.publish(TOPIC, *singles([b"new"]))
+        wait_until(lambda: tail.has_passed(tail.reached) or tail.reached == new)
+        assert tail.has_passed(ids[-1])
+
+
+def test_it_follows_into_the_next_ledger(broker, client, ids, bell):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        with broker.changed:
+            broker.topics[str(TOPIC)].roll()
+        new = broker.publish(TOPIC, *singles(numbered(3)))
+        assert new[0].ledger > ids[-1].ledger
+        follow(tail, new[-1])
+
+
+@pytest.mark.parametrize(("count", "size", "follows"), [(16, 10, True), (17, 10, False), (4, 20_000, False)])
+def test_it_falls_behind_where_too_much_comes(broker, client, ids, bell, count, size, follows):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        first = broker.publish(TOPIC, *singles([b"x" * size]))
+        follow(tail, first[-1])
+        new = broker.publish(TOPIC, *singles([b"x" * size] * count))
+        wait_until(lambda: tail.has_passed(first[-1]))
+        tail.take()
+        new = broker.publish(TOPIC, *singles([b"x" * size]))  # one was taken
+        assert tail.follow(new[-1]) is follows
+        assert tail.has_passed(first[-1])
+
+
+def test_what_is_there_already_is_seen(client, ids, bell):
+    with Tail(client, TOPIC, ids[2], bell) as tail:
+        bell.wait()
+        assert tail.has_passed(ids[2])
+        follow(tail, ids[-1])
+    with Tail(client, TOPIC, START, bell) as tail:
+        follow(tail, ids[-1])
+
+
+def test_what_no_consumer_is_given_does_not_show(broker, client, ids, bell):
+    topic = broker.topics[str(TOPIC)]
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        with broker.changed:
+            topic.append(section_of(b"aborted"), TxnId(0, 1))
+            topic.end(TxnId(0, 1), commit=False)
+            broker.dispatch(topic)
+        settle(client)
+        assert not tail.has_passed(ids[-1])
+
+
+@pytest.mark.parametrize("how", ["cut", "close"])
+def test_a_lost_broker_shows(broker, client, ids, bell, how):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        broker.cut() if how == "cut" else broker.close_all(TOPIC)
+        bell.wait()
+        assert tail.is_lost
+        assert tail.has_passed(ids[-1])
+        assert not tail.follow(ids[-1])
+        assert tail.reached == ids[-1]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_part_of_a_message_is_told(broker, client, ids, bell, number, before):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        chunk = chunk_sections(b"x" * 10, 2, "u")[number]
+        new = broker.publish(TOPIC, *singles([b"v"] * before), chunk, *singles([b"v"]))
+        bell.wait()
+        follow(tail, new[-1])
+        assert tail.has_chunks
+
+
+def test_what_cannot_be_taken_apart_loses_it(broker, client, ids, bell):
+    bad = bytearray(section_of(b"bad"))
+    bad[-1] ^= 1
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        (new,) = broker.publish(TOPIC, bytes(bad))
+        bell.wait()
+        assert tail.has_passed(ids[-1])
+        assert not tail.follow(new)
+        assert tail.is_lost
+        assert tail.reached == ids[-1], "nobody has seen what it is"
+
+
+def test_one_that_cannot_be_opened_leaves_nothing(broker, client, ids, bell):
+    broker.script(Type.FLOW, [cut])
+    Tail(client, TOPIC, ids[-1], bell).close()
+    with pytest.raises(TopicNotFoundError):
+        Tail(client, TOPIC._replace(local="missing"), MessageId(1, 1), bell)
+    assert broker.open_consumers == []
+
+
+# ---- many tails
+
+A, B = TopicName.parse("a"), TopicName.parse("b")
+
+
+def test_each_is_taken_once():
+    arrivals = Arrivals()
+    assert not arrivals
+    for topic in (A, B, A):
+        arrivals.add(topic)
+    assert arrivals
+    assert arrivals.take() == {A, B}
+    assert not arrivals
+    assert arrivals.take() == set()
+
+
+def test_waiting_ends_with_the_first_or_in_time():
+    arrivals = Arrivals()
+    began = time.monotonic()
+    arrivals.wait(0.02)
+    assert time.monotonic() >= began + 0.02
+    adding = threading.Timer(0.01, arrivals.add, (A,))
+    adding.start()
+    arrivals.wait(HANG)
+    assert arrivals.take() == {A}
+    adding.join()
+    arrivals.add(B)
+    arrivals.wait(HANG)
+    assert time.monotonic() < began + HANG / 2
