@@ -232,8 +232,9 @@ FAULTS = (
     Fault(
         name="broker-that-gave-a-topic-away-asked-for-ever",
         file="pulsar_spark/client/reading/consumer.py",
-        old="            if error.retriable:\n",
-        new="            if not error.retriable:\n",
+        old="            session.detach_consumer(consumer_id)\n"
+        "            self._client.forget_reader_session(self.topic)\n",
+        new="            session.detach_consumer(consumer_id)\n",
         test="tests/client/reading/test_consumer.py::"
         "test_a_topic_is_looked_up_once_while_its_broker_serves_it",
     ),

@@ -286,8 +286,8 @@ class Client:
     def reader_session(self, topic: TopicName, deadline: Deadline) -> Session:
         """:meth:`locate` for readers, without a LOOKUP where the last one's connection still lives.
 
-        A broker that serves the topic no more refuses a subscription: then, and when it has closed one, it
-        must be forgotten (:meth:`forget_reader_session`).
+        A broker that serves the topic no more refuses a subscription, or does not answer: then, and when it
+        has closed one, it must be forgotten (:meth:`forget_reader_session`).
         """
         session = self._readers.get(topic)
         if session is None or session.error is not None:

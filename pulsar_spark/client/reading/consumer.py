@@ -421,8 +421,7 @@ class Consumer:
             session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
         except PulsarError as error:
             session.detach_consumer(consumer_id)
-            if error.retriable:
-                self._client.forget_reader_session(self.topic)
+            self._client.forget_reader_session(self.topic)
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             raise error.located(str(self.topic)) from error

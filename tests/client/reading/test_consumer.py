@@ -563,6 +563,19 @@ def test_a_topic_is_looked_up_once_while_its_broker_serves_it(broker, client, id
     assert len(broker.seen(Type.LOOKUP)) == 3
 
 
+def test_a_broker_that_does_not_answer_for_a_topic_is_not_asked_for_it_again(broker, client, ids):
+    """The topic may have been given to another one."""
+    open_consumer(client).close()
+    broker.script(Type.SUBSCRIBE, [silence])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "options", replace(client.options, operation_timeout=0.2))
+        with pytest.raises(DeadlineError):
+            open_consumer(client)
+    assert len(broker.seen(Type.LOOKUP)) == 1
+    open_consumer(client).close()
+    assert len(broker.seen(Type.LOOKUP)) == 2
+
+
 # ---- a broker that accepts and closes
 
 
