@@ -17,6 +17,7 @@ from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import BEGINNING, last_message, numbered
 from integration.cluster import ProxiedBroker, open_proxied_broker
 from integration.peer import Peer, Record
+from integration.raw import RawConnection, RawProducer
 from pulsar_spark.client import (
     Client,
     ClientOptions,
@@ -284,6 +285,37 @@ def test_a_tail_follows(client: Client, peer: Peer, filled: Filled) -> None:
             new = last_message(client, filled.name).whole_entry
             wait_until(lambda new=new: is_reached(tail, new))
             assert not tail.has_passed(new)
+
+
+def test_what_a_tail_has_taken_in_is_no_backlog(
+    client: Client, peer: Peer, admin: Admin, filled: Filled
+) -> None:
+    def backlogs() -> list[int]:
+        found = admin.stats(str(filled.name))["subscriptions"]
+        return [each["msgBacklog"] for name, each in found.items() if "-tail-" in name]
+
+    with Tail(client, filled.name, filled.ids[-1], nothing) as tail:
+        for _ in range(3):
+            peer.produce(str(filled.name), numbered(4))
+            end = last_message(client, filled.name).whole_entry
+            wait_until(lambda end=end: is_reached(tail, end))
+            wait_until(lambda: backlogs() == [0])
+
+
+def test_a_tail_goes_on_after_an_entry_that_says_it_holds_two_billion_messages(
+    client: Client, broker: ProxiedBroker, filled: Filled
+) -> None:
+    with (
+        Tail(client, filled.name, filled.ids[-1], nothing) as tail,
+        RawConnection(broker.broker.service_url) as connection,
+    ):
+        producer = RawProducer(connection, str(filled.name))
+        for _ in range(3):
+            wrong = producer.send(b"v", num_messages_in_batch=(1 << 31) - 1)
+            wait_until(lambda wrong=wrong: is_reached(tail, wrong))
+            new = producer.send(b"v")
+            wait_until(lambda wrong=wrong: tail.has_passed(wrong))
+            wait_until(lambda new=new: is_reached(tail, new))
 
 
 def test_a_tail_sees_each_entry(client: Client, filled: Filled) -> None:

@@ -254,6 +254,21 @@ FAULTS = (
         test="tests/client/reading/test_tail.py::test_what_cannot_be_taken_apart_loses_it",
     ),
     Fault(
+        name="tail-without-acknowledgements",
+        file="pulsar_spark/client/reading/tail.py",
+        old="                self._consumer.ack_unconfirmed(self.reached)\n",
+        new="",
+        test="tests/client/reading/test_tail.py::test_what_it_has_taken_in_is_acknowledged",
+    ),
+    Fault(
+        name="one-grant-for-any-number-of-messages",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="while granted := self._permits.grant(remaining_entries):",
+        new="if granted := self._permits.grant(remaining_entries):",
+        test="tests/client/reading/test_tail.py::"
+        "test_an_entry_that_says_it_holds_more_messages_than_one_grant_does_not_stop_it",
+    ),
+    Fault(
         name="refused-acknowledgement-taken-for-confirmed",
         file="pulsar_spark/client/reading/consumer.py",
         old='return found is not None and not found.ackResponse.HasField("error")',

@@ -228,8 +228,10 @@ def flow(consumer_id: int, permits: int) -> bytes:
     return encode_command(pb.BaseCommand(type=_Type.FLOW, flow=command))
 
 
-def ack(request_id: int, consumer_id: int, message_ids: Iterable[MessageId], *, cumulative: bool) -> bytes:
-    """ACK of whole entries with a request id, so that the broker answers ACK_RESPONSE."""
+def ack(
+    request_id: int | None, consumer_id: int, message_ids: Iterable[MessageId], *, cumulative: bool
+) -> bytes:
+    """ACK of whole entries; the broker answers one with a request id (ACK_RESPONSE), and else nothing."""
     kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
     ids = [to_wire_id(message_id.whole_entry) for message_id in message_ids]
     command = pb.CommandAck(consumer_id=consumer_id, ack_type=kind, message_id=ids, request_id=request_id)

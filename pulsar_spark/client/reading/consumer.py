@@ -158,7 +158,7 @@ class Consumer:
         while self._received or not deadline.passed:
             try:
                 self._flush_due_acks()
-                self._grant(remaining_entries, deadline)
+                self._grant(remaining_entries)
                 quiet = deadline if idle is None else deadline.at_most(idle)
                 if not self._received:
                     self._received.extend(group_for_decoding(self._inbox.take(self._time_to_wait(quiet))))
@@ -180,8 +180,14 @@ class Consumer:
         raise deadline.error("no message came", topic=str(self.topic))
 
     def ask_for(self, entries: int) -> None:
-        """Grant the permits for ``entries`` more entries, and do not wait for them."""
-        self._grant(entries, self._client.operation())
+        """Grant the permits for ``entries`` more entries, and do not wait for them.
+
+        Nothing is done where the consumer is :attr:`lost`.
+
+        Raises:
+            PulsarError: the connection has ended just now.
+        """
+        self._grant(entries)
 
     @property
     def holds_entries(self) -> bool:
@@ -274,6 +280,17 @@ class Consumer:
             return found is not None and not found.ackResponse.HasField("error")
 
         return wait
+
+    def ack_unconfirmed(self, message_id: MessageId) -> None:
+        """Acknowledge all entries up to ``message_id``, without a receipt; it is never tried again.
+
+        Nothing is done where the consumer is :attr:`lost`.
+
+        Raises:
+            PulsarError: the connection has ended just now.
+        """
+        if self._session is not None and self._inbox.error is None:
+            self._session.send(commands.ack(None, self._id, [message_id], cumulative=True))
 
     def acknowledge(self, message_id: MessageId) -> None:
         """Acknowledge one entry, together with others when due: here, in ``receive``, or on closing."""
@@ -465,12 +482,13 @@ class Consumer:
             except PulsarError as error:
                 _log.info("%s: the consumer was closed without an answer: %s", self.topic, error)
 
-    def _grant(self, remaining_entries: int | None, deadline: Deadline) -> None:
-        if self._permits is None or self._inbox.error is not None:
+    def _grant(self, remaining_entries: int | None) -> None:
+        session = self._session
+        if self._permits is None or session is None or self._inbox.error is not None:
             return
-        granted = self._permits.grant(remaining_entries)
-        if granted:
-            self._opened(deadline).send(commands.flow(self._id, granted))
+        # An entry may say that it holds more messages than one FLOW makes up for.
+        while granted := self._permits.grant(remaining_entries):
+            session.send(commands.flow(self._id, granted))
 
     def _new_entries(self, received: list[Messages]) -> Entries:
         """Decode messages, and leave those out that were given out before."""

@@ -48,7 +48,7 @@ class Tail:
     def __init__(
         self, client: Client, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]
     ) -> None:
-        self.after = self.reached = after.whole_entry
+        self.after = self.reached = self._acknowledged = after.whole_entry
         self.has_chunks = False
         self._is_lost = False
         self._entries = self._bytes = 0
@@ -98,6 +98,8 @@ class Tail:
     def follow(self, end: MessageId) -> bool:
         """Take in what has come, and ask for what lies up to ``end`` and for the next entry; does not wait.
 
+        What was taken in is acknowledged: the broker counts all else as the reader's backlog.
+
         Args:
             end: the last visible message of the partition, a whole entry.
 
@@ -113,6 +115,9 @@ class Tail:
         if self.is_lost or left > _FOLLOWED_ENTRIES or size > _FOLLOWED_BYTES:
             return False
         try:
+            if self._acknowledged < self.reached:
+                self._consumer.ack_unconfirmed(self.reached)
+                self._acknowledged = self.reached
             self._consumer.ask_for(left + 1)
         except PulsarError as error:
             self._is_lost = True

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pulsar_spark.client import Consumer, Deadline, LastMessageId
+from pulsar_spark.client.reading.inbox import Inbox
 from pulsar_spark.errors import (
     AuthError,
     BusyError,
@@ -574,6 +575,24 @@ def test_a_broker_that_does_not_answer_for_a_topic_is_not_asked_for_it_again(bro
     assert len(broker.seen(Type.LOOKUP)) == 1
     open_consumer(client).close()
     assert len(broker.seen(Type.LOOKUP)) == 2
+
+
+def test_what_is_sent_without_waiting_opens_nothing(broker, client, ids):
+    with open_consumer(client) as consumer:
+        broker.close_all(TOPIC)
+        wait_until(lambda: consumer.lost)
+        commands = len(broker.commands)
+        consumer.ask_for(3)
+        consumer.ack_unconfirmed(ids[0])
+        client.partitions(TOPIC)
+        assert len(broker.commands) == commands + 1
+    with open_consumer(client) as consumer:
+        consumer._session.close()
+        consumer._inbox = Inbox()  # it has not heard of that yet
+        for send in (consumer.ask_for, lambda _: consumer.ack_unconfirmed(ids[0])):
+            with pytest.raises(ConnectError):
+                send(3)
+    assert len(broker.seen(Type.SUBSCRIBE)) == 2
 
 
 # ---- a broker that accepts and closes

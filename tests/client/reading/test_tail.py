@@ -114,6 +114,25 @@ def test_it_falls_behind_where_too_much_comes(broker, client, ids, bell, count, 
         assert tail.has_passed(first[-1])
 
 
+def test_what_it_has_taken_in_is_acknowledged(broker, client, ids, bell):
+    """Brokers would count it as the backlog of a subscription, and keep all positions that are skipped."""
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        new = broker.publish(TOPIC, *singles(numbered(3)))
+        follow(tail, new[-1])
+        broker.wait_for(lambda: broker.consumers[0].cursor.mark == new[-1])
+        assert not any(one.HasField("request_id") for one in broker.seen(Type.ACK)), "nobody waits for it"
+
+
+def test_an_entry_that_says_it_holds_more_messages_than_one_grant_does_not_stop_it(broker, client, ids, bell):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        for _ in range(2):
+            (wrong,) = broker.publish(TOPIC, section_of(b"v", num_messages_in_batch=(1 << 31) - 1))
+            follow(tail, wrong)
+            settle(client)
+            assert broker.consumers[0].permits == 1
+        assert all(one.messagePermits < 1 << 31 for one in broker.seen(Type.FLOW)), "brokers refuse more"
+
+
 def test_what_is_there_already_is_seen(client, ids, bell):
     with Tail(client, TOPIC, ids[2], bell) as tail:
         bell.wait()
