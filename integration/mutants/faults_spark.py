@@ -127,9 +127,31 @@ FAULTS = (
     Fault(
         name="tail-that-missed-news-kept",
         file="pulsar_spark/spark/plan/ends.py",
-        old="if not tracked.is_blind and self._follow(topic, tracked.tail, end):",
-        new="if self._follow(topic, tracked.tail, end):",
+        old="if tracked.is_blind or not self._follow(topic, tracked, tail):",
+        new="if not self._follow(topic, tracked, tail):",
         test="tests/spark/plan/test_ends.py::test_what_a_tail_has_missed_opens_another",
+    ),
+    Fault(
+        name="entry-taken-in-after-the-answer-forgotten",
+        file="pulsar_spark/spark/plan/ends.py",
+        old="            elif tail.reached <= known:\n",
+        new="            else:\n",
+        test="tests/spark/plan/test_ends.py::test_what_a_tail_took_in_after_an_answer_is_asked_for",
+    ),
+    Fault(
+        name="emptied-topic-asked-again-and-again",
+        file="pulsar_spark/spark/plan/ends.py",
+        old="known = max(tail.reached, tracked.schedule.last.whole_entry)",
+        new="known = tracked.schedule.last.whole_entry",
+        test="tests/spark/plan/test_ends.py::test_a_topic_that_is_emptied_is_not_asked_again_and_again",
+    ),
+    Fault(
+        name="tail-begun-again-with-what-is-too-large-for-it",
+        file="pulsar_spark/spark/plan/ends.py",
+        old="after = tracked.schedule.last.whole_entry if tracked.is_behind else self._tail_start(topic)",
+        new="after = self._tail_start(topic)",
+        test="tests/spark/plan/test_ends.py::"
+        "test_entries_too_large_for_a_tail_are_not_begun_with_again_and_again",
     ),
     Fault(
         name="arrivals-not-looked-at-in-quiet-times",

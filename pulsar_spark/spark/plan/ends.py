@@ -134,6 +134,7 @@ class _Tracked:
     Attributes:
         number: among all, in the order in which they came.
         is_queued: whether it waits in the queue by time.
+        is_behind: whether its tail, or its last one, never came to an end that was known.
         is_blind: whether an answer showed news that its tail did not.
         has_failed: whether its last question failed.
     """
@@ -142,6 +143,7 @@ class _Tracked:
     number: int
     tail: Tail | None = None
     is_queued: bool = False
+    is_behind: bool = False
     is_blind: bool = False
     has_failed: bool = False
 
@@ -263,15 +265,17 @@ class EndTracker:
                 continue
             end = tracked.schedule.last.whole_entry
             # What may be news is not taken in before the answer: then all that is to follow is known.
-            has_news = tracked.tail.has_passed(end) or not self._follow(topic, tracked.tail, end)
+            has_news = tracked.tail.has_passed(end) or not self._follow(topic, tracked, tracked.tail)
             if has_news or now >= tracked.schedule.known_until + _FOLLOWS_WITHIN:
                 self._active[topic] = None
 
-    def _follow(self, topic: TopicName, tail: Tail, end: MessageId) -> bool:
+    def _follow(self, topic: TopicName, tracked: _Tracked, tail: Tail) -> bool:
         """Let a tail see what lies up to the end; False where it cannot."""
+        end = tracked.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:
             self._on_chunk(topic)
+        tracked.is_behind = tracked.is_behind and tail.reached < end
         return follows
 
     def _due(self, now: float) -> list[TopicName]:
@@ -306,14 +310,15 @@ class EndTracker:
         now = self._client.now()
         left_behind = []
         for topic in topics:
-            tracked = self._tracked[topic]
-            if tracked.tail is None:
+            tracked, tail = self._tracked[topic], self._tracked[topic].tail
+            if tail is None:
                 continue
-            end = tracked.schedule.last.whole_entry
-            if not tracked.is_blind and self._follow(topic, tracked.tail, end):
-                self._is_followed(topic, tracked, now)
-            else:
+            known = max(tail.reached, tracked.schedule.last.whole_entry)
+            if tracked.is_blind or not self._follow(topic, tracked, tail):
                 left_behind.append(tracked)
+            elif tail.reached <= known:
+                self._is_followed(topic, tracked, now)
+            # Else it took in what came after the answer, which is asked for soon.
         self._close_tails(left_behind)
         without = [topic for topic in topics if self._tracked[topic].tail is None]
         self._active |= dict.fromkeys(without)
@@ -326,7 +331,10 @@ class EndTracker:
 
     def _open_tails(self, topics: list[TopicName]) -> None:
         def open_tail(topic: TopicName) -> Tail:
-            return self._client.open_tail(topic, self._tail_start(topic), partial(self._arrivals.add, topic))
+            tracked = self._tracked[topic]
+            # What the last one could not see for its size the next one could not either.
+            after = tracked.schedule.last.whole_entry if tracked.is_behind else self._tail_start(topic)
+            return self._client.open_tail(topic, after, partial(self._arrivals.add, topic))
 
         tails = run_all([partial(open_tail, topic) for topic in topics]) if topics else []
         now = self._client.now()
@@ -334,8 +342,9 @@ class EndTracker:
             if isinstance(tail, PulsarError):
                 _log.info("%s is asked again and again, since it has no tail: %s", topic, tail)
             else:
-                self._tracked[topic].tail = tail
-                self._is_followed(topic, self._tracked[topic], now)
+                tracked = self._tracked[topic]
+                tracked.tail, tracked.is_behind = tail, tail.after < tracked.schedule.last.whole_entry
+                self._is_followed(topic, tracked, now)
 
     def _close_tails(self, partitions: Iterable[_Tracked]) -> None:
         closing = [(tracked, tracked.tail) for tracked in partitions if tracked.tail is not None]

@@ -401,7 +401,7 @@ class _Tail:
 
     def follow(self, end: MessageId) -> bool:
         new = [each for each in self._new() if each.id <= end]
-        if self.is_lost or len(new) > 16:
+        if self.is_lost or len(new) > 16 or sum(each.size for each in new) > 64 << 10:
             return False
         self._cluster.note("follow", self._topic)
         if new:

@@ -72,6 +72,7 @@ class Tracked:
         self.cluster = SimulatedCluster()
         self.topics = self.cluster.create("t", 3)
         self.failing = {}
+        self.tail_starts = {}
         self.asked = []
         self.chunks = []
         self.tracker = EndTracker(self.cluster, self.ask, self.tail_start, self.chunks.append)
@@ -81,7 +82,7 @@ class Tracked:
         return LastMessageId(self.cluster.topics[topic].last, MessageId(10, -1))
 
     def tail_start(self, topic):
-        return self.cluster.topics[topic].last
+        return self.tail_starts.get(topic, self.cluster.topics[topic].last)
 
     def ask(self, topics):
         self.asked = list(topics)
@@ -168,6 +169,57 @@ def test_what_a_tail_has_missed_opens_another(tracked):
     assert tracked.cluster.open_readers == 3
     tracked.topics[1].produce()
     assert tracked.after(0.1)[0] == [TOPICS[1]]
+
+
+def test_what_a_tail_took_in_after_an_answer_is_asked_for(tracked):
+    """The answer may be older than it: of a broker that took long. What came was reported before."""
+    tracked.after(0.3)
+    first = tracked.topics[1].produce()[-1]
+    late = tracked.answer(TOPICS[1])
+    second = tracked.topics[1].produce()[-1]
+    (tail,) = tracked.topics[1].tails
+    follow = tail.follow
+    tail.follow = lambda end: follow(second)  # it had permits for both
+    tracked.failing = {TOPICS[1]: late}
+    assert tracked.after(0.06)[1] == {TOPICS[1]: first}
+    tracked.failing = {}
+    assert tracked.after(0.06)[1] == {TOPICS[1]: second}
+    assert tracked.after(0.06) == ([], {}, [])
+
+
+def test_a_topic_that_is_emptied_is_not_asked_again_and_again(tracked):
+    """Where all ledgers are removed its last message lies before what was seen."""
+    tracked.after(0.3)
+    tracked.topics[1].produce(3)
+    tracked.after(0.06)
+    tracked.after(0.06)
+    tracked.topics[1].roll_over()
+    tracked.topics[1].trim()
+    tracked.failing = {TOPICS[1]: LastMessageId(MessageId(-1, -1), MessageId(20, -1))}
+    assert TOPICS[1] in tracked.after(20.0)[1]
+    assert tracked.after(0.06) == ([], {}, [])
+    tracked.failing = {}
+    place = tracked.topics[1].produce()[-1]
+    assert tracked.after(0.06)[1] == {TOPICS[1]: place}
+
+
+def test_entries_too_large_for_a_tail_are_not_begun_with_again_and_again(tracked):
+    """They wait, perhaps for hours, for others that are to be read with them."""
+    tracked.after(0.3)
+    before = tracked.topics[1].last
+    tracked.tail_starts[TOPICS[1]] = before
+    tracked.topics[1].produce(5, messages=200)
+    for _ in range(50):
+        tracked.after(0.06)
+    assert tracked.cluster.count("tail", TOPICS[1]) <= 3
+    assert tracked.after(0.06) == ([], {}, [])
+    assert tracked.tracker.seen(TOPICS[1]).after == tracked.topics[1].last
+    tracked.tail_starts[TOPICS[1]] = tracked.topics[1].last
+    for _ in range(3):
+        place = tracked.topics[1].produce(2)[-1]
+        assert tracked.after(0.06)[1] == {TOPICS[1]: place}
+        tracked.after(0.06)
+    assert tracked.tracker.seen(TOPICS[1]).reached == place, "it follows what is small enough"
 
 
 def test_when_there_is_something_to_do(tracked):
