@@ -843,6 +843,58 @@ def test_nothing_is_done_for_what_has_not_moved(cluster):
     assert len(same) == 4, "what has not moved is the same object"
 
 
+def follow_quietly(cluster, **options):
+    """A query on one partition, whose tail follows, and which has nothing to do."""
+    (topic,) = cluster.create("t", 1, ledger=500)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", **options)
+    topic.produce(5)
+    spark.drain()
+    spark.poll(3.0)
+    assert topic.tails
+    return spark, topic
+
+
+@pytest.mark.parametrize("ledger", [30, 500, 900])
+def test_a_topic_that_is_made_again_shows_at_once_in_quiet_times(cluster, ledger):
+    spark, _ = follow_quietly(cluster)
+    requests = len(cluster.requests)
+    cluster.delete("t")
+    (new,) = cluster.create("t", 1, ledger=ledger)
+    new.produce(2)
+    start = Offsets.from_json(json.loads(spark.offsets[-1]))
+    if ledger < 500:
+        with pytest.raises(DataLossError, match="ends at 30:1, before what this query has processed"):
+            spark.poll(1.0)
+    elif ledger > 500:
+        cluster.clock += 0.2
+        assert spark.planner.latest(start).positions == {P0: new.last}, "it is read from its beginning"
+    else:
+        assert spark.planner.latest(start) == start
+    assert len(cluster.requests) > requests
+
+
+def test_new_partitions_show_at_once_in_quiet_times(cluster):
+    spark, topic = follow_quietly(cluster)
+    (second,) = cluster.create("t", 2)
+    ids = second.produce(2)
+    start = Offsets.from_json(json.loads(spark.offsets[-1]))
+    cluster.clock += 0.2
+    assert spark.planner.latest(start).positions == {P0: topic.last, P1: ids[-1]}
+
+
+def test_a_subscription_that_is_moved_in_quiet_times_holds_again(cluster, caplog):
+    """Messages may wait for hours for others that are to be read with them."""
+    spark, topic = follow_quietly(cluster, minMessagesPerTrigger="5", maxTriggerDelay="2h")
+    processed, ids = topic.last, topic.produce(2)
+    spark.poll(3.0)
+    topic.cursors[spark.subscription] = topic.last
+    spark.poll(30.0)
+    assert mark(spark, P0) <= processed
+    assert "nothing is lost" in caplog.text
+    more = topic.produce(3)
+    assert spark.drain() == rows_of(P0, ids + more)
+
+
 def test_a_micro_batch_costs_two_requests_a_partition(cluster):
     count = 10
     topics = cluster.create("t", count)
