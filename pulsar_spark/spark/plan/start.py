@@ -15,7 +15,7 @@ what Spark has written down, though "latest" is later then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
@@ -23,10 +23,13 @@ from uuid import uuid4
 from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.positions import Position, PositionWord
+from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.data_loss import LossReporter
+from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import (
+    before_time,
     probe_bounds,
     resolve,
     run_for_each,
@@ -130,6 +133,43 @@ def _put_back(subscription: Subscription, positions: Mapping[TopicName, MessageI
             if subscription.partitions[topic].start > position.last_whole_entry
         }
     )
+
+
+def after_start_times(
+    client: PlanningClient,
+    options: SourceOptions,
+    partitions: Mapping[TopicName, PartitionState],
+    ranges: Sequence[Range],
+) -> list[Range]:
+    """Leave out what was published before ``startingTime``: it may have come after the query began.
+
+    Args:
+        client: where to search for times.
+        options: they give the start.
+        partitions: the state of each; of those in which the time is found it is kept there.
+        ranges: what is to be read, at most one of each partition.
+
+    Raises:
+        BrokerError: the broker could not be asked.
+    """
+    start = options.start
+    searched: dict[TopicName, Callable[[], MessageId]] = {}
+    for each in ranges:
+        time = start.everywhere or start.named.get(each.topic, start.named.get(each.topic.base))
+        if isinstance(time, AtTime) and not partitions[each.topic].is_start_time_found:
+            begin, end = each.start.last_whole_entry, each.end.whole_entry
+            searched[each.topic] = partial(before_time, client, each.topic, time, begin, end)
+    firsts = run_for_each(searched)
+    found = []
+    for each in ranges:
+        first = firsts.get(each.topic)
+        if first is not None:
+            if first >= each.end.whole_entry:
+                continue
+            partitions[each.topic].is_start_time_found = True
+            each = each._replace(start=max(each.start, first))
+        found.append(each)
+    return found
 
 
 def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:

@@ -25,7 +25,7 @@ from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient, 
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
-from pulsar_spark.spark.options.positions import AtTime, PositionWord
+from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
@@ -34,8 +34,8 @@ from pulsar_spark.spark.plan.ends import EndTracker, QuietTime
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
-from pulsar_spark.spark.plan.resolve import before_time, probe_bounds, run_for_each
-from pulsar_spark.spark.plan.start import start_query
+from pulsar_spark.spark.plan.resolve import probe_bounds
+from pulsar_spark.spark.plan.start import after_start_times, start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
 
@@ -471,10 +471,8 @@ class QueryPlanner:
         """The tasks for all partitions that exist and were not set back."""
         states = subscription.partitions
         planned = plan_ranges(start, end, {topic: state.start for topic, state in states.items()})
-        ranges = self._after_start_times(
-            subscription,
-            [each for each in planned if each.topic in states and not states[each.topic].is_set_back],
-        )
+        existing = [each for each in planned if each.topic in states and not states[each.topic].is_set_back]
+        ranges = after_start_times(self._client, self._options, states, existing)
         tasks = split_ranges(
             ranges,
             self._broker_probe,
@@ -497,24 +495,3 @@ class QueryPlanner:
                 "the micro-batch took %.3f s; backlog after it: %d entries",
                 *(self._client.now() - began, self.report()["backlogEntries"]),
             )
-
-    def _after_start_times(self, subscription: Subscription, ranges: list[Range]) -> list[Range]:
-        """Leave out what was published before ``startingTime``: it may have come after the query began."""
-        starts = self._options.start
-        searched: dict[TopicName, Callable[[], MessageId]] = {}
-        for each in ranges:
-            time = starts.everywhere or starts.named.get(each.topic, starts.named.get(each.topic.base))
-            if isinstance(time, AtTime) and not subscription.partitions[each.topic].is_start_time_found:
-                start, end = each.start.last_whole_entry, each.end.whole_entry
-                searched[each.topic] = partial(before_time, self._client, each.topic, time, start, end)
-        firsts = run_for_each(searched)
-        found = []
-        for each in ranges:
-            first = firsts.get(each.topic)
-            if first is not None:
-                if first >= each.end.whole_entry:
-                    continue
-                subscription.partitions[each.topic].is_start_time_found = True
-                each = each._replace(start=max(each.start, first))
-            found.append(each)
-        return found
