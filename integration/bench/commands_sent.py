@@ -11,13 +11,14 @@ from pulsar_spark.protocol.outgoing_queue import OutgoingQueue, SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer
 
+_UNCONFIRMED_ACK = "ACK without receipt"
 # Brokers send nothing back to these.
-UNANSWERED = ("FLOW", "PING", "PONG")
+UNANSWERED = ("FLOW", "PING", "PONG", _UNCONFIRMED_ACK)
 
 
 @contextmanager
 def counted_commands() -> Iterator[Counter[str]]:
-    """Count all frames by the names of their types, such as ``FLOW``, until the end."""
+    """Count all frames by the names of their types, such as ``FLOW``, until the end; see also UNANSWERED."""
     found: Counter[str] = Counter()
     lock = threading.Lock()
     put, put_urgent = OutgoingQueue.put, OutgoingQueue.put_urgent
@@ -27,8 +28,11 @@ def counted_commands() -> Iterator[Counter[str]]:
         while start < len(data):
             size, length = (int.from_bytes(data[at : at + 4], "big") for at in (start, start + 4))
             command = pb.BaseCommand.FromString(data[start + 8 : start + 8 + length])
+            name = pb.BaseCommand.Type.Name(command.type)
+            if command.HasField("ack") and not command.ack.HasField("request_id"):
+                name = _UNCONFIRMED_ACK
             with lock:
-                found[pb.BaseCommand.Type.Name(command.type)] += 1
+                found[name] += 1
             start += 4 + size
 
     def counting_put(self: OutgoingQueue, buffers: Sequence[Buffer], mark: SendMark | None = None) -> None:
