@@ -10,8 +10,8 @@ for hours, for ``minMessagesPerTrigger`` others. A partition is asked (:class:`E
     less than 0.05 s         or not                           no
     more                     no                               yes
     more                     and an entry came                yes
-    more                     and nothing came for 10 s, 0.5 s yes
-                             more for each partition over 20
+    more                     and nothing came for 10 to 20 s, yes
+                             or 0.5 to 1 s a partition
     more                     and nothing came                 no
 
 What came up to the known end, while the tail follows, is no news. But if that was taken in later than a
