@@ -61,16 +61,11 @@ class Outgoing:
 
     def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
         """The SEND frame: command, head and payload, to be sent one after the other."""
-        if self.kind is EntryKind.SINGLE and self.transaction is None:
-            return (
-                commands.send_single_head(producer_id, self.sequence_id, self.size),
-                self.head,
-                self.payload,
-            )
         ids = self.sequence_id, self.highest_sequence_id
-        command = commands.send(
-            producer_id, ids, self.messages, self.transaction, is_chunk=self.kind.is_chunk
-        )
+        is_chunk = self.kind.is_chunk
+        if self.transaction is None and not is_chunk:
+            return commands.send_head(producer_id, ids, self.messages, self.size), self.head, self.payload
+        command = commands.send(producer_id, ids, self.messages, self.transaction, is_chunk=is_chunk)
         return encode_command_head(command, self.size), self.head, self.payload
 
     @property

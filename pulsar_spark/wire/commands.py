@@ -347,13 +347,15 @@ def send(
     return pb.BaseCommand(type=_Type.SEND, send=command)
 
 
-def send_single_head(producer_id: int, sequence_id: int, section_size: int) -> bytes:
-    """Frame SEND of one message, which ``section_size`` bytes of payload section follow.
+def send_head(producer_id: int, sequence_ids: tuple[int, int], messages: int, section_size: int) -> bytes:
+    """Frame SEND of one entry, which ``section_size`` bytes of payload section follow.
 
     The same as ``send`` and ``encode_command_head`` make, without an object for the command: there is one for
-    each message.
+    each entry.
     """
-    body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id)
+    body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_ids[0])
+    if messages > 1:
+        body += b"\x18" + varint(messages) + b"\x30" + varint(sequence_ids[1])
     command = b"\x08\x06\x32" + bytes((len(body),)) + body
     return encode_frame_head(command, section_size)
 

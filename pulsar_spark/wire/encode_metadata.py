@@ -19,7 +19,7 @@ def batch_metadata(
     uncompressed_size: int,
     keyed_by: pb.SingleMessageMetadata | None = None,
 ) -> bytes:
-    """Serialize the metadata of a batch.
+    """Serialize the metadata of a batch, without an object for it: there is one for each entry.
 
     Args:
         producer_name: of the producer that sends it.
@@ -32,23 +32,24 @@ def batch_metadata(
             Key_Shared consumer of these. None for no keys.
     """
     first, highest = sequence_ids
-    metadata = pb.MessageMetadata(
-        producer_name=producer_name.encode(),
-        sequence_id=first,
-        publish_time=publish_time,
-        num_messages_in_batch=messages,
-        highest_sequence_id=highest,
-        uncompressed_size=uncompressed_size,
-    )
-    if compression != pb.NONE:
-        metadata.compression = compression
+    key = flag = ordering_key = b""
     if keyed_by is not None:
         if keyed_by.HasField("partition_key"):
-            metadata.partition_key = keyed_by.partition_key
-            metadata.partition_key_b64_encoded = keyed_by.partition_key_b64_encoded
+            key = b"\x32" + varint(len(keyed_by.partition_key)) + keyed_by.partition_key
+            flag = b"\x88\x01\x01" if keyed_by.partition_key_b64_encoded else b"\x88\x01\x00"
         if keyed_by.HasField("ordering_key"):
-            metadata.ordering_key = keyed_by.ordering_key
-    return metadata.SerializeToString()
+            ordering_key = b"\x92\x01" + varint(len(keyed_by.ordering_key)) + keyed_by.ordering_key
+    fields = (
+        single_metadata_head(producer_name, first, publish_time),
+        key,
+        b"" if compression == pb.NONE else b"\x40" + varint(compression),
+        b"\x48" + varint(uncompressed_size),
+        b"\x58" + varint(messages),
+        flag,
+        ordering_key,
+        b"\xc0\x01" + varint(highest),
+    )
+    return b"".join(fields)
 
 
 def first_message(batch: Buffer) -> pb.SingleMessageMetadata:

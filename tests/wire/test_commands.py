@@ -368,10 +368,16 @@ def test_abort():
     assert body.txn_action == pb.ABORT
 
 
-@given(st.integers(0, 2**63 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**31))
-def test_the_head_of_a_single_message_is_the_same_without_protobuf(producer_id, sequence_id, size):
-    command = commands.send(producer_id, (sequence_id, sequence_id), 1)
-    assert commands.send_single_head(producer_id, sequence_id, size) == encode_command_head(command, size)
+@given(
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**64 - 2**32),
+    st.integers(1, 2**31 - 1) | st.just(1),
+    st.integers(0, 2**31),
+)
+def test_the_head_of_an_entry_is_the_same_without_protobuf(producer_id, sequence_id, messages, size):
+    ids = sequence_id, sequence_id + messages - 1
+    command = commands.send(producer_id, ids, messages)
+    assert commands.send_head(producer_id, ids, messages, size) == encode_command_head(command, size)
 
 
 signed = st.integers(-1, 3) | st.integers(-(2**63), 2**63 - 1)

@@ -35,6 +35,33 @@ def test_batch(name, sequence_id, time, messages, codec, size):
     assert (made.compression, made.uncompressed_size) == (codec, size)
 
 
+@given(names, ids, ids, st.integers(1, 2**31 - 1), st.sampled_from(CODECS), sizes, st.data())
+def test_a_batch_is_what_protobuf_writes(name, sequence_id, time, messages, codec, size, data):
+    keys = {
+        "partition_key": data.draw(st.none() | st.binary(max_size=200)),
+        "partition_key_b64_encoded": data.draw(st.none() | st.booleans()),
+        "ordering_key": data.draw(st.none() | st.binary(max_size=200)),
+    }
+    keyed_by = data.draw(st.none() | st.just(pb.SingleMessageMetadata(payload_size=0, **keys)))
+    expected = pb.MessageMetadata(
+        producer_name=name.encode(),
+        sequence_id=sequence_id,
+        publish_time=time,
+        num_messages_in_batch=messages,
+        highest_sequence_id=sequence_id + messages - 1,
+        uncompressed_size=size,
+        compression=None if codec == pb.NONE else codec,
+    )
+    if keyed_by is not None and keys["partition_key"] is not None:
+        expected.partition_key = keyed_by.partition_key
+        expected.partition_key_b64_encoded = keyed_by.partition_key_b64_encoded
+    if keyed_by is not None and keys["ordering_key"] is not None:
+        expected.ordering_key = keyed_by.ordering_key
+    ids = sequence_id, sequence_id + messages - 1
+    made = encode_metadata.batch_metadata(name, ids, time, messages, codec, size, keyed_by)
+    assert made == expected.SerializeToString()
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_compression_is_named_where_there_is_one(codec):
     made = pb.MessageMetadata.FromString(encode_metadata.batch_metadata("p", (0, 0), 0, 1, codec, 0))
