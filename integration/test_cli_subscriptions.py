@@ -73,13 +73,13 @@ def test_only_what_nobody_needs_is_removed(
                 ]
             )
         ]
-        assert run("--checkpoint", str(tmp_path)) == [*listed, "2 forsaken; --remove removes them"]
+        assert run("--checkpoint", str(tmp_path)) == [*listed, "2 unused; run with --remove to remove them"]
         removed = [f"removed {gone} from {part}" for part in parts]
         assert run("--checkpoint", str(tmp_path), "--remove") == [*listed, *removed, "2 removed"]
     left = {query, held, f"other-{UUID}", f"spark-pulsar-more-{UUID}", "spark-pulsar"}
     assert [set(admin.subscriptions(str(part))) for part in parts] == [left] * 2
     assert run("--prefix", "other") == [
-        f"other-{UUID} {part} no {count} not looked for" for part, count in zip(parts, counts, strict=True)
+        f"other-{UUID} {part} no {count} not searched" for part, count in zip(parts, counts, strict=True)
     ]
 
 

@@ -52,7 +52,7 @@ def test_a_reader_begins_at_a_message_id(client: Client, peer: Peer, topic: str,
 def test_a_reader_without_an_id_begins_at_the_end(client: Client, peer: Peer, topic: str) -> None:
     peer.produce(topic, numbered(5))
     with Consumer(client, TopicName.parse(topic), reader(), Permits(WINDOW)) as consumer:
-        with pytest.raises(DeadlineError, match="no message came within"):
+        with pytest.raises(DeadlineError, match="no message was received within"):
             consumer.receive(Deadline(0.2))
         peer.produce(topic, numbered(3, first=5))
         assert numbers(take(consumer, 3)) == [5, 6, 7]

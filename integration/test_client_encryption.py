@@ -183,7 +183,7 @@ def test_what_cannot_be_decrypted(
     first, stored, last = records_of(entries)
     assert (first.value, last.value) == (b"first", b"last")
     assert stored.value == bytes(entries_raw(client, topic)[1].payload)
-    assert "given as they are stored" in caplog.text
+    assert "read in their encrypted form" in caplog.text
     assert "BEGIN" not in caplog.text
 
 

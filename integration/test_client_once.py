@@ -91,7 +91,7 @@ def test_a_run_that_differs_is_stored_twice_with_a_warning(client, peer, once_to
     assert len(read) == 400 + len(again[change])
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == ONCE_PARTITIONS
-    assert all("may be there twice" in text and "spark-query-0" in text for text in warnings)
+    assert all("may be duplicated" in text and "spark-query-0" in text for text in warnings)
     # What was sent under other names is not taken for stored by a run that is like the first.
     caplog.clear()
     run(client, once_topic, records)
@@ -148,7 +148,7 @@ def test_what_is_not_found_is_sent_again(client, peer, once_topic, caplog):
     producer.close()
     run(client, str(topic), numbered(7, first=5))
     assert sorted(numbers(peer, str(topic))) == list(range(12))
-    assert "is not to be found" in caplog.text
+    assert "was not found" in caplog.text
     found = find_last_stored(client, topic, "spark-query-0", 2**32 + 2)
     assert found is not None
     assert decoded(found).value.to_pylist() == [b"2 "]

@@ -142,7 +142,7 @@ def test_waits_while_the_backlog_is_full(
     client: Client, hasty: Client, peer: Peer, admin: Admin, own_topic: str
 ) -> None:
     fill_up(client, admin, own_topic, "producer_request_hold")
-    with pytest.raises(BusyError, match=r"\[PULSAR_QUOTA\].*backlog quota.*raise the quota"):
+    with pytest.raises(BusyError, match=r"\[PULSAR_QUOTA\].*backlog quota.*raise the backlog quota"):
         open_writer(hasty, own_topic)
     timer = Timer(0.5, admin.delete_subscription, [own_topic, "slow"])
     timer.start()
@@ -155,7 +155,7 @@ def test_a_full_backlog_is_an_error_at_once_where_that_is_the_policy(
     client: Client, admin: Admin, own_topic: str
 ) -> None:
     fill_up(client, admin, own_topic, "producer_exception")
-    text = rf"\[PULSAR_SEND\].*backlog quota.*{own_topic}.*raise the quota"
+    text = rf"\[PULSAR_SEND\].*backlog quota.*{own_topic}.*raise the backlog quota"
     with promptly(10.0), pytest.raises(SendError, match=text), open_writer(client, own_topic):
         pass
 

@@ -171,7 +171,7 @@ def test_a_beginning_that_is_gone(
     last = last_message(client, name)
     begins = MessageId(first.ledger, -1)
     for start in (BEGINNING, begins, first):
-        with pytest.raises(DataLossError, match="begins behind") as raised:
+        with pytest.raises(DataLossError, match="the remaining messages start after") as raised:
             read(client, name, start, last, begins=begins)
         assert raised.value.topic == str(name)
     assert warnings(caplog) == []
@@ -235,7 +235,7 @@ def test_ledgers_that_go_away_under_a_reader(
     careless, read_careless = begin(fail_on_data_loss=False)
     assert read_careful[0] == 0
     trim(admin, str(name), trim_behind)
-    with pytest.raises(DataLossError, match="removed while it was read"):
+    with pytest.raises(DataLossError, match="while it was read"):
         list(careful)
     rest = [number_of(record) for group in careless for record in records_of(group)]
     assert rest[-2:] == [60, 61]
@@ -307,7 +307,7 @@ def test_what_a_message_ttl_has_taken_is_lost(
     taken = list(next(groups))
     expire(admin, str(name), admin.subscriptions(str(name)), ids[40])
     wait_until(lambda: is_trimmed(admin, str(name), ids[35].ledger))
-    with pytest.raises(DataLossError, match="was removed while it was read"):
+    with pytest.raises(DataLossError, match="while it was read"):
         taken += (entry for group in groups for entry in group)
     assert [MessageId(entry.ledger, entry.entry) for entry in taken] == ids[: len(taken)]
 

@@ -285,7 +285,7 @@ def test_a_refusal_says_the_strategy_and_the_reason(
         how(client, name, avro(REFUSED))
     text = str(caught.value)
     assert text.startswith(
-        "[PULSAR_SCHEMA] the broker answered: Error during schema compatibility check with "
+        "[PULSAR_SCHEMA] the broker refused the request: Error during schema compatibility check with "
     )
     assert "strategy FULL: Unable to read schema: {" in text
     assert "org.apache" not in text

@@ -117,7 +117,7 @@ def test_a_lost_answer_is_never_taken_for_a_commit(client: Client, peer: Peer, p
             proxy.cut_all()
         finally:
             proxy.resume()
-        with pytest.raises(TransactionError, match="is unknown: the answer was lost"):
+        with pytest.raises(TransactionError, match="the broker's response was lost"):
             commit.result(HANG)
 
 

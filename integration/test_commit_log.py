@@ -141,7 +141,7 @@ def test_the_log_of_an_older_version_stops_the_query_until_it_is_deleted(
     peer.produce(log, [Record(json.dumps(each).encode()) for each in old])
     report = query.task("a")
     with pytest.raises(
-        TransactionError, match=r"has begun to commit is micro-batch 0; topic .* Delete that topic"
+        TransactionError, match=r"whose commit it started is 0; topic .* Delete the log's topic"
     ):
         query.commit(0, report)
     abort_batch(query.client, [report], 0, query.protection)
@@ -190,7 +190,7 @@ def test_a_batch_that_is_written_again_after_an_eviction_is_warned_of(
     assert quota_query.rows() == ["a", "b", "b"]
     (line,) = caplog.messages
     assert "micro-batch 1: the records of the query's commits were removed" in line
-    assert "its rows are now there twice" in line
+    assert "its rows are now duplicated" in line
 
 
 @pytest.mark.parametrize("policy", ["producer_request_hold", "producer_exception"])
@@ -218,7 +218,7 @@ def test_the_logs_own_backlog_does_not_block_the_query(
     assert quota_query.rows() == ["a", "b", "c", "d"]
     quota_query.die_in_commit(2, [quota_query.task("e", batch=2)], commits=1)
     await_quota()
-    with pytest.raises(SendError, match=r"needed to finish micro-batch 2; topic .* Raise the backlog quota"):
+    with pytest.raises(SendError, match=r"to finish micro-batch 2; topic .* Raise the namespace's backlog"):
         quota_query.task("e", batch=2)
     quota_broker.admin.set_message_age_quota(namespace, limit_seconds=3600, policy=policy)
     wait_until(lambda: not is_blocked())  # the topic learns of it after the admin service has answered

@@ -123,7 +123,7 @@ def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: P
     found = [(version, json.loads(payload or b"")) for payload, _, version, _ in stored(peer, topic)]
     assert found == [(0, {"id": 1, "item": "a"}), (1, {"id": 2, "more": [1.5]})]
     assert list(fields(client, topic)) == ["id", "item", "more"]
-    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is JSON, and rows are"):
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is JSON, but rows are"):
         here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
 
 
@@ -152,16 +152,16 @@ def test_rows_that_do_not_fit_are_not_written(
 ) -> None:
     here = pulsar_in_spark
     rows = here.rows([(1, "a")], "id int, item string")
-    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic has no schema, and schemaReg"):
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic has no schema, but schemaReg"):
         here.write(rows, topic, **AVRO, schemaRegistration="existing")
     here.write(rows, topic, **AVRO)
     other = here.rows([("x", "a", 1)], "id string, item string, more int")
-    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'id' is string, and the topic has int"):
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'id' is string, but the topic has int"):
         here.write(other, topic, **AVRO)
     more = here.rows([(2, "b", 1)], "id int, item string, more int")
-    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'more' has no field .*is existing"):
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'more' has no field .*=existing"):
         here.write(more, topic, **AVRO, schemaRegistration="existing")
-    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is AVRO, and rows are"):
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is AVRO, but rows are"):
         here.write(here.rows([("x",)], "v string"), topic, valueFormat="primitive")
     assert len(peer.read_all(topic)) == 1
     assert client.schemas.at(TopicName.parse(topic), 1) is None
@@ -186,7 +186,7 @@ def test_what_the_broker_refuses_is_said_with_its_strategy(
         return str(caught.value)
 
     text = refusal()
-    assert "[PULSAR_SCHEMA] the broker answered:" in text
+    assert "[PULSAR_SCHEMA] the broker refused the request:" in text
     assert "ALWAYS_INCOMPATIBLE" in text
     assert values(client, peer, topic) == [(0, {"id": 1})]
 
@@ -211,7 +211,7 @@ def test_key_and_value_of_a_topic(
     rows = here.read(topic, valueFormat="columns").select("key", "value.*").collect()
     assert sorted(map(tuple, rows)) == [("k", 1, None), ("k", 2, "x")]
     other = "SEPARATED" if is_inline else "INLINE"
-    with pytest.raises(PySparkException, match=rf"KEY_VALUE schema is {encoding}, and keyValueEncoding is"):
+    with pytest.raises(PySparkException, match=rf"KEY_VALUE schema is {encoding}, but keyValueEncoding is"):
         here.write(here.rows([("k", 3)], "id string, n int"), topic, **options, keyValueEncoding=other)
 
 

@@ -305,7 +305,7 @@ def test_raw_columns_are_chosen_by_a_schema(pulsar_in_spark, peer, topic, checkp
 def test_names_that_two_columns_have(pulsar_in_spark, peer, topic):
     with producing(peer, topic, record(__key="string", b="string", B="string")) as producer:
         producer.send({"id": 1, "__key": "k", "b": "x", "B": "X"})
-    with pytest.raises(Exception, match=r"two columns have the name .*b.*valueFormat=struct"):
+    with pytest.raises(Exception, match=r"two columns have the same name.*b.*valueFormat=struct"):
         typed(pulsar_in_spark, topic)
     rows = typed(pulsar_in_spark, topic, valueFormat="struct", metadataColumns="__key").collect()
     assert dicts(rows) == [{"value": {"id": 1, "__key": "k", "b": "x", "B": "X"}, "__key": None}]

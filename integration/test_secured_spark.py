@@ -55,7 +55,7 @@ def test_a_role_that_may_read_one_topic(
     rows = here.rows([("v",)], "value string")
     patient = {"pulsar.client.operationTimeoutMs": f"{FAR_AWAY:g}s"}
     text = error_of(lambda: here.write(rows, topic, **options, **patient))
-    assert "[PULSAR_AUTH] the broker answered: Client is not authorized to Produce" in text
+    assert "[PULSAR_AUTH] the broker refused the request: Client is not authorized to Produce" in text
     assert f"topic {topic}" in text
 
 

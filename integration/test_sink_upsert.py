@@ -42,5 +42,5 @@ def test_the_last_value_of_each_key_is_left(
 
 def test_a_row_without_a_key_is_an_error(pulsar_in_spark: PulsarInSpark, topic: str) -> None:
     rows = pulsar_in_spark.rows([("k", "v"), (None, "v")], SCHEMA)
-    with pytest.raises(PySparkException, match=r"\[PULSAR_OPTION\] option upsert is true, and a row has no"):
+    with pytest.raises(PySparkException, match=r"\[PULSAR_OPTION\] option upsert is true, but a row has no"):
         pulsar_in_spark.write(rows, topic, upsert="true")

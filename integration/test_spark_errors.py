@@ -64,7 +64,7 @@ def test_a_refused_connection_of_a_streaming_write(nowhere: PulsarInSpark, topic
 def test_a_web_port_of_a_batch_read(spark: SparkSession, cluster: Cluster, topic):
     web = PulsarInSpark(spark, cluster.admin_url.replace("http://", "pulsar://"))
     text = error_of(lambda: web.read(topic, **PATIENT).collect())
-    assert "[PULSAR_PROTOCOL] the peer speaks HTTP" in text
+    assert "[PULSAR_PROTOCOL] the peer answers in HTTP" in text
     assert "usually 6650" in text
 
 
@@ -81,7 +81,7 @@ def test_a_missing_topic(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
         text = error_of(action)
         assert "[PULSAR_TOPIC_NOT_FOUND]" in text
         assert topic in text
-        assert "create the topic first" in text
+        assert "create it first" in text
 
 
 def test_a_missing_namespace_of_the_sink(pulsar_in_spark: PulsarInSpark):
@@ -108,7 +108,7 @@ def test_a_users_schema(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic,
     source = pulsar_in_spark.spark.readStream.format("pulsar").schema("value string")
     rows = source.option("service.url", cluster.service_url).option("topic", topic).load()
     sink = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-    assert "Cast it behind .load()" in error_of(lambda: finish(sink.start()))
+    assert "Cast it after .load()" in error_of(lambda: finish(sink.start()))
 
 
 def test_a_row_without_a_topic(pulsar_in_spark: PulsarInSpark):

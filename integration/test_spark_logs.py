@@ -51,10 +51,10 @@ def lines_of(cluster: Cluster, topic: str, tmp_path: Path):
 def test_by_default_there_are_warnings_and_each_once(lines_of):
     warnings = [text for level, text in lines_of() if level == "WARNING"]
     assert [text[:40] for text in sorted(warnings, key=len)] == [
-        "not written, because only the source mak",
+        "columns that only the source has are not",
         warnings[-1][:40],
     ]
-    assert "rows are written at least once, because the broker does not deduplicate" in warnings[-1]
+    assert "rows are written at least once, because the broker has deduplication disabled" in warnings[-1]
 
 
 def test_at_info_each_micro_batch_says_rows_bytes_seconds_and_backlog(lines_of):
@@ -64,13 +64,13 @@ def test_at_info_each_micro_batch_says_rows_bytes_seconds_and_backlog(lines_of):
         return sum(re.search(pattern, text) is not None for text in texts)
 
     assert count(r"^a micro-batch of 1 tasks: ") == 3
-    assert count(r": 20 rows of \d+ bytes in \d+\.\d{3} s$") == 3
-    assert count(r"^\d+ messages of \d+ bytes are stored in \d topic partitions, in \d+\.\d{3} s$") == 6
+    assert count(r": 20 rows \(\d+ bytes\) in \d+\.\d{3} s$") == 3
+    assert count(r"^\d+ messages \(\d+ bytes\) are stored in \d topic partitions after \d+\.\d{3} s$") == 6
     assert count(r"^micro-batch [012] is written: 20 messages, \d+ bytes to 1 topic partitions") == 3
     assert [re.search(r"backlog after it: (\d+) entries", text)[1] for text in texts if "took" in text] == [
         "40",
         "20",
         "0",
     ]
-    assert count("rows are written at least once, because the broker does not deduplicate") == 1
-    assert count("a new query has the subscription spark-pulsar-") == 1
+    assert count("rows are written at least once, because the broker has deduplication disabled") == 1
+    assert count("the subscription of the new query is spark-pulsar-") == 1

@@ -119,7 +119,7 @@ def test_what_may_be_there_twice_is_told_or_refused(
     notes = notes_of(once_topic)
     try:
         pipe.run(lambda rows: rows.limit(10), onBatchWritten="integration.users_code.note_duplicates")
-        wait_until(lambda: f"up to {len(stored)} messages may be there twice" in caplog.text)
+        wait_until(lambda: f"up to {len(stored)} messages may be duplicated" in caplog.text)
         assert [int(line) for line in notes.read_text().splitlines()] == [len(stored)]
     finally:
         spark.streams.removeListener(listener)

@@ -115,7 +115,7 @@ def test_a_restart_that_fails_adds_no_subscription(client, impatient, admin, top
             planner.ranges(fresh, end)
         planner.close()
     assert [admin.subscriptions(str(each)) for each in partitions] == [["old"]] * 3
-    assert caplog.text.count(f"has the subscription {fresh.subscription}") == 1
+    assert caplog.text.count(f"the subscription of the new query is {fresh.subscription}") == 1
 
 
 def test_a_fresh_subscription_stays_once_an_offset_may_be_written(impatient, admin, topic, partitions):
@@ -198,7 +198,9 @@ def test_a_checkpoint_ahead_of_all_there_is(client, impatient, peer, topic, capl
     ahead = Offsets("query", {name: MessageId(10**6, 7)})
     planner = QueryPlanner(replace(source(impatient, topic), fail_on_data_loss=fails))
     if fails:
-        with pytest.raises(DataLossError, match="before what this query has processed") as caught:
+        with pytest.raises(
+            DataLossError, match="before the position that this query has processed"
+        ) as caught:
             planner.latest(ahead)
         assert topic in str(caught.value)
         assert "failOnDataLoss=false" in str(caught.value)
@@ -208,7 +210,7 @@ def test_a_checkpoint_ahead_of_all_there_is(client, impatient, peer, topic, capl
         return
     end = planner.latest(ahead)
     assert planner.ranges(ahead, end) == []
-    assert "before what this query has processed" in caplog.text
+    assert "before the position that this query has processed" in caplog.text
     peer.produce(topic, [Record(b"new")])
     more = end
     while more == end:
@@ -244,7 +246,10 @@ def test_a_partitioned_topic_is_deleted_and_made_again_at_once(impatient, admin,
     admin.create_partitioned_topic(topic, 2)
     write("new")
     end = process(end, 20)
-    assert caplog.text.count("was deleted and made again; all that was seen of the old one is processed") == 2
+    said = (
+        "was deleted and created again; all messages of the old topic that the query had seen are processed"
+    )
+    assert caplog.text.count(said) == 2
     write("more")
     process(end, 20)
     planner.close()
@@ -312,7 +317,7 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
         written = RawProducer(second, topic).send(b"new")
         wait_until(lambda: planner.latest(start).positions[name] == written)
         planner.close()
-    assert "before what this query has processed" not in caplog.text
+    assert "before the position that this query has processed" not in caplog.text
     assert "is after the end" not in caplog.text
 
 
@@ -328,7 +333,7 @@ def test_a_start_after_the_end_is_warned_of(
     assert plan_read(replace(parse_source(given, Mode.BATCH), client=impatient)) == []
     said = [each for each in caplog.messages if "is after the end of 1 topic partitions" in each]
     assert len(said) == 2
-    assert all(f"{topic} begins after 999999:1 and ends at " in each for each in said)
+    assert all(f"{topic}: the start is after 999999:1, the end is " in each for each in said)
 
 
 def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer, topic):

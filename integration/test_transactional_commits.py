@@ -174,7 +174,7 @@ def test_a_transaction_whose_time_is_over(query: Query):
 
     wait_until(is_over)
     reports = [query.task("a"), TransactionalTaskReport(TaskReport({}), query.log, late)]
-    with pytest.raises(TransactionError, match="nothing of it is in the topic"):
+    with pytest.raises(TransactionError, match="none of its rows is in the topic"):
         query.commit(0, *reports)
     assert query.rows() == []
     query.commit(0, query.task("b", "a"))
@@ -187,7 +187,7 @@ def test_a_transaction_whose_time_is_over_between_two_commits(query: Query):
     query.die_in_commit(0, reports, commits=1)
     query.transactions.abort(transactions(reports)[1])  # as the broker does
     for _ in range(2):
-        with pytest.raises(TransactionError, match="1 others are in the topic for good"):
+        with pytest.raises(TransactionError, match="1 other transactions are in the topic"):
             query.commit(0, query.task("a", "b"))
     assert query.rows() == ["a"]
 

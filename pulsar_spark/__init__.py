@@ -1,7 +1,7 @@
 """Apache Pulsar source and sink for PySpark Structured Streaming, in pure Python.
 
 Users' programs import from here only; all modules below are internal. ``register(spark)`` makes
-``format("pulsar")`` known where Spark does not find it by itself; ``PulsarProgressListener`` logs how far
+``format("pulsar")`` known where Spark does not find it itself; ``PulsarProgressListener`` logs how far
 queries lag; ``ProducerInterceptor``, ``CryptoKeyReader`` and ``Authentication`` describe the classes that
 options name.
 """

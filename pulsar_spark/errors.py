@@ -96,13 +96,13 @@ def _restore(
 
 
 class OptionError(PulsarError):
-    """An option, an offset or a row's shape that the user must change."""
+    """An option, an offset or a column of the rows is wrong."""
 
     code = "PULSAR_OPTION"
 
 
 class ProtocolError(PulsarError):
-    """A peer that does not keep to the protocol: the connection is given up, a new one may work."""
+    """The peer violates Pulsar's protocol. The connection is closed; a new one may work."""
 
     code = "PULSAR_PROTOCOL"
     usual_advice = "Check that service.url names a Pulsar broker's binary port"
@@ -110,92 +110,97 @@ class ProtocolError(PulsarError):
 
 
 class CorruptError(PulsarError):
-    """A stored entry that cannot be decoded: checksum, compression, batch framing."""
+    """A stored entry cannot be decoded (checksum, compression or batch format)."""
 
     code = "PULSAR_CORRUPT"
     usual_advice = (
-        "Look at the entry with pulsar-admin topics; failOnDataLoss=false leaves it out with a warning, and "
-        "a new query can begin after it"
+        "Look at the entry with pulsar-admin topics. Set failOnDataLoss=false to leave it out with a "
+        "warning, or start a new query after it"
     )
 
 
 class DataLossError(PulsarError):
-    """Messages that were planned and not yet processed are gone at the broker."""
+    """The broker no longer has messages that the query had not processed."""
 
     code = "PULSAR_DATA_LOSS"
-    usual_advice = "Look at the topic's retention, TTL and subscriptions; failOnDataLoss=false goes on"
+    usual_advice = (
+        "Check the topic's retention, message TTL and subscriptions. Set failOnDataLoss=false to continue "
+        "without these messages"
+    )
 
 
 class UnsupportedError(PulsarError):
-    """A feature of the message or of the broker that this version does not handle."""
+    """A message or the broker uses a feature that this version does not support."""
 
     code = "PULSAR_UNSUPPORTED"
     usual_advice = "Read or write it with another client"
 
 
 class CryptoError(PulsarError):
-    """An entry that cannot be encrypted or decrypted. No key is ever in its text."""
+    """An entry cannot be encrypted or decrypted. The error never contains a key."""
 
     code = "PULSAR_CRYPTO"
-    usual_advice = "Check the keys that cryptoKeyReader finds; docs/encryption.md tells more"
+    usual_advice = "Check the keys that cryptoKeyReader finds, see docs/encryption.md"
 
 
 class DuplicatesError(PulsarError):
-    """A run of a micro-batch would write rows that may be stored already, with ``failOnDuplicates``."""
+    """With ``failOnDuplicates``: another run of a micro-batch would write rows that may be stored already."""
 
     code = "PULSAR_DUPLICATES"
-    usual_advice = "Make the query give the same rows in each run, or set failOnDuplicates=false to write all"
+    usual_advice = (
+        "Make the query give the same rows in each run, or set failOnDuplicates=false to write all rows"
+    )
 
 
 class SchemaChangedError(PulsarError):
-    """A newer version of the schema does not fit the columns, with ``schemaEvolutionMode=restart``."""
+    """With ``schemaEvolutionMode=restart``: a newer version of the schema does not fit the columns."""
 
     code = "PULSAR_SCHEMA_CHANGED"
     usual_advice = (
-        "Start the query again from load() on: it then has the new columns, and reads the same messages again"
+        "Call load() and start the query again: it then has the new columns and reads the same messages again"
     )
 
 
 class DeadlineError(PulsarError):
-    """Something did not happen within its time."""
+    """An operation did not finish within its timeout."""
 
     code = "PULSAR_TIMEOUT"
-    usual_advice = "Look at the broker's health, or raise the time-out"
+    usual_advice = "Check the broker's health, or raise the timeout"
 
 
 class QueueFullError(PulsarError):
-    """``maxPendingMessages`` is reached and ``blockIfQueueFull`` is false."""
+    """``maxPendingMessages`` or ``memoryLimit`` is reached, and ``blockIfQueueFull`` is false."""
 
     code = "PULSAR_QUEUE_FULL"
     usual_advice = "Raise maxPendingMessages and memoryLimit, or let sends wait with blockIfQueueFull=true"
 
 
 class ClosedError(PulsarError):
-    """A client, or what belongs to it, is used after it was closed."""
+    """A client, or one of its producers or consumers, is used after it was closed."""
 
     code = "PULSAR_CLOSED"
-    usual_advice = "Make a new one"
+    usual_advice = "Create a new one"
 
 
 class LibraryError(PulsarError, ImportError):
-    """A library that this package needs is not installed, or is too old."""
+    """A required library is not installed, or is too old."""
 
     code = "PULSAR_LIBRARY"
     usual_advice = (
-        "The Python of the driver and that of all executors need what docs/deploying.md names: "
-        "pip install 'pyspark[sql]>=4.2' 'protobuf>=5.29' crc32c"
+        "Install the libraries that docs/deploying.md names for the Python of the driver and of all "
+        "executors: pip install 'pyspark[sql]>=4.2' 'protobuf>=5.29' crc32c"
     )
 
 
 class BrokerError(PulsarError):
-    """The broker answered with an error of no kind of its own below."""
+    """The broker refused a request with an error that has no code of its own."""
 
     code = "PULSAR_BROKER"
     usual_advice = "Look at the broker's log"
 
 
 class ConnectError(BrokerError):
-    """No connection, or one that was cut."""
+    """A connection could not be opened, or was lost."""
 
     code = "PULSAR_CONNECT"
     usual_advice = "Check service.url and the broker's health"
@@ -203,72 +208,76 @@ class ConnectError(BrokerError):
 
 
 class NotReadyError(BrokerError):
-    """The broker does not serve the topic now (unload, restart, recovery)."""
+    """The broker does not serve the topic at the moment (unload, restart, recovery)."""
 
     code = "PULSAR_NOT_READY"
-    usual_advice = "It was tried again until the time was over; look at the broker's health"
+    usual_advice = "It was retried until the timeout. Check the broker's health"
     retriable = True
 
 
 class BusyError(BrokerError):
-    """Another producer or consumer holds the name or the topic; it may go away."""
+    """Another producer or consumer uses the name, or has the topic exclusively. It may go away."""
 
     code = "PULSAR_BUSY"
-    usual_advice = "Stop the other holder, or choose another name"
+    usual_advice = "Stop the other producer or consumer, or choose another name"
     retriable = True
 
 
 class QuotaError(BusyError):
-    """A backlog quota keeps producers out until subscriptions have caught up."""
+    """A backlog quota is exceeded. It blocks producers until subscriptions have caught up."""
 
     code = "PULSAR_QUOTA"
-    usual_advice = "Let the subscriptions with the largest backlog catch up, remove them, or raise the quota"
+    usual_advice = (
+        "Let the subscriptions with the largest backlog catch up, remove them, or raise the backlog quota"
+    )
 
 
 class TlsError(BrokerError):
-    """No TLS with this peer, for a reason that does not pass: its certificate, our files, or plain text."""
+    """TLS failed, and a retry cannot help: wrong certificate, wrong files, or no TLS at the port."""
 
     code = "PULSAR_TLS"
-    usual_advice = "Check service.url and the options pulsar.client.tls..."
+    usual_advice = "Check service.url and the TLS options (pulsar.client.tls...)"
 
 
 class AuthError(BrokerError):
-    """Credentials refused, or a right that is missing."""
+    """The broker refused the credentials, or a permission is missing."""
 
     code = "PULSAR_AUTH"
-    usual_advice = "Check pulsar.client.authPluginClassName and authParams, and that they have not expired"
+    usual_advice = (
+        "Check pulsar.client.authPluginClassName and authParams, and that the credentials have not expired"
+    )
 
 
 class TopicNotFoundError(BrokerError):
     """The topic, its namespace or its tenant does not exist."""
 
     code = "PULSAR_TOPIC_NOT_FOUND"
-    usual_advice = "Check the spelling, or create the topic first"
+    usual_advice = "Check the spelling of the topic, or create it first"
 
 
 class NotAllowedError(BrokerError):
-    """What is asked for does not go with what is there, such as a subscription of another kind."""
+    """The request conflicts with the topic's state or policies, such as a subscription of another type."""
 
     code = "PULSAR_NOT_ALLOWED"
-    usual_advice = "Look at the topic's subscriptions and policies, or choose another subscription name"
+    usual_advice = "Check the topic's subscriptions and policies, or choose another subscription name"
 
 
 class SchemaError(BrokerError):
     """The broker refused the schema, or data does not fit it."""
 
     code = "PULSAR_SCHEMA"
-    usual_advice = "Compare the rows with the topic's schema; docs/schemas.md tells more"
+    usual_advice = "Compare the rows with the topic's schema, see docs/schemas.md"
 
 
 class SendError(BrokerError):
-    """A message that the broker will not take, or did not acknowledge in time."""
+    """The broker refused a message, or did not acknowledge it in time."""
 
     code = "PULSAR_SEND"
-    usual_advice = "Look at the topic's state (terminated, backlog quota, another exclusive producer)"
+    usual_advice = "Check the topic's state (terminated, backlog quota, another exclusive producer)"
 
 
 class TransactionError(BrokerError):
-    """A transaction that the broker does not have (any more): it was ended, or its time was over."""
+    """The broker does not have the transaction any more: it was ended, or it timed out."""
 
     code = "PULSAR_TRANSACTION"
     usual_advice = "Raise transactionTimeout if a micro-batch may take longer"
@@ -287,48 +296,53 @@ _SERVER_ERRORS = {
     1: _ServerError(
         "MetadataError",
         NotReadyError,
-        "It was tried again until the time was over; look at the metadata store and the broker's log",
+        "It was retried until the timeout. Check the metadata store and the broker's log",
     ),
     2: _ServerError(  # the ledger was fenced, is recovering, or cannot be written
         "PersistenceError",
         NotReadyError,
-        "It was tried again until the time was over; look at the bookies, and at their disks",
+        "It was retried until the timeout. Check the bookies and their disks",
     ),
     3: _ServerError("AuthenticationError", AuthError),
     4: _ServerError(
         "AuthorizationError",
         AuthError,
-        "The login is right, but may not do this: grant its role the permission (produce, consume)",
+        "The login succeeded, but its role lacks the permission: grant it produce or consume on the topic",
     ),
     5: _ServerError("ConsumerBusy", BusyError),
     6: _ServerError("ServiceNotReady", NotReadyError),
     7: _ServerError("ProducerBlockedQuotaExceededError", QuotaError),  # producer_request_hold asks to wait
     8: _ServerError("ProducerBlockedQuotaExceededException", SendError, QuotaError.usual_advice),
-    9: _ServerError("ChecksumError", SendError, "The message was damaged on its way; look at the network"),
-    10: _ServerError("UnsupportedVersionError", BrokerError, "The broker is too old for this: upgrade it"),
+    9: _ServerError(
+        "ChecksumError", SendError, "The message was damaged on the way to the broker. Check the network"
+    ),
+    10: _ServerError(
+        "UnsupportedVersionError", BrokerError, "The broker is too old for this request. Upgrade it"
+    ),
     11: _ServerError("TopicNotFound", TopicNotFoundError),
     12: _ServerError(
         "SubscriptionNotFound",
         BrokerError,
-        "Somebody has removed the subscription: start the query again, which reports what is lost",
+        "Somebody has removed the subscription. Start the query again: it reports which messages are lost",
     ),
     13: _ServerError(
-        "ConsumerNotFound", BrokerError, "The broker has dropped the consumer: start the query again"
+        "ConsumerNotFound", BrokerError, "The broker has dropped the consumer. Start the query again"
     ),
     14: _ServerError(
         "TooManyRequests",
         NotReadyError,
-        "It was tried again until the time was over; the broker limits its look-ups "
-        "(maxConcurrentLookupRequest, maxConcurrentTopicLoadRequest)",
+        "It was retried until the timeout. The broker limits concurrent lookups "
+        "(maxConcurrentLookupRequest, maxConcurrentTopicLoadRequest): raise these limits",
     ),
-    15: _ServerError("TopicTerminatedError", SendError, "The topic was terminated: write to another one"),
+    15: _ServerError("TopicTerminatedError", SendError, "The topic was terminated. Write to another topic"),
     16: _ServerError("ProducerBusy", BusyError),
     17: _ServerError("InvalidTopicName", TopicNotFoundError, "Correct the topic's name"),
     18: _ServerError(
         "IncompatibleSchema",
         SchemaError,
-        "Compare it with the topic's schema (pulsar-admin schemas get) and the namespace's policies of "
-        "schemas: most strategies demand that types stay, and that new fields have a default",
+        "Compare it with the topic's schema (pulsar-admin schemas get) and the namespace's schema "
+        "compatibility strategy: most strategies require that types stay the same and that new fields have "
+        "a default",
     ),
     19: _ServerError("ConsumerAssignError", BrokerError, "Look at the subscription's other consumers"),
     # The coordinator is with another broker, or still being loaded.
@@ -340,7 +354,7 @@ _SERVER_ERRORS = {
     25: _ServerError(
         "ProducerFenced",
         SendError,
-        "A producer with an exclusive accessMode has taken the topic: stop it, or write to another topic",
+        "A producer with an exclusive accessMode has taken the topic. Stop it, or write to another topic",
     ),
 }
 
@@ -376,10 +390,9 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     else:
         reason = text.splitlines()[0][:_MAX_REASON] if text else ""
     reason = reason.strip()
-    what = (
-        f"the broker answered: {reason}" if reason else f"the broker refused without a reason: {known.name}"
-    )
-    what += f" (error {error})"
+    refused = "the broker refused the request"
+    what = f"{refused}: {reason}" if reason else f"{refused} without a reason: {known.name}"
+    what += f" (ServerError {error})"
     if error == _METADATA_ERROR and any(words in what for words in _ENCRYPTION_REQUIRED):
         return NotAllowedError(what, topic=topic, advice="Set pulsar.producer.encryptionKeys")
     if error == _UNKNOWN_ERROR and _RECOVERY_FAILED in what:

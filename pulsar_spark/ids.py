@@ -20,7 +20,7 @@ _MAX_INDEX = (1 << 31) - 1
 class MessageId:
     """Position in a topic partition: ``ledger``, ``entry`` (-1: before the ledger's first), ``batch_index``.
 
-    ``batch_index`` -1 names the whole entry, so it sorts after every index of that entry: the order is that
+    ``batch_index`` -1 means the whole entry, so it sorts after every index of that entry: the order is that
     of "taken up to here".
 
     Attributes:
@@ -149,11 +149,13 @@ class TopicName(NamedTuple):
         """
         domain, parts = _split(text)
         if domain != "persistent":
-            raise OptionError(f"topic {text!r} is not persistent", advice="Only those can be read again")
+            raise OptionError(
+                f"topic {text!r} is not persistent", advice="Only persistent topics are supported"
+            )
         is_name = len(parts) == 3 and all(_PART.fullmatch(part) for part in parts[:2]) and parts[2]
         if not is_name or _NO_TEXT.search(parts[2]):
             raise OptionError(
-                f"{text!r} is no topic name", advice="Write persistent://tenant/namespace/topic"
+                f"{text!r} is not a topic name", advice="Write persistent://tenant/namespace/topic"
             )
         return cls(domain, *parts)
 
@@ -219,18 +221,22 @@ class TopicPattern:
         """
         domain, parts = _split(text)
         if domain != "persistent":
-            raise OptionError(f"pattern {text!r} is not of persistent topics", advice="Only those are read")
+            raise OptionError(
+                f"the pattern {text!r} is not for persistent topics",
+                advice="Only persistent topics are supported",
+            )
         if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts[:2]) or not parts[2]:
             raise OptionError(
-                f"{text!r} is no pattern of topics within one namespace",
-                advice="Write persistent://tenant/namespace/regex; only the topic's own name may be a regex",
+                f"{text!r} is not a pattern for topics within one namespace",
+                advice="Write persistent://tenant/namespace/regex; only the topic's local name may be a "
+                "regular expression",
             )
         try:
             return cls(parts[0], parts[1], re.compile(parts[2]))
         except (re.error, RecursionError, OverflowError) as error:
             raise OptionError(
-                f"{text[:200]!r} holds a bad regular expression: {error}",
-                advice="Write it in Python's syntax",
+                f"{text[:200]!r} contains an invalid regular expression: {error}",
+                advice="Use Python's syntax of regular expressions",
             ) from None
 
     @classmethod

@@ -147,7 +147,7 @@ def test_the_broker_s_codes(name, number):
     assert type(error) is BY_CODE.get(name, errors.BrokerError)
     assert error.topic == "t"
     assert "why" in str(error)
-    assert f"(error {number})" in str(error)
+    assert f"(ServerError {number})" in str(error)
     assert "java" not in str(error) or name == "IncompatibleSchema"
 
 
@@ -155,22 +155,22 @@ def test_the_broker_s_codes(name, number):
 @pytest.mark.parametrize("text", ["", " ", "\n"])
 def test_a_refusal_without_a_reason_has_the_code_s_name_and_what_to_do(name, number, text):
     error = from_server(number, text, topic="t")
-    assert error.what == f"the broker refused without a reason: {name} (error {number})"
+    assert error.what == f"the broker refused the request without a reason: {name} (ServerError {number})"
     assert type(error) is BY_CODE.get(name, errors.BrokerError)
     assert error.advice
 
 
 def test_a_code_that_is_not_known_is_a_plain_error():
-    assert "without a reason: an unknown error (error 99)" in str(from_server(99, ""))
+    assert "without a reason: an unknown error (ServerError 99)" in str(from_server(99, ""))
 
 
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
-        (pb.PersistenceError, "look at the bookies"),
-        (pb.SubscriptionNotFound, "start the query again"),
-        (pb.TopicNotFound, "create the topic first"),
-        (pb.TopicTerminatedError, "write to another one"),
+        (pb.PersistenceError, "Check the bookies"),
+        (pb.SubscriptionNotFound, "Start the query again"),
+        (pb.TopicNotFound, "create it first"),
+        (pb.TopicTerminatedError, "Write to another topic"),
         (pb.ProducerFenced, "exclusive accessMode"),
     ],
 )
@@ -207,8 +207,9 @@ def test_of_a_refused_schema_the_whole_reason_is_told_once():
     reason = _CLASS + _REASON.format("org.apache.avro.SchemaValidationException: ")
     error = from_server(pb.IncompatibleSchema, f"{reason} caused by {reason}", topic="t")
     assert error.what == (
-        "the broker answered: Error during schema compatibility check with strategy FULL: Unable to read "
-        'schema: { "type" : "record", "name" : "a.b.R" } using schema: "int" (error 18)'
+        "the broker refused the request: Error during schema compatibility check with strategy FULL: "
+        "Unable to read "
+        'schema: { "type" : "record", "name" : "a.b.R" } using schema: "int" (ServerError 18)'
     )
     assert "pulsar-admin schemas get" in str(error)
 

@@ -41,7 +41,7 @@ from pulsar_spark.ids import TopicName
 NAMESPACE = "public/once"
 WAYS = ("same", "sizes", "shuffled")
 FAULTS = ("driver", "worker", "broker")
-WARNING = "may be there twice"
+WARNING = "may be duplicated"
 
 _TASKS = 4
 _PARTITIONS = 3

@@ -13,7 +13,7 @@ from pulsar_spark.version import VERSION
 
 def parser() -> argparse.ArgumentParser:
     """What reads the command line; ``run`` of what it reads is the command."""
-    made = argparse.ArgumentParser(prog="pulsar_spark", description="Around queries.")
+    made = argparse.ArgumentParser(prog="pulsar_spark", description="Tools for pulsar_spark queries.")
     made.add_argument("--version", action="version", version=f"pulsar_spark {VERSION}")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
     explain.add_command(commands)

@@ -33,7 +33,9 @@ def named_in(roots: list[Path]) -> dict[str, Path]:
                     text = file.read_text(errors="replace")
                     found.update(dict.fromkeys(UUID.findall(text), checkpoint))
         if not offsets:
-            raise FileNotFoundError(f"there is no checkpoint in {root} or below it; is it mounted?")
+            raise FileNotFoundError(
+                f"there is no checkpoint in {root} or below it. Check that the folder is mounted"
+            )
     return found
 
 

@@ -14,15 +14,17 @@ _PREFIX = "PULSAR_"
 _INDENTED = textwrap.TextWrapper(100, initial_indent="    ", subsequent_indent="    ")
 
 _DESCRIPTION = """
-Print what an error code means, whether it is tried again, and what to do. The text of an error begins with
-its code, such as [PULSAR_AUTH].
+Print what an error code means, whether the operation is retried, and what to do. The text of an error starts
+with its code, such as [PULSAR_AUTH].
 """
 
 
 def add_command(commands: Any) -> None:
     """Add ``explain`` to the subparsers of a command line."""
-    parser = commands.add_parser("explain", help="what an error code means", description=_DESCRIPTION)
-    parser.add_argument("code", nargs="?", help="such as PULSAR_AUTH, or AUTH; without it all are printed")
+    parser = commands.add_parser("explain", help="explain an error code", description=_DESCRIPTION)
+    parser.add_argument(
+        "code", nargs="?", help="an error code, such as PULSAR_AUTH or AUTH (default: print all)"
+    )
     parser.set_defaults(run=lambda parsed: _run(parsed.code))
 
 
@@ -36,12 +38,12 @@ def _find(table: dict[str, ErrorExplanation], given: str) -> ErrorExplanation:
     name = given.strip("[] ").upper().removeprefix(_PREFIX)
     if _PREFIX + name not in table:
         near = difflib.get_close_matches(name, [code.removeprefix(_PREFIX) for code in table], n=1)
-        advice = f"Did you mean {_PREFIX}{near[0]}?" if near else "Without a code all of them are printed"
+        advice = f"Did you mean {_PREFIX}{near[0]}?" if near else "Leave the code out to print all of them"
         raise OptionError(f"there is no error code {given[:100]!r}", advice=advice)
     return table[_PREFIX + name]
 
 
 def _text(each: ErrorExplanation) -> str:
-    again = "Tried again until the operation's time is over." if each.is_retriable else ""
+    again = "The operation is retried until its timeout." if each.is_retriable else ""
     said = [each.meaning, again, f"What to do: {each.advice}"]
     return "\n".join([each.code, *(_INDENTED.fill(text) for text in said if text)]) + "\n"

@@ -62,8 +62,10 @@ pyspark with its SQL extra.
 
 def add_command(commands: Any) -> None:
     """Add ``package`` to the subparsers of a command line."""
-    parser = commands.add_parser("package", help="build what spark-submit takes", description=_DESCRIPTION)
-    parser.add_argument("folder", type=Path, help="the Maven repository; made if it is not there")
+    parser = commands.add_parser("package", help="build a jar for spark-submit", description=_DESCRIPTION)
+    parser.add_argument(
+        "folder", type=Path, help="folder of the Maven repository; it is created if it does not exist"
+    )
     parser.set_defaults(run=lambda parsed: _run(parsed.folder))
 
 
@@ -114,7 +116,9 @@ def _files() -> Iterator[tuple[str, bytes]]:
                 yield f"META-INF/licenses/{distribution}/{part.name}", part.read_binary()
     carried = [part for part in metadata.files("protobuf") or [] if part.parts[:2] == ("google", "protobuf")]
     if not carried:
-        raise LibraryError("which files protobuf is made of is not known", advice="Install it with pip")
+        raise LibraryError(
+            "the files of the installed protobuf cannot be listed", advice="Install protobuf with pip"
+        )
     for part in carried:
         if part.suffix == ".py":
             yield _CARRIED + part.as_posix(), part.read_binary()

@@ -19,9 +19,9 @@ _HEADER = ("SUBSCRIPTION", "TOPIC", "CONNECTED", "BACKLOG", "CHECKPOINT")
 
 _DESCRIPTION = """
 List the durable subscriptions that streaming queries made: on each topic partition, whether a query is
-connected, the backlog in entries, and the checkpoint that names it. A query that is gone for good leaves its
-subscription behind, and the broker then keeps all that comes. With --remove those go that no checkpoint names
-and no query is connected to.
+connected, the backlog in entries, and the checkpoint that references it. The subscription of a deleted query
+remains, and the broker keeps all new messages for it. --remove removes the subscriptions that no checkpoint
+references and to which no query is connected.
 """
 
 
@@ -49,32 +49,47 @@ class Found:
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser of the command line."""
-    parser = commands.add_parser("subscriptions", help="list and clean up", description=_DESCRIPTION)
-    parser.add_argument("--admin-url", required=True, metavar="URL", help="such as http://localhost:8080")
+    parser = commands.add_parser(
+        "subscriptions",
+        help="list the subscriptions of queries, and remove those of deleted queries",
+        description=_DESCRIPTION,
+    )
+    parser.add_argument(
+        "--admin-url", required=True, metavar="URL", help="admin service, such as http://localhost:8080"
+    )
     # Named as in pulsar-admin.
-    parser.add_argument("--auth-plugin", metavar="NAME", help="as pulsar.client.authPluginClassName")
+    parser.add_argument("--auth-plugin", metavar="NAME", help="like pulsar.client.authPluginClassName")
     parser.add_argument(
         "--auth-params",
         metavar="PARAMS",
         default="",
-        help="as pulsar.client.authParams: file:///... or env:NAME",
+        help="like pulsar.client.authParams: file:///... or env:NAME",
     )
     parser.add_argument(
-        "--tls-trust-cert-path", metavar="FILE", help="as pulsar.client.tlsTrustCertsFilePath"
+        "--tls-trust-cert-path", metavar="FILE", help="like pulsar.client.tlsTrustCertsFilePath"
     )
     parser.add_argument(
-        "--namespace", action="append", metavar="TENANT/NS", help="again for more (default: public/default)"
+        "--namespace",
+        action="append",
+        metavar="TENANT/NS",
+        help="namespace to search; can be repeated (default: public/default)",
     )
-    parser.add_argument("--topic", action="append", metavar="TOPIC", help="only this one; again for more")
-    parser.add_argument("--prefix", default="spark-pulsar", help="subscriptionPrefix (default: %(default)s)")
+    parser.add_argument(
+        "--topic", action="append", metavar="TOPIC", help="search only this topic; can be repeated"
+    )
+    parser.add_argument(
+        "--prefix", default="spark-pulsar", help="the queries' subscriptionPrefix (default: %(default)s)"
+    )
     parser.add_argument(
         "--checkpoint",
         action="append",
         type=Path,
         metavar="DIR",
-        help="a checkpoint, or a folder with checkpoints below it; again for more",
+        help="a checkpoint, or a folder with checkpoints below it; can be repeated",
     )
-    parser.add_argument("--remove", action="store_true", help="remove what is forsaken; needs --checkpoint")
+    parser.add_argument(
+        "--remove", action="store_true", help="remove unused subscriptions; requires --checkpoint"
+    )
     parser.set_defaults(run=run)
 
 
@@ -88,10 +103,13 @@ def run(arguments: argparse.Namespace) -> None:
     """
     if arguments.remove and not arguments.checkpoint:
         raise OptionError(
-            "--remove needs --checkpoint", advice="Name the folders of all queries' checkpoints"
+            "--remove requires --checkpoint", advice="Give the folders of all queries' checkpoints"
         )
     if arguments.topic and arguments.namespace:
-        raise OptionError("--topic names its namespace itself", advice="Leave --namespace out")
+        raise OptionError(
+            "--topic and --namespace cannot be used together: a topic's name contains its namespace",
+            advice="Leave --namespace out",
+        )
     admin = Admin(arguments.admin_url, identity=_identity(arguments))
     topics = _topics(admin, arguments.topic or [], arguments.namespace or ["public/default"])
     found = list(find(admin, topics, arguments.prefix))
@@ -102,20 +120,24 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.remove:
         _remove(admin, forsaken)
     elif forsaken:
-        _say(f"{len(forsaken)} forsaken; --remove removes them")
+        _say(f"{len(forsaken)} unused; run with --remove to remove them")
 
 
 def _identity(arguments: argparse.Namespace) -> Identity:
     plugin = arguments.auth_plugin
     if plugin is None and arguments.auth_params:
         raise OptionError(
-            "--auth-params without --auth-plugin", advice="Name the way to log in, such as token"
+            "--auth-params is given without --auth-plugin",
+            advice="Give the authentication plugin, such as token",
         )
     credentials = None if plugin is None else Credentials(plugin, arguments.auth_params)
     try:
         return Identity(credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path))
     except OptionError as error:
-        advice = "docs/security.md has the ways to log in, such as tls with tlsCertFile:PATH,tlsKeyFile:PATH"
+        advice = (
+            "docs/security.md lists the authentication plugins, such as tls with "
+            "tlsCertFile:PATH,tlsKeyFile:PATH"
+        )
         raise OptionError(error.what, advice=advice) from None
 
 
@@ -159,7 +181,7 @@ def _topics(admin: Admin, wanted: list[str], namespaces: list[str]) -> list[Topi
 def _print_table(found: list[Found], named: dict[str, Path] | None) -> None:
     rows = [_HEADER]
     for each in found:
-        checkpoint = "not looked for" if named is None else str(named.get(each.uuid, "none"))
+        checkpoint = "not searched" if named is None else str(named.get(each.uuid, "none"))
         connected = "yes" if each.connected else "no"
         rows.append((each.name, str(each.topic), connected, str(each.backlog), checkpoint))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -173,9 +195,9 @@ def _remove(admin: Admin, forsaken: list[Found]) -> None:
         try:
             admin.remove_subscription(each.topic, each.name)
         except BusyError:
-            _say(f"kept {each.name} on {each.topic}: a query has connected")
+            _say(f"kept {each.name} on {each.topic}: a query is connected now")
         except TopicNotFoundError:
-            _say(f"{each.name} on {each.topic} has gone meanwhile")
+            _say(f"{each.name} on {each.topic} no longer exists")
         else:
             removed += 1
             _say(f"removed {each.name} from {each.topic}")

@@ -96,20 +96,21 @@ def check_identity(options: ClientOptions, admin_url: str | None = None) -> None
     context_without_files(options.tls)
     has_tls = options.service_url.strip().startswith("pulsar+ssl:")
     if identity.by_certificate and not has_tls:
-        raise OptionError("a login by certificate needs TLS", advice="Write pulsar+ssl:// in service.url")
+        raise OptionError("a login by certificate requires TLS", advice="Write pulsar+ssl:// in service.url")
     if options.tls.proxy is not None and not has_tls:
         raise OptionError(
-            "proxyServiceUrl needs TLS, in whose handshake its proxy reads the broker's name",
+            "proxyServiceUrl requires TLS: the proxy reads the broker's name in the TLS handshake",
             advice="Write pulsar+ssl:// in service.url",
         )
     if has_tls and identity.sends_secret and admin_url is not None and is_in_clear(admin_url):
         raise OptionError(
-            "the login would be sent in clear to admin.url, although service.url has TLS",
+            "the login would be sent unencrypted to admin.url, although service.url has TLS",
             advice="Write https:// in admin.url, or leave it out",
         )
     if has_tls and identity.issuer_url is not None and is_in_clear(identity.issuer_url):
         raise OptionError(
-            "the client's secret would be sent in clear to the OAuth2 issuer, although service.url has TLS",
+            "the client's secret would be sent unencrypted to the OAuth2 issuer, although service.url has "
+            "TLS",
             advice="Write https:// in issuerUrl of authParams",
         )
 
@@ -200,7 +201,7 @@ class Client:
         answer = retry(attempt, deadline)
         if answer.partitions > MAX_PARTITIONS:
             raise ProtocolError(
-                f"the broker says {answer.partitions} partitions, where {MAX_PARTITIONS} are accepted",
+                f"the broker reports {answer.partitions} partitions; the maximum is {MAX_PARTITIONS}",
                 topic=str(topic),
             )
         return [topic.of_partition(number) for number in range(answer.partitions)] or [topic]
@@ -233,7 +234,9 @@ class Client:
         for text in sorted(text for text, topic in names.items() if topic is None):
             if text not in self._unreadable:
                 self._unreadable.add(text)
-                _log.warning("a topic of namespace %s is left out, whose name is %r", name, text[:500])
+                _log.warning(
+                    "a topic of namespace %s is left out because its name is invalid: %r", name, text[:500]
+                )
         return [topic for topic in names.values() if topic is not None]
 
     def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:

@@ -59,11 +59,11 @@ class ConsumerCryptoFailureAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKeyInfo:
-    """A key, as a key reader gives it.
+    """A key that a key reader returns.
 
     Attributes:
-        key: in PEM, without a passphrase.
-        metadata: what readers get beside a public key, such as its version; it is not encrypted.
+        key: in PEM format, without a passphrase.
+        metadata: what readers get with a public key, such as its version. It is not encrypted.
     """
 
     key: bytes = field(repr=False)
@@ -72,19 +72,19 @@ class EncryptionKeyInfo:
 
 @runtime_checkable
 class CryptoKeyReader(Protocol):
-    """Finds keys by their names; calls may come from several threads, and may block."""
+    """Finds keys by their names. Its methods may be called from several threads, and may block."""
 
     def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
-        """The key to encrypt for ``name``; ``metadata`` is empty.
+        """The public key ``name``, to encrypt for its owner; ``metadata`` is empty.
 
         Raises:
-            CryptoError: there is none. The text of another exception is not shown.
+            CryptoError: there is no such key. The text of any other exception is not shown.
         """
 
     def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
-        """The key to decrypt what was encrypted for ``name``; raises what ``get_public_key`` raises.
+        """The private key of the public key ``name``; raises what ``get_public_key`` raises.
 
-        Both arguments come from the message: whoever may write to the topic chooses them.
+        Both arguments come from the message, so everybody who may write to the topic chooses them.
         """
 
 
@@ -108,14 +108,14 @@ class KeyFolder:
 
     def _read(self, name: str, kind: str) -> EncryptionKeyInfo:
         if name.startswith(".") or set(name) & set("/\\\0"):
-            raise CryptoError(f"{_shown(name)} cannot be the name of a key in a folder")
+            raise CryptoError(f"{_shown(name)} cannot be the name of a key file")
         path = self._folder / f"{name}.{kind}.pem"
         try:
             return EncryptionKeyInfo(path.read_bytes())
         except OSError as error:
             raise CryptoError(
                 f"the {kind} key {_shown(name)} cannot be read from {self._folder}: {error.strerror}",
-                advice=f"Put it into NAME.{kind}.pem where Spark's Python workers run",
+                advice=f"Put it into a file NAME.{kind}.pem on the hosts of Spark's Python workers",
             ) from None
 
 
@@ -179,8 +179,10 @@ class Encryptor:
         except CryptoError as error:
             if self._action is ProducerCryptoFailureAction.FAIL:
                 raise
-            what = "messages are sent WITHOUT encryption" if self._sealer is None else "the data key stays"
-            _log.warning("%s, keys are looked for again in %g s: %s", what, _TRY_AGAIN, error)
+            what = (
+                "messages are sent WITHOUT encryption" if self._sealer is None else ("the data key is kept")
+            )
+            _log.warning("%s; the keys are requested again in %g s: %s", what, _TRY_AGAIN, error)
             self._due = now + _TRY_AGAIN
 
     def _public_key(self, name: str) -> PublicKey:
@@ -221,7 +223,7 @@ class Decryptor:
 
     def _new_opener(self, name: str, wrapped: bytes, metadata: _Metadata) -> Opener:
         if self._reader is None:
-            raise CryptoError("there is no cryptoKeyReader", advice="Set pulsar.reader.cryptoKeyReader")
+            raise CryptoError("cryptoKeyReader is not set", advice="Set pulsar.reader.cryptoKeyReader")
         info = _asked(self._reader, "private", name, dict(metadata))
         return _ciphers().Opener(info.key, wrapped)
 
@@ -276,7 +278,7 @@ class Decryption:
         """Tell in one WARNING what could not be decrypted."""
         if self._failed:
             discards = self._decryptor.action is ConsumerCryptoFailureAction.DISCARD
-            fate = "left out" if discards else "given as they are stored"
+            fate = "left out" if discards else "read in their encrypted form"
             _log.warning("%d encrypted entries are %s, first: %s", self._failed, fate, self._first_failure)
 
     def _open(self, metadata: pb.MessageMetadata, payload: Buffer) -> bytes:
@@ -290,7 +292,7 @@ class Decryption:
         reasons = "; ".join(f"{_shown(name)}: {error.what}" for name, error in failures.items())
         advices = {error.advice for error in failures.values()}
         raise CryptoError(
-            f"an entry is encrypted, and no key of it can be used ({reasons})",
+            f"an entry is encrypted, and none of its keys can be used ({reasons})",
             advice=advices.pop() if len(advices) == 1 else None,
         )
 
@@ -322,12 +324,15 @@ def _asked(reader: CryptoKeyReader, kind: str, name: str, metadata: Mapping[str,
         raise
     except Exception as error:  # noqa: BLE001 - not dropped; its text is kept back, it might hold the key
         raise CryptoError(
-            f"the key reader {type(reader).__name__} has failed for the {kind} key {_shown(name)}: "
+            f"the key reader {type(reader).__name__} failed for the {kind} key {_shown(name)}: "
             f"{type(error).__name__}",
-            advice="Let it raise a pulsar_spark.errors.CryptoError to have its text shown",
+            advice="To have an error's text shown, raise a pulsar_spark.errors.CryptoError in the key reader",
         ) from None
     if not isinstance(info, EncryptionKeyInfo):
-        raise CryptoError(f"the key reader {type(reader).__name__} gave a {type(info).__name__} for a key")
+        raise CryptoError(
+            f"the key reader {type(reader).__name__} returned a {type(info).__name__} instead of an "
+            "EncryptionKeyInfo"
+        )
     return info
 
 
@@ -339,8 +344,8 @@ def _ciphers() -> _Ciphers:
         if (error.name or "").partition(".")[0] != "cryptography":
             raise
         raise LibraryError(
-            "encryption needs the package cryptography, which is not installed",
-            advice="pip install 'cryptography>=42' where Spark's Python workers run",
+            "encryption requires the package cryptography, which is not installed",
+            advice="Run pip install 'cryptography>=42' on the hosts of Spark's Python workers",
         ) from error
     return module
 

@@ -55,11 +55,11 @@ class Assembled(NamedTuple):
 class Dropped(Enum):
     """Why a message was given up."""
 
-    NO_BEGINNING = "its beginning is missing"
+    NO_BEGINNING = "its first chunk is missing"
     OUT_OF_ORDER = "a chunk is missing or contradicts the others"
-    SIZE = "its chunks are not as large as they declare"
-    EXPIRED = "it took longer than expireTimeOfIncompleteChunkedMessage"
-    TOO_MANY = "more than maxPendingChunkedMessages were in the making"
+    SIZE = "its chunks do not have the declared size"
+    EXPIRED = "it was incomplete for longer than expireTimeOfIncompleteChunkedMessage"
+    TOO_MANY = "more than maxPendingChunkedMessages were incomplete"
 
 
 class _Incomplete:

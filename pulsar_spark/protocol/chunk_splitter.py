@@ -49,7 +49,7 @@ class SplitMessage:
         self._total = total = len(payload)
         room = max_size - len(metadata) - len(chunk_fields(f"{name}-{attempt}", total, total, total))
         if room <= 0:
-            raise ValueError(f"{max_size} bytes are no room for a chunk")
+            raise ValueError(f"{max_size} bytes are too few for a chunk")
         parts: list[Buffer] = [memoryview(payload)[start : start + room] for start in range(0, total, room)]
         self._own = [b""] * len(parts)
         if seal is not None:

@@ -218,7 +218,7 @@ class Connection:
                 advice="Check that service.url names a Pulsar broker's binary port",
             )
         if now >= self._heard_at + 2 * self._keep_alive:
-            raise ConnectError(f"nothing was heard from the broker for {2 * self._keep_alive:g} s")
+            raise ConnectError(f"nothing was received from the broker for {2 * self._keep_alive:g} s")
         if now >= self._ping_at():
             self._pinged_at = now
             self.outgoing.put_urgent(commands.ping())

@@ -118,7 +118,7 @@ class Opener:
             return self._cipher.decrypt(nonce, payload, None)
         except (InvalidTag, ValueError):  # the latter for a nonce of another size
             raise CryptoError(
-                "an entry was changed after it was encrypted, or was encrypted otherwise"
+                "an entry was changed after its encryption, or was encrypted with another key or method"
             ) from None
 
 
@@ -156,7 +156,7 @@ def unwrap(pem: bytes, wrapped: bytes) -> bytes:
     except (ValueError, InvalidSignature):
         raise CryptoError("the data key was encrypted for another key") from None
     if len(data_key) not in _DATA_KEY_SIZES:
-        raise CryptoError(f"a data key of {len(data_key)} bytes is none of AES")
+        raise CryptoError(f"a data key of {len(data_key)} bytes is not an AES key")
     return data_key
 
 
@@ -198,7 +198,7 @@ def _load_public(key: PublicKey) -> _PublicKey:
     except _NO_KEY:
         public = None
     if not isinstance(public, rsa.RSAPublicKey | ec.EllipticCurvePublicKey):
-        raise CryptoError(f"the public key {key.name!r} is no RSA or EC key in PEM")
+        raise CryptoError(f"the public key {key.name!r} is not an RSA or EC key in PEM format")
     return public
 
 
@@ -209,5 +209,5 @@ def _load_private(pem: bytes) -> _PrivateKey:
     except _NO_KEY:
         private = None
     if not isinstance(private, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
-        raise CryptoError("the private key is no RSA or EC key in PEM without a passphrase")
+        raise CryptoError("the private key is not an RSA or EC key in PEM format without a passphrase")
     return private

@@ -65,7 +65,7 @@ def _parse_host(host: str, number: int, scheme: str, option: str) -> Address:
     port = int(match["port"] or _PORTS[scheme]) if match else 0
     if match is None or not 0 < port < 1 << 16:
         raise OptionError(
-            f"{option} has no valid host and port at place {number} of its list",
+            f"{option} has an invalid host or port: entry {number} of its list",
             advice="Write pulsar://host:port, without credentials; several hosts as host:port,host:port",
         )
     return Address(match["name"] or match["ipv6"], port, tls=scheme == "pulsar+ssl")
@@ -105,7 +105,7 @@ class Lookup:
         self._redirects += 1
         if self._redirects > self._max_redirects:
             raise ProtocolError(
-                f"the look-up was redirected more than {self._max_redirects} times", topic=self.topic
+                f"the lookup was redirected more than {self._max_redirects} times", topic=self.topic
             )
         self.ask = broker
         self.authoritative = response.authoritative
@@ -121,5 +121,5 @@ class Lookup:
         # Between a proxy and its brokers there may be no TLS; on its own way this client never gives it up.
         if broker is None or (broker.tls != tls and not response.proxy_through_service_url):
             kind = "no usable TLS address" if tls else "no usable address"
-            raise ProtocolError(f"the broker's answer to a look-up names {kind}", topic=self.topic)
+            raise ProtocolError(f"the broker's response to a lookup has {kind}", topic=self.topic)
         return replace(broker, tls=tls)

@@ -285,7 +285,7 @@ class PartitionWriter:
             raise QueueFullError(
                 "maxPendingMessages or memoryLimit is reached",
                 topic=self._topic,
-                advice="Raise them, or let sends wait with blockIfQueueFull=true",
+                advice="Raise these limits, or let sends wait with blockIfQueueFull=true",
             )
 
     # ---- receipts and losses
@@ -342,7 +342,7 @@ class PartitionWriter:
         if code != _CHECKSUM_ERROR:
             error = from_server(code, message, topic=self._topic)
         elif all(entry.intact for entry in self._window):
-            error = NotReadyError("an entry was damaged on its way to the broker")
+            error = NotReadyError("an entry was damaged on the way to the broker")
         else:
             error = SendError("an entry's bytes changed in memory before they were sent", topic=self._topic)
         self.lost(error)
@@ -443,10 +443,10 @@ class PartitionWriter:
             for entry in (*self._window, *self._waiting)
         ):
             raise SchemaError(
-                "the number of the rows' schema has changed under the producer, and messages that are not "
-                "stored yet have the old one: the topic was deleted and made anew, or its schema was",
+                "the version number of the rows' schema has changed, and messages that are not stored yet "
+                "have the old number: the topic or its schema was deleted and created again",
                 topic=self._topic,
-                advice="Run the task or the query again, which writes by the new number",
+                advice="Run the task or the query again: it writes with the new number",
             )
         if self._loss is not None or self._is_closed:
             return []
@@ -478,7 +478,7 @@ class PartitionWriter:
             return Step.STOP
         due = self._window.due_at
         if due is not None and due <= now:
-            self._failure = self._window.timed_out("no receipt came")
+            self._failure = self._window.timed_out("no acknowledgement was received")
             return Step.STOP
         if self._is_connected:
             return Step.WAIT

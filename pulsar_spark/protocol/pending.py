@@ -260,5 +260,5 @@ class PendingWindow:
         return SendError(
             f"{self._messages} messages were not acknowledged within {self._send_timeout:g} s: {why}",
             topic=self._topic,
-            advice="They may or may not be stored. Look at the broker's health, or raise sendTimeoutMs",
+            advice="They may or may not be stored. Check the broker's health, or raise sendTimeoutMs",
         )

@@ -137,7 +137,7 @@ class RangeProgress:
         if self._read_compacted or mark_delete.is_message:
             return None
         start, self.position = self.position, max(self.position, mark_delete)
-        why = f"what it has begins behind {mark_delete}"
+        why = f"the remaining messages start after {mark_delete}"
         if self._begins is not None and mark_delete > max(start, self._begins):
             return LostRange(max(start, self._begins), min(mark_delete, self.end), why)
         if self._visible and mark_delete >= self.end.whole_entry:
@@ -207,7 +207,7 @@ class RangeProgress:
         if not self._read_compacted and begins.ledger > position.ledger:
             self.position = min(begins, self.end)
             if self._has_read or (self._begins is not None and begins > max(position, self._begins)):
-                why = f"ledger {position.ledger} was removed while it was read"
+                why = f"the broker deleted ledger {position.ledger} while it was read"
                 lost = LostRange(position, self.position, why)
         is_after_end = first is None or first > self.end.whole_entry
         is_empty = first == found or (found is None and is_after_end)
@@ -223,7 +223,7 @@ class RangeProgress:
         if self._repeats <= _MAX_REPEATS:
             return None
         lost_end = self.end if found is None else min(found.back(1), self.end)
-        why = f"the broker moved {self._repeats} readers over them, as a message TTL does"
+        why = f"the broker moved {self._repeats} readers past them, as with a message TTL"
         lost = LostRange(self.position, lost_end, why)
         self.came(lost_end)
         return lost
@@ -232,8 +232,8 @@ class RangeProgress:
         """Take in that nothing more of the range will come; ``found`` is the entry after it that came."""
         lost = None
         if self._visible and (found is None or found.ledger != self.end.ledger):
-            where = "nothing more came" if found is None else f"it sent {found}"
-            lost = LostRange(self.position, self.end, f"behind {self.position} {where}")
+            where = "the broker sent nothing more" if found is None else f"the broker sent {found}"
+            lost = LostRange(self.position, self.end, f"after {self.position} {where}")
         self.position = self.end
         return lost
 

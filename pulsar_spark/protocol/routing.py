@@ -122,7 +122,10 @@ class Router:
         routed: Partitions = columns.partition.fill_null(-1).to_numpy().copy()
         open_ = columns.partition.is_null().to_numpy(zero_copy_only=False)
         _check(
-            routed[~open_], partitions, "a row's __partition", "Partitions count from 0, null leaves it open"
+            routed[~open_],
+            partitions,
+            "a row's __partition",
+            "Partitions are numbered from 0; null lets the sink choose",
         )
         if open_.any():
             routed[open_] = self._chosen(columns.key.filter(pa.array(open_)), partitions, now)
@@ -133,10 +136,12 @@ class Router:
             chosen = np.asarray(self._custom(keys, partitions))
             if chosen.shape != (len(keys),) or not (np.issubdtype(chosen.dtype, np.integer) or not len(keys)):
                 raise OptionError(
-                    f"messageRouter returned {chosen.dtype}{list(chosen.shape)} for {len(keys)} rows",
-                    advice="Return as many partition numbers as there are keys",
+                    f"messageRouter returned {chosen.dtype}{list(chosen.shape)} for {len(keys)} keys",
+                    advice="Return one partition number for each key",
                 )
-            _check(chosen, partitions, "messageRouter's answer", "They count from 0")
+            _check(
+                chosen, partitions, "a partition number of messageRouter", "Partitions are numbered from 0"
+            )
             return chosen.astype(np.int32)
         if partitions == 1:
             return np.zeros(len(keys), np.int32)
@@ -162,7 +167,7 @@ class Router:
 def _check(numbers: npt.NDArray[Any], partitions: int, whose: str, advice: str) -> None:
     wrong = numbers[(numbers < 0) | (numbers >= partitions)]
     if len(wrong):
-        raise OptionError(f"{whose} is {wrong[0]}, the topic has {partitions} partitions", advice=advice)
+        raise OptionError(f"{whose} is {wrong[0]}, but the topic has {partitions} partitions", advice=advice)
 
 
 def partitions_for_keys(

@@ -112,7 +112,7 @@ def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool)
     if existing is None:
         if not may_register:
             raise SchemaError(
-                "the topic has no schema, and schemaRegistration is existing",
+                "the topic has no schema, but schemaRegistration is existing",
                 advice="Register one first, or set schemaRegistration=auto",
             )
         return SchemaChoice(_own_schema(rows), is_new=True)
@@ -123,7 +123,7 @@ def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool)
     if rows.encoding is not None and is_separated != (rows.encoding is KeyValueEncoding.SEPARATED):
         own = KeyValueEncoding.SEPARATED if is_separated else KeyValueEncoding.INLINE
         raise SchemaError(
-            f"the topic's KEY_VALUE schema is {own.value}, and keyValueEncoding is {rows.encoding.value}",
+            f"the topic's KEY_VALUE schema is {own.value}, but keyValueEncoding is {rows.encoding.value}",
             advice="Leave keyValueEncoding out",
         )
     new_key = _choose_part(key, rows.key, "the key of the topic's schema", may_register=may_register)
@@ -177,7 +177,7 @@ def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: b
             raise
         if not may_register:
             raise SchemaError(
-                f"{misfit.what}; schemaRegistration is existing",
+                f"{misfit.what}; with schemaRegistration=existing no new version is registered",
                 advice="Change the rows, or set schemaRegistration=auto",
             ) from misfit
         more = merged(existing, part.arrow)
@@ -190,6 +190,6 @@ def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: b
 def _require_type(existing: Schema, wanted: Container[SchemaType], what: str, why: str) -> None:
     if existing.type not in wanted:
         raise SchemaError(
-            f"{what} is {existing.type.name}, and {why}",
+            f"{what} is {existing.type.name}, but {why}",
             advice="Set valueFormat and keyColumns so that rows are of that type, or write to another topic",
         )

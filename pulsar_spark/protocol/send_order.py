@@ -79,7 +79,9 @@ class SequenceIds:
         if len(ids) == 0:
             return ids, np.zeros(0, np.bool_)
         if ids.min() < 0:
-            raise OptionError(f"a row's sequence id is {ids.min()}", advice="Ids begin with 0")
+            raise OptionError(
+                f"a row's sequence id is {ids.min()}", advice="Sequence ids must be 0 or higher"
+            )
         highest = np.maximum.accumulate(np.append(self._highest, ids))
         is_new = ids > highest[:-1]
         begins = is_new != np.append(self._last_is_new, is_new[:-1])

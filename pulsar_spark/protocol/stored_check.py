@@ -126,18 +126,19 @@ def check_error(check: StoredCheck, topic: str, producer_name: str, pending: Seq
     messages = sum(entry.messages for entry in pending if entry.transaction is not None)
     if check is StoredCheck.MAY_REPEAT:
         return SendError(
-            f"the connection was lost with {messages} messages of a transaction unacknowledged; they may "
-            "be stored, and nothing shows that the namespace deduplicates what is sent again",
+            f"the connection was lost with {messages} messages of a transaction unacknowledged; they may be "
+            "stored, and it is not certain that the namespace deduplicates what is sent again",
             topic=topic,
-            advice="Turn deduplication on there, or let Spark try tasks again (spark.task.maxFailures)",
+            advice="Enable deduplication for the namespace, or let Spark retry tasks "
+            "(spark.task.maxFailures)",
         )
     if check is StoredCheck.UNREADABLE:
         return SendError(
-            f"{messages} messages of a transaction were not acknowledged; the broker refused one of them, or "
-            "has begun a message in chunks, and would drop what is sent again. Whether all are stored cannot "
-            "be read before the transaction ends",
+            f"{messages} messages of a transaction were not acknowledged; the broker refused one of them, "
+            "or has received a part of a chunked message, and would drop what is sent again. Before the "
+            "transaction ends, it cannot be read whether all of them are stored",
             topic=topic,
-            advice="Let Spark try tasks again (spark.task.maxFailures)",
+            advice="Let Spark retry tasks (spark.task.maxFailures)",
         )
     return foreign_writes(topic, producer_name) if check is StoredCheck.FOREIGN else incomplete_message(topic)
 
@@ -210,29 +211,31 @@ class StoredProof:
             return foreign_writes(self._topic, self.producer_name)
         if self._is_cut_short:
             return NotReadyError(
-                f"the search for what is stored of producer {self.producer_name} ran out of time",
+                f"the search for stored messages of producer {self.producer_name} timed out",
                 topic=self._topic,
-                advice="An open transaction, or a broker that is starting, may hide it. Raise sendTimeoutMs "
-                "and operationTimeoutMs",
+                advice="An open transaction, or a broker that is starting, may hide them. Raise "
+                "sendTimeoutMs and operationTimeoutMs",
             )
         if any(entry.kind.is_chunk for entry in entries):
             return incomplete_message(self._topic)
         messages = sum(entry.messages for entry in entries)
         return SendError(
-            f"{messages} messages were not acknowledged when the connection was lost; the broker would drop "
-            f"them by their sequence ids of producer {self.producer_name}, and they are not to be found",
+            f"{messages} messages were not acknowledged when the connection was lost; they were not found "
+            f"in the topic, and the broker would drop them as duplicates of producer {self.producer_name} "
+            "if they were sent again",
             topic=self._topic,
-            advice="Somebody else may have written under that name, an open transaction may hide them, or "
-            "the broker has removed them already. Let Spark try tasks again (spark.task.maxFailures)",
+            advice="Somebody else may have written under that name, an open transaction may hide them, "
+            "or the broker may have removed them. Let Spark retry tasks (spark.task.maxFailures)",
         )
 
 
 def incomplete_message(topic: str) -> SendError:
     """The error of a producer that cannot send the end of a message in chunks any more."""
     return SendError(
-        "the connection was lost within a message in chunks, and the broker would drop its end",
+        "the connection was lost while a chunked message was sent, and the broker would drop its remaining "
+        "chunks",
         topic=topic,
-        advice="Let Spark try tasks again (spark.task.maxFailures)",
+        advice="Let Spark retry tasks (spark.task.maxFailures)",
     )
 
 
@@ -241,5 +244,6 @@ def foreign_writes(topic: str, name: str) -> SendError:
     return SendError(
         f"somebody else, such as another run of this task, has written under the producer name {name}",
         topic=topic,
-        advice="Let Spark try tasks again (spark.task.maxFailures), and give no two queries one producerName",
+        advice="Let Spark retry tasks (spark.task.maxFailures), and do not use one producerName in two "
+        "queries",
     )

@@ -16,7 +16,9 @@ def application_folder() -> Path:
     try:
         root = SparkFiles.getRootDirectory()
     except Exception as error:
-        raise RuntimeError(f"Spark has no folder for files here ({type(error).__name__})") from error
+        raise RuntimeError(
+            f"Spark has no folder for files in this process ({type(error).__name__})"
+        ) from error
     folder = Path(root)
     # Spark 4.2 and 4.3 name to a stream's planner a folder within that of all others, and do not make it.
     return folder.parent if folder.name == "streaming_job" else folder

@@ -41,8 +41,9 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
         text = next((text for name, text in given.items() if name.lower() == option.name.lower()), "")
         if option.secret and text and not text.strip().startswith(("file:", "env:")):
             raise OptionError(
-                f"option {option.name} of a table holds a secret, which Spark would show with its columns",
-                advice="Say by file:///PATH or env:NAME where it is, or make a temporary view instead",
+                f"option {option.name} of a table contains a secret, and Spark would show it with the "
+                "table's description",
+                advice="Give its place as file:///PATH or env:NAME, or create a temporary view instead",
             )
     return given
 

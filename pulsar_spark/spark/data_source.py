@@ -109,16 +109,16 @@ class PulsarSparkDataSource(PulsarDataSource):
 
 @short_errors
 def register(spark: SparkSession) -> None:
-    """Make ``format("pulsar")`` and ``"pulsar_spark"`` known to a session that does not find them by itself.
+    """Make ``format("pulsar")`` and ``"pulsar_spark"`` known to a session that does not find them itself.
 
-    Needed where the package is not installed, but came by ``--packages``, ``--py-files`` or ``addPyFile``; to
-    be called after the last ``addPyFile``. Needed also where ``python3`` of the PATH is not the Python that
-    has the package, as in notebooks: Spark's processes on this machine are then the Python that calls this.
-    It does no harm elsewhere.
+    Needed if the package is not installed, but came with ``--packages``, ``--py-files`` or ``addPyFile``.
+    Call it after the last ``addPyFile``. Also needed if ``python3`` of the PATH is not the Python that
+    has the package, as in notebooks: Spark's processes on this machine then run the Python that calls this.
+    In other cases it has no effect.
 
     Raises:
-        UnsupportedError: streams, or a Spark Connect server, would not find the package, and there is no way
-            to let them.
+        UnsupportedError: streams, or a Spark Connect server, cannot find the package, and it cannot be
+            made available to them.
     """
     has_server = is_remote()
     if not has_server:
@@ -138,9 +138,9 @@ def _warn_of_shown_secrets(spark: SparkSession) -> None:
     shown = [name for name in _SECRETS if not any(_is_redacted(name, pattern) for pattern in patterns)]
     if shown:
         _log.warning(
-            "Spark shows option %s in plans, its UI and the event log. If it holds a secret, set "
-            "spark.sql.redaction.options.regex to (?i)url|authparams|password, or say by file:// or env: "
-            "where it is",
+            "Spark shows option %s in plans, its UI and the event log. If it contains a secret, set "
+            "spark.sql.redaction.options.regex to (?i)url|authparams|password, or give the secret's place "
+            "as file:// or env:",
             ", ".join(shown),
         )
 
@@ -179,7 +179,7 @@ def _link_for_streams(archives: list[str] | None) -> None:
     if archives is None:
         if Path(__file__).is_file():
             return
-        what = f"this Spark ({spark_version}) does not tell what --packages and --py-files gave it"
+        what = f"this Spark ({spark_version}) does not show which files came with --packages and --py-files"
         raise UnsupportedError(what, advice=_INSTALL)
     folder = files / "streaming_job"
     try:
@@ -189,4 +189,6 @@ def _link_for_streams(archives: list[str] | None) -> None:
                 folder.mkdir(exist_ok=True)
                 link.symlink_to(source)
     except OSError as error:
-        raise UnsupportedError(f"no link can be made for streams: {error}", advice=_INSTALL) from error
+        raise UnsupportedError(
+            f"the package cannot be linked for the planners of streams: {error}", advice=_INSTALL
+        ) from error

@@ -16,15 +16,19 @@ _KAFKA = {
     "endingTimestamp": "use endingTime",
     "startingOffsetsByTimestamp": 'use startingTime with JSON by topic, such as {"orders": 1700000000000}',
     "endingOffsetsByTimestamp": 'use endingTime with JSON by topic, such as {"orders": 1700000000000}',
-    "startingOffsetsByTimestampStrategy": "leave it out, a time after the last message is waited for",
+    "startingOffsetsByTimestampStrategy": (
+        "leave it out: a query whose start time is after the last message waits for it"
+    ),
     "maxOffsetsPerTrigger": "use maxMessagesPerTrigger",
     "minOffsetsPerTrigger": "use minMessagesPerTrigger",
     "maxRecordsPerPartition": "use maxMessagesPerPartition",
     "kafkaConsumer.pollTimeoutMs": "use pollTimeoutMs",
-    "fetchOffset.numRetries": "use pulsar.client.operationTimeoutMs, within which all is tried again",
-    "fetchOffset.retryIntervalMs": "use pulsar.client.operationTimeoutMs, within which all is tried again",
+    "fetchOffset.numRetries": "use pulsar.client.operationTimeoutMs, the timeout that includes all retries",
+    "fetchOffset.retryIntervalMs": (
+        "use pulsar.client.operationTimeoutMs, the timeout that includes all retries"
+    ),
     "groupIdPrefix": "use subscriptionPrefix",
-    "includeHeaders": "leave it out, the column __messageProperties has them",
+    "includeHeaders": "leave it out: the column __messageProperties has them",
 }
 
 _FLINK = {
@@ -59,17 +63,21 @@ _FLINK = {
 _PREFIXES = {
     "kafka.sasl.": "use pulsar.client.authPluginClassName and pulsar.client.authParams, see docs/security.md",
     "kafka.ssl.": "use the options pulsar.client.tls..., see docs/security.md",
-    "kafka.security.": "use pulsar+ssl:// in service.url, and pulsar.client..., see docs/security.md",
-    "kafka.": "use an option pulsar.client... or pulsar.producer..., where there is one: see docs/options.md",
-    "pulsar.admin.": "use pulsar.client..., which is for the admin service too",
-    "pulsar.consumer.": "leave it out, or see docs/options.md for what the source takes",
-    "pulsar.reader.": "leave it out, or see docs/options.md for what the source takes",
-    "pulsar.source.": "leave it out, or see docs/options.md for what the source takes",
-    "pulsar.sink.": "leave it out, or see docs/options.md for what the sink takes",
+    "kafka.security.": (
+        "use pulsar+ssl:// in service.url, and the options pulsar.client..., see docs/security.md"
+    ),
+    "kafka.": (
+        "use the matching option pulsar.client... or pulsar.producer... if there is one, see docs/options.md"
+    ),
+    "pulsar.admin.": "use the options pulsar.client..., which are also used for the admin service",
+    "pulsar.consumer.": "leave it out, or see the options of the source in docs/options.md",
+    "pulsar.reader.": "leave it out, or see the options of the source in docs/options.md",
+    "pulsar.source.": "leave it out, or see the options of the source in docs/options.md",
+    "pulsar.sink.": "leave it out, or see the options of the sink in docs/options.md",
 }
 
 _BY_NAME = {
-    name.lower(): f"It is {whose} {name}: {ours}"
+    name.lower(): f"This is {whose} {name}: {ours}"
     for whose, names in (("Kafka's", _KAFKA), ("Flink's", _FLINK))
     for name, ours in names.items()
 }
@@ -87,4 +95,4 @@ def advice_for(name: str) -> str | None:
 def advice_for_prefix(name: str) -> str | None:
     """The same for a name that only begins like another connector's."""
     found = next((ours for prefix, ours in _PREFIXES.items() if name.startswith(prefix)), None)
-    return None if found is None else f"It is another connector's: {found}"
+    return None if found is None else f"This is an option of another connector: {found}"

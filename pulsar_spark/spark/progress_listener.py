@@ -43,16 +43,16 @@ _MAX_FAILED = 1000
 
 
 class PulsarProgressListener(StreamingQueryListener):
-    """Logs the progress of all queries that read from Pulsar, and gives it to Prometheus and to a live page.
+    """Logs the progress of all queries that read from Pulsar, and serves it to Prometheus and on a live page.
 
-    Of queries that only write to Pulsar it shows what they have written, and how much may be there twice.
+    For queries that only write to Pulsar, it shows the messages that were written and may be duplicated.
 
         listener = PulsarProgressListener()
         spark.streams.addListener(listener)
         print(listener.serve(port=4050))
 
     The logger is ``pulsar_spark.progress``: one line a micro-batch at INFO, one a partition at DEBUG.
-    Thread-safe: Spark calls it on one thread, and other threads see figures that never change. It never
+    Thread-safe: Spark calls it on one thread; other threads see immutable figures. It never
     raises into Spark: progress that it cannot read is logged once for each run of a query.
     """
 
@@ -70,7 +70,7 @@ class PulsarProgressListener(StreamingQueryListener):
     # ---- called by Spark
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Take what was written in runs before this one."""
+        """Note the query's name, when this run started, and what earlier runs have written."""
         run, name = str(event.runId), event.name or str(event.id)
         self._path = planners_path()
         self._written[str(event.id)] = read_sink_totals(str(event.id))
@@ -78,7 +78,7 @@ class PulsarProgressListener(StreamingQueryListener):
         self._started = {**self._started, run: StartedQuery(name, _ms(event.timestamp))}
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """The query waits for messages: it goes on, and the last micro-batch is behind it."""
+        """Note that the query has no new messages, and that its last micro-batch has ended."""
         for name, query in self._queries.items():
             if query.run == str(event.runId):
                 idle = query.when_idle(_ms(event.timestamp), read_planners(self._path))
@@ -117,23 +117,23 @@ class PulsarProgressListener(StreamingQueryListener):
     def serve(self, port: int = 0, host: str = "127.0.0.1") -> str:
         """Serve the live page at ``/``, the figures for Prometheus at ``/metrics``; returns the page's URL.
 
-        Whoever can connect may read names of queries and topics, and nothing else: there is no login.
+        There is no login: everybody who can connect can read names of queries and topics, but nothing else.
 
         Args:
-            port: to listen on; 0: any that is free.
-            host: address to listen on. The usual one lets only processes of this host connect.
+            port: to listen on; 0 = any free port.
+            host: address to listen on. With the default, only processes on this host can connect.
 
         Raises:
-            OSError: it cannot listen there.
-            RuntimeError: it serves already.
+            OSError: the address or port cannot be used.
+            RuntimeError: the listener is already served.
         """
         if self._server is not None:
-            raise RuntimeError(f"the listener is served at {self._server.url} already: call close() first")
+            raise RuntimeError(f"the listener is already served at {self._server.url}: call close() first")
         self._server = PageServer(self._answer, host, port)
         return self._server.url
 
     def close(self) -> None:
-        """Stop to serve; the listener itself goes on."""
+        """Stop serving. The listener itself continues."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -163,7 +163,7 @@ class PulsarProgressListener(StreamingQueryListener):
         written = self._new_in_sink(str(progress.id))
         if written.possible_duplicates:
             _log.warning(
-                "query %s, batch %d: up to %d messages may be there twice, see the sink's log",
+                "query %s, batch %d: up to %d messages may be duplicated, see the sink's log",
                 *(name, progress.batchId, written.possible_duplicates),
             )
         before = self._queries.get(name)
@@ -201,13 +201,13 @@ def _log_batch(query: QueryFigures, rows: int) -> None:
     assert last is not None
     partitions = query.partitions
     _log.info(
-        "query %s, batch %d: %d rows in %d ms, %.1f rows/s; backlog when it began: %d entries%s; ends %s",
+        "query %s, batch %d: %d rows in %d ms, %.1f rows/s; backlog at its start: %d entries%s; ends %s",
         *(query.name, last.number, rows, round(last.seconds * 1000), last.rows_per_second),
         *(query.backlog_entries, _messages(query.backlog_messages), _ends(partitions)),
     )
     for each in partitions:
         _log.debug(
-            "query %s, batch %d: %s partition %s: end %s, backlog when it began: %d entries%s",
+            "query %s, batch %d: %s partition %s: end %s, backlog at its start: %d entries%s",
             *(query.name, last.number, each.topic, each.partition, each.end, each.entries),
             _messages(each.messages),
         )

@@ -212,7 +212,7 @@ def _until_deleted(
             yield batch
         seconds = now() - began
         _log.info(
-            "%s (%s, %s]: %d rows of %d bytes in %.3f s",
+            "%s (%s, %s]: %d rows (%d bytes) in %.3f s",
             asked.topic,
             asked.start,
             asked.end,

@@ -77,7 +77,7 @@ class RowPlan:
             except SchemaError as error:
                 raise OptionError(
                     f".schema(...) does not fit the schema of the values: {error.what}",
-                    advice=f"They are {_shown(self.reader.type)}",
+                    advice=f"The columns of the schema are {_shown(self.reader.type)}",
                 ) from None
         return replace(self, columns=columns)
 
@@ -114,7 +114,8 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
         return _typed(options, ReaderSchema(Schema(kind, _definition(values.schema)), is_given=True))
     if wanted is not None and values.evolution is EvolutionMode.RESTART:
         raise OptionError(
-            "schemaEvolutionMode=restart has no use with .schema(...), which keeps the columns as they are",
+            "schemaEvolutionMode=restart has no effect with .schema(...), which keeps the columns as they "
+            "are",
             advice="Leave one of them out",
         )
     found = _schemas(options)
@@ -146,8 +147,8 @@ def _schemas(options: SourceOptions) -> _Found:
         answers = run_all([partial(_schema_of, client, topic, options.values) for topic in topics])
     if not topics:
         raise OptionError(
-            "no topic matches topicsPattern yet, so there is no schema to read values by",
-            advice="Start the query when there is one, or set valueFormat=raw",
+            "no topic matches topicsPattern yet, so there is no schema to decode values with",
+            advice="Start the query when a topic exists, or set valueFormat=raw",
         )
     found: dict[TopicName, tuple[int, Schema]] = {}
     same: dict[Schema, Schema] = {}  # the plan is sent to each task: equal schemas are sent once
@@ -165,15 +166,15 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
         if schema is None:
             raise OptionError(
                 f"topic {topic} has no version {values.version} of its schema",
-                advice="Look at its versions with pulsar-admin schemas, or leave schemaVersion out",
+                advice="List its versions with pulsar-admin schemas, or leave schemaVersion out",
             )
         return values.version, schema
     latest = client.schemas.latest(topic)
     if latest is None:
         raise OptionError(
             f"topic {topic} has no schema, or does not exist",
-            advice="If you know what its values are, set valueFormat to avro or json, and valueSchema; "
-            "valueFormat=raw gives their bytes",
+            advice="If you know the form of its values, set valueFormat to avro or json, and valueSchema. "
+            "With valueFormat=raw you get their bytes",
         )
     return latest
 
@@ -222,8 +223,8 @@ def _different(found: _Found) -> OptionError:
     texts = [f"{', '.join(_first(names))}: {text}" for text, names in topics.items()]
     return OptionError(
         f"topics have different schemas: {'; '.join(_first(texts))}",
-        advice="Read them one by one, choose columns that they share by .schema(...), or set "
-        "allowDifferentTopicSchemas=true to have the bytes of their values",
+        advice="Read them one by one, choose columns that they share with .schema(...), or set "
+        "allowDifferentTopicSchemas=true to get the bytes of their values",
     )
 
 

@@ -109,4 +109,4 @@ def _warn_of_ignored(names: tuple[str, ...]) -> None:
     """Warn once for each set of columns; a query makes a writer for each batch, in a new process."""
     if not is_first_to_say(f"not written: {names}"):
         return
-    _log.warning("not written, because only the source makes these columns: %s", ", ".join(names))
+    _log.warning("columns that only the source has are not written: %s", ", ".join(names))

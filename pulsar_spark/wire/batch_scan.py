@@ -44,11 +44,11 @@ def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Field
     for row in range(count):
         found.start[row] = at
         if total - at < 4:
-            raise CorruptError(f"message {row} of {count} in a batch begins beyond its end")
+            raise CorruptError(f"message {row} of {count} in a batch begins after the end of the batch")
         cursor = at + 4
         end = cursor + int.from_bytes(body[at:cursor], "big")
         if end > total:
-            raise CorruptError(f"the metadata of message {row} in a batch ends beyond the batch")
+            raise CorruptError(f"the metadata of message {row} in a batch ends after the batch")
         try:
             size = _scan_message(body, row, cursor, end, found)
         except _MalformedError as broken:
@@ -56,7 +56,7 @@ def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Field
         found.value_at[row] = end
         at = end + size
         if at > total:
-            raise CorruptError(f"the payload of message {row} in a batch ends beyond the batch")
+            raise CorruptError(f"the payload of message {row} in a batch ends after the batch")
     if at != total:
         raise CorruptError(f"{total - at} bytes follow the last of {count} messages in a batch")
     return found.finish(total)
@@ -96,7 +96,7 @@ class _Lists:
     def add_property(self, row: int, spans: tuple[int, int, int, int]) -> None:
         self.properties.extend((row, *spans))
         if len(self.properties) > 5 * self._max_properties:
-            raise _MalformedError(f"more properties than the {self._max_properties} that are accepted")
+            raise _MalformedError(f"more than {self._max_properties} properties, which is the maximum")
 
     def finish(self, total: int) -> Fields:
         start, value_at = (np.frombuffer(one, np.int64) for one in (self.start, self.value_at))
@@ -144,7 +144,7 @@ def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -
             continue
         at, cursor = cursor, cursor + value
         if cursor > end:
-            raise _MalformedError("a field that ends beyond its message")
+            raise _MalformedError("a field that ends after its message")
         if number == PROPERTIES:
             found.add_property(row, _scan_property(body, at, cursor))
         else:
@@ -171,7 +171,7 @@ def _skip(body: bytes, tag: int, cursor: int, end: int, highest_known: int) -> i
     """Return where an unknown field ends; groups, which Pulsar never used, are refused."""
     number, wire = tag >> 3, tag & 7
     if not highest_known < number < 2**29:
-        raise _MalformedError(f"no field {number} with wire type {wire}")
+        raise _MalformedError(f"an invalid field {number} with wire type {wire}")
     if wire == VARINT:
         return _scan_varint(body, cursor, end)[1]
     if wire == BYTES:
@@ -198,5 +198,5 @@ def _scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
 def _scan_length(body: bytes, cursor: int, end: int) -> tuple[int, int]:
     length, at = _scan_varint(body, cursor, end)
     if length > end - at:
-        raise _MalformedError("a field that ends beyond its message")
+        raise _MalformedError("a field that ends after its message")
     return at, at + length

@@ -149,7 +149,7 @@ def _check_properties(fields: fs.Fields, first: fs.Ints) -> None:
     begins = np.searchsorted(fields.properties[0], first)
     most = int(np.diff(begins, append=len(fields.properties[0])).max())
     if most > fs.MAX_PROPERTIES:
-        raise CorruptError(f"a batch of {most} properties, where {fs.MAX_PROPERTIES} are accepted")
+        raise CorruptError(f"a batch of {most} properties; the maximum is {fs.MAX_PROPERTIES}")
 
 
 def _held(fields: fs.Fields) -> fs.Ints | None:

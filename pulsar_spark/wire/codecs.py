@@ -70,18 +70,20 @@ def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) ->
     if kind == pb.NONE:
         return data
     if not 0 <= uncompressed_size <= limit:
-        raise CorruptError(f"a payload of {uncompressed_size} bytes uncompressed, where {limit} are accepted")
+        raise CorruptError(f"a payload of {uncompressed_size} bytes uncompressed; the maximum is {limit}")
     if kind == pb.ZLIB:
         return _inflate(data, uncompressed_size)
     if kind == pb.SNAPPY and _snappy_size(data) != uncompressed_size:
-        raise CorruptError("a SNAPPY payload has not the size that is declared")
+        raise CorruptError("a SNAPPY payload does not have the declared size")
     codec = _codec(kind)
     try:
         if kind == pb.LZ4 and uncompressed_size and max(uncompressed_size, len(data)) <= _LZ4_BLOCK_SIZES[-1]:
             return _view(_decompress_lz4([data], [uncompressed_size]))
         plain = codec.decompress(data, uncompressed_size)
     except (OSError, pa.ArrowException):
-        raise CorruptError(f"a payload is not {uncompressed_size} bytes in {codec.name}") from None
+        raise CorruptError(
+            f"a payload does not decompress to {uncompressed_size} bytes with {codec.name}"
+        ) from None
     if kind == pb.LZ4 and uncompressed_size and _fits(codec, data, uncompressed_size - 1):
         raise CorruptError("an LZ4 payload is shorter than declared")
     return _view(plain)
@@ -121,7 +123,7 @@ def _view(plain: pa.Buffer) -> memoryview:
 def _codec(kind: int) -> pa.Codec:
     """Make a codec, one for each call: they are cheap, and not promised to be thread-safe."""
     if kind not in _ARROW_NAMES:
-        raise CorruptError(f"unknown compression {kind}", advice="Use a newer version of this connector")
+        raise CorruptError(f"unknown compression type {kind}", advice="Use a newer version of pulsar_spark")
     name = _ARROW_NAMES[kind]
     return pa.Codec(name, compression_level=_ZSTD_LEVEL) if kind == pb.ZSTD else pa.Codec(name)
 
@@ -133,7 +135,7 @@ def _inflate(data: Readable, size: int) -> bytes:
     except zlib.error:
         raise CorruptError("a ZLIB payload is malformed") from None
     if len(plain) != size or not stream.eof:
-        raise CorruptError("a ZLIB payload has not the size that is declared")
+        raise CorruptError("a ZLIB payload does not have the declared size")
     return plain
 
 

@@ -95,7 +95,9 @@ def properties_field(tag: bytes, properties: pa.MapArray | None) -> list[Encoded
     names = properties.keys.slice(offsets[0], count).cast(pa.binary())
     values = properties.items.slice(offsets[0], count).cast(pa.binary())
     if properties.null_count or names.null_count or values.null_count:
-        raise OptionError("a null among the properties of a message", advice="Leave null properties out")
+        raise OptionError(
+            "a property of a message is null", advice="Leave out properties whose value is null"
+        )
     inner = [*bytes_field(b"\x0a", names), *bytes_field(b"\x12", values)]
     sizes = total_sizes(inner, count)
     joined = join([size_field(tag, sizes), *inner], count)
@@ -145,7 +147,7 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
     """
     if int(total_sizes(pieces, count).sum()) > _MAX_SIZE:
         raise OptionError(
-            "messages of more than 2 GiB were to be encoded at once",
+            "the messages of one Arrow batch have more than 2 GiB",
             advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
         )
     if count == 0 or all(isinstance(piece.data, pa.Scalar) for piece in pieces):

@@ -44,7 +44,7 @@ _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_ENTRY_MAGIC = b"\x0e\x02"
 _HTTP = b"HTTP"  # how an HTTP server answers what it does not understand
 _TLS_ALERT = b"\x15\x03"  # and a TLS server
-_BINARY_PORT = "Name the broker's binary port in service.url, usually 6650, with TLS 6651"
+_BINARY_PORT = "Set service.url to the broker's binary port, usually 6650, or 6651 with TLS"
 _FEW = 8  # frames; below it the fixed cost of numpy calls is more than parsing takes
 _U32 = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
@@ -213,11 +213,11 @@ class FrameReader:
                 return 4 + int(total)
         begin = bytes(data[position : position + 4])
         if begin == _HTTP:
-            raise ProtocolError("the peer speaks HTTP, so this is a web port", advice=_BINARY_PORT)
+            raise ProtocolError("the peer answers in HTTP, so this is a web port", advice=_BINARY_PORT)
         if begin.startswith(_TLS_ALERT):
-            raise ProtocolError("the peer speaks TLS", advice="Write pulsar+ssl:// in service.url")
+            raise ProtocolError("the peer requires TLS", advice="Write pulsar+ssl:// in service.url")
         raise ProtocolError(
-            f"the peer announced a frame of {total} bytes, allowed are 5 to {allowed}", advice=_BINARY_PORT
+            f"the peer announced a frame of {total} bytes; 5 to {allowed} are allowed", advice=_BINARY_PORT
         )
 
 
@@ -239,9 +239,9 @@ def _parse_frame(body: memoryview) -> Frame:
     try:
         command = pb.BaseCommand.FromString(bytes(body[4 : 4 + size]))
     except UNPARSABLE as error:
-        raise ProtocolError("the peer sent bytes that are no Pulsar command") from error
+        raise ProtocolError("the peer sent bytes that are not a Pulsar command") from error
     if command.type in _TYPES_WITH_TEXT and not _is_utf8(command):
-        raise ProtocolError("the peer sent a command with a text that is no UTF-8")
+        raise ProtocolError("the peer sent a command with text that is not UTF-8")
     # The runtime parses what lacks required fields; a type unknown to it looks like one that is lacking.
     if command.HasField("type") and not command.IsInitialized():
         raise ProtocolError(f"the peer sent a command of type {command.type} without a required field")
@@ -305,7 +305,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
     # To count them takes longer than to see that there cannot be so many.
     if len(metadata) > MAX_PROPERTIES and len(parsed.properties) > MAX_PROPERTIES:
         raise CorruptError(
-            f"an entry of {len(parsed.properties)} properties, where {MAX_PROPERTIES} are accepted"
+            f"an entry of {len(parsed.properties)} properties; the maximum is {MAX_PROPERTIES}"
         )
     return StoredMessage(parsed, payload, index)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _IN_ALPHABET = np.isin(np.arange(256), np.frombuffer(_ALPHABET, np.uint8))
 _PAD, _ZERO = ord("="), ord("A")
-_NOT_BASE64 = "a key that is flagged as base64 is not"
+_NOT_BASE64 = "a key is flagged as base64, but is not base64"
 
 _MAX_SIZE = 2**31 - 1  # bytes; Arrow's binary offsets are int32
 
@@ -102,7 +102,7 @@ def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
     ends = np.cumsum(groups)
     if len(data) + 4 * int(groups.sum()) > _MAX_SIZE:
         raise OptionError(
-            "keys of more than 2 GiB were to be encoded at once",
+            "the keys of one Arrow batch have more than 2 GiB",
             advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
         )
     missing = 3 * groups - sizes

@@ -12,15 +12,15 @@ def test_a_code(capsys, given):
     assert main(["explain", given]) == 0
     said = capsys.readouterr().out
     assert said.splitlines()[0] == "PULSAR_AUTH"
-    assert "right that is missing" in said
+    assert "permission is missing" in said
     assert AuthError.usual_advice in " ".join(said.split())
-    assert "Tried again" not in said
+    assert "retried" not in said
     assert all(len(line) <= 100 for line in said.splitlines())
 
 
 def test_a_code_that_is_tried_again(capsys):
     assert main(["explain", "BUSY"]) == 0
-    assert "    Tried again until the operation's time is over." in capsys.readouterr().out.splitlines()
+    assert "    The operation is retried until its timeout." in capsys.readouterr().out.splitlines()
 
 
 def test_all_codes(capsys):
@@ -34,8 +34,8 @@ def test_all_codes(capsys):
     [
         ("PULSAR_ATUH", "Did you mean PULSAR_AUTH?"),
         ("PULSAR_DATALOSS", "Did you mean PULSAR_DATA_LOSS?"),
-        ("OutOfMemory", "Without a code all of them are printed"),
-        ("", "Without a code"),
+        ("OutOfMemory", "Leave the code out to print all of them"),
+        ("", "Leave the code out"),
     ],
 )
 def test_a_code_that_does_not_exist_is_wrong_usage(capsys, given, advice):

@@ -28,9 +28,9 @@ def test_wrong_usage(capsys):
     assert "COMMAND" in usage_error(capsys)
     assert "--admin-url" in usage_error(capsys, "subscriptions")
     url = ("subscriptions", "--admin-url", NOWHERE)
-    assert "--remove needs --checkpoint" in usage_error(capsys, *url, "--remove")
+    assert "--remove requires --checkpoint" in usage_error(capsys, *url, "--remove")
     assert "--namespace" in usage_error(capsys, *url, "--topic", "t", "--namespace", "a/b")
-    assert "no namespace" in usage_error(capsys, *url, "--namespace", "a")
+    assert "is not a namespace" in usage_error(capsys, *url, "--namespace", "a")
     for wrong in (
         "localhost:8080",
         "pulsar://localhost:6650",

@@ -59,13 +59,13 @@ def test_all_durable_subscriptions_of_queries_are_listed(admin, run):
     admin.topics[TopicName.parse("public/else/t")] = {NAMES[3]: FakeSubscription()}
     assert run() == [
         HEADER,
-        f"{NAMES[0]} {PARTS[1]} no 3 not looked for",
-        f"{NAMES[1]} {PARTS[1]} yes 7 not looked for",
+        f"{NAMES[0]} {PARTS[1]} no 3 not searched",
+        f"{NAMES[1]} {PARTS[1]} yes 7 not searched",
     ]
-    assert run("--prefix", "other") == [HEADER, f"other-{UUIDS[0]} {PARTS[0]} no 0 not looked for"]
+    assert run("--prefix", "other") == [HEADER, f"other-{UUIDS[0]} {PARTS[0]} no 0 not searched"]
     assert run("--namespace", "public/else", "--namespace", "public/else") == [
         HEADER,
-        f"{NAMES[3]} public/else/t no 0 not looked for".replace("public", "persistent://public"),
+        f"{NAMES[3]} public/else/t no 0 not searched".replace("public", "persistent://public"),
     ]
     assert (
         run("--topic", "topic-partition-0", "--topic", "public/else/t")[1:]
@@ -81,7 +81,7 @@ def test_only_what_no_checkpoint_names_and_nobody_uses_is_removed(admin, run, ch
     listed = run(*arguments)
     assert listed[1] == f"{NAMES[0]} {PARTS[0]} no 0 {checkpoint}"
     assert listed[2] == f"{NAMES[1]} {PARTS[0]} no 0 none"
-    assert listed[-1] == "2 forsaken; --remove removes them"
+    assert listed[-1] == "2 unused; run with --remove to remove them"
     assert removals(admin) == []
     assert run(*arguments, "--remove") == [
         *listed[:-1],
@@ -104,8 +104,8 @@ def test_what_is_used_or_gone_meanwhile_is_kept(admin, run, checkpoint):
 
     admin.answer = meanwhile
     assert run("--checkpoint", str(checkpoint), "--remove")[-4:] == [
-        f"kept {NAMES[1]} on {TOPIC}: a query has connected",
-        f"{NAMES[2]} on {TOPIC} has gone meanwhile",
+        f"kept {NAMES[1]} on {TOPIC}: a query is connected now",
+        f"{NAMES[2]} on {TOPIC} no longer exists",
         f"removed {NAMES[3]} from {TOPIC}",
         "1 removed",
     ]
@@ -116,16 +116,21 @@ def test_a_topic_that_is_deleted_meanwhile_has_none(admin, run):
         admin.topics[TopicName.parse(name)] = {NAMES[0]: FakeSubscription()}
     path = "/admin/v2/persistent/public/default"
     admin.vanishing = {f"{path}/a/subscriptions", f"{path}/b/stats"}
-    assert run() == [HEADER, f"{NAMES[0]} persistent://public/default/c no 0 not looked for"]
+    assert run() == [HEADER, f"{NAMES[0]} persistent://public/default/c no 0 not searched"]
 
 
 # Wrong usage -> what is said.
 WRONG = {
-    "--remove needs --checkpoint": ["--remove"],
-    "--topic names its namespace itself": ["--topic", "t", "--namespace", "public/default"],
-    "--auth-params without --auth-plugin": ["--auth-params", "secret"],
-    "authParams is not what tls takes": ["--auth-plugin", "tls", "--auth-params", "secret:x"],
-    "is no namespace": ["--namespace", "public"],
+    "--remove requires --checkpoint": ["--remove"],
+    "--topic and --namespace cannot be used together": ["--topic", "t", "--namespace", "public/default"],
+    "--auth-params is given without --auth-plugin": ["--auth-params", "secret"],
+    "authParams is wrong for the authentication plugin tls": [
+        "--auth-plugin",
+        "tls",
+        "--auth-params",
+        "secret:x",
+    ],
+    "is not a namespace": ["--namespace", "public"],
 }
 
 

@@ -152,8 +152,8 @@ def unreadable(keys, folder, why):
 
 REASONS = {
     "tampered": "was changed",
-    "missing key": r"no key of it can be used \('b': the private key 'b' cannot be read",
-    "wrong key": r"no key of it can be used \('b': the data key was encrypted for another key",
+    "missing key": r"none of its keys can be used \('b': the private key 'b' cannot be read",
+    "wrong key": r"none of its keys can be used \('b': the data key was encrypted for another key",
 }
 each_reason = pytest.mark.parametrize(("why", "text"), REASONS.items(), ids=REASONS.keys())
 
@@ -188,7 +188,7 @@ def test_consume_gives_what_is_stored(keys, folder, caplog, why, text):
     assert plain.messages.tolist() == [0, 0, 0]
     assert plain.compression.tolist() == [0, 0, 0]
     decryption.report()
-    assert "given as they are stored" in caplog.text
+    assert "read in their encrypted form" in caplog.text
 
 
 def test_all_may_be_discarded(keys):
@@ -240,10 +240,10 @@ class Own:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (ValueError("secret"), "the key reader Own has failed for the public key 'a': ValueError"),
+        (ValueError("secret"), "the key reader Own failed for the public key 'a': ValueError"),
         (CryptoError("the vault is closed"), "the vault is closed"),
-        (b"secret", "the key reader Own gave a bytes for a key"),
-        (EncryptionKeyInfo(b"secret"), "the public key 'a' is no RSA or EC key in PEM"),
+        (b"secret", "the key reader Own returned a bytes instead"),
+        (EncryptionKeyInfo(b"secret"), "the public key 'a' is not an RSA or EC key in PEM"),
     ],
 )
 def test_a_reader_of_the_users_own_may_fail(answer, text):
@@ -299,7 +299,7 @@ def test_send_sends_without_encryption_until_there_is_a_key(keys, folder, monkey
     (folder / "c.public.pem").unlink()
     now += 4 * 3600
     assert data_key(encryptor) == first
-    assert "the data key stays" in caplog.text
+    assert "the data key is kept" in caplog.text
 
 
 def test_what_is_not_installed_is_named(folder):

@@ -300,7 +300,7 @@ def test_an_error_ends_its_request_only(ready, code, kind):
 def test_a_text_that_is_no_utf_8(ready):
     request_id = ready.request(lookup, 100)
     frame = error_frame(request_id, pb.TopicNotFound, "xx").replace(b"xx", b"\xff\xfe")
-    with pytest.raises(ProtocolError, match=r"no UTF-8|no Pulsar command"):  # by the runtime of protobuf
+    with pytest.raises(ProtocolError, match=r"not UTF-8|not a Pulsar command"):  # by the runtime of protobuf
         ready.receive(frame, 1)
 
 

@@ -156,7 +156,9 @@ def test_anything_is_refused(nonce, ciphertext):
     ],
 )
 def test_what_is_no_private_key_is_refused_without_being_told(pem):
-    with pytest.raises(CryptoError, match="no RSA or EC key in PEM without a passphrase") as caught:
+    with pytest.raises(
+        CryptoError, match="not an RSA or EC key in PEM format without a passphrase"
+    ) as caught:
         Opener(pem, b"data key")
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -166,7 +168,7 @@ def test_what_is_no_private_key_is_refused_without_being_told(pem):
     "pem", [b"", b"no PEM", private_pem(RSA), public_key(ed25519.Ed25519PrivateKey.generate()).pem]
 )
 def test_what_is_no_public_key_is_refused(pem):
-    with pytest.raises(CryptoError, match="the public key 'k' is no RSA or EC key in PEM"):
+    with pytest.raises(CryptoError, match="the public key 'k' is not an RSA or EC key in PEM"):
         Sealer([PublicKey("k", pem)])
 
 

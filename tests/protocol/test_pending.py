@@ -259,7 +259,7 @@ def test_the_timeout_s_error_counts_all_that_is_pending():
     pending = window(send_timeout=2.5)
     pending.push(outgoing(0, 4), 0.0)
     pending.push(outgoing(4, 3), 0.0)
-    error = pending.timed_out("no receipt came")
+    error = pending.timed_out("no acknowledgement was received")
     assert type(error) is SendError
     assert not error.retriable
     assert error.topic == "persistent://a/b/t"

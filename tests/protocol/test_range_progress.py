@@ -90,7 +90,7 @@ def test_the_end_does_not_come(options, found, judged):
 
 @pytest.mark.parametrize(
     ("found", "why"),
-    [("6:0", "behind 4:2 it sent 6:0"), (None, "behind 4:2 nothing more came")],
+    [("6:0", "after 4:2 the broker sent 6:0"), (None, "after 4:2 the broker sent nothing more")],
 )
 def test_what_is_lost_says_how_that_is_known(found, why):
     reading = progress(start="4:2")
@@ -188,7 +188,7 @@ def test_a_gap_is_judged_by_what_a_second_reader_finds(
         reading.came(at("3:4"))
     looked = reading.looked(at(begins), first and at(first), found and at(found))
     is_gone = position != "3:4" and (has_read or options)
-    why = "ledger 3 was removed while it was read"
+    why = "the broker deleted ledger 3 while it was read"
     assert looked == Looked(gap, LostRange(at("3:4"), at(position), why) if is_gone else None)
     assert reading.position == at(position)
 

@@ -129,9 +129,11 @@ def test_the_rows_partition_wins_and_takes_no_turn():
 
 @pytest.mark.parametrize("wrong", [-1, 3, 2**31 - 1])
 def test_a_partition_that_is_not_there(wrong):
-    with pytest.raises(OptionError, match=f"a row's __partition is {wrong}, the topic has 3 partitions"):
+    with pytest.raises(OptionError, match=f"a row's __partition is {wrong}, but the topic has 3 partitions"):
         router().route(rows([None, None], [1, wrong]), 3, 0)
-    with pytest.raises(OptionError, match=f"messageRouter's answer is {wrong}, the topic has 3"):
+    with pytest.raises(
+        OptionError, match=f"a partition number of messageRouter is {wrong}, but the topic has 3"
+    ):
         router(RoutingMode.CUSTOM, lambda keys, _: [wrong] * len(keys)).route(keyless(2), 3, 0)
 
 

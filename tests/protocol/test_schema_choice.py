@@ -58,7 +58,7 @@ def test_a_topic_without_a_schema_gets_the_rows_own(kind):
 
 
 def test_a_topic_without_a_schema_is_an_error_where_nothing_may_be_registered():
-    with pytest.raises(SchemaError, match="the topic has no schema, and schemaRegistration is existing"):
+    with pytest.raises(SchemaError, match="the topic has no schema, but schemaRegistration is existing"):
         choose_schema(None, AB, may_register=False)
 
 
@@ -84,14 +84,14 @@ def test_columns_without_a_field_become_fields_behind_the_others():
     assert json.loads(schema.data)["fields"][2] == field("a", ["null", "int"], default=None)
     assert choose_schema(schema, AB, may_register=True) == SchemaChoice(schema, False)
     with pytest.raises(
-        SchemaError, match=r"'a' has no field in the topic's schema; schemaRegistration is exi"
+        SchemaError, match=r"'a' has no field in the topic's schema; with schemaRegistration=exi"
     ):
         choose_schema(existing, AB, may_register=False)
 
 
 # What no new field helps.
 MISFITS = {
-    "another type": (record(field("a", "string"), field("b", "string")), AB, "'a' is int, and the topic has"),
+    "another type": (record(field("a", "string"), field("b", "string")), AB, "'a' is int, but the topic has"),
     "a field without a default": (
         record(field("c")),
         AB,
@@ -99,23 +99,23 @@ MISFITS = {
     ),
     "a schema that is no record": (Schema(SchemaType.AVRO, b'"int"'), AB, "."),
     "no Avro": (Schema(SchemaType.AVRO, b"{"), AB, "the topic's schema is not JSON"),
-    "another kind": (record(kind=SchemaType.JSON), AB, "schema is JSON, and rows are written as avro"),
+    "another kind": (record(kind=SchemaType.JSON), AB, "schema is JSON, but rows are written as avro"),
     "a primitive": (
         Schema(SchemaType.STRING),
         AB,
-        "the topic's schema is STRING, and rows are written as avr",
+        "the topic's schema is STRING, but rows are written as avr",
     ),
-    "no primitive": (record(), RowType(primitive(INT)), "is AVRO, and rows are written as primitive"),
+    "no primitive": (record(), RowType(primitive(INT)), "is AVRO, but rows are written as primitive"),
     "a primitive of another type": (
         Schema(SchemaType.STRING),
         RowType(primitive(INT)),
         "int32 cannot be wri",
     ),
-    "no key": (record(), replace(AB, key=primitive(INT)), "schema is AVRO, and keyColumns is set"),
+    "no key": (record(), replace(AB, key=primitive(INT)), "schema is AVRO, but keyColumns is set"),
     "a key": (
         key_value_schema(KeyValueParts(Schema(SchemaType.INT32), record(), True)),
         AB,
-        "is KEY_VALUE, and rows are written as avro",
+        "is KEY_VALUE, but rows are written as avro",
     ),
 }
 
@@ -199,7 +199,7 @@ def test_the_place_of_the_key_is_the_topics():
     for own, other in (KeyValueEncoding, reversed(KeyValueEncoding)):
         schema, _ = choose_schema(None, replace(KEYED, encoding=own), may_register=True)
         with pytest.raises(
-            SchemaError, match=f"schema is {own.value}, and keyValueEncoding is {other.value}"
+            SchemaError, match=f"schema is {own.value}, but keyValueEncoding is {other.value}"
         ):
             choose_schema(schema, replace(KEYED, encoding=other), may_register=True)
 
@@ -221,7 +221,7 @@ def test_each_part_keeps_its_own_schema_and_may_get_fields():
     new = parts_of(choose_schema(existing, more_keys, may_register=True).schema)
     assert (names(new.key), new.value.data) == (["k", "l"], value.data)
     with pytest.raises(
-        SchemaError, match="the key of the topic's schema is AVRO, and rows are written as pri"
+        SchemaError, match="the key of the topic's schema is AVRO, but rows are written as pri"
     ):
         choose_schema(existing, RowType(avro(n=INT), primitive(INT)), may_register=True)
 

@@ -184,7 +184,7 @@ def test_what_is_not_found_is_an_error_with_the_count_of_messages():
     proof.take(stored(sent(4)))
     error = proof.error()
     assert not error.retriable
-    for part in ("3 messages", "producer me", "persistent://a/b/t", "not to be found"):
+    for part in ("3 messages", "producer me", "persistent://a/b/t", "not found in the topic"):
         assert part in str(error)
 
 
@@ -212,7 +212,7 @@ def test_of_a_message_in_chunks_each_must_be_found_and_other_attempts_count_for_
     for one in [*sent_chunks(b"0"), *chunks[:2]]:
         proof.take(stored(one))
     assert not proof.is_found
-    assert "within a message in chunks" in str(proof.error())
+    assert "while a chunked message was sent" in str(proof.error())
     proof.take(stored(chunks[2]))
     assert proof.is_found
 

@@ -17,5 +17,5 @@ def test_where_spark_does_not_run(monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(SparkFiles, "getRootDirectory", fail)
-    with pytest.raises(RuntimeError, match=r"no folder for files here \(AssertionError\)"):
+    with pytest.raises(RuntimeError, match=r"no folder for files in this process \(AssertionError\)"):
         application_folder()

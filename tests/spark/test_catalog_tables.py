@@ -34,7 +34,7 @@ def test_a_secret_is_not_kept(text):
     name = "pulsar.client.authParams"
     for given in (name, name.lower()):
         with pytest.raises(
-            OptionError, match=r"authParams of a table holds a secret.*file:///PATH"
+            OptionError, match=r"authParams of a table contains a secret.*file:///PATH"
         ) as caught:
             created_with({**CREATED, given: text, f"option.{given}": text})
         assert "secret:" not in str(caught.value)

@@ -58,7 +58,7 @@ def test_making_a_stream_reader_never_fails_and_its_first_call_does():
     reader = source(topic="t").streamReader(schema=StructType().add("a", IntegerType()))
     reader.stop()
     for first_call in (reader.initialOffset, lambda: reader.read(InputPartition(None))):
-        with pytest.raises(OptionError, match=r"no column a\. It has value"):
+        with pytest.raises(OptionError, match=r"no column a\. Its columns are value"):
             first_call()
     with pytest.raises(OptionError, match="nonsense"):
         source(nonsense="x").streamReader(schema=SOURCE_SCHEMA).initialOffset()
@@ -89,9 +89,9 @@ def test_what_travels_to_tasks_can_be_pickled():
 
 
 def test_bad_rows_are_told_of_before_anything_is_sent():
-    with pytest.raises(OptionError, match="not said where rows go"):
+    with pytest.raises(OptionError, match="no topic is given for the rows"):
         source().streamWriter(VALUE, overwrite=False)
-    with pytest.raises(OptionError, match="not said where rows go"):
+    with pytest.raises(OptionError, match="no topic is given for the rows"):
         source().writer(VALUE, overwrite=False)
 
 
@@ -206,12 +206,16 @@ def test_streams_find_what_came_as_a_file(files):
 
 def test_no_link_is_an_error_that_says_what_to_do(files):
     (files / "streaming_job").touch()
-    with pytest.raises(UnsupportedError, match=r"no link can be made for streams.*Install the package"):
+    with pytest.raises(
+        UnsupportedError, match=r"cannot be linked for the planners of streams.*Install the package"
+    ):
         source_module._link_for_streams(["given.jar"])
 
 
 def test_a_spark_that_does_not_say_what_came_is_an_error_where_it_matters(files, monkeypatch):
     source_module._link_for_streams(None)
     monkeypatch.setattr(source_module, "__file__", str(files / "given.jar" / "pulsar_spark" / "source.py"))
-    with pytest.raises(UnsupportedError, match=r"does not tell what --packages .* Install the package"):
+    with pytest.raises(
+        UnsupportedError, match=r"does not show which files came with --packages .* Install the package"
+    ):
         source_module._link_for_streams(None)

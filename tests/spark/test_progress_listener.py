@@ -149,7 +149,7 @@ def test_messages_are_left_out_where_nobody_knows_them(listener, caplog):
     caplog.set_level(logging.INFO, "pulsar_spark.progress")
     listener.onQueryProgress(progress(report({"a": {"0": ("1:1", 2, 20), "1": ("1:1", 3, None)}})))
     assert samples(listener, "backlog_messages_estimate") == {'query="orders",topic="a",partition="0"': 20}
-    assert "backlog when it began: 5 entries; ends" in caplog.text
+    assert "backlog at its start: 5 entries; ends" in caplog.text
 
 
 def test_labels_are_escaped(listener):
@@ -192,14 +192,14 @@ def test_one_line_a_batch(listener, caplog):
     caplog.set_level(logging.INFO, "pulsar_spark.progress")
     listener.onQueryProgress(progress(ORDERS))
     assert caplog.messages == [
-        "query orders, batch 3: 100 rows in 1234 ms, 80.5 rows/s; backlog when it began: 10 entries, "
+        "query orders, batch 3: 100 rows in 1234 ms, 80.5 rows/s; backlog at its start: 10 entries, "
         f"about 1000 messages; ends {TOPIC} 0=12:99 1=13:4"
     ]
     caplog.clear()
     caplog.set_level(logging.DEBUG, "pulsar_spark.progress")
     listener.onQueryProgress(progress(ORDERS))
     assert caplog.messages[1:] == [
-        f"query orders, batch 3: {TOPIC} partition {number}: end {end}, backlog when it began: {backlog}"
+        f"query orders, batch 3: {TOPIC} partition {number}: end {end}, backlog at its start: {backlog}"
         for number, end, backlog in (
             (0, "12:99", "10 entries, about 1000 messages"),
             (1, "13:4", "0 entries, about 0 messages"),
@@ -213,7 +213,7 @@ def test_the_line_of_a_wide_topic_stays_short(listener, caplog):
         progress(report({"a": {str(number): ("1:1", 1, None) for number in range(500)}}))
     )
     assert len(caplog.text) < 500
-    assert "backlog when it began: 500 entries" in caplog.text
+    assert "backlog at its start: 500 entries" in caplog.text
     assert caplog.messages[0].endswith("19=1:1, and 480 more partitions")
 
 
@@ -347,7 +347,7 @@ def test_what_was_written_and_may_be_there_twice(listener, caplog, latest):
     assert value(listener, "written_bytes_total") == 2000
     assert samples(listener, "retries_total")['query="orders",part="sink"'] == 1
     assert caplog.messages == [
-        "query orders, batch 4: up to 8 messages may be there twice, see the sink's log"
+        "query orders, batch 4: up to 8 messages may be duplicated, see the sink's log"
     ]
     add_sink_totals(str(QUERY), SinkTotals(0, 0, 2))
     listener.onQueryProgress(progress(latest, batch=6))

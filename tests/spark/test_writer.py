@@ -152,6 +152,4 @@ def test_ignored_columns_are_warned_of_once(calls, caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             PulsarStreamWriter(parse_sink(GIVEN), schema)
-    assert caplog.messages == [
-        "not written, because only the source makes these columns: __messageId, __index"
-    ]
+    assert caplog.messages == ["columns that only the source has are not written: __messageId, __index"]

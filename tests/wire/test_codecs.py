@@ -59,7 +59,7 @@ def test_truncated_data_is_refused(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_size_beyond_the_limit_is_refused_before_memory_is_taken(kind):
     for size in (len(TEXT), 2**62, -1):
-        with pytest.raises(CorruptError, match="are accepted"):
+        with pytest.raises(CorruptError, match="the maximum is"):
             decompress(kind, compress(kind, TEXT), size, len(TEXT) - 1)
 
 
@@ -75,7 +75,7 @@ def test_a_zlib_bomb_takes_no_more_memory_than_it_declares():
     bomb = compress(pb.ZLIB, bytes(20_000_000))
     tracemalloc.start()
     try:
-        with pytest.raises(CorruptError, match="not the size that is declared"):
+        with pytest.raises(CorruptError, match="does not have the declared size"):
             decompress(pb.ZLIB, bomb, 1000, LIMIT)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
@@ -108,9 +108,9 @@ def test_the_framings_are_those_of_pulsar():
 
 
 def test_an_unknown_compression_is_refused():
-    with pytest.raises(CorruptError, match="unknown compression 9"):
+    with pytest.raises(CorruptError, match="unknown compression type 9"):
         decompress(9, b"", 0, LIMIT)
-    with pytest.raises(CorruptError, match="unknown compression 9"):
+    with pytest.raises(CorruptError, match="unknown compression type 9"):
         compress(9, b"")
 
 

@@ -92,7 +92,7 @@ def test_a_command_in_a_row_that_ends_unlike_the_others_is_parsed():
     body = command.SerializePartialToString()[:-1] + b"\x80"  # a number that does not end
     bad = struct.pack(">II", 4 + len(body) + len(section()), len(body)) + body + section()
     assert len(bad) == len(good)
-    with pytest.raises(ProtocolError, match="no Pulsar command"):
+    with pytest.raises(ProtocolError, match="not a Pulsar command"):
         FrameReader().feed(good * 20 + bad + good * 20)
 
 
@@ -350,8 +350,8 @@ def test_a_command_larger_than_its_frame(size):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"HTTP/1.1 400 Illegal character", r"the peer speaks HTTP.*usually 6650"),
-        (bytes.fromhex("15030300020246"), r"the peer speaks TLS.*pulsar\+ssl://"),
+        (b"HTTP/1.1 400 Illegal character", r"the peer answers in HTTP.*usually 6650"),
+        (bytes.fromhex("15030300020246"), r"the peer requires TLS.*pulsar\+ssl://"),
         (b"SSH-2.0-OpenSSH", r"a frame of 1397966893 bytes.*binary port"),
     ],
 )
@@ -561,6 +561,6 @@ def test_an_entry_of_too_many_properties_is_corrupt(monkeypatch):
         if count <= 2:
             assert len(frames.decode_payload_section(section).metadata.properties) == count
         else:
-            with pytest.raises(CorruptError, match="an entry of 3 properties, where 2 are accepted"):
+            with pytest.raises(CorruptError, match="an entry of 3 properties; the maximum is 2"):
                 frames.decode_payload_section(section)
         metadata.properties.add(key=b"", value=b"")

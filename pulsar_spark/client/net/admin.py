@@ -111,12 +111,12 @@ class Admin:
         """The persistent topics of ``tenant/namespace``, each partition by its own name, sorted."""
         tenant, _, name = namespace.partition("/")
         if not (tenant and name) or "/" in name:
-            raise OptionError(f"{namespace!r} is no namespace", advice="Write it as tenant/namespace")
+            raise OptionError(f"{namespace!r} is not a namespace", advice="Write it as tenant/namespace")
         names = self._get(f"persistent/{quote(tenant, safe='')}/{quote(name, safe='')}", list)
         try:
             return sorted(TopicName.parse(_checked(each, str)) for each in names)
         except (TypeError, OptionError):
-            raise _strange("a topic's name that is none", None) from None
+            raise _strange("an invalid topic name", None) from None
 
     def subscriptions(self, topic: TopicName) -> list[str]:
         """The names of all subscriptions of a topic partition."""
@@ -124,7 +124,7 @@ class Admin:
         try:
             return [_checked(name, str).encode().decode() for name in names]
         except (TypeError, UnicodeEncodeError):
-            raise _strange("a subscription's name that is no text", topic) from None
+            raise _strange("a subscription name that is not text", topic) from None
 
     def stats(self, topic: TopicName) -> list[SubscriptionStats]:
         """What the broker counts of each subscription of a topic partition."""
@@ -172,7 +172,7 @@ class Admin:
         try:
             found = parse_json(answer)
         except ValueError as error:
-            raise _strange("what is no JSON", topic) from error
+            raise _strange("text that is not JSON", topic) from error
         if not isinstance(found, kind):
             raise _strange(f"a {type(found).__name__}", topic)
         return found
@@ -192,7 +192,7 @@ class Admin:
             )
         except HttpError as error:
             if isinstance(error.cause, ssl.SSLCertVerificationError):
-                what = f"the certificate of {self.url} is not accepted: {error.cause.verify_message}"
+                what = f"the certificate of {self.url} was rejected: {error.cause.verify_message}"
                 raise TlsError(what, topic=place) from None
             what = _without(login, str(error))
             raise ConnectError(
@@ -217,14 +217,14 @@ def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Req
 def _checked(value: Any, kind: type[T]) -> T:
     """``value``, of just this type; raises TypeError where JSON had another."""
     if type(value) is not kind:
-        raise TypeError(f"a {kind.__name__}, where a {type(value).__name__} stands")
+        raise TypeError(f"a {kind.__name__} (it has a {type(value).__name__})")
     return value
 
 
 def _count(value: Any) -> int:
     count = _checked(value, int)
     if not 0 <= count < 1 << 63:
-        raise TypeError("a count that is one")
+        raise TypeError("a valid count")
     return count
 
 

@@ -35,7 +35,7 @@ class Credentials:
 
 @runtime_checkable
 class Authentication(Protocol):
-    """A way to log in; calls may come from several threads.
+    """An authentication plugin. Its methods may be called from several threads.
 
     Attributes:
         method: Pulsar's name of it, such as ``token``.
@@ -44,10 +44,10 @@ class Authentication(Protocol):
     method: str
 
     def data(self) -> bytes:
-        """The login to send now; asked for each connection and at each challenge. May block.
+        """The credentials to send now. Called for each connection and at each challenge. May block.
 
         Raises:
-            PulsarError: it cannot be had. No secret may be in the text.
+            PulsarError: there are no credentials. The text must not contain a secret.
         """
 
 
@@ -74,7 +74,9 @@ class Token:
         """The token as it is now."""
         token = self._read().strip()
         if not token:
-            raise AuthError("the token is empty", advice="Look where authParams says it comes from")
+            raise AuthError(
+                "the token is empty", advice="Check the file or environment variable that authParams names"
+            )
         return token.encode()
 
 
@@ -196,8 +198,8 @@ def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authen
             return known.make(params, timeout)
     if "." not in plugin or plugin.startswith("org.apache.pulsar."):
         raise OptionError(
-            "option authPluginClassName names no login that is known",
-            advice=f"Give one of {', '.join(_KNOWN)}, or the dotted name of a Python class of your own",
+            "option authPluginClassName names an unknown authentication plugin",
+            advice=f"Set it to one of {', '.join(_KNOWN)}, or to the dotted name of your own Python class",
         )
     return _users_own(plugin, params)
 
@@ -208,14 +210,14 @@ def _users_own(plugin: str, params: str) -> Authentication:
     except (ImportError, AttributeError, ValueError):
         # The name is not repeated: a token that stands in the wrong option has dots, too.
         raise OptionError(
-            "what option authPluginClassName names cannot be imported",
-            advice="Install its module where the query's driver and its tasks run",
+            "the class named by option authPluginClassName cannot be imported",
+            advice="Install its module on the hosts of the query's driver and its tasks",
         ) from None
     made = found(params) if callable(found) else None
     if not isinstance(made, Authentication):
         raise OptionError(
-            "what option authPluginClassName names makes no authentication",
-            advice="It must have an attribute `method` and a method `data`, as docs/security.md says",
+            "the class named by option authPluginClassName is not an authentication plugin",
+            advice="It must have an attribute `method` and a method `data`, see docs/security.md",
         )
     return made
 
@@ -249,19 +251,21 @@ class Identity:
             isinstance(self._authentication, ClientCertificate) and not self.tls.has_certificate
         ):
             raise OptionError(
-                "a login by TLS needs both a certificate and its key",
+                "a login by TLS requires both a certificate and its key",
                 advice="Set pulsar.client.tlsCertificateFilePath and pulsar.client.tlsKeyFilePath, or "
                 "pulsar.client.tlsKeyStorePath",
             )
         if self.tls.key_password is not None and self.tls.key is None:
             raise OptionError(
-                "option tlsKeyPassword needs the key that it is for",
-                advice="Set pulsar.client.tlsKeyFilePath; the password of a store is in tlsKeyStorePassword",
+                "option tlsKeyPassword is set without tlsKeyFilePath",
+                advice="Set pulsar.client.tlsKeyFilePath. For the password of a key store, use "
+                "tlsKeyStorePassword",
             )
         if self.tls.certificate is not None and self.tls.key_store is not None:
             raise OptionError(
-                "this client's certificate is named twice, as a file and in a store",
-                advice="Set either pulsar.client.tlsKeyStorePath, or the files of certificate and key",
+                "this client's certificate is given twice, in a PEM file and in a key store",
+                advice="Set either pulsar.client.tlsKeyStorePath, or "
+                "pulsar.client.tlsCertificateFilePath and tlsKeyFilePath",
             )
 
     @property
@@ -303,7 +307,7 @@ class Identity:
         token = login.data.decode("ascii", errors="replace")
         if not (token.isascii() and token.isprintable()):
             # http.client would repeat it in its error.
-            raise AuthError("the login is no line of ASCII, and cannot be sent to the admin service")
+            raise AuthError("the token is not a line of ASCII text and cannot be sent to the admin service")
         return {"Authorization": f"Bearer {token}"}
 
 
@@ -325,7 +329,7 @@ def _key_of(key: str) -> str:
     try:
         return base64.b64decode(data).decode() if kind.endswith(";base64") else unquote(data)
     except ValueError:
-        raise AuthError("the data in authParams is no base64 of a text") from None
+        raise AuthError("the data in authParams is not base64-encoded text") from None
 
 
 def _json(text: str) -> dict[str, Any]:
@@ -334,9 +338,14 @@ def _json(text: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise OptionError("authParams is no JSON object", advice="docs/security.md shows one for each login")
+        raise OptionError(
+            "authParams is not a JSON object",
+            advice="docs/security.md has an example for each authentication plugin",
+        )
     return found
 
 
 def _bad(plugin: str, right: str) -> OptionError:
-    return OptionError(f"authParams is not what {plugin} takes", advice=f"Give {right}")
+    return OptionError(
+        f"authParams is wrong for the authentication plugin {plugin}", advice=f"It must be {right}"
+    )

@@ -82,9 +82,9 @@ def fetch(
         if not guard.is_over:
             raise HttpError(str(why), why if isinstance(why, BaseException) else error) from error
     if guard.is_over:
-        raise HttpError(f"no whole answer within {timeout:g} s")
+        raise HttpError(f"no complete response within {timeout:g} s")
     if len(body) > max_size:
-        raise HttpError(f"an answer of more than {max_size} bytes")
+        raise HttpError(f"a response of more than {max_size} bytes")
     return status, body
 
 
@@ -104,7 +104,7 @@ def parse_json(data: bytes) -> Any:
     try:
         return json.loads(data)
     except RecursionError:
-        raise ValueError("JSON that is nested too deep") from None
+        raise ValueError("JSON that is nested too deeply") from None
 
 
 def _answer(
@@ -124,7 +124,7 @@ def _answer(
                 # Headers are read as Latin-1, which may be bytes of any encoding.
                 url = urljoin(request.full_url, quote(place, string.punctuation, "iso-8859-1"))
                 if urlsplit(url).scheme not in ("http", "https"):
-                    raise ValueError("a redirect to what is no URL of HTTP")
+                    raise ValueError("a redirect to a URL that is not HTTP")
                 following = redirect(request, url)
             if following is None:
                 return response.status, response.read(max_size + 1)

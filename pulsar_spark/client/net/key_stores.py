@@ -27,7 +27,7 @@ def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
     """
     store = _load(data, password)
     if store.key is None or store.cert is None:
-        raise ValueError("it holds no private key with a certificate")
+        raise ValueError("it contains no private key with a certificate")
     chain = [store.cert.certificate]
     # Those of other keys are in the file, too.
     others = [each.certificate for each in store.additional_certs]
@@ -52,7 +52,7 @@ def certificates_of(data: bytes, password: str | None) -> bytes:
     store = _load(data, password)
     found = [*([] if store.cert is None else [store.cert]), *store.additional_certs]
     if not found:
-        raise ValueError("it holds no certificate")
+        raise ValueError("it contains no certificate")
     return b"".join(each.certificate.public_bytes(Encoding.DER) for each in found)
 
 
@@ -60,4 +60,4 @@ def _load(data: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificates:
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, TypeError, UnsupportedAlgorithm):  # their texts might tell of what is in it
-        raise ValueError("it is no PKCS#12, or has another password") from None
+        raise ValueError("it is not a PKCS#12 store, or its password is wrong") from None

@@ -71,8 +71,8 @@ class ClientCredentials:
         if not isinstance(issuer, str) or issuer.rstrip("/") != self._issuer:
             # Whoever serves several of them, or answers for another, would choose who gets the secret.
             raise AuthError(
-                "the OAuth2 issuer's description is of another issuer",
-                advice="Set issuerUrl to what the description says as issuer, if that is yours",
+                "the OAuth2 issuer's metadata names another issuer",
+                advice="Set issuerUrl to the issuer in the metadata, if that is yours",
             )
         # What begins with TLS does not go on without: the secret is in the next request.
         schemes = ("https://",) if self._issuer.startswith("https://") else ("https://", "http://")
@@ -81,13 +81,13 @@ class ClientCredentials:
             or not endpoint.startswith(schemes)
             or (is_in_clear(endpoint) and not is_in_clear(self._issuer))
         ):
-            raise AuthError("the OAuth2 issuer's description names no token endpoint", advice=_ADVICE)
+            raise AuthError("the OAuth2 issuer's metadata names no usable token endpoint", advice=_ADVICE)
         form = urlencode({name: value for name, value in fields.items() if value is not None})
         answer = self._request(endpoint, form.encode())
         token = answer.get("access_token")
         # Anything else could not be sent; RFC 6750 allows less.
         if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
-            raise AuthError("the OAuth2 issuer's answer holds no access token", advice=_ADVICE)
+            raise AuthError("the OAuth2 issuer's response contains no access token", advice=_ADVICE)
         return token, _lifetime(answer.get("expires_in"))
 
     def _client(self) -> Mapping[str, str]:
@@ -98,7 +98,7 @@ class ClientCredentials:
             return client
         except (ValueError, KeyError, TypeError):
             raise AuthError(
-                "the OAuth2 key file is no JSON with client_id and client_secret", advice=_ADVICE
+                "the OAuth2 key file is not JSON with client_id and client_secret", advice=_ADVICE
             ) from None
 
     def _request(self, url: str, form: bytes | None = None) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class ClientCredentials:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise AuthError("the OAuth2 issuer answered with what is no JSON object", advice=_ADVICE)
+            raise AuthError("the OAuth2 issuer's response is not a JSON object", advice=_ADVICE)
         return found
 
 
@@ -151,7 +151,7 @@ def _refusal(status: int, body: bytes, form: bytes) -> AuthError | ConnectError:
     except (ValueError, KeyError, TypeError):
         code = ""
     said = f" ({code})" if _ERROR_CODE.fullmatch(code) and code.encode() not in form else ""
-    what = f"the OAuth2 issuer answered {status}{said}"
+    what = f"the OAuth2 issuer answered with status {status}{said}"
     if status >= 500 or status == 429:
         return ConnectError(what, advice=_ADVICE)
     return AuthError(what, advice=_ADVICE)

@@ -85,7 +85,7 @@ def _server_class(family: int) -> type[ThreadingHTTPServer]:
         def handle_error(self, request: Any, client_address: Any) -> None:
             gone = isinstance(sys.exc_info()[1], OSError)
             level = logging.DEBUG if gone else logging.WARNING  # clients that hang up are no news
-            _log.log(level, "a request of %s has failed", client_address, exc_info=True)
+            _log.log(level, "a request from %s failed", client_address, exc_info=True)
 
     return _Server
 
@@ -99,7 +99,7 @@ def _handler_class(
 
         def do_GET(self) -> None:
             if is_loopback and not _is_loopback(_host_of(self.headers.get("Host", ""))):
-                self.send_error(HTTPStatus.FORBIDDEN, "This server answers for the loopback only")
+                self.send_error(HTTPStatus.FORBIDDEN, "This server only answers requests from the same host")
                 return
             found = answer(urlsplit(self.path).path)
             if found is None:

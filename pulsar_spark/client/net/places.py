@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from pulsar_spark.errors import BrokerError
 
-_WHERE = "where the query's driver and its tasks run"
+_WHERE = "on the hosts of the query's driver and its tasks"
 
 
 def path_of(url: str) -> Path:
@@ -39,7 +39,7 @@ def _text_of_file(path: Path, option: str, kind: type[BrokerError]) -> str:
     try:
         return path.read_text()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise kind(
             f"the file that {option} names cannot be read: {reason}", advice=f"It must be readable {_WHERE}"
         ) from None

@@ -88,7 +88,7 @@ class SessionPool:
                 return self.get(address, purpose, deadline.at_most(deadline.left / left))
             except PulsarError as error:
                 self._preferred = (self._preferred + 1) % len(self._service)
-                _log.info("a host of service.url cannot be had: %s", error)
+                _log.info("a host of service.url cannot be reached: %s", error)
                 failures.append(error)
         raise failures[0]
 

@@ -50,7 +50,7 @@ def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
     if pause:
         time.sleep(min(pause, deadline.left))
         if deadline.passed:
-            raise deadline.error(f"the broker took {what} and closed it again and again")
+            raise deadline.error(f"the broker repeatedly accepted {what} and closed it again")
 
 
 def retry(action: Callable[[], T], deadline: Deadline) -> T:
@@ -72,7 +72,7 @@ def retry(action: Callable[[], T], deadline: Deadline) -> T:
             wait = pause * random.uniform(0.5, 1.0)
             if not error.retriable or deadline.left <= wait:
                 raise
-            _log.debug("trying again in %.2f s: %s", wait, error)
+            _log.debug("retrying in %.2f s: %s", wait, error)
         _repeated.add_one()
         time.sleep(wait)
         pause = min(2 * pause, _MAX_PAUSE)

@@ -214,7 +214,7 @@ class Session:
         """Answer challenges, on a thread of its own; without an answer the connection is given up."""
         while self._is_logging_in:
             login = None
-            why = "there is none"
+            why = "there is no login"
             try:
                 login = self._identity.login()
             except PulsarError as error:
@@ -237,7 +237,7 @@ class Session:
             try:
                 self._wake_sender.send(b"\0")
             except OSError:
-                _log.debug("the session with %s had ended before it was woken", self.address)
+                _log.debug("the session with %s ended before it was woken", self.address)
 
     # ---- the session's own thread
 
@@ -255,7 +255,7 @@ class Session:
             self._end(error)
         except OSError as error:
             self._cut = True
-            self._end(ConnectError(f"the connection to {self.address} broke: {error.strerror or error}"))
+            self._end(ConnectError(f"the connection to {self.address} was lost: {error.strerror or error}"))
         finally:
             if self.error is None:  # a defect: the thread's own report names it, but nobody may wait for ever
                 self._end(ConnectError(f"the connection to {self.address} failed inside this client"))
@@ -276,7 +276,9 @@ class Session:
             if is_used:
                 self._used_at = now
         if not is_used and now >= self._used_at + self._max_idle:
-            raise ConnectError(f"the connection to {self.address} was closed by this client: nobody used it")
+            raise ConnectError(
+                f"the connection to {self.address} was closed by this client because it was not used"
+            )
         self._handle(events)
         self._flush()
 

@@ -17,7 +17,7 @@ from pulsar_spark.client.net.tls_suites import restrict
 from pulsar_spark.errors import LibraryError, TlsError
 from pulsar_spark.protocol.lookup import Address
 
-_PASSPHRASE = "; a key with a passphrase needs pulsar.client.tlsKeyPassword"
+_PASSPHRASE = "; a key with a passphrase requires pulsar.client.tlsKeyPassword"
 
 # How files in JKS and JCEKS begin: what keytool made by default before Java 9.
 _JAVAS_OWN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
@@ -144,8 +144,8 @@ def _using(option: str, more_advice: str = "") -> Iterator[None]:
         if isinstance(error, OSError):
             reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
         raise TlsError(
-            f"the file that {option} names cannot be used: {reason or 'no certificate in it'}",
-            advice=f"It must be readable where the query's driver and its tasks run{more_advice}",
+            f"the file named by {option} cannot be used: {reason or 'it contains no certificate'}",
+            advice=f"It must be readable on the hosts of the query's driver and its tasks{more_advice}",
         ) from None
 
 
@@ -154,7 +154,7 @@ def _read(store: KeyStore, kind: str) -> tuple[bytes, str | None]:
     data = Path(store.path).read_bytes()
     if data.startswith(_JAVAS_OWN):
         raise TlsError(
-            f"the file that {kind}Path names is in a format of Java's own, JKS or JCEKS",
+            f"the file named by {kind}Path has a Java format, JKS or JCEKS, which is not supported",
             advice="Convert it to PKCS#12: keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 "
             "-deststoretype PKCS12",
         )
@@ -174,8 +174,9 @@ def _stores() -> _Stores:
         if (error.name or "").partition(".")[0] != "cryptography":
             raise
         raise LibraryError(
-            "key stores and trust stores need the package cryptography, which is not installed",
-            advice="pip install 'cryptography>=42' where Spark's Python workers run, or use PEM files",
+            "key stores and trust stores require the package cryptography, which is not installed",
+            advice="Run pip install 'cryptography>=42' on the hosts of Spark's Python workers, or use "
+            "PEM files",
         ) from error
     return module
 

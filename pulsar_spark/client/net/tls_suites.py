@@ -65,19 +65,20 @@ def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collec
         allowed.discard(ssl.TLSVersion.TLSv1_2)
     if not allowed:
         raise OptionError(
-            "none of the suites of tlsCiphers belongs to one of tlsProtocols",
+            "no cipher suite of tlsCiphers belongs to a version of tlsProtocols",
             advice="TLS_AES_... and TLS_CHACHA20_... are for TLSv1.3, TLS_..._WITH_... for TLSv1.2",
         )
     if lacking := old and _choose(context, old):
         raise OptionError(
-            f"the OpenSSL of this Python lacks suites of tlsCiphers: {', '.join(sorted(lacking))}",
+            "the OpenSSL of this Python does not have these suites of tlsCiphers: "
+            f"{', '.join(sorted(lacking))}",
             advice="Leave them out",
         )
     missing = {each["name"] for each in context.get_ciphers() if each["name"] in _TLS_1_3} - new
     if new and missing and ssl.TLSVersion.TLSv1_3 in allowed:
         raise OptionError(
-            f"tlsCiphers leaves out {', '.join(sorted(missing))}, which Python cannot leave out of TLSv1.3",
-            advice="Add it, or set tlsProtocols to TLSv1.2 and name suites of that",
+            f"tlsCiphers lacks {', '.join(sorted(missing))}, which Python cannot disable in TLSv1.3",
+            advice="Add it, or set tlsProtocols to TLSv1.2 and use only suites of TLSv1.2",
         )
     context.minimum_version, context.maximum_version = min(allowed), max(allowed)
 

@@ -164,7 +164,7 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
         return Transport(_connect(address, deadline))
     target = address if tls.proxy is None else _proxy_to(address, tls.proxy)
     wrapped = _connect_for_tls(target, address.host, tls_context(tls), deadline)
-    peer = str(address) if target is address else f"{address}, reached through the proxy {target},"
+    peer = str(address) if target is address else f"{address} (through the proxy {target})"
     try:
         _shake_hands_or_say_why(wrapped, target, peer, deadline)
     except BaseException:
@@ -178,7 +178,8 @@ def explain_closed(address: Address, timeout: float) -> PulsarError | None:
     if address.tls or not _speaks_tls(address, Deadline(timeout)):
         return None
     return TlsError(
-        f"{address} speaks TLS, and was asked without", advice="Write pulsar+ssl:// in service.url"
+        f"{address} requires TLS, but the connection was opened without TLS",
+        advice="Write pulsar+ssl:// in service.url",
     )
 
 
@@ -189,7 +190,7 @@ def _proxy_to(address: Address, proxy: Address) -> Address:
     except ValueError:
         return proxy
     raise TlsError(
-        f"the proxy {proxy} cannot find {address}: TLS names hosts, and never IP addresses",
+        f"the proxy {proxy} cannot find {address}: a TLS handshake names hosts, never IP addresses",
         advice="Name brokers by their hosts in service.url and in the brokers' advertisedAddress or "
         "advertisedListeners",
     )
@@ -257,12 +258,12 @@ def _shake_hands_or_say_why(wrapped: ssl.SSLSocket, address: Address, peer: str,
     except (ssl.SSLEOFError, ConnectionError) as error:
         if _speaks_plainly(address, deadline):
             raise _no_tls(peer) from None
-        raise ConnectError(f"{peer} closed the connection in the TLS handshake") from error
+        raise ConnectError(f"{peer} closed the connection during the TLS handshake") from error
     except ssl.SSLError as error:
         raise _refused_by_peer(error, peer, shown=False) or _no_tls(peer) from error
     except OSError as error:
         raise ConnectError(
-            f"the connection to {peer} broke in the TLS handshake: {error.strerror or error}"
+            f"the connection to {peer} was lost during the TLS handshake: {error.strerror or error}"
         ) from error
 
 
@@ -279,7 +280,7 @@ def _shake_hands(wrapped: ssl.SSLSocket, peer: str, deadline: Deadline) -> None:
                 selector.modify(wrapped, selectors.EVENT_WRITE)
             if not selector.select(deadline.left) and deadline.passed:
                 raise ConnectError(
-                    f"the TLS handshake with {peer} did not end within {deadline.seconds:g} s",
+                    f"the TLS handshake with {peer} did not finish within {deadline.seconds:g} s",
                     advice="Check that service.url names a Pulsar broker's TLS port",
                 )
 
@@ -289,8 +290,8 @@ def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
     code = error.verify_code
     if code in _WRONG_HOST:
         return TlsError(
-            f"the certificate of {peer} is not made out for that host",
-            advice="Name the broker as its certificate does, or set "
+            f"the certificate of {peer} does not name that host",
+            advice="Use the host name of the broker's certificate in service.url, or set "
             "pulsar.client.tlsHostnameVerificationEnable to false",
         )
     if code in (_EXPIRED, _NOT_YET_VALID):
@@ -298,11 +299,11 @@ def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
         return TlsError(f"the certificate of {peer} {word}", advice="Renew it, or check this host's clock")
     if code in _UNTRUSTED:
         return TlsError(
-            f"the certificate of {peer} comes from an authority that is not trusted",
-            advice="Name the authority's certificates with pulsar.client.tlsTrustCertsFilePath or "
-            "tlsTrustStorePath",
+            f"the certificate of {peer} was issued by an untrusted authority",
+            advice="Set pulsar.client.tlsTrustCertsFilePath or tlsTrustStorePath to a file with the "
+            "authority's certificates",
         )
-    return TlsError(f"the certificate of {peer} is not accepted: {error.verify_message}")
+    return TlsError(f"the certificate of {peer} was rejected: {error.verify_message}")
 
 
 def _refused_by_peer(error: ssl.SSLError, peer: str, *, shown: bool) -> PulsarError | None:
@@ -313,15 +314,18 @@ def _refused_by_peer(error: ssl.SSLError, peer: str, *, shown: bool) -> PulsarEr
     said = reason.partition("ALERT_")[2].replace("_", " ").lower()
     if shown or "certificate" in said or "unknown ca" in said:
         return AuthError(
-            f"{peer} does not accept this client's certificate: {said}",
-            advice="Check the files of pulsar.client.tlsCertificateFilePath and tlsKeyFilePath, or of "
-            "tlsKeyStorePath, that the certificate has not expired, and that the broker trusts its authority",
+            f"{peer} rejected this client's certificate: {said}",
+            advice="Check pulsar.client.tlsCertificateFilePath and tlsKeyFilePath, or tlsKeyStorePath. "
+            "Check that the certificate has not expired, and that the broker trusts its "
+            "authority",
         )
-    return TlsError(f"{peer} broke the TLS handshake off: {said}")
+    return TlsError(f"{peer} aborted the TLS handshake: {said}")
 
 
 def _no_tls(peer: str) -> TlsError:
-    return TlsError(f"{peer} does not speak TLS", advice="Write pulsar:// in service.url, or its TLS port")
+    return TlsError(
+        f"{peer} does not speak TLS", advice="Write pulsar:// in service.url, or use the broker's TLS port"
+    )
 
 
 def _speaks_tls(address: Address, deadline: Deadline) -> bool:

@@ -177,7 +177,7 @@ class Consumer:
                     raise self._corrupt
             elif quiet.passed and not deadline.passed:
                 return Entries.of([])
-        raise deadline.error("no message came", topic=str(self.topic))
+        raise deadline.error("no message was received", topic=str(self.topic))
 
     def ask_for(self, entries: int) -> None:
         """Grant the permits for ``entries`` more entries, and do not wait for them.
@@ -480,7 +480,9 @@ class Consumer:
             try:
                 session.request(lambda request_id: commands.close_consumer(request_id, consumer_id), within)
             except PulsarError as error:
-                _log.info("%s: the consumer was closed without an answer: %s", self.topic, error)
+                _log.info(
+                    "%s: the consumer was closed without a response of the broker: %s", self.topic, error
+                )
 
     def _grant(self, remaining_entries: int | None) -> None:
         session = self._session
@@ -512,14 +514,14 @@ def _answer_within(answer: Future[pb.BaseCommand] | None, seconds: float) -> pb.
     try:
         return None if answer is None else answer.result(seconds)
     except (PulsarError, FutureTimeoutError) as error:
-        _log.info("a request is made again: %s", error or "no answer yet")
+        _log.info("a request is sent again: %s", error or "no answer yet")
         return None
 
 
 def _last_message_id(command: pb.BaseCommand) -> LastMessageId:
     answer = command.getLastMessageIdResponse
     if not answer.HasField("consumer_mark_delete_position"):
-        raise UnsupportedError("the broker is too old: it does not tell a subscription's position")
+        raise UnsupportedError("the broker is too old: it does not report a subscription's position")
     return LastMessageId(
         commands.from_wire_id(answer.last_message_id),
         commands.from_wire_id(answer.consumer_mark_delete_position),

@@ -194,14 +194,16 @@ class _Decoder:
         """Raise the error of an entry that is too large, or leave it out."""
         messages = entries.messages
         if messages[row] and entries.chunked[row]:
-            refused = CorruptError("a batch in a chunked message, which no producer makes")
+            refused = CorruptError("a batch in a chunked message, which no producer sends")
         elif messages[row] > MAX_MESSAGES:
-            refused = CorruptError(f"a batch of {messages[row]} messages, where {MAX_MESSAGES} are accepted")
+            refused = CorruptError(f"a batch of {messages[row]} messages; the maximum is {MAX_MESSAGES}")
         elif size > limit:
-            refused = CorruptError(f"a payload of {size} bytes uncompressed, where {limit} are accepted")
+            refused = CorruptError(f"a payload of {size} bytes uncompressed; the maximum is {limit}")
         else:
             texts = int(entries.text_sizes[row])
-            refused = CorruptError(f"a batch of {messages[row]} messages, each with {texts} bytes of texts")
+            refused = CorruptError(
+                f"a batch of {messages[row]} messages, each with {texts} bytes of names and schema versions"
+            )
         self._leave_out(refused, entries, row)
 
     def messages(self, entries: Sequence[Entries], size: int) -> Iterator[DecodedMessages]:
@@ -245,7 +247,7 @@ class _Decoder:
         located = error.located(str(self._topic), f"{entries.ledger[row]}:{entries.entry[row]}")
         if not self._leave_out_corrupt:
             raise located from error
-        _log.warning("an entry is left out: %s", located)
+        _log.warning("an entry that cannot be decoded is left out: %s", located)
 
     def _batches(self, parts: list[Entries]) -> DecodedRun:
         decoded = self._decoded(parts)

@@ -152,7 +152,7 @@ class _RangeReader:
         except PulsarError as error:
             if not error.is_passing:
                 raise
-            _log.info("%s: asking again whether something is left: %s", self._consumer.topic, error)
+            _log.info("%s: checking again whether messages are left: %s", self._consumer.topic, error)
             return False
         gap = self._progress.judge_silence(last, mark_delete)
         return gap is not None and self._is_settled(gap, None)
@@ -176,7 +176,7 @@ class _RangeReader:
             self._report(lost)
             return True
         position = self._acked = progress.position
-        _log.info("%s: reading again what comes after %s", self._consumer.topic, position)
+        _log.info("%s: reading again from after %s", self._consumer.topic, position)
         self._consumer.seek(position.next_entry)
         return False
 
@@ -216,7 +216,7 @@ class _RangeReader:
             return
         if self._options.fail_on_data_loss:
             raise error
-        _log.warning("an entry is left out: %s", error)
+        _log.warning("an entry that cannot be decoded is left out: %s", error)
         self._progress.skip(found)
         self._consumer.seek(found.next_entry)
 
@@ -228,7 +228,7 @@ class _RangeReader:
                 f"messages in {lost} are lost: {lost.why}",
                 topic=str(self._consumer.topic),
                 message_id=str(lost.end),
-                advice="Look at the topic's retention and message TTL, and at who removed its subscription",
+                advice="Check the topic's retention and message TTL, and who removed its subscription",
             )
         _log.warning("%s: messages in %s are lost: %s", self._consumer.topic, lost, lost.why)
 

@@ -115,7 +115,7 @@ class _Search:
         try:
             return self._run()
         except DeadlineError as error:
-            _log.info("%s: the search for what is stored has ended: %s", self._topic, error)
+            _log.info("%s: the search for stored messages timed out: %s", self._topic, error)
             return False
 
     def _run(self) -> bool:

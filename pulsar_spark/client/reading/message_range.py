@@ -124,7 +124,7 @@ class _Assembly:
                 *(self._topic, dropped.total(), start, end, reasons),
             )
         if self._chunks.pending:
-            _log.info("%s: %d chunked messages end behind %s", self._topic, self._chunks.pending, end)
+            _log.info("%s: %d chunked messages end after %s", self._topic, self._chunks.pending, end)
 
     def _whole(self, entry: Entry) -> Entry | None:
         if entry.metadata.chunk_id == 0:

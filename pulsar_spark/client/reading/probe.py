@@ -304,7 +304,7 @@ class EntryProbe:
             if not self._is_read_over(end):
                 self._late = error
                 raise
-            _log.warning("nothing after %s is delivered: %s", self.position, error)
+            _log.warning("no message after %s is delivered: %s", self.position, error)
             return
         self._totals.add(found)
         self._found.extend(found)
@@ -354,7 +354,7 @@ def receive_infos(consumer: Consumer, deadline: Deadline, remaining_entries: int
         return [_entry_info(entry) for entry in consumer.receive(deadline, remaining_entries)]
     except CorruptError as error:
         found = MessageId.parse(str(error.message_id))  # the consumer names it
-        _log.info("planning goes on after an entry that cannot be decoded: %s", error)
+        _log.info("planning continues after an entry that cannot be decoded: %s", error)
         consumer.seek(found.next_entry)
         return [EntryInfo(found.whole_entry, 1, 1, 0, None, False, False, corrupt=True)]
 

@@ -14,7 +14,7 @@ from pulsar_spark.wire.field_spans import Ints
 from pulsar_spark.wire.schemas.wire_schema import from_wire_version
 
 NO_VERSION = "the message has no schema version: it was written by a producer without a schema"
-EXTERNAL = "the message's schema is kept outside of Pulsar, in a schema registry"
+EXTERNAL = "the message's schema is not stored in Pulsar, but in an external schema registry"
 
 
 class SchemaVersions(NamedTuple):
@@ -52,4 +52,4 @@ def _version(text: bytes) -> int | str:
     if not text:
         return NO_VERSION
     version = from_wire_version(text)
-    return f"the message's schema version is no number: {text[:16].hex()}" if version is None else version
+    return f"the message's schema version is not a number: {text[:16].hex()}" if version is None else version

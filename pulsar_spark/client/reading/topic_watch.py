@@ -174,7 +174,7 @@ class TopicWatch:
         try:
             self._open(self._client.operation())
         except PulsarError as error:
-            _log.info("topics of %s are not watched now: %s", self._pattern, error)
+            _log.info("topics of %s are not watched at the moment: %s", self._pattern, error)
 
     def _open(self, deadline: Deadline) -> None:
         """One attempt."""
@@ -200,7 +200,7 @@ class TopicWatch:
                 if not isinstance(error, AuthError):
                     raise
                 # Who may read a topic need not have a right on its namespace.
-                _log.info("topics of %s are looked up once a minute: %s", self._pattern, error)
+                _log.info("topics of %s are listed once a minute: %s", self._pattern, error)
             else:
                 watched = session
         with self._lock:
@@ -220,4 +220,4 @@ class TopicWatch:
                 lambda request_id: commands.watch_topic_list_close(request_id, watcher_id), within
             )
         except PulsarError as error:
-            _log.info("a watch of topics was closed without an answer: %s", error)
+            _log.info("a watch of topics was closed without a response of the broker: %s", error)

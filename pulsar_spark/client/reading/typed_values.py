@@ -39,13 +39,14 @@ _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each holds th
 # Versions of one topic that are remembered; beyond it, producers have made numbers up.
 _MAX_VERSIONS = 10_000
 
-_NO_SUCH = "the topic has no such version of its schema: it was deleted, or never registered"
+_NO_SUCH = "the topic does not have this version of its schema: it was deleted, or never registered"
 _LOAD_AGAIN = (
-    "Call load() and start the query again: the version is newer than its columns, and may fit then. "
+    "Call load() and start the query again: the message's version is newer than the columns, and "
+    "may fit the new ones. "
 )
 _READ_ON = (
-    "Set mode to PERMISSIVE or DROPMALFORMED to go on without such messages, or begin after them with "
-    "startingOffsets"
+    "Set mode to PERMISSIVE or DROPMALFORMED to continue without such messages, or start after them "
+    "with startingOffsets"
 )
 
 
@@ -244,7 +245,7 @@ class TypedValueReader:
             place = versions.distinct.index(version)
             first = 0 if versions.of_row is None else int((versions.of_row == place).argmax())
             raise SchemaChangedError(
-                f"version {version} of the schema has more than this query's columns can hold: "
+                f"version {version} of the schema does not fit this query's columns: "
                 f"{', '.join(changes)[:_SHOWN]}",
                 topic=str(messages.topic),
                 message_id=str(_message_id(messages, first)),

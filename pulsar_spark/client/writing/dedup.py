@@ -230,7 +230,7 @@ class DedupProducer(Producer):
         before = self.replay.verdict
         items = self.replay.end()
         if before is not self.replay.verdict:
-            self._differs(f"only {self.replay.messages} messages came again of {self.replay.stored} stored")
+            self._differs(f"it has only {self.replay.messages} messages, but {self.replay.stored} are stored")
             self._pass_on(items)
 
     def _new_replay(self) -> DedupReplay:
@@ -239,7 +239,9 @@ class DedupProducer(Producer):
         digest, why = self._stored_digest() if has_digest(stored) else (None, "")
         run = judge_stored_run(stored, digest)
         if run is StoredRun.LATER:
-            self._report("a later micro-batch is stored: the checkpoint was set back", "all of its messages")
+            self._report(
+                "a later micro-batch is already stored, so the checkpoint was set back", "all its messages"
+            )
         elif run is StoredRun.UNREADABLE:
             self._report(why, f"up to {stored} messages")
             self._possible_duplicates = stored
@@ -247,13 +249,13 @@ class DedupProducer(Producer):
 
     def _stored_digest(self) -> tuple[bytes | None, str]:
         """The digest of what is stored; None, and why it is not known, if it could not be read."""
-        why = "the entry that was stored last is not to be found; has the broker removed it?"
+        why = "the last stored entry was not found; the broker may have removed it"
         try:
             entry = find_last_stored(self._dedup.client, self.topic, self._dedup.name, self.last_sequence_id)
         except AuthError as error:
             if self._dedup.required:
                 raise
-            return None, f"what is stored could not be compared: {error.what}"
+            return None, f"the stored messages could not be compared: {error.what}"
         if entry is None:
             return None, why
         self.stored_version = from_wire_version(entry.metadata.schema_version)
@@ -265,7 +267,7 @@ class DedupProducer(Producer):
         if before is Verdict.OPEN and self.replay.verdict is Verdict.SAME:
             self._left_out = self.replay.stored
         elif before is Verdict.OPEN and self.replay.verdict is Verdict.DIFFERENT:
-            self._differs(f"the first {self.replay.stored} messages are not those that are stored")
+            self._differs(f"its first {self.replay.stored} messages differ from the stored ones")
         self._pass_on(taken)
 
     def _pass_on(self, items: Iterable[Item]) -> None:
@@ -306,9 +308,9 @@ class DedupProducer(Producer):
             raise foreign_writes(str(self.topic), name)
         if last < 0:
             raise OptionError(
-                "delivery is effectively-once, and the broker does not deduplicate",
+                "delivery is effectively-once, but the broker has deduplication disabled",
                 topic=str(self.topic),
-                advice="Set it for the namespace: pulsar-admin namespaces set-deduplication --enable",
+                advice="Enable it for the namespace: pulsar-admin namespaces set-deduplication --enable",
             )
         self._dedup.proven(self.topic)
 
@@ -324,13 +326,12 @@ class DedupProducer(Producer):
     def _report(self, why: str, what: str) -> None:
         """Warn of messages that may be there twice, or refuse to send them."""
         text = (
-            f"producer {self._dedup.name}: this run of the micro-batch is not known to be the same as the "
-            f"one before: {why}"
+            f"producer {self._dedup.name}: this run of the micro-batch may differ from the earlier one: {why}"
         )
         if self._dedup.strict:
-            raise DuplicatesError(f"{text}. Nothing of it is sent", topic=str(self.topic))
+            raise DuplicatesError(f"{text}. None of its rows is sent", topic=str(self.topic))
         _log.warning(
-            "%s: %s. All of it is sent, none is missing, and %s may be there twice", self.topic, text, what
+            "%s: %s. All rows are sent, no row is missing, and %s may be duplicated", self.topic, text, what
         )
 
 

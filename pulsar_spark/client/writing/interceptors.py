@@ -32,15 +32,15 @@ _log = logging.getLogger(__name__)
 
 
 class ProducerInterceptor:
-    """Base of interceptors; each task of Spark makes one of its own and calls it from one thread.
+    """Base class of interceptors. Each Spark task creates its own instance and calls it from one thread.
 
-    What is raised in one is logged, and changes nothing of what is sent.
+    An exception in an interceptor is logged; the messages are sent unchanged.
     """
 
     def before_send(self, columns: MessageColumns) -> MessageColumns:
         """Return what to send in place of ``columns``: as many rows, in columns of the same types.
 
-        Called with rows of one topic, all those of one send, before their partitions are chosen.
+        Called with all rows of one send to one topic, before their partitions are chosen.
         """
         return columns
 
@@ -52,17 +52,17 @@ class ProducerInterceptor:
         message_id: MessageId | None,
         error: Exception | None,
     ) -> None:
-        """Learn what became of an entry: a batch, a message that is in none, or one in several chunks.
+        """Called with the result of an entry: a batch, a message outside a batch, or a message in chunks.
 
-        Called once for each entry that was sent, some time after its receipt has come, or when the writer is
-        closed; for the entries of a topic partition in their order.
+        Called once for each entry that was sent, some time after it was acknowledged, or when the writer is
+        closed. The entries of a topic partition come in their order.
 
         Args:
             topic: the topic partition.
             sequence_id: of the entry's first message.
-            messages: how many it holds.
-            message_id: of the entry; None where it failed, or the broker had it before.
-            error: why it was not acknowledged, or None.
+            messages: number of messages in the entry.
+            message_id: of the entry; None if it failed, or if the broker had stored it before.
+            error: why the entry was not acknowledged, or None.
         """
 
 
@@ -86,7 +86,7 @@ class Interceptors:
                 changed = one.before_send(columns)
                 _check(changed, len(columns))
             except Exception:  # noqa: BLE001 - a user's code, and no reason to stop the send
-                _log.exception("%s.before_send failed, rows are sent as they were", type(one).__name__)
+                _log.exception("%s.before_send failed; the rows are sent unchanged", type(one).__name__)
             else:
                 columns = changed
         return columns
@@ -125,4 +125,4 @@ def _check(columns: object, rows: int) -> None:
         if not isinstance(column, pa.Array) or column.type != _TYPES[field.name]:
             raise TypeError(f"column {field.name} is not an array of {_TYPES[field.name]}")
         if len(column) != rows:
-            raise ValueError(f"column {field.name} has {len(column)} rows for {rows}")
+            raise ValueError(f"column {field.name} has {len(column)} rows instead of {rows}")

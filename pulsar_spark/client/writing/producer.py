@@ -423,11 +423,11 @@ class Producer:
             find_stored(self._client, self.topic, proof)
         except AuthError as error:
             raise AuthError(
-                "the connection was lost, and what was sent before cannot be compared with what is stored "
-                f"under the producer name {proof.producer_name}: {error.what}",
+                "the connection was lost, and the messages that were sent before cannot be compared with "
+                f"those stored under the producer name {proof.producer_name}: {error.what}",
                 topic=str(self.topic),
-                advice="Grant the role the permission consume on the topic, or leave producerName out with "
-                "delivery=at-least-once",
+                advice="Grant the role the permission consume on the topic, or set "
+                "delivery=at-least-once and leave producerName out",
             ) from error
 
     def _drop_link(self) -> None:

@@ -151,4 +151,8 @@ class ProducerLink:
                     is_urgent=not self._mark.is_waiting,  # an entry must not come after it
                 )
             except PulsarError as error:
-                _log.info("%s: the producer was closed without an answer: %s", self._owner.topic, error)
+                _log.info(
+                    "%s: the producer was closed without a response of the broker: %s",
+                    self._owner.topic,
+                    error,
+                )

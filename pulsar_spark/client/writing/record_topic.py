@@ -200,7 +200,7 @@ class RecordTopic:
         while all(record.value != value for record in records):
             if deadline.passed:
                 raise deadline.error(
-                    "a record that was stored is not visible: an open transaction holds readers back",
+                    "an open transaction holds back readers: a stored record did not become visible",
                     topic=str(self.topic),
                 )
             time.sleep(_PAUSE)

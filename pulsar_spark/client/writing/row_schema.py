@@ -60,7 +60,7 @@ def schema_of_rows(
             if latest == before or choices == _MAX_CHOICES:
                 raise
         else:
-            _log.info("%s: rows are written by version %d of its schema", topic, version)
+            _log.info("%s: rows are written with version %d of its schema", topic, version)
             return VersionedSchema(version, choice.schema)
 
 

@@ -38,7 +38,7 @@ def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encr
         producer.close()
         version = producer.schema_version
     if version is None:
-        raise ProtocolError("the broker gave a schema no version", topic=str(topic))
+        raise ProtocolError("the broker's response to a schema registration has no version", topic=str(topic))
     return version
 
 

@@ -147,11 +147,11 @@ class TopicWriter:
         """Refuse ids of the rows' own where a broker would drop the rows by them when they come again."""
         is_named = self._transaction is not None and self._options.name is not None
         if columns.sequence_id is not None and (is_named or self._dedup is not None):
-            how = "in transactions of a named producer" if is_named else "effectively once"
+            how = "transactions and producerName" if is_named else "delivery=effectively-once"
             raise OptionError(
-                f"rows have sequence ids of their own, and are written {how}",
+                f"the column __sequenceId cannot be used with {how}",
                 topic=str(self._topic),
-                advice="Leave the ids out, or set delivery=at-least-once",
+                advice="Drop the column, or set delivery=at-least-once",
             )
 
     def flush(self) -> None:
@@ -238,7 +238,11 @@ class TopicWriter:
             names = self._client.partitions(self._topic)
         except PulsarError as error:
             # Whether the topic can still be written to is found out by its producers.
-            _log.warning("%s: no look for new partitions, the next one is in a while: %s", self._topic, error)
+            _log.warning(
+                "%s: the number of partitions could not be checked; it is checked again later: %s",
+                self._topic,
+                error,
+            )
             return
         with self._failing_for_good():
             if len(names) > len(self._producers):

@@ -93,9 +93,9 @@ class Transactions:
                 raise
             done = "committed" if commit else "aborted"
             raise TransactionError(
-                f"whether transaction {transaction} was {done} is unknown: the answer was lost, and then "
-                f"{error.what}",
-                advice="Read its topics to see",
+                f"it is unknown whether transaction {transaction} was {done}: the broker's response was "
+                f"lost, and the retry failed: {error.what}",
+                advice="Read its topics to find out",
             ) from error
 
     def _ask(self, coordinator: int, build: Callable[[int], bytes]) -> pb.BaseCommand:

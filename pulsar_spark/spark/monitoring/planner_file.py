@@ -51,7 +51,7 @@ class PlannerFile:
             if self._planner is not None:
                 _files.remove(self._planner)
         except (OSError, RuntimeError) as error:
-            _log.info("the file of the planner %s is left behind: %s", self._planner, error)
+            _log.info("the file of the planner %s cannot be removed: %s", self._planner, error)
 
 
 def planners_path() -> Path | None:

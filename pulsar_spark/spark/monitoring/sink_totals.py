@@ -44,7 +44,7 @@ def add_sink_totals(query: str, batch: SinkTotals) -> None:
     try:
         _files.write(query, json.dumps(_read(query).plus(batch)))
     except (OSError, RuntimeError, ValueError) as error:
-        _log.warning("query %s: the listener does not see what was written: %s", query, error)
+        _log.warning("query %s: the listener does not see what the sink has written: %s", query, error)
 
 
 def read_sink_totals(query: str) -> SinkTotals:

@@ -190,8 +190,8 @@ _MAX_PENDING_CHUNKED = SOURCE.add(
     "number",
     parsers.count(0),
     "10",
-    "Maximum incomplete chunked messages that a task keeps in memory. Beyond it the oldest one is dropped. "
-    "0 = unlimited.",
+    "Maximum incomplete chunked messages that a task keeps in memory. If there are more, the oldest one is "
+    "dropped. 0 = unlimited.",
 )
 _CHUNKS_EXPIRE = SOURCE.add(
     "expireTimeOfIncompleteChunkedMessage",

@@ -229,7 +229,10 @@ class Admission:
                 found[topic] = known
                 if known.is_late:
                     self.late.add(topic)
-                    _log.warning("of %s only the entries that the broker has sent are in this batch", topic)
+                    _log.warning(
+                        "%s: this micro-batch contains only the entries that the broker has sent in time",
+                        topic,
+                    )
         return found
 
     def _leave_out(self, error: PulsarError, topic: TopicName) -> None:
@@ -238,7 +241,7 @@ class Admission:
         if not error.is_passing:
             raise self._failure
         self.late.add(topic)
-        _log.warning("a partition is left out of this batch: %s", self._failure)
+        _log.warning("a partition is left out of this micro-batch: %s", self._failure)
 
 
 def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:

@@ -95,7 +95,7 @@ class BrokerProbe:
         try:
             ledgers = self._admin.ledgers(topic)
         except PulsarError as error:
-            _log.warning("admin.url is not used now: %s", error)
+            _log.warning("admin.url is not used at the moment: %s", error)
             return None
         for each, following in pairwise(ledgers):
             self._ends[topic, each.id] = LedgerEnd(each.entries - 1, each.size)

@@ -61,8 +61,10 @@ from pulsar_spark.ids import MessageId, TopicName
 _log = logging.getLogger(__name__)
 
 _WHILE_STOPPED = "its subscription was moved by somebody else"
-_MISSING = "its subscription was removed, or the topic was deleted and made again"
-_WHILE_RUNNING = "its subscription was removed or moved by somebody else, or the topic was made again"
+_MISSING = "its subscription was removed, or the topic was deleted and created again"
+_WHILE_RUNNING = (
+    "its subscription was removed or moved by somebody else, or the topic was deleted and created again"
+)
 
 
 class LossVerdict(Enum):
@@ -72,7 +74,7 @@ class LossVerdict(Enum):
     ASK_BEGIN = "where the topic begins decides"
     MOVED = "the subscription was moved or removed; nothing is lost"
     LOST = "messages that were not processed are gone"
-    RECREATED = "the topic was deleted and made again; nothing that was seen is lost"
+    RECREATED = "the topic was deleted and created again; nothing that was seen is lost"
     SET_BACK = "the topic ends before what was processed"
 
 
@@ -98,7 +100,7 @@ class Judgement:
     def of_deleted(self, was_deleted: Callable[[], bool]) -> Judgement:
         """The judgement where the topic may have been deleted and made again, which ``was_deleted`` tells."""
         if self.verdict is LossVerdict.LOST and self.is_all_seen_processed and was_deleted():
-            return Judgement(LossVerdict.RECREATED, "the topic was deleted and made again")
+            return Judgement(LossVerdict.RECREATED, "the topic was deleted and created again")
         return self
 
 
@@ -212,7 +214,7 @@ class LossReporter:
         """
         self._report(
             DataLossError(
-                f"messages that this query had not processed are gone: {lost.why}",
+                f"messages that this query had not processed are lost: {lost.why}",
                 topic=str(topic),
                 message_id=str(lost),
             )
@@ -226,12 +228,12 @@ class LossReporter:
         """
         self._report(
             DataLossError(
-                f"the topic ends at {last}, before what this query has processed: it was deleted and made "
-                "again, or its broker was restored from an older state",
+                f"the topic ends at {last}, before the position that this query has processed: the topic "
+                "was deleted and created again, or its broker was restored from an older state",
                 topic=str(topic),
                 message_id=str(position),
-                advice="A query with a new checkpoint reads what there is; failOnDataLoss=false goes on from "
-                "its end",
+                advice="Start a query with a new checkpoint to read all messages in the topic, or set "
+                "failOnDataLoss=false to continue from the topic's end",
             )
         )
 

@@ -240,7 +240,11 @@ class EndTracker:
                     raise answer
                 # Asked again soon: one warning until it answers.
                 level = logging.DEBUG if self._tracked[topic].has_failed else logging.WARNING
-                _log.log(level, "the end of a topic is not known now, it is asked again: %s", answer)
+                _log.log(
+                    level,
+                    "the end of a topic is not known at the moment; the broker is asked again: %s",
+                    answer,
+                )
                 self._tracked[topic].has_failed = True
             else:
                 answers[topic] = answer
@@ -340,7 +344,7 @@ class EndTracker:
         now = self._client.now()
         for topic, tail in zip(topics, tails, strict=True):
             if isinstance(tail, PulsarError):
-                _log.info("%s is asked again and again, since it has no tail: %s", topic, tail)
+                _log.info("%s is polled, because it has no tail: %s", topic, tail)
             else:
                 tracked = self._tracked[topic]
                 tracked.tail, tracked.is_behind = tail, tail.after < tracked.schedule.last.whole_entry

@@ -67,8 +67,8 @@ class Offsets:
         newer = sorted(data.keys() - {"subscription", "topics"})
         if newer and data.keys() >= {"subscription", "topics"}:
             raise OptionError(
-                f"the checkpoint holds {', '.join(newer)}, which this version does not know",
-                advice="Go on with the version of pulsar_spark that wrote it, or a newer one",
+                f"the checkpoint contains {', '.join(newer)}, which this version of pulsar_spark cannot read",
+                advice="Use the version of pulsar_spark that wrote it, or a newer one",
             )
         subscription, topics = data.get("subscription"), data.get("topics")
         if not isinstance(subscription, str) or not isinstance(topics, dict):
@@ -126,6 +126,6 @@ def _partition(topic: TopicName, number: str) -> TopicName:
 
 def _not_ours(data: Json) -> OptionError:
     return OptionError(
-        f"the checkpoint holds an offset that this source did not write: {str(data)[:200]}",
+        f"the checkpoint contains an offset that this source did not write: {str(data)[:200]}",
         advice="Use the query's own checkpointLocation, or a new one",
     )

@@ -88,16 +88,16 @@ def warn_of_late_starts(
     late = [topic for topic, start in starts.items() if start.is_message and start > bounds[topic].last]
     ends = run_all([partial(client.stored_end, topic) for topic in late]) if late else []
     found = [
-        f"{topic} begins after {starts[topic]} and ends at {bounds[topic].last}"
+        f"{topic}: the start is after {starts[topic]}, the end is {bounds[topic].last}"
         for topic, end in zip(late, ends, strict=True)
         if not isinstance(end, PulsarError) and end < starts[topic].whole_entry
     ]
     if found:
         more = f"; and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
         _log.warning(
-            "%s is after the end of %d topic partitions, of which nothing is read until they have grown past "
-            "it: %s%s. A message id is one of its own topic's: check that it is, and that the topic was not "
-            "made again",
+            "%s is after the end of %d topic partitions; nothing of them is read until they have grown past "
+            "it: %s%s. Check that the message id comes from the same topic, and that the topic was not "
+            "deleted and created again",
             *(option, len(found), "; ".join(found[:_MAX_LISTED]), more),
         )
 
@@ -132,9 +132,9 @@ def subscribed(client: PlanningClient, topics: Iterable[TopicName], name: str) -
     def mark_delete(topic: TopicName) -> MessageId:
         if not client.has_subscription(topic, name):
             raise OptionError(
-                f"there is no subscription {name!r} to go on with",
+                f"there is no subscription {name!r} to start from",
                 topic=str(topic),
-                advice="Correct predefinedSubscription, or begin elsewhere with startingOffsets",
+                advice="Correct predefinedSubscription, or choose another start with startingOffsets",
             )
         with client.subscribe(topic, SubscriptionOptions(name=name, durable=True)) as consumer:
             return consumer.last_message_id().mark_delete

@@ -82,7 +82,7 @@ def start_query(
     if goes_on:
         subscribed(client, starts, name)
     subscription = Subscription(client, name, losses, options.subscription_settings)
-    _log.info("a new query has the subscription %s", name)
+    _log.info("the subscription of the new query is %s", name)
     try:
         is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))
         answers = subscription.open(
@@ -120,7 +120,7 @@ def _existing(
     """The starts of partitions on which the subscription was opened."""
     gone = sorted(starts.keys() - answers.keys())
     if gone and options.must_exist:
-        raise TopicNotFoundError("it was deleted while the query began", topic=str(gone[0]))
+        raise TopicNotFoundError("the topic was deleted while the query started", topic=str(gone[0]))
     return {topic: starts[topic] for topic in answers}
 
 
@@ -191,8 +191,8 @@ def _warn_of_backlog(subscription: Subscription, positions: Mapping[TopicName, M
     for topic, backlog in subscription.backlogs(behind).items():
         if backlog > 0:
             _log.warning(
-                "%s: subscription %s stands at %s with a backlog of %d entries, and this query begins at %s, "
-                "as its options say: what lies between is acknowledged and not read. Leave startingOffsets "
-                "and startingTime out to begin where the subscription stands",
+                "%s: subscription %s is at %s with a backlog of %d entries, but by its options this query "
+                "starts at %s. The messages between are acknowledged and not read. To start at the position "
+                "of the subscription, leave startingOffsets and startingTime out",
                 *(topic, subscription.name, states[topic].start, backlog, positions[topic]),
             )

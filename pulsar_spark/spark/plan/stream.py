@@ -359,10 +359,10 @@ class QueryPlanner:
         for topic, error in failed.items():
             if not error.is_passing:
                 raise error
-            _log.warning("a new partition cannot be read yet, it is tried again: %s", error)
+            _log.warning("a new partition cannot be read yet; this is retried: %s", error)
             self._open_again_at[topic] = now + max(_HELD_BACK, _REST * (now - began))
         for topic in set(new) - opened.keys() - failed.keys():
-            _log.info("%s is not read: it was deleted before its first message was", topic)
+            _log.info("%s is not read: it was deleted before its first message was read", topic)
             self._topics.drop(topic)
         if opened:
             subscription.begin_before(opened)
@@ -379,7 +379,9 @@ class QueryPlanner:
         if lost is not None:
             self._losses.lost(topic, lost)
         else:
-            _log.warning("the query reads %s no longer; remove the subscription %s from there", topic, name)
+            _log.warning(
+                "the query no longer reads %s; remove the subscription %s from this topic", topic, name
+            )
 
     def _drop(self, subscription: Subscription, topic: TopicName) -> None:
         """Go on without a topic, or one partition, that was deleted."""
@@ -392,7 +394,9 @@ class QueryPlanner:
         if lost is not None:
             self._losses.lost(topic, lost)
         else:
-            _log.warning("topic %s was deleted; all that was seen of it is processed", topic)
+            _log.warning(
+                "topic %s was deleted; all its messages that the query had seen are processed", topic
+            )
 
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
         if self._subscription is None:
@@ -401,7 +405,7 @@ class QueryPlanner:
         answers = self._subscription.ask(topics, _PATIENCE if self._frozen is None else None)
         silent = self._subscription.silent
         for topic in silent - self._silent:
-            _log.warning("%s gives no answer: it is left out of micro-batches until it does", topic)
+            _log.warning("%s does not respond; it is left out of micro-batches until it responds", topic)
         self._silent = silent
         return answers
 

@@ -166,12 +166,16 @@ class Subscription:
         deadline = self._client.operation()
         silent = self.silent
         for topic in silent:
-            _log.warning("subscription %s stays behind on topic %s: it gives no answer", self.name, topic)
+            _log.warning(
+                "subscription %s cannot be removed from topic %s: the broker does not respond",
+                self.name,
+                topic,
+            )
         topics = [topic for topic in self._consumers if topic not in silent]
         answers = run_all([partial(self._consumers[topic].unsubscribe, deadline) for topic in topics])
         for topic, answer in zip(topics, answers, strict=True):
             if isinstance(answer, PulsarError):
-                _log.warning("subscription %s stays behind on topic %s: %s", self.name, topic, answer)
+                _log.warning("subscription %s cannot be removed from topic %s: %s", self.name, topic, answer)
             else:
                 del self._consumers[topic]
         self.close()
@@ -361,7 +365,11 @@ class Subscription:
         if found.verdict is LossVerdict.MOVED:
             _log.warning("%s: %s; nothing is lost", topic, found.why)
         if found.verdict is LossVerdict.RECREATED:
-            _log.warning("%s: %s; all that was seen of the old one is processed", topic, found.why)
+            _log.warning(
+                "%s: %s; all messages of the old topic that the query had seen are processed",
+                topic,
+                found.why,
+            )
         if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST, LossVerdict.RECREATED):
             self.put_back(topic, position.last_whole_entry)
         return found.verdict
@@ -385,7 +393,7 @@ class Subscription:
             self._consumers[topic].unsubscribe()
             self.drop(topic)
         except PulsarError as error:
-            _log.warning("subscription %s stays behind on topic %s: %s", self.name, topic, error)
+            _log.warning("subscription %s cannot be removed from topic %s: %s", self.name, topic, error)
 
     # ---- acknowledging
 
@@ -455,7 +463,7 @@ class Subscription:
         calls = [partial(self._consumers[topic].ack_cumulative, entry) for topic, entry in again.items()]
         for (topic, entry), failure in zip(again.items(), run_all(calls) if calls else (), strict=True):
             if isinstance(failure, PulsarError):
-                _log.warning("an acknowledgement failed and is tried again: %s", failure)
+                _log.warning("an acknowledgement failed and is retried: %s", failure)
             else:
                 self.partitions[topic].acknowledged = entry
 
@@ -465,8 +473,8 @@ class Subscription:
             if state.has_chunks and topic not in self._held_for_chunks:
                 self._held_for_chunks.add(topic)
                 _log.warning(
-                    "%s has chunked messages: nothing more of it is acknowledged in this run of the query, "
-                    "since expireTimeOfIncompleteChunkedMessage=0 lets them complete at any time",
+                    "%s has chunked messages: it is not acknowledged any more in this run of the query, "
+                    "because with expireTimeOfIncompleteChunkedMessage=0 they may complete at any time",
                     topic,
                 )
 
@@ -490,7 +498,11 @@ class Subscription:
         for (topic, entry), failure in zip(entries.items(), run_all(calls) if calls else (), strict=True):
             state = self.partitions[topic]
             if isinstance(failure, PulsarError) and (failure.is_passing or state.has_chunks):
-                _log.info("the last messages of %s are looked at later: %s", topic, failure)
+                _log.info(
+                    "the last messages of %s could not be probed for chunks; this is retried later: %s",
+                    topic,
+                    failure,
+                )
                 now = self._client.now()
                 state.probe_failed(now, now - began)
             else:

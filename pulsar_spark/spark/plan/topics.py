@@ -101,12 +101,12 @@ class Topics:
                 self._stale = False
         except TopicNotFoundError as error:
             # The planner finds out which of its partitions are gone, and whether that is loss.
-            _log.warning("a topic of this query does not exist now: %s", error)
+            _log.warning("a topic of this query does not exist at the moment: %s", error)
             self._stale = False
         except PulsarError as error:
             if not error.is_passing:
                 raise
-            _log.warning("the topics are not known now, they are listed again: %s", error)
+            _log.warning("the topics could not be listed; this is retried: %s", error)
             now = self._client.now()
             self._again_at = now + _REST * (now - began)
 

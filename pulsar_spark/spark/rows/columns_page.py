@@ -62,7 +62,7 @@ COLUMN_TEXTS = {
     ),
     "__messageProperties": ColumnText(
         "text to text",
-        read="The message's properties; an empty map if there are none.",
+        read="The message's properties. The map is empty if the message has no properties.",
         null_read=_NEVER,
         written="The message's properties. A property whose value is null is left out.",
         null_written="no properties",

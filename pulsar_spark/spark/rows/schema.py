@@ -89,20 +89,24 @@ class RowColumns:
         if wanted.fields == [*payload.values(), *metadata.values()]:
             return self
         if not wanted.fields:
-            raise OptionError(".schema(...) names no column", advice="Name one at least, or leave it out")
+            raise OptionError(
+                ".schema(...) has no columns", advice="Give at least one column, or leave .schema(...) out"
+            )
         for field in wanted.fields:
             given = payload.get(field.name) or metadata.get(field.name)
             if given is None:
                 raise self._unknown(field.name)
             # Old versions, tombstones and bad rows give nulls, whatever a schema says.
             if not field.nullable or _has_not_null(field.dataType):
-                raise OptionError(f"column {field.name} is NOT NULL in .schema(...)", advice="Let it be null")
+                raise OptionError(
+                    f"column {field.name} is NOT NULL in .schema(...)", advice="Declare it as nullable"
+                )
             may_be_promoted = self.value_type is not None and field.name in payload
             if field.dataType != given.dataType and not may_be_promoted:
                 raise OptionError(
                     f"column {field.name} is {given.dataType.simpleString()}, "
                     f"not {field.dataType.simpleString()}",
-                    advice="Cast it behind .load()",
+                    advice="Cast it after .load()",
                 )
         self._check_names([*wanted.names, *(payload.keys() & metadata.keys() & set(wanted.names))])
         return replace(self, projection=wanted)
@@ -128,18 +132,19 @@ class RowColumns:
         twice = [name for name, count in counts.items() if count > 1]
         if twice:
             raise OptionError(
-                f"two columns have the name {', '.join(twice[:_SHOWN])}, apart from its case",
+                f"two columns have the same name, ignoring case: {', '.join(twice[:_SHOWN])}",
                 advice="Set valueFormat=struct, or fewer metadataColumns, or choose columns by .schema(...)",
             )
 
     def _unknown(self, name: str) -> OptionError:
         if name in METADATA_COLUMNS:
             return OptionError(
-                f"column {name} of .schema(...) is not in metadataColumns", advice="Add it to that option"
+                f"column {name} of .schema(...) is not in metadataColumns",
+                advice="Add it to the option metadataColumns",
             )
         names = [*self._payload.names, *self.metadata]
         shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-        return OptionError(f"the source has no column {name}", advice=f"It has {shown}")
+        return OptionError(f"the source has no column {name}", advice=f"Its columns are {shown}")
 
 
 def _has_not_null(kind: DataType) -> bool:

@@ -115,7 +115,7 @@ class SchemaValues:
         first = values.error(int(is_bad.argmax()))
         if self._bad_rows is BadRows.FAILFAST:
             raise first
-        fate = "are left out" if self._bad_rows is BadRows.DROPMALFORMED else "have nulls in their columns"
+        fate = "are left out" if self._bad_rows is BadRows.DROPMALFORMED else "have null in their columns"
         # A topic may have many of them: one warning a task, or they hide all else.
         _log.log(
             logging.DEBUG if self._has_warned else logging.WARNING,

@@ -126,15 +126,16 @@ class MessageShape:
             if encoded.keys is not None:
                 if KEY in self.reserved:
                     raise OptionError(
-                        f"rows have {KEY}, and the schema puts the key columns there (SEPARATED)",
+                        f"rows have {KEY}, but with keyValueEncoding=SEPARATED the key comes from the key "
+                        "columns",
                         topic=str(topic),
                         advice=f"Leave {KEY} out: .drop({KEY!r})",
                     )
                 columns = replace(columns, key=encoded.keys)
         if self.upsert and columns.key.null_count:
             raise OptionError(
-                f"option upsert is true, and a row has no key: its {KEY} is null",
-                advice="Give each row a key, or leave such rows out",
+                f"option upsert is true, but a row has no key: its {KEY} is null",
+                advice="Give each row a key, or remove rows without one",
             )
         return columns
 
@@ -196,14 +197,18 @@ def message_shape(
     """
     fields = {field.name: field for field in schema.fields}
     if len(fields) < len(schema.fields):
-        raise OptionError(f"two columns have one name: {schema.simpleString()}", advice="Rename one of them")
+        raise OptionError(
+            f"two columns have the same name: {schema.simpleString()}", advice="Rename one of them"
+        )
     if topic is None and TOPIC not in fields:
         raise OptionError(
-            "it is not said where rows go",
-            advice=f'Set .option("topic", ...), or give rows a string column {TOPIC}',
+            "no topic is given for the rows",
+            advice=f'Set .option("topic", ...), or add a string column {TOPIC} to the rows',
         )
     if upsert and KEY not in fields and not values.key_columns:
-        raise OptionError(f"option upsert is true, and rows have no column {KEY}", advice="Give them one")
+        raise OptionError(
+            f"option upsert is true, but the rows have no column {KEY}", advice="Add the column"
+        )
     for name in _ALLOWED.keys() & fields.keys():
         _check_reserved(fields[name])
     ignored = tuple(name for name in fields if name in METADATA_COLUMNS and name not in _ALLOWED)
@@ -227,8 +232,8 @@ def _check_names(payload: Sequence[StructField]) -> None:
             known = {name.lower(): name for name in (*METADATA_COLUMNS, *_ALLOWED)}
             (near,) = difflib.get_close_matches(field.name.lower(), known, n=1, cutoff=0.0)
             raise OptionError(
-                f"column {field.name} is none that the sink knows: did you mean {known[near]}?",
-                advice="Else rename it, or make the record one struct column value",
+                f"the sink has no column {field.name}: did you mean {known[near]}?",
+                advice="Otherwise rename it, or put the record into one struct column value",
             )
 
 

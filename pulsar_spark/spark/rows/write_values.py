@@ -126,8 +126,9 @@ def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueCo
     missing = [name for name in options.key_columns if name not in by_name]
     if missing:
         raise OptionError(
-            f"option keyColumns names {', '.join(missing)}, and rows have {', '.join(by_name) or 'none'}",
-            advice="Name columns of the rows whose names do not begin with __",
+            f"option keyColumns names {', '.join(missing)}, but the columns of the rows are "
+            f"{', '.join(by_name) or 'none'}",
+            advice="Name columns that the rows have and whose names do not begin with __",
         )
     for field in fields:
         _check_type(field.name, field.dataType)
@@ -138,10 +139,10 @@ def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueCo
         and isinstance(fields[0].dataType, BinaryType)
     ):
         raise OptionError(
-            f"column {fields[0].name} is binary, which has no schema", advice="Set valueFormat=raw"
+            f"column {fields[0].name} is binary, for which there is no schema", advice="Set valueFormat=raw"
         )
     if not values:
-        raise OptionError("rows have no value", advice="Give them a column besides those of the key")
+        raise OptionError("the rows have no value column", advice="Add a column that is not part of the key")
     key = [by_name[name] for name in options.key_columns]
     return ValueColumns(
         _value_part(values, options.format),
@@ -153,12 +154,15 @@ def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueCo
 def raw_value(fields: Sequence[StructField]) -> str:
     """The name of the column whose bytes are the value; raises OptionError where there is not one."""
     if not fields:
-        raise OptionError("rows have no value", advice="Give them one binary or string column, such as value")
+        raise OptionError(
+            "the rows have no value column", advice="Add one binary or string column, such as value"
+        )
     if len(fields) > 1:
         names = ", ".join(field.name for field in fields)
         raise OptionError(
-            f"one column is the value, these are {len(fields)}: {names}",
-            advice=f"Set valueFormat to avro or json, or make one of them: to_json(struct({names})) as value",
+            f"the value must be one column, but the rows have {len(fields)}: {names}",
+            advice="Set valueFormat to avro or json, or combine them into one column: "
+            f"to_json(struct({names})) as value",
         )
     kind = fields[0].dataType
     if not isinstance(kind, _RAW_TYPES):
@@ -191,8 +195,9 @@ def _value_part(fields: Sequence[StructField], value_format: SinkFormat) -> Part
         if len(fields) > 1:
             names = ", ".join(field.name for field in fields)
             raise OptionError(
-                f"valueFormat is primitive, so one column is the value; these are {len(fields)}: {names}",
-                advice="Set valueFormat to avro or json, or leave columns out",
+                f"with valueFormat=primitive the value must be one column, but the rows have {len(fields)}: "
+                f"{names}",
+                advice="Set valueFormat to avro or json, or drop columns",
             )
         return _primitive_part(fields[0])
     is_whole = len(fields) == 1 and fields[0].name == _WHOLE and isinstance(fields[0].dataType, StructType)
@@ -215,7 +220,7 @@ def _record_part(fields: Sequence[StructField], kind: PartKind, *, is_whole: boo
 def _primitive_part(field: StructField) -> PartColumns:
     if not isinstance(field.dataType, _TYPES) or isinstance(field.dataType, DecimalType):
         raise OptionError(
-            f"column {field.name} is {field.dataType.simpleString()}, which no primitive schema has",
+            f"column {field.name} is {field.dataType.simpleString()}, for which there is no primitive schema",
             advice="Cast it, or set valueFormat to avro or json",
         )
     return PartColumns(
@@ -239,12 +244,17 @@ def _check_type(path: str, kind: DataType) -> None:
             raise OptionError(f"column {path} is a struct without fields", advice="Leave it out")
         if len(set(names)) < len(names):
             raise OptionError(
-                f"column {path} has two fields of one name: {', '.join(names)}", advice="Rename one of them"
+                f"column {path} has two fields with the same name: {', '.join(names)}",
+                advice="Rename one of them",
             )
         for field in kind.fields:
             _check_type(f"{path}.{field.name}", field.dataType)
     elif not isinstance(kind, _TYPES):
-        what = "keys of maps are strings" if isinstance(kind, MapType) else "a schema has no such type"
+        what = (
+            "keys of maps must be strings"
+            if isinstance(kind, MapType)
+            else ("there is no schema for this type")
+        )
         raise OptionError(
             f"column {path} is {kind.simpleString()}, and {what}", advice="Cast it, or leave it out"
         )

@@ -89,14 +89,15 @@ def read_log_key(place: str) -> bytes:
             text = Path(path_of(place)).read_text()
     except (OSError, ValueError, KeyError) as error:
         raise OptionError(
-            f"the key that option transactionLogKey names cannot be read: {type(error).__name__}",
-            advice="The file or variable must be there where the query's driver and its tasks run, and text",
+            f"the key named by option transactionLogKey cannot be read: {type(error).__name__}",
+            advice="The file or environment variable must contain text, and exist where the driver and the "
+            "tasks run",
         ) from None
     key = text.strip().encode()
     if len(key) < _MIN_KEY:
         raise OptionError(
-            f"the key that option transactionLogKey names has fewer than {_MIN_KEY} characters",
-            advice="Make one with: openssl rand -hex 32",
+            f"the key named by option transactionLogKey has fewer than {_MIN_KEY} characters",
+            advice="Create one with: openssl rand -hex 32",
         )
     return key
 
@@ -197,10 +198,10 @@ class CommitLog:
         self._take(records)
         if self.state.intent != intent:
             raise TransactionError(
-                f"micro-batch {intent.batch} is not committed, nothing of it is in the topic: another driver "
-                "of the query has written to its log meanwhile",
+                f"micro-batch {intent.batch} is not committed, and none of its rows is in the topic: "
+                "another driver of the query has written to its log at the same time",
                 topic=str(self.topic),
-                advice="Let one query use a checkpoint, and start it again",
+                advice="Run only one query with this checkpoint, and start it again",
             )
         # What is released ends right before the intent: else a copy of an older one, which somebody wrote
         # before the topic was shut, would be the first that the next driver reads, and this one would not
@@ -247,11 +248,14 @@ class CommitLog:
         intent = self.state.intent
         if intent is not None and intent.batch >= self._batch:
             raise SendError(
-                f"{error.what}; the backlog is what is needed to finish micro-batch {intent.batch}",
+                f"{error.what}; the query still needs the records in the backlog, to finish micro-batch "
+                f"{intent.batch}",
                 topic=str(self.topic),
-                advice="Raise the backlog quota of the namespace until the query has finished a micro-batch",
+                advice="Raise the namespace's backlog quota until the query has finished a micro-batch",
             ) from error
-        _log.info("%s: a backlog quota keeps producers out: what is finished is released", self.topic)
+        _log.info(
+            "%s: a backlog quota blocks producers; records of finished micro-batches are released", self.topic
+        )
         self._records.release_all()
         self._records.open_for_writing()
         # What others have written meanwhile may be a copy of an older intent: it must not come before this.
@@ -282,8 +286,8 @@ class CommitLog:
         if left_out:
             (first, why) = left_out[0]
             _log.warning(
-                "%s: %d messages are left out that are no records of the query's commits; somebody else "
-                "writes to its log. The first is %s, %s",
+                "%s: %d messages that are not records of the query's commits are ignored; somebody else "
+                "writes to the query's log. The first is %s: %s",
                 *(self.topic, len(left_out), first.position, why),
             )
 
@@ -299,11 +303,11 @@ class CommitLog:
                 raise error.located(str(self.topic), str(stored.position)) from error
             if record is None:
                 self._old_records.add(stored.payload)
-                left_out.append((stored, "which is not one, or is not signed with the query's key"))
+                left_out.append((stored, "it is not a record, or is not signed with the query's key"))
             elif stored.transaction != (record.transaction if isinstance(record, CommittedRecord) else None):
-                left_out.append((stored, "which is in another transaction than it says"))
+                left_out.append((stored, "it names another transaction than the one it was written in"))
             elif isinstance(record, Intent) and record != last and not is_next(last, record):
-                left_out.append((stored, "an intent that does not follow the last one"))
+                left_out.append((stored, "it is an intent that does not follow the last one"))
             else:
                 last = record if isinstance(record, Intent) else last
                 yield record

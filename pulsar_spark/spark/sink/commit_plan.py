@@ -182,8 +182,8 @@ class CommitPlan:
         """The error of a micro-batch whose transactions ``lost`` were aborted by somebody else."""
         names = ", ".join(map(str, lost))
         error = TransactionError(
-            f"micro-batch {self.batch} is not committed: transactions {names} were aborted before, by their "
-            f"time-out or by somebody; {rest}",
+            f"micro-batch {self.batch} is not committed: transactions {names} were aborted by their "
+            f"timeout or by somebody; {rest}",
             topic=str(self.topic),
             advice="See 'Transactions' in docs/operations.md",
         )
@@ -207,9 +207,10 @@ def plan_commit(batch: int, written: Sequence[TxnId], log: LogState, topic: Topi
     if earlier.batch > batch:
         return plan._failed(
             TransactionError(
-                f"micro-batch {batch} is to be committed after {earlier.batch} of the same query was",
+                f"micro-batch {batch} cannot be committed: the same query has already committed micro-batch "
+                f"{earlier.batch}",
                 topic=str(topic),
-                advice="The checkpoint is older than what was written: start with a new one",
+                advice="The checkpoint is older than the rows that were written. Start with a new checkpoint",
             )
         )
     return _if_first_is_visible(
@@ -258,7 +259,7 @@ def _added(plan: CommitPlan, failures: Failures) -> CommitPlan:
     for transaction, error in failures.items():
         if not isinstance(error, TransactionError):
             return plan._failed(error)
-        lost = plan._ran_out([transaction], "nothing of it is in the topic", error)
+        lost = plan._ran_out([transaction], "none of its rows is in the topic", error)
         return replace(plan, stage=CommitStage.GIVE_UP, error=lost)
     return plan._at(CommitStage.MARK)
 
@@ -271,7 +272,7 @@ def _marked(plan: CommitPlan, failures: Failures) -> CommitPlan:
 
 def _first_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
     for error in failures.values():
-        lost = plan._ran_out([plan.first], "nothing of it is in the topic", error)
+        lost = plan._ran_out([plan.first], "none of its rows is in the topic", error)
         return replace(plan, stage=CommitStage.FIND_FIRST, error=lost)
     return plan._at(CommitStage.COMMIT_REST)
 
@@ -294,7 +295,9 @@ def _rest_found(plan: CommitPlan, _: Failures) -> CommitPlan:
     lost = [each for each in plan.unknown if each not in plan.log.committed]
     if lost:
         others = len(plan.transactions) - len(lost)
-        return plan._failed(plan._ran_out(lost, f"the rows of {others} others are in the topic for good"))
+        return plan._failed(
+            plan._ran_out(lost, f"the rows of {others} other transactions are in the topic and stay there")
+        )
     return _all_committed(plan)
 
 

@@ -149,7 +149,7 @@ class TokenRecord:
 
 CommitRecord = OpenedRecord | Intent | CommittedRecord | TokenRecord
 
-_ADVICE = "Read it with the version of this package that wrote it"
+_ADVICE = "Use the version of this package that wrote it"
 
 # The field by which each kind is known.
 _KINDS: dict[str, type[CommitRecord]] = {
@@ -180,7 +180,7 @@ def decode_record(value: bytes) -> CommitRecord:
             raise ValueError("not a kind of record")
         return kinds[0].parse(fields)
     except (ValueError, RecursionError) as error:
-        raise CorruptError("this is no record of a query's commits", advice=_ADVICE) from error
+        raise CorruptError("this is not a record of a query's commits", advice=_ADVICE) from error
 
 
 class OldRecords:
@@ -213,13 +213,13 @@ class OldRecords:
         """
         if not self._are_there:
             return None
-        last = "none" if self._last is None else f"micro-batch {self._last}"
+        last = "none" if self._last is None else str(self._last)
         return TransactionError(
-            f"micro-batch {batch} is not committed, nothing of it is in the topic: the query's log was "
-            f"written by an older version of this package; the last that it has begun to commit is {last}",
+            f"micro-batch {batch} is not committed, and none of its rows is in the topic: an older version "
+            f"of this package wrote the query's log; the last micro-batch whose commit it started is {last}",
             topic=topic,
-            advice="Delete that topic, and start the query again. If it is the same micro-batch, its rows "
-            "may be there twice then",
+            advice="Delete the log's topic, and start the query again. If both are the same micro-batch, its "
+            "rows may then be duplicated",
         )
 
 
@@ -319,19 +319,19 @@ def lost_history(state: LogState, *, drivers_before: int, is_found_again: bool) 
         drivers_before: how many have begun to write to the log before; brokers count them.
         is_found_again: whether the intent was found among what was acknowledged.
     """
-    cause = "by a message TTL, a backlog quota or somebody"
+    cause = "by a message TTL, by a backlog quota or by somebody"
     if state.intent is not None:
         if not is_found_again:
             return None
         return (
-            f"records of the query's commits were acknowledged, {cause}; they are still there this time, and "
-            "without them a restart may write a micro-batch twice"
+            f"records of the query's commits were acknowledged, {cause}; they are still stored this time, "
+            "but without them a restart may write a micro-batch twice"
         )
     if drivers_before == 0:
         return None
     return (
         f"the records of the query's commits were removed, {cause}, or have another transactionLogKey: if "
-        "this micro-batch was committed before the query was stopped, its rows are now there twice"
+        "this micro-batch was committed before the query was stopped, its rows are now duplicated"
     )
 
 

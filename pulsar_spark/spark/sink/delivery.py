@@ -112,18 +112,20 @@ def dedup_task(
     )
     if decision is Dedup.REFUSED_SEQUENCE_IDS:
         raise OptionError(
-            f"delivery is effectively-once, and rows have {SEQUENCE_ID}, by which the broker deduplicates",
+            f"delivery=effectively-once cannot be used with a column {SEQUENCE_ID}: the sink sets the "
+            "sequence ids itself",
             advice="Leave one of them out",
         )
     if decision is Dedup.REFUSED_INITIAL_ID:
         raise OptionError(
-            "option initialSequenceId has no use in a stream and in foreachBatch, where the sequence ids of "
-            "rows come from the micro-batch, to write each once",
+            "option initialSequenceId has no effect in a stream or in foreachBatch: the sequence ids come "
+            "from the micro-batch, so that each row is written once",
             advice="Leave it out, or set delivery=at-least-once",
         )
     if decision is Dedup.REFUSED_BATCH_WRITE:
         raise OptionError(
-            "delivery is effectively-once, and a second run of a plain batch write is not known as one",
+            "delivery=effectively-once is not possible in a plain batch write: a second run of it cannot be "
+            "recognized",
             advice="Write in a stream or in its foreachBatch, or set delivery=at-least-once",
         )
     if batch is None or decision is Dedup.NO:
@@ -180,29 +182,36 @@ def _promised(
     if options.delivery is Delivery.TRANSACTIONAL:
         return _promised_in_transactions(options, query)
     if dedup is None:
-        return "rows are written at least once: delivery is so, or this is a plain batch write", None
+        return (
+            "rows are written at least once, because of delivery=at-least-once or because this is a plain "
+            "batch write"
+        ), None
     try:
         is_deduplicated = dedup.deduplicates()
     except PulsarError as error:  # all is written: only the log line has to wait
-        _log.info("query %s: not known yet whether the broker deduplicates: %s", query, error)
+        _log.info("query %s: not known yet whether the broker has deduplication enabled: %s", query, error)
         return None
     if is_deduplicated is None:
         return None
     if is_deduplicated:
         return f"query {query}: each row is written effectively once", None
-    return None, (
-        f"query {query}: rows are written at least once, because the broker does not deduplicate. Enable "
-        "deduplication for the namespace, or set delivery=at-least-once to say that this is meant"
+    return (
+        None,
+        f"query {query}: rows are written at least once, because the broker has deduplication disabled. ",
     )
+
+
+"Enable deduplication for the namespace, or set delivery=at-least-once to accept duplicates"
 
 
 def _promised_in_transactions(options: SinkOptions, query: str | None) -> tuple[str, str | None]:
     if query is None:
-        return "rows are written in transactions, at least once: this is a plain batch write", None
+        return "rows are written in transactions, at least once, because this is a plain batch write", None
     warning = None
     if options.transaction_log_key is None:
         warning = (
-            f"query {query}: whoever may produce to {log_topic(options.topic, query)} can make the query "
-            "leave rows out or write them twice. Let only its own role do so, or set transactionLogKey"
+            f"query {query}: everybody who may produce to {log_topic(options.topic, query)} can make the "
+            "query leave rows out or write them twice. Let only the query's role produce to it, or set "
+            "transactionLogKey"
         )
     return f"query {query}: each row is written once, in transactions", warning

@@ -114,17 +114,21 @@ def count_of_other_tasks(
     except PulsarError as error:
         if strict:
             raise
-        _log.warning("producers %s-*: not known whether other tasks have written: %s", prefix, error)
+        _log.warning(
+            "producers %s-*: not known whether other tasks of an earlier run have written rows: %s",
+            prefix,
+            error,
+        )
         return {}
     if search.stored:
         text = (
-            f"producers {prefix}-*: this run of the micro-batch is not the same as the one before: it has "
-            f"{tasks} tasks, and task {search.last_found} has written rows of it"
+            f"producers {prefix}-*: this run of the micro-batch differs from the earlier one: it has "
+            f"{tasks} tasks, but task {search.last_found} wrote rows of the micro-batch in the earlier run"
         )
         count = sum(search.stored.values())
         if strict:
-            raise DuplicatesError(f"{text}. All of it is written, and up to {count} messages are there twice")
-        _log.warning("%s. None is missing, and up to %d messages may be there twice", text, count)
+            raise DuplicatesError(f"{text}. All rows are written, and up to {count} messages are duplicated")
+        _log.warning("%s. No row is missing, and up to %d messages may be duplicated", text, count)
     return search.stored
 
 

@@ -31,12 +31,12 @@ class TopicPartitionMetrics:
 
     Attributes:
         topic: its full name.
-        messages: acknowledged, with those that the broker had stored before.
-        bytes: of their entries as they are stored: metadata and compressed payloads.
-        first_id: of the first message; None where none is known: the broker had all of them before.
-        last_id: of the last message; None where ``first_id`` is. Other producers' messages may lie between.
-        possible_duplicates: messages of the micro-batch that may be there twice, at most: an earlier run of
-            it has stored others than this one, or could not be compared.
+        messages: acknowledged messages, including those that the broker had stored before.
+        bytes: bytes of their entries as stored at the broker: metadata and compressed payloads.
+        first_id: id of the first message; None if it is unknown: the broker had stored all of them before.
+        last_id: id of the last message; None if ``first_id`` is. Other producers' messages may lie between.
+        possible_duplicates: maximum number of messages that may be duplicated: an earlier run of the
+            micro-batch has stored other messages than this one, or could not be compared.
     """
 
     topic: str
@@ -183,7 +183,7 @@ def report_batch(
         try:
             load("onBatchWritten", callback)(batch, metrics)
         except Exception:  # noqa: BLE001 - a user's code, and no reason to write the batch again
-            _log.exception("onBatchWritten failed; the batch is written all the same")
+            _log.exception("onBatchWritten failed; the batch remains written")
 
 
 def _totals(metrics: Iterable[TopicPartitionMetrics]) -> SinkTotals:
@@ -201,7 +201,7 @@ def _warn_of_duplicates(what: str, metrics: Iterable[TopicPartitionMetrics]) -> 
     listed = ", ".join(f"{each.topic}: {each.possible_duplicates}" for each in twice[:_MAX_LISTED])
     more = f", and {len(twice) - _MAX_LISTED} more" if len(twice) > _MAX_LISTED else ""
     _log.warning(
-        "%s was run before, and not with the same rows, or it is not known: none is missing, and up to %d "
-        "messages may be there twice (%s%s)",
+        "%s ran before, and its rows differed or could not be compared: no row is missing, and up to %d "
+        "messages may be duplicated (%s%s)",
         *(what, total, listed, more),
     )

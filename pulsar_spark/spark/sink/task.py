@@ -121,7 +121,7 @@ def _send(
 def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:
     messages, size = sum(each.messages for each in sent.values()), sum(each.bytes for each in sent.values())
     _log.info(
-        "%d messages of %d bytes are stored in %d topic partitions, in %.3f s",
+        "%d messages (%d bytes) are stored in %d topic partitions after %.3f s",
         *(messages, size, len(sent), seconds),
     )
 

@@ -107,9 +107,11 @@ class ReplayEncoders:
         try:
             self._encoders.replace(topic, VersionedSchema(version, schema))
         except (SchemaError, UnsupportedError) as error:
-            _log.warning("%s: rows are no longer written by version %d: %s", topic, version, error)
+            _log.warning(
+                "%s: rows are no longer written with version %d of the schema: %s", topic, version, error
+            )
             return
-        _log.info("%s: rows are written by version %d, as an earlier run has done", topic, version)
+        _log.info("%s: rows are written with version %d of the schema, as in an earlier run", topic, version)
         self._writers.close(topic)
 
 

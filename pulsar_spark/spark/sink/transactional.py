@@ -191,7 +191,7 @@ def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> 
     elif action is CommitAction.TRIM_LOG:
         log.trim()
     elif action is CommitAction.REPORT_REPLAY:
-        _log.warning("micro-batch %d had been committed before; nothing is written", plan.batch)
+        _log.warning("micro-batch %d was already committed; nothing is written", plan.batch)
     return {}
 
 
@@ -219,7 +219,7 @@ def _abort(transactions: Transactions, ids: Sequence[TxnId]) -> Failures:
     for transaction, error in failures.items():
         if isinstance(error, TransactionError):
             # The broker forgets a transaction when all its topics know how it ended: a marker is visible now.
-            _log.info("transaction %s had been ended: %s", transaction, error)
+            _log.info("transaction %s had already ended: %s", transaction, error)
     return failures
 
 
@@ -227,6 +227,6 @@ def _try_abort(transactions: Transactions, ids: Sequence[TxnId]) -> None:
     """Abort what is still open of ``ids``; what cannot be is aborted by the broker when its time is over."""
     for transaction, error in _failures(ids, transactions.abort).items():
         if isinstance(error, TransactionError):
-            _log.debug("transaction %s had been ended: %s", transaction, error)
+            _log.debug("transaction %s had already ended: %s", transaction, error)
         else:
-            _log.warning("transaction %s stays open until its time is over: %s", transaction, error)
+            _log.warning("transaction %s stays open until it times out: %s", transaction, error)

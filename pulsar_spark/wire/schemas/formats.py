@@ -54,7 +54,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     if writer.type != reader.type:
         raise SchemaError(
             f"values of schema type {writer.type.name} cannot be read as {reader.type.name}",
-            advice="Read the topic with valueFormat=raw, or write one type of values to a topic",
+            advice="Read the topic with valueFormat=raw, or write only one type of values to a topic",
         )
     return _format(reader).decoder(writer, reader, target)
 

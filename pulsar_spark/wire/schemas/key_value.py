@@ -100,11 +100,11 @@ def _split(data: bytes) -> list[bytes]:
         at += _LENGTH.size
         size = 0 if size == -1 else size
         if not 0 <= size <= len(data) - at:
-            raise _malformed(f"its definition has no {size} bytes for the {name}")
+            raise _malformed(f"its definition has fewer than {size} bytes for the {name}")
         found.append(data[at : at + size])
         at += size
     if at != len(data):
-        raise _malformed(f"its definition has {len(data) - at} bytes left over")
+        raise _malformed(f"its definition has {len(data) - at} bytes too many")
     return found
 
 
@@ -119,7 +119,7 @@ def _part(properties: Mapping[str, str], name: str, data: bytes) -> Schema:
     except (ValueError, RecursionError):
         own = None
     if not isinstance(own, dict):
-        raise _malformed(f"{name}.schema.properties is no JSON object")
+        raise _malformed(f"{name}.schema.properties is not a JSON object")
     strings = {each: value if isinstance(value, str) else json.dumps(value) for each, value in own.items()}
     return Schema(kind, data, strings, properties.get(f"{name}.schema.name", ""))
 
@@ -169,7 +169,7 @@ def encoder(schema: Schema, source: pa.DataType, part: PartEncoder) -> ValueEnco
     encoders = []
     for name, own in zip(_PARTS, parts[:2], strict=True):
         if name not in fields:
-            raise SchemaError(f"rows of type {source} lack the {name} of a KEY_VALUE schema")
+            raise SchemaError(f"rows of type {source} have no {name}, which a KEY_VALUE schema requires")
         with _named(name):
             encoders.append(part(own, fields[name]))
     key, value = encoders
@@ -262,8 +262,8 @@ class _KeyValueDecoder:
 
 
 _MIXED_UP = (
-    "the message has no key, and its value has a key and a value in it: it is laid out as "
-    f"{_ENCODING}={_INLINE}, and its schema says {_SEPARATED}"
+    "the message has no key, and its value contains a key and a value: its form is "
+    f"{_ENCODING}={_INLINE}, but its schema says {_SEPARATED}"
 )
 
 
@@ -296,10 +296,10 @@ def _why_not_inline(value: bytes, key: bytes | None) -> str:
         (size,) = _LENGTH.unpack_from(value, at)
         at += _LENGTH.size
         if not -1 <= size <= len(value) - at:
-            return f"{name}: a length of {size}, and {len(value) - at} bytes follow"
+            return f"{name}: a length of {size}, but {len(value) - at} bytes follow"
         at += max(size, 0)
     if at < len(value):
-        return f"{len(value) - at} bytes are left over behind the value"
+        return f"{len(value) - at} bytes remain after the value"
     return f"it has no parts, and the message has a key: its producer may use {_ENCODING}={_SEPARATED}"
 
 

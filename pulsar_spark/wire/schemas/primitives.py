@@ -105,7 +105,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     if not is_promotable(column_type(reader), target):
         raise SchemaError(
             f"{reader.type.name} values are of type {column_type(reader)} and cannot be read as {target}",
-            advice=f"Ask for {column_type(reader)}, or leave the schema out",
+            advice=f"Request {column_type(reader)}, or leave the schema out",
         )
     if writer.type in _BYTES:
         return _TextDecoder(target) if target == pa.string() else _BytesDecoder(target)
@@ -155,7 +155,7 @@ def why_no_text(value: bytes | None) -> str | None:
         if value is not None:
             value.decode("utf-8")
     except UnicodeDecodeError as error:
-        return f"no UTF-8: {error.reason} at byte {error.start}"
+        return f"not UTF-8: {error.reason} at byte {error.start}"
     return None
 
 
@@ -218,8 +218,8 @@ class _FixedDecoder:
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         size, width = len(value or b""), self.fixed.stored.itemsize
         if size != width:
-            return f"{size} bytes, and {self.kind.name} has {width}"
-        return f"no {self.kind.name}: {self.fixed.limits}"
+            return f"{size} bytes, but {self.kind.name} has {width}"
+        return f"not a valid {self.kind.name}: {self.fixed.limits}"
 
     def _cast(self, stored: Numbers) -> _Values:
         return _Values(stored.astype(self.fixed.numbers))
@@ -327,7 +327,7 @@ def _read_nanos_of_day(stored: Numbers) -> _Values:
 
 def _write_nanos_of_day(column: pa.Array) -> Numbers:
     nanos = integers(column)
-    require(~_is_no_nano_of_day(nanos), "", f"no LOCAL_TIME: {_DAY_LIMITS}")
+    require(~_is_no_nano_of_day(nanos), "", f"not a valid LOCAL_TIME: {_DAY_LIMITS}")
     return nanos
 
 
@@ -350,9 +350,9 @@ def _write_date_time(column: pa.Array) -> Numbers:
 
 
 _BYTES = {SchemaType.NONE: pa.binary(), SchemaType.STRING: pa.string()}
-_TIME_LIMITS = "a time that 64 bits of microseconds cannot hold"
+_TIME_LIMITS = "a time that does not fit into 64 bits of microseconds"
 _DAY_LIMITS = f"nanoseconds of a day are 0 to {_NANOS_OF_DAY - 1}"
-_DATE_LIMITS = "a day that 32 bits cannot hold"
+_DATE_LIMITS = "a day that does not fit into 32 bits"
 _MILLIS = _Fixed(_UTC, np.dtype(">i8"), np.int64, partial(milliseconds, path=""), _read_millis, _TIME_LIMITS)
 _FIXED = {
     SchemaType.BOOL: _Fixed(pa.bool_(), np.dtype("u1"), np.uint8, _write_bool, _read_bool, "it is 0 or 1"),

@@ -67,7 +67,7 @@ def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
         UnsupportedError: a column of a type that has no form in Avro, by its name.
     """
     if len(rows) == 0:
-        raise OptionError("the rows have no columns of which a schema could be made")
+        raise OptionError("the rows have no columns from which a schema could be created")
     tree = _Maker(set()).record(rows, "", RECORD)
     return Schema(kind, _text(tree))
 
@@ -91,8 +91,8 @@ def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
     record = parse(existing)
     if not isinstance(record, AvroRecord):
         raise SchemaError(
-            "the topic's schema is no record, and rows of columns are one",
-            advice="Write one column of the schema's type, or to another topic",
+            "the topic's schema is not a record, but rows of several columns are a record",
+            advice="Write one column of the schema's type, or write to another topic",
         )
     new = new_fields(record, rows)
     if not new:
@@ -120,10 +120,10 @@ class _Maker:
             if not _NAME.fullmatch(field_name):
                 raise OptionError(
                     f"column {_shown(field_path(path, field_name))} has a name that Avro does not allow",
-                    advice="Rename it to letters, digits and _, the first of them no digit",
+                    advice="Rename it to letters, digits and _, and the first must not be a digit",
                 )
             if count > 1:
-                raise OptionError(f"column {_shown(field_path(path, field_name))} is there {count} times")
+                raise OptionError(f"column {_shown(field_path(path, field_name))} exists {count} times")
         return {"type": "record", "name": name, "fields": [self._field(each, path) for each in rows]}
 
     def add(self, definition: dict[str, Any], new: NewField) -> None:
@@ -162,7 +162,7 @@ class _Maker:
         plain = _PLAIN.get(type_name(kind))
         if plain is None:
             raise UnsupportedError(
-                f"column {_shown(path)} is {type_name(kind)}, which has no form in Avro's schemas",
+                f"column {_shown(path)} is {type_name(kind)}, for which Avro has no type",
                 advice="Cast it, or leave it out",
             )
         return plain

@@ -125,4 +125,4 @@ class ValueRoom:
     def why(self) -> str:
         """Why a value that is too large is bad."""
         taken = self.accepted - self.left
-        return f"it would take at least {taken} bytes as columns, where {self.accepted} are accepted"
+        return f"it would take at least {taken} bytes as columns; the maximum is {self.accepted}"

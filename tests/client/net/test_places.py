@@ -33,7 +33,7 @@ def test_places_where_nothing_is(tmp_path, monkeypatch, kind):
     (tmp_path / "bytes").write_bytes(b"\xff")
     for place, match in (
         (f"file://{tmp_path}/none", "the file that o names cannot be read: No such file"),
-        (f"file://{tmp_path}/bytes", "the file that o names cannot be read: it is no text"),
+        (f"file://{tmp_path}/bytes", "the file that o names cannot be read: it is not text"),
         ("env:NO_SUCH_VARIABLE", "the environment variable that o names is not set"),
     ):
         with pytest.raises(kind, match=match) as caught:

@@ -224,7 +224,7 @@ def test_of_challenges_that_come_together_one_is_answered_at_a_time(monkeypatch)
 def test_a_session_that_nobody_uses_closes_itself(broker):
     session = open_session(broker, max_idle=0.2)
     broker.wait_for(lambda: session.error is not None)
-    assert "nobody used it" in str(session.error)
+    assert "because it was not used" in str(session.error)
     broker.wait_for(lambda: not broker.open_connections[0].is_served)
     assert session.error.retriable
     session.close()
@@ -408,7 +408,7 @@ def test_a_peer_that_is_silent_for_two_intervals_is_dead(broker):
     session.attach_consumer(1, notes)
     notes.wait_for(lambda: notes.errors)
     assert isinstance(session.error, ConnectError)
-    assert "nothing was heard from the broker for 0.6 s" in str(session.error)
+    assert "nothing was received from the broker for 0.6 s" in str(session.error)
     session.close()
 
 

@@ -112,20 +112,20 @@ def open_at_localhost(pem, options):
 
 
 def test_a_certificate_of_another_host_is_refused(pem):
-    with pytest.raises(TlsError, match="is not made out for that host"):
+    with pytest.raises(TlsError, match="does not name that host"):
         open_at_localhost(pem, TlsOptions(trust_certs=pem))
     open_at_localhost(pem, TlsOptions(trust_certs=pem, verify_hostname=False))
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(pem):
-    with pytest.raises(TlsError, match="from an authority that is not trusted"):
+    with pytest.raises(TlsError, match="issued by an untrusted authority"):
         open_at_localhost(pem, TlsOptions(verify_hostname=False))
     open_at_localhost(pem, TlsOptions(allow_insecure=True))
 
 
 def test_a_peer_that_says_nothing_is_given_up_in_time():
     silent = server(lambda connection: connection.recv(1 << 16) and connection.recv(1))
-    error = pytest.raises(ConnectError, match=r"the TLS handshake with .* did not end within 0.2 s")
+    error = pytest.raises(ConnectError, match=r"the TLS handshake with .* did not finish within 0.2 s")
     with silent as address, error:
         began = time.monotonic()
         try:
@@ -172,9 +172,7 @@ def test_the_certificate_behind_a_proxy_is_the_brokers(pem):
     """A name of the proxy's will not do."""
     with server(by_name(pem, [])) as proxy:
         options = TlsOptions(trust_certs=pem, proxy=proxy)
-        match = (
-            f"certificate of other.test:6651, reached through the proxy 127.0.0.1:{proxy.port}, is not made"
-        )
+        match = rf"certificate of other.test:6651 \(through the proxy 127.0.0.1:{proxy.port}\) does not name"
         with pytest.raises(TlsError, match=match):
             open_transport(Address("other.test", 6651, tls=True), options, HANG)
 
@@ -205,7 +203,7 @@ def test_a_proxy_that_knows_no_such_broker_closes_the_connection(pem):
         thread = threading.Thread(target=lambda: close_twice(listener.accept()[0]))
         thread.start()
         proxy = Address("127.0.0.1", listener.getsockname()[1], tls=True)
-        with pytest.raises(ConnectError, match=r"reached through the proxy .* closed the connection"):
+        with pytest.raises(ConnectError, match=r"through the proxy .* closed the connection"):
             open_transport(
                 Address("broker.test", 6651, tls=True), TlsOptions(trust_certs=pem, proxy=proxy), HANG
             )

@@ -109,7 +109,7 @@ def test_permits_are_refilled_by_the_messages_of_batches(broker, client):
 
 def test_without_permits_nothing_is_sent(broker, client, ids):
     with Consumer(client, TOPIC, reader()) as consumer:
-        with pytest.raises(DeadlineError, match="no message came"):
+        with pytest.raises(DeadlineError, match="no message was received"):
             consumer.receive(Deadline(0.05))
         assert broker.consumers[0].sent == []
 

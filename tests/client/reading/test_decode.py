@@ -310,7 +310,7 @@ def test_a_corrupt_entry_may_be_left_out_with_a_warning(entry, caplog):
             caplog.clear()
             kept = [[one for one in each if one is not entry] for each in groups]
             assert values(groups, leave_out_corrupt=True) == values(kept)
-            assert caplog.text.count("an entry is left out: [PULSAR_CORRUPT]") == sum(
+            assert caplog.text.count("an entry that cannot be decoded is left out: [PULSAR_CORRUPT]") == sum(
                 one is entry for one in group
             )
             assert f"topic {TOPIC}; message 5:6" in caplog.text
@@ -350,7 +350,7 @@ def test_lz4_entries_whose_sizes_are_wrong_but_for_their_sum_are_found():
 
 def test_the_largest_decompressed_size():
     size = MAX_UNCOMPRESSED + 1
-    with pytest.raises(CorruptError, match=f"{size} bytes uncompressed, where {MAX_UNCOMPRESSED}"):
+    with pytest.raises(CorruptError, match=f"{size} bytes uncompressed; the maximum is {MAX_UNCOMPRESSED}"):
         decoded([[entry_of(5, 6, bytes(size), compression=pb.ZSTD)]], max_message_size=lambda: 2**30)
 
 
@@ -363,7 +363,7 @@ def test_what_an_entry_may_decompress_to_is_bounded_by_what_came(more):
     least = -(-(len(plain) - 100 * received) // 8)
     assert least > 100
     assert len(values([[entry]], max_message_size=lambda: least)) == 1
-    with pytest.raises(CorruptError, match=r"bytes uncompressed, where \d+ are accepted.* message 5:6"):
+    with pytest.raises(CorruptError, match=r"bytes uncompressed; the maximum is \d+.* message 5:6"):
         decoded([[entry]], max_message_size=lambda: least - 1)
 
 
@@ -374,7 +374,7 @@ def test_what_each_message_has_of_its_entry_is_bounded_by_what_came(field):
     entry = entry_of(5, 6, plain, num_messages_in_batch=1000, **{field: b"n" * 10_000})
     largest = (10_000 * 1000 - 100 * int(Entries.of([entry]).sizes[0])) // 8 + 10_000
     assert len(values([[entry]], max_message_size=lambda: largest)) == 1000
-    with pytest.raises(CorruptError, match=r"a batch of 1000 messages, each with \d+ bytes of texts"):
+    with pytest.raises(CorruptError, match=r"a batch of 1000 messages, each with \d+ bytes of names"):
         decoded([[entry]], max_message_size=lambda: largest - 20_000)
 
 
@@ -448,19 +448,24 @@ def test_a_few_bytes_do_not_fill_a_worker(attack):
 
 
 LIMITS = [
-    ("MAX_MESSAGES", batch_entry(5, 6, columns([b""] * 9)), 9, "a batch of 9 messages, where 8 are accepted"),
-    ("MAX_UNCOMPRESSED", single_entry(5, 6, bytes(9)), 9, "a payload of 9 bytes uncompressed, where 8 are"),
+    ("MAX_MESSAGES", batch_entry(5, 6, columns([b""] * 9)), 9, "a batch of 9 messages; the maximum is 8"),
+    (
+        "MAX_UNCOMPRESSED",
+        single_entry(5, 6, bytes(9)),
+        9,
+        "a payload of 9 bytes uncompressed; the maximum is 8",
+    ),
     (
         "MAX_UNCOMPRESSED",
         entry_of(5, 6, bytes(999), compression=pb.ZSTD),
         999,
-        "a payload of 999 bytes uncompressed, where 998 are",
+        "a payload of 999 bytes uncompressed; the maximum is 998",
     ),
     (
         "MAX_CHUNKED",
         entry_of(5, 6, bytes(999), compression=pb.ZSTD, num_chunks_from_msg=2),
         999,
-        "a payload of 999 bytes uncompressed, where 998 are",
+        "a payload of 999 bytes uncompressed; the maximum is 998",
     ),
 ]
 
@@ -480,5 +485,5 @@ def test_a_chunked_message_may_be_larger_than_what_else_is_accepted(monkeypatch)
         assert values([[entry_of(5, 6, bytes(1000), compression=kind, num_chunks_from_msg=2)]]) == [
             bytes(1000)
         ]
-        with pytest.raises(CorruptError, match="1000 bytes uncompressed, where 100"):
+        with pytest.raises(CorruptError, match="1000 bytes uncompressed; the maximum is 100"):
             decoded([[entry_of(5, 6, bytes(1000), compression=kind)]])

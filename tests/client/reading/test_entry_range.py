@@ -198,14 +198,14 @@ def test_a_ledger_that_is_removed_while_it_is_read_is_lost(broker, client, topic
         topic.trim(ids[20].ledger)
         broker.close_all(TOPIC)
     if fails:
-        with pytest.raises(DataLossError, match="was removed while it was read"):
+        with pytest.raises(DataLossError, match="while it was read"):
             entries += ranges
         assert ids_of(entries) == ids[: len(entries)]
         assert len(entries) <= 20
     else:
         entries += ranges
         assert ids_of(entries) == ids[: len(entries) - 5] + ids[25:]
-        assert "was removed while it was read" in caplog.text
+        assert "while it was read" in caplog.text
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -221,7 +221,7 @@ def test_a_corrupt_entry_at_the_end(broker, client, topic, index, fails, caplog)
             read(client, START, end)
     else:
         assert values_in(read(client, START, end, fail_on_data_loss=False)) == numbered(5)
-        assert "an entry is left out" in caplog.text
+        assert "an entry that cannot be decoded is left out" in caplog.text
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -237,7 +237,7 @@ def test_a_corrupt_entry(broker, client, topic, fails, caplog):
         assert caught.value.message_id == str(ids[5])
     else:
         assert values_in(read(client, START, ids[-1], fail_on_data_loss=False)) == numbered(10)
-        assert "an entry is left out" in caplog.text
+        assert "an entry that cannot be decoded is left out" in caplog.text
 
 
 def test_a_corrupt_entry_after_the_end_is_no_concern(broker, client, topic):
@@ -334,7 +334,7 @@ def test_what_no_reader_is_let_read_is_lost(broker, client, ids, topic, fails, c
     """Retries have a bound: a broker that moves every reader at once gives nothing."""
     broker.script(Type.SUBSCRIBE, [expiring(broker, topic, ids[11])] * 99)
     if fails:
-        with pytest.raises(DataLossError, match="moved 6 readers over them"):
+        with pytest.raises(DataLossError, match="moved 6 readers past them"):
             read(client, ids[3], ids[-1])
     else:
         assert ids_of(read(client, ids[3], ids[-1], fail_on_data_loss=False)) == ids[12:]
@@ -351,7 +351,7 @@ def test_what_a_reader_was_moved_over_and_is_gone_is_lost(broker, client, ids, t
         topic.trim(ids[0].ledger)
         topic.trim(ids[10].ledger)
     if fails:
-        with pytest.raises(DataLossError, match="was removed while it was read"):
+        with pytest.raises(DataLossError, match="while it was read"):
             entries += ranges
         assert ids_of(entries) == ids[:16]
     else:

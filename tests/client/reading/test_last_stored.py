@@ -129,7 +129,7 @@ def test_why_a_search_has_ended_early_is_logged(broker, client, caplog):
     hurry(client, 0.2)
     caplog.set_level(logging.INFO)
     assert find_last_stored(client, TOPIC, "me", 7) is None
-    assert "the search for what is stored has ended" in caplog.text
+    assert "the search for stored messages timed out" in caplog.text
 
 
 # ---- all entries of a proof

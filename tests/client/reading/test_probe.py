@@ -246,7 +246,7 @@ def test_an_entry_that_is_late_is_no_entry_that_is_never_delivered(broker, clien
             assert [one.id for one in probe.read(9, 1 << 20, end)] == ids
         broker.script(Type.FLOW, [silence] * 9)
         for _ in range(2):
-            with pytest.raises(DeadlineError, match="no message came"):
+            with pytest.raises(DeadlineError, match="no message was received"):
                 probe.read(9, 1 << 20, end)
         broker.publish(TOPIC, section_of(b"late"))
     hurry(client, 30.0)

@@ -45,9 +45,12 @@ def test_each_message_has_the_version_of_its_entry():
     [
         ({}, NO_VERSION),
         ({"schema_version": b""}, NO_VERSION),
-        ({"schema_version": b"\0\1"}, "the message's schema version is no number: 0001"),
-        ({"schema_version": b"\x80" + bytes(7)}, f"the message's schema version is no number: 80{'00' * 7}"),
-        ({"schema_version": bytes(1000)}, f"the message's schema version is no number: {'00' * 16}"),
+        ({"schema_version": b"\0\1"}, "the message's schema version is not a number: 0001"),
+        (
+            {"schema_version": b"\x80" + bytes(7)},
+            f"the message's schema version is not a number: 80{'00' * 7}",
+        ),
+        ({"schema_version": bytes(1000)}, f"the message's schema version is not a number: {'00' * 16}"),
         ({"schema_id": b"\xff\0\0\0\1"}, EXTERNAL),
         ({**version(1), "schema_id": b""}, EXTERNAL),
     ],

@@ -118,7 +118,7 @@ def test_a_pinned_version_that_is_another_schema_now_is_read_by_that():
     messages = messages_of(entry(0, 1, b"1,2"), entry(1, 0, b"3,4"))
     (values,) = reader_of(anew).read(messages)
     assert rows_of(values) == [ab(2, None), ab(None, 3)]
-    with pytest.raises(SchemaChangedError, match=r"version 1 of the schema has more .*: c"):
+    with pytest.raises(SchemaChangedError, match=r"version 1 of the schema does not fit .*: c"):
         reader_of(anew, refuse_changes=True).read(messages)
 
 
@@ -221,7 +221,7 @@ def test_a_bad_row_between_good_ones_is_named_with_its_field(broker):
     assert str(error) == (
         "[PULSAR_SCHEMA] a value of schema version 1 cannot be read: field b is x; topic "
         "persistent://public/default/t-partition-3; message 5:7:1. Set mode to PERMISSIVE or DROPMALFORMED "
-        "to go on without such messages, or begin after them with startingOffsets"
+        "to continue without such messages, or start after them with startingOffsets"
     )
     assert "version 0 cannot be read: bytes are left over; " in str(values.error(4))
     assert values.error(4).message_id == "5:8"
@@ -231,7 +231,7 @@ def test_a_bad_row_between_good_ones_is_named_with_its_field(broker):
     ("version", "words"),
     [
         (None, f"a value cannot be read: {NO_VERSION}"),
-        (3, "a value of schema version 3 cannot be read: the topic has no such version of its schema"),
+        (3, "a value of schema version 3 cannot be read: the topic does not have this version of its schema"),
         (2, "a value of schema version 2 cannot be read: values of JSON are not read as AVRO"),
     ],
 )
@@ -371,8 +371,8 @@ def test_a_newer_version_with_more_fields_ends_the_read_where_it_is_to(broker):
         with pytest.raises(SchemaChangedError) as caught:
             reader.read(messages_of(entry(0, 1, b"1,2"), entry(1, 0, b"3"), entry(2, 2, b"4,5", b"6,7")))
         assert str(caught.value).startswith(
-            "[PULSAR_SCHEMA_CHANGED] version 2 of the schema has more than this query's columns can hold: c; "
-            "topic persistent://public/default/t-partition-3; message 5:2:0. Start the query again from "
+            "[PULSAR_SCHEMA_CHANGED] version 2 of the schema does not fit this query's columns: c; "
+            "topic persistent://public/default/t-partition-3; message 5:2:0. Call load() and start"
         )
     with pytest.raises(SchemaChangedError, match="message 5:4"):
         reader.read(messages_of(entry(4, 2, b"1,2")))
@@ -433,7 +433,7 @@ def test_a_newer_version_whose_values_the_columns_cannot_hold_ends_the_read(kind
     old, new = (Schema(kind, avro(each).data) for each in (old, new))
     reader = ReaderSchema(old, {TOPIC.base: (0, old)})
     typed = TypedValueReader(Broker(old, new).versions_of, TOPIC, reader, reader.type, refuse_changes=True)
-    with pytest.raises(SchemaChangedError, match=f"can hold: {words}"):
+    with pytest.raises(SchemaChangedError, match=f"does not fit this query's columns: {words}"):
         typed.read(messages_of(entry(0, 1, b"\0")))
 
 
@@ -442,7 +442,7 @@ def test_a_newer_version_that_does_not_resolve_ends_the_read():
     old, new = (avro({"type": "fixed", "name": "F", "size": size}) for size in (2, 3))
     reader = ReaderSchema(old, {TOPIC.base: (0, old)})
     typed = TypedValueReader(Broker(old, new).versions_of, TOPIC, reader, reader.type, refuse_changes=True)
-    with pytest.raises(SchemaChangedError, match="fixed 'F' of 3 bytes is not read as fixed 'F' of 2"):
+    with pytest.raises(SchemaChangedError, match="fixed 'F' of 3 bytes cannot be read as fixed 'F' of 2"):
         typed.read(messages_of(entry(0, 1, b"abc")))
 
 
@@ -461,5 +461,5 @@ def test_a_bad_row_of_a_newer_version_may_be_read_after_load():
     typed = TypedValueReader(Broker(old, new).versions_of, TOPIC, reader, reader.type)
     (values,) = typed.read(messages_of(entry(0, 0, b""), entry(1, 1, b"\2"), entry(2, 2, b"\2")))
     advices = [values.error(row).advice for row in range(3)]
-    again = "Call load() and start the query again: the version is newer "
+    again = "Call load() and start the query again: the message's version is newer "
     assert [advice.startswith(again) for advice in advices] == [False, True, False]

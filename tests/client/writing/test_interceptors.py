@@ -74,7 +74,7 @@ def test_a_mistake_is_logged_and_changes_nothing(wrong, caplog):
     found = Interceptors([Appends(b"1"), wrong, Appends(b"2")]).before_send(COLUMNS)
     assert found.value.to_pylist() == [b"a12", b"b12"]
     (record,) = caplog.records
-    assert record.message == f"{type(wrong).__name__}.before_send failed, rows are sent as they were"
+    assert record.message == f"{type(wrong).__name__}.before_send failed; the rows are sent unchanged"
     assert record.exc_info is not None
 
 

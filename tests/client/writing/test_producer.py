@@ -352,7 +352,7 @@ def test_a_message_whose_end_the_broker_would_drop_is_an_error():
         broker.script(Type.SEND, [pass_on, restart])
         hurry(client, 0.5)
         send(producer, [LARGE])
-        with pytest.raises(SendError, match="within a message in chunks"):
+        with pytest.raises(SendError, match="while a chunked message was sent"):
             producer.flush()
         producer.close()
 

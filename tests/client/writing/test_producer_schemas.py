@@ -169,8 +169,8 @@ def test_a_refusal_says_the_strategy_and_is_not_tried_again(broker, client, topi
     with pytest.raises(SchemaError) as caught:
         open_producer(client, schema=A)
     assert caught.value.what == (
-        "the broker answered: Error during schema compatibility check with strategy FULL: "
-        "Unable to read schema (error 18)"
+        "the broker refused the request: Error during schema compatibility check with strategy FULL: "
+        "Unable to read schema (ServerError 18)"
     )
     assert caught.value.topic == str(TOPIC)
     assert len(broker.seen(Type.PRODUCER)) == 1

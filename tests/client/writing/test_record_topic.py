@@ -247,7 +247,7 @@ def test_reading_through_a_value_ends_when_it_is_visible(fakes):
 def test_a_value_that_does_not_become_visible(fakes, monkeypatch):
     fakes.operation_timeout = 0.0
     monkeypatch.setattr(FakeConsumer, "last_message_id", lambda _: LastMessageId(at(-1), NONE))
-    with pytest.raises(DeadlineError, match="an open transaction holds readers back") as raised:
+    with pytest.raises(DeadlineError, match="an open transaction holds back readers") as raised:
         RecordTopic(fakes, TOPIC, "owner").read_through(b"token")
     assert raised.value.topic == str(PARTITION)
 
@@ -282,10 +282,10 @@ def test_a_quota_is_an_error_at_once(monkeypatch):
     """It is the owner's own backlog: to wait for others would block for good."""
 
     def refuse(*_: object) -> None:
-        raise QuotaError("the broker answered: backlog exceeded", topic="t")
+        raise QuotaError("the broker refused the request: backlog exceeded", topic="t")
 
     monkeypatch.setattr(Producer, "_open", refuse)
-    with pytest.raises(SendError, match=r"backlog exceeded; topic t\. .*raise the quota"):
+    with pytest.raises(SendError, match=r"backlog exceeded; topic t\. .*raise the backlog quota"):
         record_topic._RecordProducer(FakeClient(), PARTITION, ProducerOptions(), 1)  # type: ignore[arg-type]
 
 

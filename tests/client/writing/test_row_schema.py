@@ -46,7 +46,7 @@ def test_a_topic_without_a_schema_gets_one(broker, client, caplog, exists):
         broker.create(TOPIC)
     with caplog.at_level(logging.INFO, "pulsar_spark.client.writing.row_schema"):
         first = chosen(client, A)
-        assert caplog.messages == [f"{TOPIC}: rows are written by version 0 of its schema"]
+        assert caplog.messages == [f"{TOPIC}: rows are written with version 0 of its schema"]
         assert (first.version, names(first)) == (0, ["a"])
         assert from_wire_schema(broker.schemas.at(str(TOPIC), 0)) == first.schema
         assert chosen(client, A) == first
@@ -59,7 +59,7 @@ def test_a_topic_without_a_schema_gets_one(broker, client, caplog, exists):
 
 def test_nothing_is_registered_that_may_not_be(broker, client):
     broker.create(TOPIC)
-    with pytest.raises(SchemaError, match=f"has no schema, and schemaRegistration .*; topic {TOPIC}"):
+    with pytest.raises(SchemaError, match=f"has no schema, but schemaRegistration .*; topic {TOPIC}"):
         chosen(client, A, may_register=False)
     broker.schemas.register(str(TOPIC), to_wire_schema(schema("a")))
     with pytest.raises(SchemaError, match=f"'b' has no field .*; topic {TOPIC}"):

@@ -82,5 +82,5 @@ def test_an_answer_without_a_version(broker, client):
         connection.send(Type.GET_OR_CREATE_SCHEMA_RESPONSE, request_id=request_id)
 
     broker.script(Type.GET_OR_CREATE_SCHEMA, [answer] * 3)
-    with pytest.raises(ProtocolError, match="gave a schema no version"):
+    with pytest.raises(ProtocolError, match="response to a schema registration has no version"):
         register_schema(client, TOPIC, A)

@@ -463,7 +463,7 @@ def test_ids_of_the_rows_own_do_not_go_with_transactions_of_a_named_producer():
         transactions = Transactions(client)
         transaction = Transaction(transactions.begin(60.0), transactions)
         with open_writer(client, transaction=transaction, name="me") as writer:
-            with pytest.raises(OptionError, match="sequence ids of their own"):
+            with pytest.raises(OptionError, match="__sequenceId cannot be used with"):
                 writer.send(columns(numbered(1), sequence_id=longs(1)))
             writer.send(columns(numbered(1)))  # the rows are refused, not the writer
             writer.flush()

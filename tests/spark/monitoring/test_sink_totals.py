@@ -20,7 +20,7 @@ def test_what_is_added_is_read(folder):
 def test_where_spark_does_not_run(no_spark, caplog):
     assert read_sink_totals(QUERY) == SinkTotals()
     add_sink_totals(QUERY, SinkTotals(3))
-    assert f"query {QUERY}: the listener does not see what was written" in caplog.text
+    assert f"query {QUERY}: the listener does not see what the sink has written" in caplog.text
 
 
 def test_what_cannot_be_read_counts_for_nothing(folder, caplog):
@@ -28,4 +28,4 @@ def test_what_cannot_be_read_counts_for_nothing(folder, caplog):
     (folder / "pulsar_spark_sinks" / QUERY).write_text("no json")
     assert read_sink_totals(QUERY) == SinkTotals()
     add_sink_totals(QUERY, SinkTotals(3))
-    assert "does not see what was written" in caplog.text
+    assert "does not see what the sink has written" in caplog.text

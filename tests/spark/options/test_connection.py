@@ -100,7 +100,7 @@ def test_parameters_of_a_login_need_the_login():
 
 
 def test_a_login_that_cannot_be_is_found_at_once():
-    with pytest.raises(OptionError, match="names no login that is known"):
+    with pytest.raises(OptionError, match="names an unknown authentication plugin"):
         source(pulsar_client_authPluginClassName="kerberos")
-    with pytest.raises(OptionError, match="a login by TLS needs both"):
+    with pytest.raises(OptionError, match="a login by TLS requires both"):
         source(pulsar_client_tlsKeyFilePath="/my.key")

@@ -42,10 +42,13 @@ def test_where_no_option_is_near_the_page_is_named(given):
 @pytest.mark.parametrize(
     ("given", "advice"),
     [
-        ("maxOffsetsPerTrigger", "It is Kafka's maxOffsetsPerTrigger: use maxMessagesPerTrigger"),
-        ("kafka.bootstrap.servers", "It is Kafka's kafka.bootstrap.servers: use service.url, such as"),
-        ("service-url", "It is Flink's service-url: use service.url"),
-        ("kafka.security.protocol", "It is another connector's: use pulsar+ssl:// in service.url"),
+        ("maxOffsetsPerTrigger", "This is Kafka's maxOffsetsPerTrigger: use maxMessagesPerTrigger"),
+        ("kafka.bootstrap.servers", "This is Kafka's kafka.bootstrap.servers: use service.url, such as"),
+        ("service-url", "This is Flink's service-url: use service.url"),
+        (
+            "kafka.security.protocol",
+            "This is an option of another connector: use pulsar+ssl:// in service.url",
+        ),
     ],
 )
 def test_an_option_of_another_connector_is_answered_with_ours(given, advice):

@@ -53,8 +53,10 @@ def test_passwords_need_their_files():
     refused_tls(
         "tlsKeyStorePassword is set without .*Set pulsar.client.tlsKeyStorePath", tlsKeyStorePassword=SECRET
     )
-    refused_tls("tlsKeyPassword needs the key", tlsKeyPassword=SECRET)
-    refused_tls("tlsKeyPassword needs the key", tlsKeyPassword=SECRET, tlsKeyStorePath="/k.p12")
+    refused_tls("tlsKeyPassword is set without tlsKeyFilePath", tlsKeyPassword=SECRET)
+    refused_tls(
+        "tlsKeyPassword is set without tlsKeyFilePath", tlsKeyPassword=SECRET, tlsKeyStorePath="/k.p12"
+    )
 
 
 def test_a_passphrase_may_be_of_a_key_that_the_login_names():
@@ -70,7 +72,7 @@ def test_a_passphrase_may_be_of_a_key_that_the_login_names():
 def test_one_thing_is_not_named_twice():
     refused_tls("are both set", tlsTrustCertsFilePath="/t.pem", tlsTrustStorePath="/t.p12")
     refused_tls(
-        "certificate is named twice",
+        "certificate is given twice",
         tlsKeyStorePath="/k.p12",
         tlsCertificateFilePath="/c.pem",
         tlsKeyFilePath="/k.pem",
@@ -118,11 +120,11 @@ def test_ciphers_that_are_not_known(unknown):
 
 def test_ciphers_and_protocols_that_do_not_go_together():
     refused_tls(
-        "none of the suites of tlsCiphers belongs",
+        "no cipher suite of tlsCiphers belongs",
         tlsProtocols="TLSv1.3",
         tlsCiphers="TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
     )
-    refused_tls("tlsCiphers leaves out", tlsCiphers="TLS_AES_256_GCM_SHA384")
+    refused_tls("tlsCiphers lacks", tlsCiphers="TLS_AES_256_GCM_SHA384")
 
 
 def test_a_proxy():
@@ -140,5 +142,5 @@ def test_a_proxy_that_is_none(url):
 
 
 def test_a_proxy_needs_tls():
-    with pytest.raises(OptionError, match="proxyServiceUrl needs TLS"):
+    with pytest.raises(OptionError, match="proxyServiceUrl requires TLS"):
         sink(pulsar_client_proxyServiceUrl="pulsar+ssl://proxy:443")

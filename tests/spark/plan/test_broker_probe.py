@@ -58,7 +58,7 @@ def test_an_admin_service_that_does_not_answer_is_done_without(cluster, chunks, 
     cluster.failing[T] = ConnectError("cut")
     with caplog.at_level(logging.WARNING), pytest.raises(ConnectError):
         probe.ledger_end(T, MessageId(10, 1), LAST)
-    assert "admin.url is not used now" in caplog.text
+    assert "admin.url is not used at the moment" in caplog.text
 
 
 @pytest.mark.parametrize("admin_url", [None, "http://localhost:1"])

@@ -98,5 +98,7 @@ def test_offsets_that_follow_one_another_are_written_like_each_alone(found):
 
 def test_what_a_newer_version_added_is_not_ignored():
     data = {**Offsets("s", {A: MessageId(1, 2)}).to_json(), "epochs": {}}
-    with pytest.raises(OptionError, match="the checkpoint holds epochs, which this version does not know"):
+    with pytest.raises(
+        OptionError, match="the checkpoint contains epochs, which this version of pulsar_spark cannot read"
+    ):
         Offsets.from_json(data)

@@ -103,7 +103,7 @@ def warned(cluster, caplog, starts):
 def test_a_start_after_the_end_is_warned_of(cluster, caplog, topic, start):
     late = at(start) > cluster.bounds(topic).last
     said = warned(cluster, caplog, {topic: start})
-    assert (f"{topic} begins after {start} and ends at {cluster.bounds(topic).last}" in said) == late
+    assert (f"{topic}: the start is after {start}, the end is {cluster.bounds(topic).last}" in said) == late
     assert ("startingOffsets is after the end of 1 topic partitions" in said) == late
 
 
@@ -117,7 +117,7 @@ def test_a_start_at_what_readers_are_not_given_is_not(cluster, caplog):
     marker = cluster.topics[T].mark_transaction()
     assert marker > cluster.bounds(T).last
     assert warned(cluster, caplog, {T: str(marker)}) == ""
-    assert "begins after" in warned(cluster, caplog, {T: str(marker.next_entry)})
+    assert "the start is after" in warned(cluster, caplog, {T: str(marker.next_entry)})
 
 
 def test_of_many_late_starts_some_are_named(cluster, caplog):
@@ -127,7 +127,7 @@ def test_of_many_late_starts_some_are_named(cluster, caplog):
         starts[TopicName.parse(f"v{number}")] = "99:1"
     said = warned(cluster, caplog, {**starts, T: "20:1"})
     assert "is after the end of 12 topic partitions" in said
-    assert said.count("begins after") == 10
+    assert said.count("the start is after") == 10
     assert "and 2 more" in said
     assert len(caplog.records) == 1
 

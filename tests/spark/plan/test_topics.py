@@ -131,7 +131,7 @@ def test_a_named_topic_that_is_gone_is_left_to_the_planner(cluster, caplog):
     with caplog.at_level(logging.WARNING):
         topics.refresh()
     assert topics.partitions == before
-    assert "does not exist now" in caplog.text
+    assert "does not exist at the moment" in caplog.text
 
 
 def test_a_broker_that_is_silent_is_asked_again(cluster, caplog):
@@ -142,7 +142,7 @@ def test_a_broker_that_is_silent_is_asked_again(cluster, caplog):
     cluster.failing[plain] = ConnectError("cut")
     with caplog.at_level(logging.WARNING):
         topics.refresh()
-    assert "they are listed again" in caplog.text
+    assert "could not be listed" in caplog.text
     cluster.failing.clear()
     listed = cluster.count("list")
     topics.refresh()

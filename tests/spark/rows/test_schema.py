@@ -103,7 +103,8 @@ def test_arrow_types_of_payloads_go_through_spark_as_they_are(columns):
 def test_names_that_spark_does_not_tell_apart(names, metadata):
     kind = pa.struct([(name, pa.int8()) for name in names])
     with pytest.raises(
-        OptionError, match=rf"the name {names[0].lower()}.*valueFormat=struct, or fewer metadata"
+        OptionError,
+        match=rf"the same name, ignoring case: {names[0].lower()}.*valueFormat=struct, or fewer metadata",
     ):
         _ = RowColumns(metadata, kind, is_flat=True).schema
     assert RowColumns(metadata, kind).schema.names == ["value", *metadata]
@@ -154,15 +155,23 @@ def test_bytes_may_be_left_out_too():
 @pytest.mark.parametrize(
     ("columns", "wanted", "words"),
     [
-        (FLAT, ddl(nope=StringType()), r"no column nope\. It has id, name, .*__key, __topic"),
+        (FLAT, ddl(nope=StringType()), r"no column nope\. Its columns are id, name, .*__key, __topic"),
         (FLAT, ddl(ID=LongType()), "no column ID"),
         (FLAT, ddl(value=BinaryType()), "no column value"),
         (FLAT, ddl(__offset=StringType()), r"column __offset .* is not in metadataColumns\. Add it"),
         (FLAT, ddl(id=LongType(), __key=StringType()), r"column __key is binary, not string\. Cast"),
-        (RowColumns(), ddl(value=StringType()), r"column value is binary, not string\. Cast it behind"),
-        (FLAT, StructType(), "names no column"),
-        (FLAT, StructType().add("id", LongType()).add("id", LongType()), "two columns have the name id"),
-        (FLAT, StructType().add("id", LongType(), nullable=False), r"id is NOT NULL .*\. Let it be null"),
+        (RowColumns(), ddl(value=StringType()), r"column value is binary, not string\. Cast it after"),
+        (FLAT, StructType(), "has no columns"),
+        (
+            FLAT,
+            StructType().add("id", LongType()).add("id", LongType()),
+            "two columns have the same name, ignoring case: id",
+        ),
+        (
+            FLAT,
+            StructType().add("id", LongType(), nullable=False),
+            r"id is NOT NULL .*\. Declare it as nullable",
+        ),
         (FLAT, ddl(tags=ArrayType(StringType(), containsNull=False)), "tags is NOT NULL"),
         (FLAT, ddl(more=MapType(StringType(), StringType(), valueContainsNull=False)), "more is NOT"),
         (
@@ -181,7 +190,7 @@ def test_a_projection_may_leave_out_a_name_that_two_columns_have():
     kind = pa.struct([("__key", pa.int8()), ("a", pa.int8()), ("A", pa.int8())])
     columns = RowColumns(("__key",), kind, is_flat=True)
     assert columns.projected(ddl(A=ByteType())).target == pa.struct([("A", pa.int8())])
-    with pytest.raises(OptionError, match="two columns have the name __key"):
+    with pytest.raises(OptionError, match="two columns have the same name, ignoring case: __key"):
         columns.projected(ddl(__key=BinaryType()))
 
 

@@ -87,7 +87,7 @@ def test_a_bad_row_has_nulls_and_its_payload(caplog):
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith(
-        f"{TOPIC}: 2 of 5 messages cannot be read and have nulls in their columns; first: [PULSAR_SCHEMA] "
+        f"{TOPIC}: 2 of 5 messages cannot be read and have null in their columns; first: [PULSAR_SCHEMA] "
         "a value of schema version 0 cannot be read: field b is x; topic"
     )
 

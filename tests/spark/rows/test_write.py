@@ -252,7 +252,7 @@ def test_bad_topics_of_rows(name, text):
         ({"__key": TEXT}, "rows have no value"),
         (
             {"a": TEXT, "b": TEXT},
-            r"these are 2: a, b\. .* make one of them: to_json\(struct\(a, b\)\) as value",
+            r"the rows have 2: a, b\. .* combine them into one column: to_json\(struct\(a, b\)\) as value",
         ),
         ({"value": IntegerType()}, "the value column value is int. Set valueFormat, cast it"),
         ({"value": TEXT, "__key": IntegerType()}, "__key is int. Cast it to string or binary"),
@@ -278,7 +278,7 @@ def test_bad_shapes(columns, text):
 def test_a_name_of_no_known_column_is_no_field(name, known, key):
     values = SinkValues(SinkFormat.AVRO, key)
     columns = schema(**{"id": LongType(), "n": TEXT, name: LongType()})
-    text = rf"column {name} is none that the sink knows: did you mean {known}.*rename it, or .* column value"
+    text = rf"the sink has no column {name}: did you mean {known}.*rename it, or .* column value"
     with pytest.raises(OptionError, match=text):
         message_shape(columns, OUT, values=values)
 
@@ -291,12 +291,12 @@ def test_fields_of_a_whole_record_have_any_name():
 
 
 def test_two_columns_of_one_name():
-    with pytest.raises(OptionError, match="two columns have one name"):
+    with pytest.raises(OptionError, match="two columns have the same name"):
         message_shape(schema(value=TEXT).add("value", TEXT), OUT)
 
 
 def test_without_any_topic():
-    with pytest.raises(OptionError, match=r"not said where rows go. Set .option\(\"topic\""):
+    with pytest.raises(OptionError, match=r"no topic is given for the rows. Set .option\(\"topic\""):
         message_shape(schema(value=TEXT), None)
 
 
@@ -307,7 +307,7 @@ def test_rows_can_be_written_as_they_were_read():
 
 
 def test_upserts_need_keys():
-    with pytest.raises(OptionError, match="upsert is true, and rows have no column __key"):
+    with pytest.raises(OptionError, match="upsert is true, but the rows have no column __key"):
         message_shape(schema(value=TEXT), OUT, upsert=True)
     keyed = schema(__key=TEXT, value=TEXT)
     arrow = to_arrow_schema(keyed, timezone="UTC")
@@ -377,10 +377,10 @@ def test_a_schema_may_make_the_keys():
     columns = only(typed(encoders, shape, "k", upsert=True, k=[b"1", b"2"], n=[1, 2]))
     assert columns.key.to_pylist() == [b"1", b"2"]
     assert encoders[OUT].given == [[{"key": b"1", "value": {"n": 1}}, {"key": b"2", "value": {"n": 2}}]]
-    with pytest.raises(OptionError, match="upsert is true, and a row has no key"):
+    with pytest.raises(OptionError, match="upsert is true, but a row has no key"):
         typed(encoders, shape, "k", upsert=True, k=[b"1", None], n=[1, 2])
     both = schema(k=BinaryType(), n=IntegerType(), __key=TEXT)
-    with pytest.raises(OptionError, match=r"rows have __key, and the .* \(SEPARATED\); topic .*/out\. Leave"):
+    with pytest.raises(OptionError, match=r"rows have __key, but with .*SEPARATED .*; topic .*/out\. Leave"):
         typed(encoders, both, "k", k=[b"1"], n=[1], __key=["x"])
     inline = FakeEncoders({OUT: FakeEncoder()})
     assert only(typed(inline, both, "k", k=[b"1"], n=[1], __key=["x"])).key.to_pylist() == [b"x"]

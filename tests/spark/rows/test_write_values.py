@@ -141,54 +141,59 @@ TWICE = StructType().add("x", INT).add("x", INT)
     ("schema", "kind", "key", "text"),
     [
         (struct(), AVRO, (), "rows have no value"),
-        (struct(k=INT), AVRO, ("k",), "rows have no value. Give them a column besides"),
-        (struct(a=INT), AVRO, ("k", "a"), "option keyColumns names k, and rows have a"),
-        (struct(), AVRO, ("k",), "option keyColumns names k, and rows have none"),
-        (struct(a=INT, b=INT), PRIMITIVE, (), "one column is the value; these are 2: a, b"),
+        (struct(k=INT), AVRO, ("k",), "rows have no value column. Add a column"),
+        (struct(a=INT), AVRO, ("k", "a"), "option keyColumns names k, but the columns of the rows are a"),
+        (struct(), AVRO, ("k",), "option keyColumns names k, but the columns of the rows are none"),
+        (struct(a=INT, b=INT), PRIMITIVE, (), "the value must be one column, but the rows have 2: a, b"),
         (
             struct(a=DecimalType(9, 2)),
             PRIMITIVE,
             (),
-            r"a is decimal\(9,2\), which no primitive schema",
+            r"a is decimal\(9,2\), for which there is no primitive schema",
         ),
         (
             struct(a=ArrayType(INT)),
             PRIMITIVE,
             (),
-            "a is array<int>, which no primitive schema has",
+            "a is array<int>, for which there is no primitive schema",
         ),
-        (struct(a=BINARY), PRIMITIVE, (), "column a is binary, which has no schema. Set valueFormat=raw"),
+        (
+            struct(a=BINARY),
+            PRIMITIVE,
+            (),
+            "column a is binary, for which there is no schema. Set valueFormat=raw",
+        ),
         (
             struct(k=ArrayType(INT), a=INT),
             AVRO,
             ("k",),
-            "column k is array<int>, which no primitive",
+            "column k is array<int>, for which there is no primitive",
         ),
         (
             struct(a=YearMonthIntervalType()),
             AVRO,
             (),
-            "a is interval year to month, and a schema has no such",
+            "a is interval year to month, and there is no schema for",
         ),
         (
             struct(a=DayTimeIntervalType()),
             AVRO,
             (),
-            "a is interval day to second, and a schema has no such type",
+            "a is interval day to second, and there is no schema for this type",
         ),
-        (struct(a=VariantType()), AVRO, (), "column a is variant, and a schema has no such type"),
+        (struct(a=VariantType()), AVRO, (), "column a is variant, and there is no schema for this type"),
         (
             struct(a=VOID),
             JSON,
             (),
-            "column a is void, and a schema has no such type. Cast it, or leave it out",
+            "column a is void, and there is no schema for this type. Cast it, or leave it out",
         ),
         (struct(a=ArrayType(struct(b=VOID))), AVRO, (), r"column a\[\]\.b is void"),
-        (struct(a=MapType(INT, INT)), AVRO, (), "column a is map<int,int>, and keys of maps are strings"),
+        (struct(a=MapType(INT, INT)), AVRO, (), "column a is map<int,int>, and keys of maps must be strings"),
         (struct(a=MapType(TEXT, VOID)), AVRO, (), r"column a\{\} is void"),
         (struct(k=VOID, a=INT), AVRO, ("k",), "column k is void"),
         (struct(s=struct()), AVRO, (), "column s is a struct without fields"),
-        (struct(s=TWICE), AVRO, (), "column s has two fields of one name: x, x"),
+        (struct(s=TWICE), AVRO, (), "column s has two fields with the same name: x, x"),
     ],
 )
 def test_bad_shapes(schema, kind, key, text):
@@ -199,6 +204,6 @@ def test_bad_shapes(schema, kind, key, text):
 def test_bytes_are_one_column():
     assert raw_value(struct(any=TEXT).fields) == "any"
     with pytest.raises(
-        OptionError, match=r"these are 2: a, b\. Set valueFormat to avro or json, or make one"
+        OptionError, match=r"the rows have 2: a, b\. Set valueFormat to avro or json, or combine them"
     ):
         raw_value(struct(a=TEXT, b=TEXT).fields)

@@ -162,7 +162,7 @@ class SimulatedBroker:
     def check_quota(self, topic: TopicName) -> None:
         """Refuse a producer as a backlog quota does."""
         if self.has_quota and any(each for each in self.visible(topic) if each.position <= self.old):
-            raise SendError("the broker answered: backlog quota exceeded")
+            raise SendError("the broker refused the request: backlog quota exceeded")
 
     def grow_old(self) -> None:
         """What is stored up to now is older than the backlog quota allows."""

@@ -157,7 +157,7 @@ def test_what_is_made_up_changes_nothing_where_there_is_a_key(broker, caplog, re
     broker.store(TOPIC, value, None)
     assert CommitLog(broker, SIGNED).state == state
     (line,) = caplog.messages
-    assert "1 messages are left out that are no records of the query's commits" in line
+    assert "1 messages that are not records of the query's commits are ignored" in line
     assert KEY.decode() not in line
 
 
@@ -184,7 +184,7 @@ def test_a_copy_of_any_record_changes_nothing(broker, query, caplog):
     assert found.committed == {transaction}
     assert transaction not in found.opened
     assert any(
-        "an intent that does not follow the last one" in line or "than it says" in line
+        "an intent that does not follow the last one" in line or "than the one it was written in" in line
         for line in caplog.messages
     )
 
@@ -251,7 +251,10 @@ def test_an_intent_that_somebody_has_written_meanwhile_stops_the_commit(broker, 
     with CommitLog(broker, query) as log:
         with CommitLog(broker, query) as other:
             other.write(Intent(5, (TWO,)))
-        with pytest.raises(TransactionError, match=r"micro-batch 5 is not committed, nothing .* meanwhile"):
+        with pytest.raises(
+            TransactionError,
+            match=r"micro-batch 5 is not committed, and none of its rows .* at the same time",
+        ):
             log.write(Intent(5, (ONE,)))
     assert CommitLog(broker, query).state.intent == Intent(5, (TWO,))
 
@@ -270,7 +273,7 @@ def test_a_signed_record_that_cannot_be_read_is_an_error_that_names_it(broker, m
     broker.store(TOPIC, value._signature(KEY, text) + text, None)
     closed = []
     monkeypatch.setattr(SimulatedRecordTopic, "close", lambda topic: closed.append(topic.topic))
-    with pytest.raises(CorruptError, match="no record of a query's commits") as raised:
+    with pytest.raises(CorruptError, match="not a record of a query's commits") as raised:
         CommitLog(broker, SIGNED)
     assert (raised.value.topic, raised.value.message_id) == (str(TOPIC), "1:1")
     assert closed == [TOPIC]
@@ -289,7 +292,7 @@ def store_old(broker, *texts: str) -> None:
     [
         (
             ['{"batch": 4, "transactions": [[0, 0]]}', '{"batch": 5, "transactions": [[0, 1]]}'],
-            "micro-batch 5",
+            "5",
         ),
         (['{"committed": [0, 0]}'], "none"),
         (['{"opened": [0, 0]}', '{"read to": "x"}'], "none"),
@@ -302,11 +305,12 @@ def test_the_log_of_an_older_version_stops_the_commit(broker, query, old, last):
     with CommitLog(broker, query) as log:
         assert log.state == LogState(opened=frozenset([TWO]))  # an abort needs it
         with pytest.raises(
-            TransactionError, match=r"micro-batch 5 is not committed, nothing .* older"
+            TransactionError, match=r"micro-batch 5 is not committed, and none of its rows .* older"
         ) as raised:
             log.write(Intent(5, (TWO,)))
-    assert f"the last that it has begun to commit is {last}; topic {TOPIC}. Delete that topic" in str(
-        raised.value
+    assert (
+        f"the last micro-batch whose commit it started is {last}; topic {TOPIC}. Delete the log's topic"
+        in str(raised.value)
     )
     assert ("intent", 5, (TWO,)) not in broker.effects
 
@@ -340,7 +344,7 @@ def test_a_batch_that_is_written_again_because_its_records_were_removed_is_warne
     write_batch_again(broker, query)
     (line,) = caplog.messages
     assert line.startswith(f"{TOPIC}, micro-batch 5: the records of the query's commits were removed")
-    assert "its rows are now there twice" in line
+    assert "its rows are now duplicated" in line
 
 
 def test_records_that_were_only_acknowledged_are_found_again(broker, query, caplog):
@@ -351,7 +355,7 @@ def test_records_that_were_only_acknowledged_are_found_again(broker, query, capl
         assert log.state == LogState(state.intent, state.committed, frozenset([TWO]))
         log.write(Intent(6, (TWO,), transaction))
     (line,) = caplog.messages
-    assert "they are still there this time" in line
+    assert "they are still stored this time" in line
 
 
 def test_a_new_query_is_not_warned(broker, query, caplog):
@@ -407,7 +411,9 @@ def test_what_is_not_finished_makes_no_room(broker, query):
     committed_batch(broker, query, 5)
     broker.grow_old()
     broker.has_quota = True
-    with pytest.raises(SendError, match=r"needed to finish micro-batch 5.* Raise the backlog quota"):
+    with pytest.raises(
+        SendError, match=r"still needs .* to finish micro-batch 5.* Raise the namespace's backlog quota"
+    ):
         announce(broker, query, TWO)
 
 

@@ -61,7 +61,7 @@ def test_an_older_checkpoint_is_an_error_that_says_so():
     error = plan_commit(7, [ONE], LogState(Intent(8, (OLD,))), TOPIC).error
     assert isinstance(error, TransactionError)
     assert error.topic == str(TOPIC)
-    assert "micro-batch 7 is to be committed after 8" in str(error)
+    assert "the same query has already committed micro-batch 8" in str(error)
 
 
 # ---- what is done at each stage
@@ -190,8 +190,8 @@ def test_what_cannot_be_aborted_is_left_to_its_time(stage):
 def test_nothing_is_in_the_topic_until_the_first_is_committed():
     for stage, lost in [(S.ADD_LOG, TWO), (S.COMMIT_FIRST, ONE)]:
         error = plan_at(stage).after(LogState(), {lost: ENDED}).error
-        assert f"transactions {lost} were aborted before" in str(error)
-        assert "nothing of it is in the topic" in str(error)
+        assert f"transactions {lost} were aborted by" in str(error)
+        assert "none of its rows is in the topic" in str(error)
         assert error is not None
         assert error.__cause__ is ENDED
 
@@ -204,7 +204,7 @@ def test_what_is_in_the_topic_for_good_is_counted():
     plan = plan_at(S.FIND_REST, unknown=(TWO, THREE))
     error = plan.after(LogState(committed=frozenset([ONE, TWO])), {}).error
     assert f"transactions {THREE} were aborted" in str(error)
-    assert "the rows of 2 others are in the topic for good" in str(error)
+    assert "the rows of 2 other transactions are in the topic and stay there" in str(error)
     assert str(TOPIC) in str(error)
 
 

@@ -55,7 +55,7 @@ def test_the_bytes_of_each_record(value, record):
     ],
 )
 def test_what_is_no_record_is_an_error(value):
-    with pytest.raises(CorruptError, match="no record of a query's commits"):
+    with pytest.raises(CorruptError, match="not a record of a query's commits"):
         decode_record(value)
 
 
@@ -151,9 +151,9 @@ def test_each_bit_is_signed(bit):
 LOSSES = [
     (INTENT, False, 0, None),
     (INTENT, False, 7, None),
-    (INTENT, True, 7, "they are still there this time"),
+    (INTENT, True, 7, "they are still stored this time"),
     (None, False, 0, None),
-    (None, False, 1, "its rows are now there twice"),
+    (None, False, 1, "its rows are now duplicated"),
 ]
 
 

@@ -99,9 +99,9 @@ def test_micro_batches_have_their_own_sequence_ids():
 
 
 def test_what_cannot_be_promised_is_refused():
-    with pytest.raises(OptionError, match="rows have __sequenceId"):
+    with pytest.raises(OptionError, match="cannot be used with a column __sequenceId"):
         task(ASKED, has_sequence_ids=True)
-    with pytest.raises(OptionError, match="second run of a plain batch write"):
+    with pytest.raises(OptionError, match="plain batch write: a second run"):
         task(ASKED, None)
 
 
@@ -112,7 +112,7 @@ def test_a_batch_write_is_not_deduplicated():
 @pytest.mark.parametrize("given", [{}, ASKED])
 def test_an_initial_sequence_id_is_refused_where_it_has_no_effect(given):
     initial = {"pulsar.producer.initialSequenceId": "7"}
-    with pytest.raises(OptionError, match=r"initialSequenceId has no use .* delivery=at-least-once"):
+    with pytest.raises(OptionError, match=r"initialSequenceId has no effect .* delivery=at-least-once"):
         task({**given, **initial})
     assert task({**initial, "delivery": "at-least-once"}) is None
     assert task(initial, None) is None
@@ -173,7 +173,9 @@ def test_what_another_process_has_logged_is_not_logged_again(caplog, monkeypatch
     assert logged(caplog, BATCH, None, TRANSACTIONAL) == ""
     assert asked == ["what is promised of query query"]
     monkeypatch.setattr(delivery, "_warnings", {})
-    assert logged(caplog, BATCH, None, TRANSACTIONAL).startswith("WARNING query query: whoever may produce")
+    assert logged(caplog, BATCH, None, TRANSACTIONAL).startswith(
+        "WARNING query query: everybody who may produce"
+    )
     assert len(asked) == 2
     # A plain batch write has no name by which others would know it.
     assert "this is a plain batch write" in logged(caplog, None, None)
@@ -181,12 +183,15 @@ def test_what_another_process_has_logged_is_not_logged_again(caplog, monkeypatch
 
 def test_a_broker_that_does_not_deduplicate_is_warned_of(caplog):
     text = logged(caplog, BATCH, Asked(False))
-    assert text.startswith("WARNING query query: rows are written at least once, because the broker does not")
+    assert text.startswith("WARNING query query: rows are written at least once, because the broker has")
     assert logged(caplog, BATCH, Asked()) == text  # from each task: a report may get lost with its task
 
 
 def test_at_least_once_is_said_so(caplog):
-    expected = "INFO rows are written at least once: delivery is so, or this is a plain batch write"
+    expected = (
+        "INFO rows are written at least once, because of delivery=at-least-once or because this is a plain "
+        "batch write"
+    )
     assert logged(caplog, BATCH, None) == expected
     assert logged(caplog, None, None) == expected
     assert logged(caplog, None, None) == ""
@@ -222,5 +227,5 @@ def test_the_key_of_the_log_is_read_where_it_is_used(monkeypatch):
 def test_what_is_not_known_yet_is_logged_later(caplog):
     asked = Asked(None, NotReadyError("no broker"), True)
     assert logged(caplog, BATCH, asked) == ""
-    assert "not known yet whether the broker deduplicates" in logged(caplog, BATCH, asked)
+    assert "not known yet whether the broker has deduplication enabled" in logged(caplog, BATCH, asked)
     assert "effectively once" in logged(caplog, BATCH, asked)

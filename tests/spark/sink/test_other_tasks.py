@@ -116,8 +116,9 @@ def test_rows_of_tasks_that_are_no_more_are_warned_of(caplog):
     broker: Any = Broker(**{"t_0_spark-q-2": 104, "t_1_spark-q-2": 99, "t_1_spark-q-3": 101})
     assert count(broker, [attempt(T)], 2) == {T.of_partition(0): 5, T.of_partition(1): 2}
     assert caplog.messages == [
-        "producers spark-q-*: this run of the micro-batch is not the same as the one before: it has 2 tasks, "
-        "and task 3 has written rows of it. None is missing, and up to 7 messages may be there twice"
+        "producers spark-q-*: this run of the micro-batch differs from the earlier one: it has 2 tasks, "
+        "but task 3 wrote rows of the micro-batch in the earlier run. No row is missing, and up to 7 "
+        "messages may be duplicated"
     ]
 
 
@@ -125,7 +126,7 @@ def test_a_broker_that_does_not_answer_is_no_error(caplog):
     broker: Any = Broker()
     broker.error = NotReadyError("no broker")
     assert count(broker, [attempt(T)], 2) == {}
-    assert "not known whether other tasks have written" in caplog.text
+    assert "not known whether other tasks of an earlier run have written rows" in caplog.text
 
 
 def test_where_only_encrypted_messages_are_taken():
@@ -147,7 +148,7 @@ def test_where_only_messages_with_a_schema_are_taken():
 
 def test_a_strict_query_fails(caplog):
     broker: Any = Broker(**{"t_0_spark-q-2": 104})
-    with pytest.raises(DuplicatesError, match=r"task 2 has written rows of it.* up to 5 messages"):
+    with pytest.raises(DuplicatesError, match=r"task 2 wrote rows of the micro-batch.* up to 5 messages"):
         count(broker, [attempt(T)], 2, strict=True)
     broker.error = NotReadyError("no broker")
     with pytest.raises(NotReadyError):

@@ -91,8 +91,8 @@ def test_what_may_be_there_twice_is_told_to_all(caplog, monkeypatch):
     report_batch(reports, {two: 5}, 4, f"{__name__}.note")
     (line,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert line == (
-        "micro-batch 4 was run before, and not with the same rows, or it is not known: none is missing, and "
-        f"up to 8 messages may be there twice ({one}: 3, {two}: 5)"
+        "micro-batch 4 ran before, and its rows differed or could not be compared: no row is missing, and "
+        f"up to 8 messages may be duplicated ({one}: 3, {two}: 5)"
     )
     assert told == [("q", SinkTotals(7, 70, 8, 3))]
     ((_, metrics),) = REPORTED
@@ -105,7 +105,7 @@ def test_what_may_be_there_twice_is_told_to_all(caplog, monkeypatch):
 def test_a_plain_batch_write_has_no_listener(caplog, monkeypatch):
     monkeypatch.setattr(report, "add_sink_totals", None)
     report_batch([TaskReport.of({T: SentTotals(3, 30, possible_duplicates=2)})], {}, None, None)
-    assert "up to 2 messages may be there twice" in caplog.text
+    assert "up to 2 messages may be duplicated" in caplog.text
 
 
 def test_many_partitions_stay_one_line(caplog):

@@ -120,7 +120,7 @@ def test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged(fak
 def test_a_task_says_what_it_has_written(fakes, caplog):
     with caplog.at_level(logging.INFO):
         write([rows(("a", "t"), ("b", "u"))])
-    line = r"2 messages of 20 bytes are stored in 2 topic partitions, in \d+\.\d{3} s"
+    line = r"2 messages \(20 bytes\) are stored in 2 topic partitions after \d+\.\d{3} s"
     assert [bool(re.fullmatch(line, found)) for found in caplog.messages] == [True]
 
 
@@ -186,7 +186,7 @@ def test_rows_with_ids_of_their_own_are_not_deduplicated_by_the_task(fakes, monk
     schema = StructType().add("value", StringType()).add("__sequenceId", LongType())
     write(schema=schema, topic="t")
     assert fakes.given["dedup"] is None
-    with pytest.raises(OptionError, match="rows have __sequenceId"):
+    with pytest.raises(OptionError, match="cannot be used with a column __sequenceId"):
         write(schema=schema, topic="t", delivery="effectively-once")
 
 

@@ -222,12 +222,12 @@ def test_a_bad_layout_is_told_and_its_neighbours_are_whole(bad, fields):
     alone, is_bad_alone = rows_of(decode(TEXT_INT, [bad], fields=fields))
     assert (alone, is_bad_alone) == ([None], [True])
     why = made(TEXT_INT, fields).explain(bad, None)
-    assert "length" in why or "left over" in why
+    assert "length" in why or "bytes remain" in why
 
 
 @pytest.mark.parametrize(
     ("key", "value", "why"),
-    [(b"\xff", bytes(4), "key: no UTF-8"), (b"k", bytes(5), "value: 5 bytes"), (b"\xff", bytes(5), "key: ")],
+    [(b"\xff", bytes(4), "key: not UTF-8"), (b"k", bytes(5), "value: 5 bytes"), (b"\xff", bytes(5), "key: ")],
 )
 def test_a_bad_part_is_told_and_its_neighbours_are_whole(key, value, why):
     whole = {"key": "k", "value": 7}
@@ -363,7 +363,7 @@ def test_rows_are_written_as_java_writes_them():
     ("source", "why"),
     [
         (pa.string(), "key and value"),
-        (pa.struct([("key", pa.string())]), "lack the value"),
+        (pa.struct([("key", pa.string())]), "have no value"),
         (pa.struct([("key", pa.string()), ("value", pa.int32()), ("more", pa.int32())]), "key and value"),
         (
             pa.struct([("key", pa.string()), ("value", pa.int64())]),

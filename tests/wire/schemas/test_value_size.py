@@ -216,7 +216,7 @@ def test_a_value_is_bad_by_what_it_takes_itself_whatever_is_around_it(kind, size
         assert found[around].as_py() is None
         assert found[:around].equals(good[:around])
         assert found[around + 1 :].equals(good[around + 1 :])
-        assert f"bytes as columns, where {needed - 1} are accepted" in decoder.explain(value, None)
+        assert f"bytes as columns; the maximum is {needed - 1}" in decoder.explain(value, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -92,8 +92,8 @@ class AvroDecoder:
             column = parts[0][0] if len(parts) == 1 else pa.concat_arrays([column for column, _ in parts])
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             raise UnsupportedError(
-                f"{len(values)} values make more than a column can hold: {error}",
-                advice="Read fewer rows at a time, or the topic with valueFormat=raw",
+                f"{len(values)} values are too large for one Arrow column: {error}",
+                advice="Read fewer rows at a time, or read the topic with valueFormat=raw",
             ) from None
         bad = parts[0][1] if len(parts) == 1 else np.concatenate([bad for _, bad in parts])
         return DecodedValues(column, bad if bad.any() else None)
@@ -106,7 +106,7 @@ class AvroDecoder:
             end = self._walk(_value_of(value), self._offset)
         except BadAvroError as error:
             return f"{error.where}{error.why}"
-        return f"{len(value) - end} bytes are left over after the value"
+        return f"{len(value) - end} bytes remain after the value"
 
     def _is_good(self, payload: bytes) -> bool:
         """Whether a payload is a value of no more memory than its size may take; takes none itself."""
@@ -164,5 +164,7 @@ def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
 def _read_offset(writer: Schema) -> int:
     text = writer.properties.get(READ_OFFSET, "0")
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise SchemaError(f"property {READ_OFFSET} of the topic's schema is {text[:100]!a}, and no number")
+        raise SchemaError(
+            f"property {READ_OFFSET} of the topic's schema is {text[:100]!a}, which is not a number"
+        )
     return int(text)

@@ -278,8 +278,8 @@ class _Parser:
         for full in (_full(name, space), name):
             if full in self._open:
                 raise UnsupportedError(
-                    f"field {_shown(path)} of the topic's schema is recursive: it holds {_shown(full)}, "
-                    "which it is a part of",
+                    f"field {_shown(path)} of the topic's schema is recursive: it contains {_shown(full)}, "
+                    "of which it is a part",
                     advice=_WAY_OUT,
                 )
             if full in self._named:
@@ -371,7 +371,7 @@ def _enum(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: st
     if default is None:
         return AvroEnum(name, symbols, aliases)
     if default not in symbols:
-        raise _wrong(path, f"the default of enum {_shown(name)} is none of its symbols")
+        raise _wrong(path, f"the default of enum {_shown(name)} is not one of its symbols")
     return AvroEnum(name, symbols, aliases, str(default))
 
 
@@ -403,17 +403,17 @@ def _full(name: str, space: str) -> str:
 
 def _text(value: object, what: str, path: str) -> str:
     if not isinstance(value, str):
-        raise _wrong(path, f"{what} is missing, or no text")
+        raise _wrong(path, f"{what} is missing, or is not text")
     if len(value) > MAX_NAME:
         raise _too_large(f"{what} {_shown(value)} in the topic's schema has more than {MAX_NAME} characters")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise _wrong(path, f"{what} holds half a character")
+        raise _wrong(path, f"{what} contains half a surrogate pair")
     return value
 
 
 def _texts(values: object, what: str, path: str) -> tuple[str, ...]:
     if not isinstance(values, list):
-        raise _wrong(path, f"{what} are missing, or no list")
+        raise _wrong(path, f"{what} are missing, or are not a list")
     return tuple(_text(value, what, path) for value in values)
 
 
@@ -423,7 +423,7 @@ def _shown(name: str) -> str:
 
 def _wrong(path: str, why: str) -> SchemaError:
     place = f"field {_shown(path)} of the topic's schema" if path else "the topic's schema"
-    return SchemaError(f"{place} is no Avro: {why}", advice=_WAY_OUT)
+    return SchemaError(f"{place} is not valid Avro: {why}", advice=_WAY_OUT)
 
 
 def _too_large(what: str) -> UnsupportedError:

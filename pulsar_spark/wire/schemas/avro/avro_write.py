@@ -49,7 +49,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     if offset != "0":
         raise UnsupportedError(
             f"values of the topic begin with {offset[:20]!a} bytes of another system ({_READ_OFFSET})",
-            advice="Write the topic with that system, or another topic",
+            advice="Write to the topic with that system, or write to another topic",
         )
     return nested.RowEncoder(_writer(fit(parse(schema), source)))
 
@@ -133,7 +133,7 @@ class _Required:
     def pieces(self, column: pa.Array) -> list[Piece]:
         has = column_values.validity(column)
         if has is not None:
-            column_values.require(has, self._path, "null, and the topic's field is not nullable")
+            column_values.require(has, self._path, "null, but the topic's field is not nullable")
         return self._inner.pieces(column)
 
 

@@ -37,7 +37,7 @@ def default_array(field: AvroField, target: pa.DataType, path: str) -> pa.Array:
         return pa.array([_value(field.type, field.default, target)], target)
     except (_NoValueError, pa.ArrowException, OverflowError, UnicodeError):
         raise SchemaError(
-            f"the default of field {path[:100]!a} of the topic's schema is no value of its type",
+            f"the default of field {path[:100]!a} of the topic's schema is not a value of its type",
             advice="Read the topic with valueFormat=raw",
         ) from None
 

@@ -67,7 +67,9 @@ def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.St
     check_target(arrow_type(reader), target)
     step = _Resolver().step(writer, reader, target, "")
     if steps.added_text(step) > MAX_CONSTANTS:
-        raise UnsupportedError("the topic's schema adds too long defaults to each row", advice=_WAY_OUT)
+        raise UnsupportedError(
+            "the defaults that the topic's schema adds to each row are too long", advice=_WAY_OUT
+        )
     return step
 
 
@@ -84,14 +86,18 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
         for field in target:
             below = f"{path}.{field.name}" if path else field.name
             if names.count(field.name) > 1 or whole.get_field_index(field.name) < 0:
-                raise SchemaError(f"the topic's schema has no field {below!a}, or it is asked for twice")
+                raise SchemaError(
+                    f"the topic's schema has no field {below!a}, or the field is requested twice"
+                )
             check_target(whole.field(field.name).type, field.type, below)
     elif pa.types.is_list(whole) and pa.types.is_list(target):
         check_target(whole.value_type, target.value_type, f"{path}[]")
     elif pa.types.is_map(whole) and pa.types.is_map(target) and target.key_type == pa.string():
         check_target(whole.item_type, target.item_type, f"{path}{{}}")
     elif _kind(target) not in PROMOTIONS.get(_kind(whole), ()):
-        raise SchemaError(f"field {path!a} of the topic's schema is {whole}, which is not read as {target}")
+        raise SchemaError(
+            f"field {path!a} of the topic's schema is {whole}, which cannot be read as {target}"
+        )
 
 
 def _kind(column: pa.DataType) -> str:
@@ -303,13 +309,14 @@ def _primitive_step(kind: str, target: pa.DataType | None) -> steps.Step:
 def _check_scale(writer: AvroPrimitive | AvroFixed, reader: AvroPrimitive | AvroFixed, path: str) -> None:
     if writer.logical == reader.logical == "decimal" and writer.scale != reader.scale:
         raise SchemaError(
-            f"field {path!a}: a decimal of scale {writer.scale} is not read as one of scale {reader.scale}",
+            f"field {path!a}: a decimal of scale {writer.scale} cannot be read as one of scale "
+            f"{reader.scale}",
             advice=_WAY_OUT,
         )
 
 
 def _mismatch(writer: AvroType, reader: AvroType, path: str) -> SchemaError:
-    what = f"{_place(path)}: {_shown(writer)} is not read as {_shown(reader)}"
+    what = f"{_place(path)}: {_shown(writer)} cannot be read as {_shown(reader)}"
     return SchemaError(what, advice=_WAY_OUT)
 
 

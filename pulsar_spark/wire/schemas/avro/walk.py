@@ -134,7 +134,7 @@ def read_block(value: AvroValue, position: int, cost: int) -> tuple[int, int]:
     if cost:
         value.credit -= count * cost
         if value.credit < 0:
-            raise BadAvroError(f"{count} items, which is too many for a value of so few bytes")
+            raise BadAvroError(f"{count} items, which is too many for the size of the value")
     return count, position
 
 
@@ -169,7 +169,7 @@ def _integer(step: IntegerStep) -> Walker:
 def _fixed(size: int) -> Walker:
     def walk(value: AvroValue, position: int) -> int:
         if size > value.end - position:
-            raise BadAvroError(f"{size} bytes are wanted, and {value.end - position} are left")
+            raise BadAvroError(f"{size} bytes are required, but {value.end - position} are left")
         return position + size
 
     return walk
@@ -187,7 +187,7 @@ def _bytes(step: BytesStep) -> Walker:
             size, position = read_varint(value, position)
             end = position + size
             if size < 0 or end > value.end:
-                raise BadAvroError(f"{size} bytes are wanted, and {value.end - position} are left")
+                raise BadAvroError(f"{size} bytes are required, but {value.end - position} are left")
         if step.is_text:
             _check_text(bytes(value.bytes[position:end]))
         elif is_decimal:
@@ -201,7 +201,7 @@ def _check_text(raw: bytes) -> None:
     try:
         raw.decode()
     except UnicodeDecodeError:
-        raise BadAvroError("a text that is not UTF-8") from None
+        raise BadAvroError("text that is not UTF-8") from None
 
 
 def _check_decimal(raw: bytes, precision: int) -> None:
@@ -222,7 +222,7 @@ def _enum(step: EnumStep) -> Walker:
             if not 0 <= index < len(step.symbols):
                 raise BadAvroError(f"symbol {index} of an enum of {len(step.symbols)}")
             if step.symbols[index] is None:
-                raise BadAvroError(f"symbol {index} of an enum is unknown to the reader")
+                raise BadAvroError(f"symbol {index} of an enum is not in the reader's schema")
         return position
 
     return walk
@@ -245,7 +245,7 @@ def _items(item: Walker, width: int | None, cost: int, size: int, name: str) -> 
                 if not count:
                     return position
                 if count * (width or 1) > value.end - position and width != 0:
-                    raise BadAvroError(f"{count} items, and {value.end - position} bytes are left")
+                    raise BadAvroError(f"{count} items, but {value.end - position} bytes are left")
                 if value.room is not None:
                     value.room.left -= count * size
                     if value.room.left < 0:

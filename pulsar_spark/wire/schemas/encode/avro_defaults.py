@@ -50,7 +50,8 @@ def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
             maker.add(field.type, field.default)
         except _NoValueError:
             raise SchemaError(
-                f"the default of field {shown} in the topic's schema is no value of its type", advice=_WAY_OUT
+                f"the default of field {shown} in the topic's schema is not a value of its type",
+                advice=_WAY_OUT,
             ) from None
         except _TooLargeError:
             raise UnsupportedError(

@@ -179,7 +179,7 @@ def spread_rows(rows: EncodedMessages, has: Bools) -> EncodedField:
 def too_large() -> OptionError:
     """The error where one batch of rows has more bytes than a column holds."""
     return OptionError(
-        "rows of more than 2 GiB were to be encoded at once",
+        "the rows of one Arrow batch have more than 2 GiB",
         advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
     )
 

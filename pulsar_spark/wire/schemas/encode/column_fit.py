@@ -153,7 +153,8 @@ def _misfits(problems: list[str]) -> SchemaError:
     more = [f"and {len(problems) - _MAX_LISTED} more"] if len(problems) > _MAX_LISTED else []
     return SchemaError(
         f"the rows do not fit the topic's schema: {'; '.join(listed + more)}",
-        advice="Change the rows with select and cast so that each column has a field of its name and type",
+        advice="Use select and cast, so that the topic's schema has a field of the same name and type "
+        "for each column",
     )
 
 
@@ -196,7 +197,7 @@ def _fit(avro: AvroType, kind: pa.DataType, path: str, report: _Report) -> Colum
         return None if part is None else ColumnFit(path, avro, parts=(part,), columns=(0,))
     if _is_scalar_fit(avro, kind):
         return ColumnFit(path, avro)
-    report.problems.append(f"{_shown(path)} is {type_name(kind)}, and the topic has {_avro_name(avro)}")
+    report.problems.append(f"{_shown(path)} is {type_name(kind)}, but the topic has {_avro_name(avro)}")
     return None
 
 
@@ -208,13 +209,13 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
     lower = {field.name.lower(): field.name for field in avro.fields}
     for name, count in Counter(field.name for field in kind).items():
         if count > 1:
-            problems.append(f"{_shown(field_path(path, name))} is there {count} times")
+            problems.append(f"{_shown(field_path(path, name))} exists {count} times")
         if name in known:
             continue
         similar = lower.get(name.lower())
         if similar is not None:
             own = _shown(field_path(path, name))
-            problems.append(f"{own} differs from the topic's {_shown(similar)} in case only")
+            problems.append(f"{own} differs from the topic's {_shown(similar)} only in upper and lower case")
         elif report.new is None:
             problems.append(f"{_shown(field_path(path, name))} has no field in the topic's schema")
         else:
@@ -256,7 +257,7 @@ def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> C
         if found is None:
             found, new = chosen, own.new
     if found is None:
-        several = f"{_shown(path)} is {name}, and the topic has a union of other types"
+        several = f"{_shown(path)} is {name}, but the topic has a union of other types"
         report.problems.extend(problems if len(union.members) == 1 else [several])
     elif report.new is not None and new is not None:
         report.new.extend(new)

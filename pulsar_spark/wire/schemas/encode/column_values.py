@@ -97,7 +97,7 @@ def milliseconds(column: pa.Array, path: str) -> Ints:
     require(
         millis * 1000 == micros,
         path,
-        "a timestamp with microseconds, and the topic keeps milliseconds: cut it with "
+        "a timestamp with microseconds, but the topic has milliseconds: truncate it with "
         "date_trunc('MILLISECOND', ...)",
     )
     return millis
@@ -159,7 +159,7 @@ def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
     """
     values = binary_column(column)
     is_good = mask(pc.equal(pc.binary_length(values), size).fill_null(True))
-    require(is_good, path, f"binary that has not the {size} bytes of the topic's type")
+    require(is_good, path, f"a binary value that does not have the {size} bytes of the topic's type")
     return values
 
 
@@ -173,7 +173,7 @@ def symbol_numbers(column: pa.Array, enum: AvroEnum, path: str) -> Ints:
     places = pc.index_in(strings, pa.array(enum.symbols, pa.string()))
     if places.null_count > strings.null_count:
         is_good = mask(pc.or_(places.is_valid(), strings.is_null()))
-        require(is_good, path, f"a string that is no symbol of enum {enum.name[:100]!a}")
+        require(is_good, path, f"a string that is not a symbol of enum {enum.name[:100]!a}")
     found: Ints = places.fill_null(0).to_numpy().astype(np.int64)
     return found
 

@@ -73,11 +73,11 @@ def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Pie
     """Numbers of any type as float or double: with a point or an exponent, so that readers see what they are.
 
     Raises:
-        Misfit: NaN or infinity, which JSON does not have; or an integer that would lose digits.
+        Misfit: NaN or infinity, which JSON does not support; or an integer that would lose digits.
     """
     numbers = floats(column, kind, path)
     has = validity(column)
-    require(np.isfinite(numbers), path, "NaN or infinity, which JSON does not have")
+    require(np.isfinite(numbers), path, "NaN or infinity, which JSON does not support")
     strings = pa.array(numbers, mask=None if has is None else ~has).cast(pa.string())
     pieces: list[Piece] = [texts(strings.cast(pa.binary()))]
     is_whole = numbers == np.floor(numbers)
@@ -138,7 +138,7 @@ def timestamp_text(column: pa.TimestampArray, path: str) -> list[Piece]:
 
 def _require_years(days: Ints, path: str) -> None:
     is_good = (days >= _FIRST_DAY) & (days <= _LAST_DAY)
-    require(is_good, path, "a time outside of the years 1 to 9999, which JSON text has no common form for")
+    require(is_good, path, "a time outside the years 1 to 9999, which has no standard form in JSON")
 
 
 def _matrix(strings: pa.StringArray, form: bytes) -> Cells:

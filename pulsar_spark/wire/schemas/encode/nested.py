@@ -96,9 +96,9 @@ def members_of(
     members = column.flatten()
     has = [mask(member.is_valid()) for member in members]
     count: Ints = np.sum(has, axis=0)
-    require(count <= 1, path, "several members of a union, which holds one value")
+    require(count <= 1, path, "several members of a union, which can have only one value")
     if not is_nullable:
-        require(count == 1, path, "null, and the topic's field is not nullable")
+        require(count == 1, path, "null, but the topic's field is not nullable")
     return members, has, count
 
 

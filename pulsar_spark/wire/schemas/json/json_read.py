@@ -124,8 +124,8 @@ class _JsonDecoder:
             return self._decode(values)
         except (OverflowError, pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             raise UnsupportedError(
-                f"{len(values)} values make more than a column can hold: {error}",
-                advice="Read fewer rows at a time, or the topic with valueFormat=raw",
+                f"{len(values)} values are too large for one Arrow column: {error}",
+                advice="Read fewer rows at a time, or read the topic with valueFormat=raw",
             ) from None
 
     def _decode(self, values: pa.BinaryArray) -> DecodedValues:

@@ -81,7 +81,7 @@ class _Writer:
         """
         found = column_values.validity(column)
         if found is not None and not self.is_nullable:
-            column_values.require(found, self.path, "null, and the topic's field is not nullable")
+            column_values.require(found, self.path, "null, but the topic's field is not nullable")
         return found
 
     def some(self, column: pa.Array, has: Bools) -> list[Piece]:

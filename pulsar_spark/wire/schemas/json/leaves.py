@@ -51,7 +51,7 @@ def _number(text: str, at: int, wanted: str) -> tuple[re.Match[str], int]:
         value, end = read_string(text, at)
         found = NUMBER.fullmatch(value)
         if found is None:
-            raise BadJsonError(f"text where {wanted} should be")
+            raise BadJsonError(f"expected {wanted}, but found text")
         return found, end
     found = NUMBER.match(text, at)
     if found is None:
@@ -202,7 +202,7 @@ def _day(year: int, month: int, day: int) -> date:
     try:
         return date(year, month, day)
     except ValueError as error:
-        raise BadJsonError(f"no date: {error}") from None
+        raise BadJsonError(f"not a date: {error}") from None
 
 
 def _timestamp_parser(leaf: JsonLeaf) -> Parser:
@@ -213,7 +213,7 @@ def _timestamp_parser(leaf: JsonLeaf) -> Parser:
             parts, at = _integers(text, at, 5, 7)
             *parts, nanos = [*parts, 0, 0][:7]
             if not 0 <= nanos < 1_000_000_000:
-                raise BadJsonError("no timestamp: nanoseconds are out of range")
+                raise BadJsonError("not a timestamp: nanoseconds are out of range")
             return _in_range(_micros(*parts) + nanos // 1000), at
         if text[at] == '"':
             value, end = read_string(text, at)
@@ -244,7 +244,7 @@ def _as_java_means(seconds: re.Match[str], micros: int) -> int:
 def _micros_of(found: re.Match[str], has_zone: bool) -> int:
     *moment, second, fraction, utc, hours, minutes = found.groups()
     if (utc or hours) and not has_zone:
-        raise BadJsonError("a zone in a timestamp of none")
+        raise BadJsonError("a time zone in a timestamp without time zone")
     micros = _micros(*map(int, moment), int(second or 0)) + int((fraction or "").ljust(6, "0")[:6])
     if hours:
         offset = int(hours[1:]) * 60 + int(minutes)
@@ -257,7 +257,7 @@ def _micros(*parts: int) -> int:
     try:
         moment = datetime(*parts, tzinfo=timezone.utc)  # type: ignore[misc, arg-type]
     except (ValueError, OverflowError) as error:
-        raise BadJsonError(f"no timestamp: {error}") from None
+        raise BadJsonError(f"not a timestamp: {error}") from None
     return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
 
 

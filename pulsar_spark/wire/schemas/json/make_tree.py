@@ -226,7 +226,8 @@ class _Defaults:
         self._left -= len(json.dumps(part))
         if self._left < 0:
             raise UnsupportedError(
-                "the topic's schema has too long defaults", advice="Read the topic with valueFormat=raw"
+                "the defaults of the topic's schema are too long",
+                advice="Read the topic with valueFormat=raw",
             )
 
 

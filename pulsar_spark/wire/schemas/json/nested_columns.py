@@ -147,7 +147,7 @@ class _Maps(_Nested):
             if text[at] == "}":
                 names = self._keys.values_from(first)
                 if len(names.unique()) < len(names):
-                    raise BadJsonError("a name that comes twice")
+                    raise BadJsonError("a duplicate name")
                 self._add(1)
                 return at + 1
             if text[at] != ",":
@@ -189,7 +189,7 @@ class _Member:
 
     def read(self, text: str, at: int, row: int) -> int:
         if self._rows and self._rows[-1] == row:
-            raise BadJsonError("a name that comes twice")
+            raise BadJsonError("a duplicate name")
         at = self._values.read(text, at)
         self._rows.append(row)
         return at

@@ -157,8 +157,8 @@ def skip_value(text: str, at: int) -> int:
 def unexpected(text: str, at: int, wanted: str) -> BadJsonError:
     """Make the error of a character that is not what should be there."""
     if at >= len(text) - 1:
-        return BadJsonError(f"the payload ends where {wanted} should be" if at else "the payload is empty")
-    return BadJsonError(f"{text[at]!a} at character {at}, where {wanted} should be")
+        return BadJsonError(f"expected {wanted}, but the payload ends" if at else "the payload is empty")
+    return BadJsonError(f"expected {wanted} at character {at}, but found {text[at]!a}")
 
 
 def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool = False) -> int | None:

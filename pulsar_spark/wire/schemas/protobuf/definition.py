@@ -154,7 +154,7 @@ def parse(schema: Schema) -> ProtobufDefinition:
         root, files = told["rootMessageTypeName"], told["fileDescriptorSet"]
         parsed = FileDescriptorSet.FromString(base64.b64decode(files, validate=True))
     except (ValueError, TypeError, KeyError, *UNPARSABLE):
-        raise malformed("it is no JSON object with a root message and a FileDescriptorSet") from None
+        raise malformed("it is not a JSON object with a root message and a FileDescriptorSet") from None
     messages: dict[str, DefinedMessage] = {}
     enums: dict[str, DefinedEnum] = {}
     for file in parsed.file:
@@ -191,7 +191,7 @@ def fields_of(message: DefinedMessage, path: str) -> dict[str, FieldDescriptorPr
     if not len(fields) == len(numbers) == len(message.proto.field):
         raise malformed(f"fields of message {message.name} share a name or a number")
     if not all(0 < number <= _MAX_NUMBER and number not in _RESERVED for number in numbers):
-        raise malformed(f"a field of message {message.name} has a number that fields cannot have")
+        raise malformed(f"a field of message {message.name} has an invalid number")
     return fields
 
 
@@ -229,7 +229,7 @@ def default_of(
             value = Decimal(text) if natural == UNSIGNED else int(text)
         return pa.scalar(value, natural).cast(target)
     except (ValueError, KeyError, OverflowError, InvalidOperation, pa.ArrowException):
-        raise malformed(f"the default of field {path} is no value of its type") from None
+        raise malformed(f"the default of field {path} is not a value of its type") from None
 
 
 def malformed(why: str) -> SchemaError:
@@ -268,7 +268,7 @@ def _full(within: str, name: str) -> str:
 def _check(*texts: str) -> None:
     for text in texts:
         if not isinstance(text, str):  # protobuf gives bytes
-            raise malformed("a text in it is no UTF-8")
+            raise malformed("a text in it is not UTF-8")
         if len(text) > _MAX_TEXT:
             raise malformed(f"a text of more than {_MAX_TEXT} characters begins with {text[:40]!r}")
 

@@ -104,11 +104,13 @@ class ProtobufPlan:
         """Plan a message; ``own`` gets the fields that are asked for."""
         if message.name in place.above or len(place.above) == _MAX_DEPTH:
             why = (
-                "holds itself" if message.name in place.above else f"is more than {_MAX_DEPTH} messages deep"
+                "contains itself"
+                if message.name in place.above
+                else f"is more than {_MAX_DEPTH} messages deep"
             )
             raise UnsupportedError(
                 f"field {place.path} of the topic's schema is of message {message.name}, which {why}",
-                advice=f"Leave the field out by a schema of your own, or: {WAY_OUT}",
+                advice=f"Leave the field out with .schema(...), or: {WAY_OUT}",
             )
         fields = fields_of(message, place.path)
         inside = _Place(place.path, (*place.above, message.name))
@@ -134,7 +136,7 @@ class ProtobufPlan:
         self.fields += 1
         if self.fields > _MAX_FIELDS:
             raise UnsupportedError(
-                f"the topic's schema has more than {_MAX_FIELDS} fields; field {path} is one too many",
+                f"the topic's schema has more than {_MAX_FIELDS} fields, counted up to field {path}",
                 advice=WAY_OUT,
             )
         inside = _Place(path, place.above)
@@ -213,10 +215,10 @@ class ProtobufPlan:
         """Plan a map; None: its values have no column."""
         fields = fields_of(entry, place.path)
         if set(fields) != {"key", "value"} or any(part.label == _REPEATED for part in fields.values()):
-            raise malformed(f"field {place.path} is a map without entries of one key and one value")
+            raise malformed(f"field {place.path} is a map whose entries do not have one key and one value")
         key_kind, value_kind = (self.definition.type_of(fields[name]) for name in ("key", "value"))
         if key_kind not in _KEYS:
-            raise malformed(f"field {place.path} is a map with keys of a type that they cannot have")
+            raise malformed(f"field {place.path} is a map with an invalid type of keys")
         if target is not None and not pa.types.is_map(target):
             raise _other_type(place.path, "a map", target)
         wanted = (None, None) if target is None else (target.key_type, target.item_type)
@@ -272,8 +274,8 @@ def _asked_for(
     for number, name in enumerate(names):
         if name not in fields or name in names[:number]:
             raise SchemaError(
-                f"the topic's schema has no field {place.of(name)}, or it is asked for twice",
-                advice="Ask for fields that the schema has",
+                f"the topic's schema has no field {place.of(name)}, or the field is requested twice",
+                advice="Request only fields that the schema has",
             )
     return [(column.name, column.type) for column in target]
 
@@ -299,5 +301,5 @@ def _join_oneof(message: DescriptorProto, index: int) -> None:
 def _other_type(path: str, own: str, target: pa.DataType) -> SchemaError:
     return SchemaError(
         f"field {path} of the topic's schema is {own} and cannot be read as {target}",
-        advice=f"Ask for {own}, or leave the field out",
+        advice=f"Request {own}, or leave the field out",
     )

@@ -112,7 +112,7 @@ class _ProtobufDecoder:
             return room.why
         messages, _ = self._parsed(pa.array([value], pa.binary()))
         if not messages:
-            return f"{len(value or b'')} bytes are no protobuf message"
+            return f"{len(value or b'')} bytes are not a protobuf message"
         return self.root.explain(messages[0]).removeprefix(".")
 
     def _too_large(self, values: pa.BinaryArray) -> list[int]:

@@ -156,7 +156,7 @@ class TimeReader:
 
     def explain(self, value: Any) -> str:
         """Say why a value that is bad is."""
-        return ": seconds that are beyond what 64 bits of microseconds hold"
+        return ": seconds that do not fit into 64 bits of microseconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class SingularReader:
     def explain(self, message: Any) -> str:
         """Say why the field of a message is bad."""
         if self.is_required and not message.HasField(self.attribute):
-            return ": it is required, and absent"
+            return ": it is required, but missing"
         return self.reader.explain(getattr(message, self.attribute))
 
 

@@ -197,7 +197,7 @@ def test_a_string_that_is_no_symbol():
     assert one(kind, ["B", "A"]) == ["B", "A"]
     assert one(["null", kind], ["B", None]) == ["B", None]
     with pytest.raises(
-        SchemaError, match="row 2 of the batch, field 'a': a string that is no symbol of enum 'E'"
+        SchemaError, match="row 2 of the batch, field 'a': a string that is not a symbol of enum 'E'"
     ):
         one(["null", kind], ["B", None, "C"])
 
@@ -211,7 +211,7 @@ def test_binary_of_another_size_than_the_fixed():
 
 def test_a_null_that_the_field_does_not_take():
     with pytest.raises(
-        SchemaError, match="row 1 of the batch, field 'a': null, and the topic's field is not"
+        SchemaError, match="row 1 of the batch, field 'a': null, but the topic's field is not"
     ):
         one("string", ["a", None, None])
     with pytest.raises(SchemaError, match="row 1 of the batch, field 'a': null"):

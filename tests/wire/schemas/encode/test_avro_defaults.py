@@ -85,7 +85,7 @@ def test_defaults(kind, default, value):
     ],
 )
 def test_what_is_no_default(kind, default):
-    with pytest.raises(SchemaError, match=r"default of field 'r\.f' .* is no value of its type"):
+    with pytest.raises(SchemaError, match=r"default of field 'r\.f' .* is not a value of its type"):
         made(kind, default)
 
 

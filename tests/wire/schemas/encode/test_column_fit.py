@@ -130,12 +130,12 @@ def test_all_that_does_not_fit_is_listed():
     )
     assert problems(tree, kind) == [
         "'new' has no field in the topic's schema",
-        "'a' is bigint, and the topic has int",
+        "'a' is bigint, but the topic has int",
         "'b[].z' has no field in the topic's schema",
-        "'b[].x' is string, and the topic has int",
+        "'b[].x' is string, but the topic has int",
         "'b[].y' is missing, and the topic's schema has no default for it",
-        "'d' is double, and the topic has decimal(5,2)",
-        "'e' is decimal(3,1), and the topic has enum 'E'",
+        "'d' is double, but the topic has decimal(5,2)",
+        "'e' is decimal(3,1), but the topic has enum 'E'",
         "'gone' is missing, and the topic's schema has no default for it",
     ]
 
@@ -149,7 +149,7 @@ def test_the_list_ends():
 
 def test_a_column_that_is_there_twice():
     kind = pa.struct([pa.field("a", pa.int32()), pa.field("a", pa.int32())])
-    assert problems(fields(("a", "int")), kind) == ["'a' is there 2 times"]
+    assert problems(fields(("a", "int")), kind) == ["'a' exists 2 times"]
 
 
 @pytest.mark.parametrize(
@@ -183,16 +183,16 @@ def test_the_members_of_a_union():
     some = fit(avro, pa.struct([("member1", pa.string())]))
     assert [(part.path, part.branch) for part in some.parts] == [("member1", 2)]
     assert problems(["int", "null", "string"], pa.struct([("member1", pa.bool_())])) == [
-        "'member1' is boolean, and the topic has string"
+        "'member1' is boolean, but the topic has string"
     ]
 
 
 def test_a_union_of_other_types():
     assert problems(fields(("u", ["null", "string", "int"])), pa.struct([("u", pa.bool_())])) == [
-        "'u' is boolean, and the topic has a union of other types"
+        "'u' is boolean, but the topic has a union of other types"
     ]
     assert problems(fields(("u", ["null", "string"])), pa.struct([("u", pa.bool_())])) == [
-        "'u' is boolean, and the topic has string"
+        "'u' is boolean, but the topic has string"
     ]
 
 

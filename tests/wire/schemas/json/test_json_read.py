@@ -315,7 +315,7 @@ def test_more_than_a_column_can_hold_is_an_error_that_says_what_to_do(avro, payl
     for module in (columns, nested_columns):
         monkeypatch.setattr(module, "array", lambda code, *items: array(small.get(code, code), *items))
     schema = json_schema(avro)
-    with pytest.raises(UnsupportedError, match="1 values make more than a column can hold"):
+    with pytest.raises(UnsupportedError, match="1 values are too large for one Arrow column"):
         decoder(schema, schema, column_type(schema)).decode(column([payload]), column([None]))
 
 

@@ -212,7 +212,7 @@ def test_times_of_other_years_than_those_with_four_digits(kind, of, good, bad):
     numbers = pa.int32() if pa.types.is_date32(of) else pa.int64()
     assert [text[5:11] for text in texts(kind, pa.array(good, numbers).view(of), of)] == ['"0001-', '"9999-']
     for value in bad:
-        with pytest.raises(SchemaError, match="row 1 of the batch, field 'a': a time outside of the years"):
+        with pytest.raises(SchemaError, match="row 1 of the batch, field 'a': a time outside the years"):
             texts(kind, pa.array([0, value], numbers).view(of), of)
 
 
@@ -227,14 +227,14 @@ def test_a_string_that_is_no_symbol():
     kind = {"type": "enum", "name": "E", "symbols": ["A", 'B"']}
     assert texts(["null", kind], ["A", 'B"', None]) == ['{"a":"A"}', '{"a":"B\\""}', "{}"]
     with pytest.raises(
-        SchemaError, match="row 2 of the batch, field 'a': a string that is no symbol of enum 'E'"
+        SchemaError, match="row 2 of the batch, field 'a': a string that is not a symbol of enum 'E'"
     ):
         texts(["null", kind], ["A", None, "C"])
 
 
 def test_a_null_that_the_field_does_not_take():
     with pytest.raises(
-        SchemaError, match="row 1 of the batch, field 'a': null, and the topic's field is not"
+        SchemaError, match="row 1 of the batch, field 'a': null, but the topic's field is not"
     ):
         texts("string", ["a", None])
 

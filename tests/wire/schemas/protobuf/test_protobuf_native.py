@@ -329,16 +329,16 @@ NESTED = """message M2
 @pytest.mark.parametrize(
     ("syntax", "text", "payload", "expected"),
     [
-        ("proto3", TIMES, b"\xff", "1 bytes are no protobuf message"),
-        ("proto3", TIMES, b"\x0a\x05\x08\x01", "4 bytes are no protobuf message"),
-        ("proto3", TIMES, b"\x0a\x0a\x08" + b"\xff" * 8 + b"\x7f", "a: seconds that are beyond"),
-        ("proto3", TIMES, b"\x1a\x00\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f", "c[1]: seconds that are"),
-        ("proto2", NESTED, b"\x0a\x02\x0a\x00", "e.b.a: it is required, and absent"),
-        ("proto2", NESTED, b"\x0a\x05\x0a\x03\x0a\x01\xff", "e.b.a: no UTF-8: invalid start byte at byte 0"),
-        ("proto2", NESTED, b"\x0a\x07\x12\x05\x0a\x03x\xc3y", "e.c[0].a: no UTF-8"),
-        ("proto2", NESTED, b"\x0a\x05\x1a\x03\x0a\x01\xff", "e.d.key: no UTF-8"),
-        ("proto2", NESTED, b"\x0a\x05\x1a\x03\x12\x01\xff", "e.d.value: no UTF-8"),
-        ("proto3", "message M0\nrepeated string a = 1", b"\x0a\x00\x0a\x01\xff", "a[1]: no UTF-8"),
+        ("proto3", TIMES, b"\xff", "1 bytes are not a protobuf message"),
+        ("proto3", TIMES, b"\x0a\x05\x08\x01", "4 bytes are not a protobuf message"),
+        ("proto3", TIMES, b"\x0a\x0a\x08" + b"\xff" * 8 + b"\x7f", "a: seconds that do not fit"),
+        ("proto3", TIMES, b"\x1a\x00\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f", "c[1]: seconds that do not fit"),
+        ("proto2", NESTED, b"\x0a\x02\x0a\x00", "e.b.a: it is required, but missing"),
+        ("proto2", NESTED, b"\x0a\x05\x0a\x03\x0a\x01\xff", "e.b.a: not UTF-8: invalid start byte at byte 0"),
+        ("proto2", NESTED, b"\x0a\x07\x12\x05\x0a\x03x\xc3y", "e.c[0].a: not UTF-8"),
+        ("proto2", NESTED, b"\x0a\x05\x1a\x03\x0a\x01\xff", "e.d.key: not UTF-8"),
+        ("proto2", NESTED, b"\x0a\x05\x1a\x03\x12\x01\xff", "e.d.value: not UTF-8"),
+        ("proto3", "message M0\nrepeated string a = 1", b"\x0a\x00\x0a\x01\xff", "a[1]: not UTF-8"),
     ],
 )
 def test_a_bad_row_is_told_and_its_neighbours_are_whole(syntax, text, payload, expected):
@@ -572,13 +572,15 @@ def test_an_unknown_syntax_is_refused():
     ],
 )
 def test_a_message_within_itself_is_refused_by_the_field_s_name(text, path):
-    with pytest.raises(UnsupportedError, match=rf"field {path} .*p\.M0, which holds itself.*valueFormat=raw"):
+    with pytest.raises(
+        UnsupportedError, match=rf"field {path} .*p\.M0, which contains itself.*valueFormat=raw"
+    ):
         column_type(text)
 
 
 def test_google_s_own_recursive_messages_are_refused():
     of = schema(own_file(struct_pb2), "google.protobuf.Struct")
-    with pytest.raises(UnsupportedError, match=r"field fields\.value\.\w+.*holds itself"):
+    with pytest.raises(UnsupportedError, match=r"field fields\.value\.\w+.*contains itself"):
         formats.column_type(of)
     of = schema(own_file(descriptor_pb2), "google.protobuf.FileDescriptorProto")
     with pytest.raises(UnsupportedError, match="field message_type"):
