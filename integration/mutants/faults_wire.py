@@ -190,8 +190,8 @@ FAULTS = (
     Fault(
         name="highest-sequence-id-is-the-first",
         file="pulsar_spark/wire/encode_metadata.py",
-        old="highest_sequence_id=highest,",
-        new="highest_sequence_id=first,",
+        old="varint(highest),",
+        new="varint(first),",
         test="tests/wire/test_encode_metadata.py::test_golden_batch",
     ),
     Fault(

@@ -149,5 +149,5 @@ def test_a_custom_router_decides_for_all_rows_but_those_that_say_it(make):
 
 @pytest.mark.parametrize("answer", [[1], [1.0, 2.0], [None, 1], None, [True, False]])
 def test_what_a_custom_router_must_not_return(answer):
-    with pytest.raises(OptionError, match=r"messageRouter returned .* for 2 rows"):
+    with pytest.raises(OptionError, match=r"messageRouter returned .* for 2 keys"):
         router(RoutingMode.CUSTOM, lambda keys, partitions: answer).route(keyless(2), 3, 0)

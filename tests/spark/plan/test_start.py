@@ -105,7 +105,7 @@ def test_a_start_that_leaves_out_the_backlog_of_a_named_subscription_is_warned_o
 
 
 def test_a_subscription_to_go_on_with_must_exist(cluster):
-    with pytest.raises(OptionError, match="no subscription 'mine' to go on with"):
+    with pytest.raises(OptionError, match="there is no subscription 'mine' to start from"):
         start(cluster, predefinedSubscription="mine", startingOffsets="subscription")
     assert cluster.topics[T].cursors == {}
 

@@ -343,7 +343,7 @@ def test_rows_of_other_types_are_refused(kind, source):
     ],
 )
 def test_a_row_that_is_no_value_is_named(kind, rows):
-    what = {"STRING": "text that is not UTF-8"}.get(kind, f"no {kind}")
+    what = {"STRING": "text that is not UTF-8"}.get(kind, f"not a valid {kind}")
     with pytest.raises(SchemaError, match=f"row 2 of the batch: {what}"):
         encode(kind, rows)
 
