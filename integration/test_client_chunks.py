@@ -217,7 +217,7 @@ def test_what_was_cut_off_is_left_out(
     ]
     [warning] = warnings(caplog)
     assert f"{topic}: 2 incomplete chunked messages in (-1:-1, {found[-1].id}] are left out" in warning
-    assert "1 because its beginning is missing" in warning
+    assert "1 because its first chunk is missing" in warning
     assert found[0].id == plain
 
 
@@ -250,7 +250,7 @@ def test_does_not_look_back_further_than_a_message_may_take(
     last = producer.chunk("b", 1, 2, publish_time=new)
     assert read(client, topic, before) == [Message(last, first, whole("b", 2))]
     [warning] = warnings(caplog)
-    assert "6 because its beginning is missing" in warning
+    assert "6 because its first chunk is missing" in warning
 
 
 def test_more_messages_than_are_kept_in_the_making(
