@@ -108,7 +108,7 @@ class Triggers:
 
     def read(self, task: Range) -> Iterator[pa.RecordBatch]:
         """One task."""
-        return self._reader.read(InputPartition(task))
+        return self._reader.read(InputPartition((task,)))
 
 
 def message_id(data: bytes) -> MessageId:

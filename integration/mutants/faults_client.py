@@ -4,6 +4,34 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="ranges-of-a-task-opened-one-after-the-other",
+        file="pulsar_spark/client/parallel.py",
+        old="with ThreadPoolExecutor(max_streams, thread",
+        new="with ThreadPoolExecutor(1, thread",
+        test="tests/client/test_prefetch.py::test_as_many_streams_as_asked_for_are_made_at_once",
+    ),
+    Fault(
+        name="ranges-of-a-task-read-without-bound",
+        file="pulsar_spark/client/parallel.py",
+        old="lambda: self._held < self._max_size or self._is_stopped",
+        new="lambda: True",
+        test="tests/client/test_prefetch.py::test_what_waits_is_counted_by_size",
+    ),
+    Fault(
+        name="streams-run-on-when-nobody-wants-them",
+        file="pulsar_spark/client/parallel.py",
+        old="            return not self._is_stopped",
+        new="            return True",
+        test="tests/client/test_prefetch.py::test_what_waits_is_counted_by_size",
+    ),
+    Fault(
+        name="many-large-entries-asked-for-at-once",
+        file="pulsar_spark/client/reading/message_range.py",
+        old="return replace(options, window_bytes=_OPEN_BYTES, first_entries=1)",
+        new="return replace(options, window_bytes=_OPEN_BYTES)",
+        test="tests/client/reading/test_message_range.py::test_what_waits_of_ranges_is_bounded",
+    ),
+    Fault(
         name="final-error-tried-again",
         file="pulsar_spark/client/net/retry.py",
         old="if not error.retriable or deadline.left <= wait:",

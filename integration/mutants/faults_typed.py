@@ -131,9 +131,9 @@ FAULTS = (
     ),
     Fault(
         name="reader-of-a-failed-task-left-to-the-garbage-collector",
-        file="pulsar_spark/spark/reader.py",
-        old="        entries.close()\n",
-        new="        pass\n",
+        file="pulsar_spark/client/reading/entry_range.py",
+        old="with Consumer(client, topic, subscription, permits) as consumer:",
+        new="for consumer in [Consumer(client, topic, subscription, permits)]:",
         test="tests/spark/test_reader.py::test_nothing_is_left_to_the_garbage_collector",
     ),
 )

@@ -28,7 +28,7 @@ from pulsar_spark.client.reading.consumer import Consumer, LastMessageId, Subscr
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import position_before
-from pulsar_spark.client.reading.message_range import read_range
+from pulsar_spark.client.reading.message_range import read_range, read_ranges
 from pulsar_spark.client.reading.planning_client import PlanningClient
 from pulsar_spark.client.reading.probe import (
     EntryInfo,
@@ -161,6 +161,7 @@ __all__ = [
     "probe_bounds",
     "probe_entry",
     "read_range",
+    "read_ranges",
     "register_schema",
     "retry_count",
     "row_encoder",

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Generic, TypeVar
 
 from pulsar_spark.errors import PulsarError
@@ -159,3 +160,99 @@ def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
         while (item := following.result()) is not None:
             following = pool.submit(next, items, None)
             yield item
+
+
+def prefetch_each(
+    streams: Sequence[Callable[[], Generator[T, None, None]]],
+    size: Callable[[T], int],
+    *,
+    max_streams: int,
+    max_size: int,
+) -> Generator[Generator[T, None, None], None, None]:
+    """Give the items of one stream after the other; threads make those of the next streams meanwhile.
+
+    What a stream raises comes in the place of its next item; the next streams can be used all the same. The
+    items of a stream that are left when the next is asked for are dropped. A single stream has no thread.
+
+    Args:
+        streams: each makes its items, and is closed by the thread that made them.
+        size: of an item.
+        max_streams: how many make items at once, that whose items are used among them.
+        max_size: a stream makes no further item while so much of it waits to be used.
+    """
+    if len(streams) == 1:
+        with closing(streams[0]()) as only:
+            yield only
+        return
+    prefetched = [_Prefetched(make, size, max_size) for make in streams]
+    with ThreadPoolExecutor(max_streams, thread_name_prefix="pulsar prefetch") as pool:
+        try:
+            for each in prefetched:
+                pool.submit(each.run)
+            for each in prefetched:
+                yield each.items()
+                each.stop()
+        finally:
+            for each in prefetched:
+                each.stop()
+
+
+class _Prefetched(Generic[T]):
+    """One stream of :func:`prefetch_each`."""
+
+    def __init__(
+        self, make: Callable[[], Generator[T, None, None]], size: Callable[[T], int], max_size: int
+    ) -> None:
+        self._make = make
+        self._size = size
+        self._max_size = max_size
+        self._changed = threading.Condition()
+        self._items: deque[T] = deque()
+        self._held = 0
+        self._error: BaseException | None = None
+        self._is_stopped = False
+        self._is_over = False
+
+    def run(self) -> None:
+        """Make all items, in a thread, until it is stopped."""
+        try:
+            if not self._is_stopped:
+                with closing(self._make()) as items:
+                    for item in items:
+                        if not self._hold(item):
+                            break
+        except BaseException as error:  # noqa: BLE001 - raised by items()
+            self._error = error
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def items(self) -> Generator[T, None, None]:
+        """Give the items as they are made."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._is_over)
+                if not self._items:
+                    break
+                item = self._items.popleft()
+                self._held -= self._size(item)
+                self._changed.notify_all()
+            yield item
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Drop what is left, and make no further item."""
+        with self._changed:
+            self._is_stopped = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    def _hold(self, item: T) -> bool:
+        """Wait until there is room for the next item; False if none is wanted any more."""
+        with self._changed:
+            self._items.append(item)
+            self._held += self._size(item)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._held < self._max_size or self._is_stopped)
+            return not self._is_stopped

@@ -7,7 +7,7 @@ balance may go below zero by a batch or more, and nothing comes until FLOW bring
 from __future__ import annotations
 
 # Entries asked for before their size is known; the broker itself reads no more than 5 MiB at once.
-_FIRST_GRANT = 16
+FIRST_ENTRIES = 16
 # Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
 # The broker adds grants in 32 bits; a sum past them stalls the consumer for ever.
@@ -20,10 +20,12 @@ class Permits:
 
     Args:
         window_bytes: bytes of messages that may be on their way or in the queue.
+        first_entries: entries asked for before their size is known.
     """
 
-    def __init__(self, window_bytes: int) -> None:
+    def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:
         self._window_bytes = window_bytes
+        self._first_entries = first_entries
         self._balance = 0
         self._messages = 0
         self._bytes = 0
@@ -55,7 +57,8 @@ class Permits:
 
     def _target(self, remaining_entries: int | None) -> int:
         if self._entries == 0:
-            return _FIRST_GRANT if remaining_entries is None else min(_FIRST_GRANT, remaining_entries)
+            first = self._first_entries
+            return first if remaining_entries is None else min(first, remaining_entries)
         window = min(_MAX_BALANCE, max(1, self._window_bytes * self._messages // max(1, self._bytes)))
         if remaining_entries is None:
             return window

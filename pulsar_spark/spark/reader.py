@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from types import FrameType
 from typing import Any
 
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import Entries, LostRange, now, prefetch, read_range, shared_client
+from pulsar_spark.client import LostRange, now, prefetch, read_ranges, shared_client
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.spark.logs import set_up_logs
 from pulsar_spark.spark.monitoring.planner_file import PlannerFile
@@ -34,7 +35,7 @@ from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.offsets import Json, OffsetCache
-from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.ranges import Range, Task, share_tasks
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.read import record_batches
@@ -101,14 +102,14 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """One task for each topic partition that has news; a restart begins here to finish a batch."""
+        """The tasks for the topic partitions that have news; a restart begins here to finish a batch."""
         begin = self._offsets.from_json(start)
         ranges = self._planner().ranges(begin, self._offsets.from_json(end))
-        return [InputPartition(each) for each in ranges]
+        return _partitions(parse_source(self._options, Mode.STREAM), ranges)
 
     @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, in order."""
+        """The rows of one task: range after range, each in its order."""
         return _read(parse_source(self._options, Mode.STREAM), self._planned_rows(), partition)
 
     @short_errors
@@ -154,54 +155,64 @@ class PulsarReader(DataSourceReader):
 
     @short_errors
     def partitions(self) -> list[InputPartition]:
-        """One task for each topic partition that holds messages. Spark wants a list, of any length."""
+        """The tasks for the topic partitions that hold messages. Spark wants a list, of any length."""
         set_up_logs(self._options.log_level)
-        return [InputPartition(each) for each in plan_read(self._options)]
+        return _partitions(self._options, plan_read(self._options))
 
     @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, in order; none for the one partition Spark makes where there are none."""
+        """The rows of one task; none for the one partition that Spark makes where there are none."""
         return _read(self._options, self._rows, partition)
+
+
+def _partitions(options: SourceOptions, ranges: Sequence[Range]) -> list[InputPartition]:
+    tasks = share_tasks(
+        ranges, min_tasks=options.min_partitions, max_messages=options.max_messages_per_partition
+    )
+    return [InputPartition(each) for each in tasks]
 
 
 def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     set_up_logs(options.log_level)
-    asked: Range | None = partition.value
-    if asked is None:
-        return iter(())
+    task: Task = partition.value or ()
+    return with_short_errors(_prefetched(_task_batches(options, rows, task))) if task else iter(())
+
+
+def _prefetched(batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
+    # The second is closed first: its thread may be in the middle of a batch.
+    with closing(batches), closing(prefetch(batches)) as made:
+        yield from made
+
+
+def _task_batches(options: SourceOptions, rows: RowPlan, task: Task) -> Generator[pa.RecordBatch, None, None]:
     client = shared_client(options.client)
-    entries = read_range(
+    losses = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
+    opened = read_ranges(
         client,
-        asked.topic,
-        asked.start.last_whole_entry,
-        asked.end,
+        task,
         poll_timeout=options.poll_timeout,
-        visible=asked.visible,
-        begins=asked.begins,
         fail_on_data_loss=options.fail_on_data_loss,
         read_compacted=options.read_compacted,
         chunks=options.chunks,
         decryptor=decryptor_of(options.decryption),
     )
-    batches = record_batches(
-        asked.topic,
-        entries,
-        asked.start,
-        asked.end,
-        columns=rows.columns,
-        values=rows.values(client, asked.topic, options.values, ledger=asked.end.ledger),
-        leave_out_corrupt=not options.fail_on_data_loss,
-        max_message_size=client.max_message_size,
-    )
-    losses = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
-    return with_short_errors(_until_deleted(asked, entries, prefetch(batches), losses))
+    with closing(opened):
+        for each, entries in zip(task, opened, strict=True):
+            batches = record_batches(
+                each.topic,
+                entries,
+                each.start,
+                each.end,
+                columns=rows.columns,
+                values=rows.values(client, each.topic, options.values, ledger=each.end.ledger),
+                leave_out_corrupt=not options.fail_on_data_loss,
+                max_message_size=client.max_message_size,
+            )
+            yield from _until_deleted(each, batches, losses)
 
 
 def _until_deleted(
-    asked: Range,
-    entries: Generator[Entries, None, None],
-    batches: Generator[pa.RecordBatch, None, None],
-    losses: LossReporter,
+    asked: Range, batches: Iterator[pa.RecordBatch], losses: LossReporter
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows; a topic that is deleted while it is read, or before, is reported as loss."""
     began, rows, size = now(), 0, 0
@@ -210,21 +221,18 @@ def _until_deleted(
             rows += batch.num_rows
             size += batch.nbytes
             yield batch
-        seconds = now() - began
-        _log.info(
-            "%s (%s, %s]: %d rows (%d bytes) in %.3f s",
-            asked.topic,
-            asked.start,
-            asked.end,
-            rows,
-            size,
-            seconds,
-        )
     except TopicNotFoundError:
         losses.lost(asked.topic, LostRange(asked.start, asked.end, "the topic was deleted"))
-    finally:
-        batches.close()  # first: its thread may be in the middle of the entries
-        entries.close()
+        return
+    _log.info(
+        "%s (%s, %s]: %d rows (%d bytes) in %.3f s",
+        asked.topic,
+        asked.start,
+        asked.end,
+        rows,
+        size,
+        now() - began,
+    )
 
 
 def _exit(number: int, frame: FrameType | None) -> Any:

@@ -186,6 +186,8 @@ def test_the_first_grant():
     assert Permits(1000).grant(1000) == 16
     assert Permits(1000).grant(5) == 5
     assert Permits(1000).grant(0) == 0
+    assert Permits(1000, first_entries=1).grant(5) == 1
+    assert Permits(1000, first_entries=1).grant(None) == 1
 
 
 def test_the_window_rules_once_sizes_are_known():

@@ -47,7 +47,7 @@ MESSAGES = {
     "stream reader": lambda: source(SOURCE).streamReader(schema=SOURCE_SCHEMA),
     "reader": lambda: source(SOURCE).reader(schema=SOURCE_SCHEMA),
     "stream writer": lambda: source(SINK).streamWriter(ROWS, overwrite=False),
-    "partition": lambda: InputPartition(Range(TopicName.parse(f"{TOPIC}-partition-4095"), LAST, LAST)),
+    "partition": lambda: InputPartition((Range(TopicName.parse(f"{TOPIC}-partition-4095"), LAST, LAST),)),
     "commit message": lambda: TaskReport(
         {TOPIC: [(4095, 10**12, 10**12, 0, *2 * (LAST.ledger, LAST.entry, LAST.batch_index))]}
     ),

@@ -48,9 +48,9 @@ def task(request, broker, monkeypatch):
     with client_of(broker) as client:
         monkeypatch.setattr(reader, "shared_client", lambda options: client)
 
-        def run(each, **options):
+        def run(*ranges, **options):
             given = {"service.url": broker.url, "topic": str(TOPIC), **options}
-            batches = request.param(given, SOURCE_SCHEMA).read(InputPartition(each))
+            batches = request.param(given, SOURCE_SCHEMA).read(InputPartition(ranges))
             return [value for batch in batches for value in batch.column("value").to_pylist()]
 
         yield run
@@ -112,7 +112,7 @@ def test_nothing_is_left_to_the_garbage_collector(broker, monkeypatch, ending):
     with client_of(broker) as client:
         monkeypatch.setattr(reader, "shared_client", lambda options: client)
         monkeypatch.setattr(reader, "record_batches", partial(record_batches, max_rows=1))
-        rows = PulsarReader(given, SOURCE_SCHEMA).read(InputPartition(Range(TOPIC, START, ids[-1])))
+        rows = PulsarReader(given, SOURCE_SCHEMA).read(InputPartition((Range(TOPIC, START, ids[-1]),)))
         gc.disable()
         try:
             next(rows)
@@ -125,6 +125,90 @@ def test_nothing_is_left_to_the_garbage_collector(broker, monkeypatch, ending):
             wait_until(lambda: broker.seen(Type.CLOSE_CONSUMER))
         finally:
             gc.enable()
+
+
+# ---- tasks of several ranges
+
+
+def many(broker, count):
+    """Partitions with two messages each, and a range of each."""
+    topics = [TopicName.parse("many").of_partition(number) for number in range(count)]
+    broker.create(topics[0].base, partitions=count)
+    return [
+        Range(topic, START, broker.publish(topic, *singles([b"%d/0" % number, b"%d/1" % number]))[-1])
+        for number, topic in enumerate(topics)
+    ]
+
+
+def values_of(*numbers):
+    return [b"%d/%d" % (number, entry) for number in numbers for entry in range(2)]
+
+
+def test_the_rows_of_several_ranges_and_where_they_are_from(broker, monkeypatch):
+    ranges = many(broker, 20)
+    given = {"service.url": broker.url, "topic": "many"}
+    with client_of(broker) as client:
+        monkeypatch.setattr(reader, "shared_client", lambda options: client)
+        batches = list(PulsarReader(given, SOURCE_SCHEMA).read(InputPartition(tuple(ranges))))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["value"] for row in rows] == values_of(*range(20))
+    assert [row["__topic"] for row in rows] == [str(each.topic) for each in ranges for _ in range(2)]
+    assert broker.open_consumers == []
+
+
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_a_topic_that_is_gone_among_others(broker, task, caplog, place):
+    ranges = many(broker, 4)
+    ranges.insert(place, Range(TopicName.parse("gone"), MessageId(5, 1), MessageId(5, 3)))
+    with pytest.raises(DataLossError, match=r"deleted; topic .*/gone; message \(5:1, 5:3\]"):
+        task(*ranges)
+    assert task(*ranges, failOnDataLoss="false") == values_of(0, 1, 2, 3)
+    assert "the topic was deleted; topic persistent://public/default/gone" in caplog.text
+    assert broker.open_consumers == []
+
+
+def test_an_entry_that_cannot_be_decoded_among_others(broker, task):
+    ranges = many(broker, 3)
+    bad = section_of(b"\0\0\0\x02\x18\0", num_messages_in_batch=2)
+    last = broker.publish(ranges[1].topic, bad, *singles([b"after"]))[-1]
+    ranges[1] = ranges[1]._replace(end=last)
+    with pytest.raises(CorruptError, match="many-partition-1; message"):
+        task(*ranges)
+    expected = [*values_of(0, 1), b"after", *values_of(2)]
+    assert task(*ranges, failOnDataLoss="false") == expected
+
+
+def test_rows_that_are_not_wanted_any_more_leave_nothing_open(broker, monkeypatch):
+    ranges = many(broker, 20)
+    given = {"service.url": broker.url, "topic": "many"}
+    before = threading.active_count()
+    with client_of(broker) as client:
+        monkeypatch.setattr(reader, "shared_client", lambda options: client)
+        rows = PulsarReader(given, SOURCE_SCHEMA).read(InputPartition(tuple(ranges)))
+        next(rows)
+        rows.close()  # type: ignore[attr-defined]  # a generator's
+        assert broker.open_consumers == []
+    wait_until(lambda: threading.active_count() == before)
+
+
+def test_ranges_of_a_read_share_tasks(broker, monkeypatch):
+    ranges = many(broker, 40)
+    with client_of(broker) as client:
+        monkeypatch.setattr(reader, "shared_client", lambda options: client)
+        monkeypatch.setattr(PlanningClient, "shared", lambda *_, **__: PlanningClient(client))
+        monkeypatch.setattr(PlanningClient, "impatient", lambda self: nullcontext(self))
+
+        def planned(**options):
+            given = {"service.url": broker.url, "topic": "many", **options}
+            return [task.value for task in PulsarReader(given, SOURCE_SCHEMA).partitions()]
+
+        tasks = planned()
+        assert [len(task) for task in tasks] == [2] * 20
+        assert [each.topic for task in tasks for each in task] == [each.topic for each in ranges]
+        assert planned() == tasks
+        assert len(planned(minPartitions="40")) == 40
+        assert len(planned(maxMessagesPerPartition="4000")) == 20
+        assert len(planned(maxMessagesPerPartition="3999")) == 40
 
 
 # ---- payloads read by their schema
@@ -148,7 +232,7 @@ def typed(request, broker, monkeypatch):
             source = pickle.loads(pickle.dumps(source))
             made = source.reader(schema) if request.param is PulsarReader else source.streamReader(schema)
             task = pickle.loads(pickle.dumps(made))
-            batches = list(task.read(InputPartition(Range(TOPIC, START, last))))
+            batches = list(task.read(InputPartition((Range(TOPIC, START, last),))))
             assert all(batch.schema.equals(to_arrow_schema(schema, timezone="UTC")) for batch in batches)
             return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
@@ -240,7 +324,7 @@ def test_a_stream_waits_for_news_where_it_is_asked_again_and_again(broker, monke
 
         found, _ = trigger()
         (task,) = source.partitions(json.loads(start), found)
-        assert task.value.topic == TOPIC
+        assert [each.topic for each in task.value] == [TOPIC]
         start = json.dumps(found)
 
         def is_quiet():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from pulsar_spark.client.reading.consumer import Consumer
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import CorruptError, DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.permits import FIRST_ENTRIES, Permits
 from pulsar_spark.protocol.range_progress import Gap, LostRange, RangeProgress
 from pulsar_spark.wire.entries import Entries
 
@@ -43,6 +43,7 @@ class RangeOptions:
             after it.
         read_compacted: whether to read what compaction left. There, what is missing is no loss.
         window_bytes: bytes that may be in flight from the broker.
+        first_entries: entries that may be in flight before their size is known.
     """
 
     poll_timeout: float
@@ -51,11 +52,12 @@ class RangeOptions:
     fail_on_data_loss: bool = True
     read_compacted: bool = False
     window_bytes: int = WINDOW_BYTES
+    first_entries: int = FIRST_ENTRIES
 
 
 def read_entries(
     client: Client, topic: TopicName, start: MessageId, end: MessageId, options: RangeOptions
-) -> Iterator[Entries]:
+) -> Generator[Entries, None, None]:
     """Give all entries in ``(start, end]``, whole, in order, each once.
 
     Raises what :func:`pulsar_spark.client.read_range` does.
@@ -64,7 +66,8 @@ def read_entries(
         subscription = reader_options(
             client, "reader", start.next_entry, read_compacted=options.read_compacted
         )
-        with Consumer(client, topic, subscription, Permits(options.window_bytes)) as consumer:
+        permits = Permits(options.window_bytes, options.first_entries)
+        with Consumer(client, topic, subscription, permits) as consumer:
             yield from _RangeReader(client, consumer, start, end, options).read()
 
 

@@ -1,14 +1,19 @@
-"""Reading one range of a topic partition: what a Spark task does."""
+"""Reading ranges of topic partitions: what a Spark task does."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Decryption, Decryptor
+from pulsar_spark.client.parallel import prefetch_each
 from pulsar_spark.client.reading.chunk_search import ChunkSearch, take
 from pulsar_spark.client.reading.entry_range import WINDOW_BYTES, RangeOptions, read_entries
 from pulsar_spark.ids import MessageId, TopicName
@@ -22,6 +27,35 @@ from pulsar_spark.protocol.chunk_assembler import (
 from pulsar_spark.wire.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
+
+# Ranges of one task that are open at once. What has come of them, and what is in flight, is together no more
+# than what may be in flight of a single range; and an entry of each, since their size is not known before.
+_OPEN_RANGES = 8
+_OPEN_BYTES = WINDOW_BYTES // (2 * _OPEN_RANGES)
+
+
+class TopicRange(Protocol):
+    """What is read of one topic partition."""
+
+    @property
+    def topic(self) -> TopicName:
+        """One partition, or a topic without partitions."""
+
+    @property
+    def start(self) -> MessageId:
+        """Taken before, up to here; within a batch, the whole of it is read."""
+
+    @property
+    def end(self) -> MessageId:
+        """The last entry wanted."""
+
+    @property
+    def visible(self) -> bool:
+        """As of :func:`read_range`."""
+
+    @property
+    def begins(self) -> MessageId | None:
+        """As of :func:`read_range`."""
 
 
 def read_range(
@@ -79,18 +113,90 @@ def read_range(
         read_compacted=read_compacted,
         window_bytes=window_bytes,
     )
+    stored = read_entries(client, topic, start, end, options)
+    return _whole_messages(client, topic, start, end, stored, options, chunks, decryptor)
+
+
+def read_ranges(
+    client: Client,
+    ranges: Sequence[TopicRange],
+    *,
+    poll_timeout: float,
+    fail_on_data_loss: bool = True,
+    read_compacted: bool = False,
+    chunks: ChunkLimits | None = None,
+    decryptor: Decryptor | None = None,
+) -> Generator[Generator[Entries, None, None], None, None]:
+    """Give the entries of one range after the other, as :func:`read_range` does; the next are read meanwhile.
+
+    What a range raises comes in its place, and the next can be read all the same. What is left of a range
+    when the next is asked for is dropped. Entries are decrypted, and chunks put together, in the caller's
+    thread.
+
+    Args:
+        client: where to connect.
+        ranges: what is read.
+        poll_timeout: seconds to wait for each next entry.
+        fail_on_data_loss: as of ``read_range``.
+        read_compacted: as of ``read_range``.
+        chunks: as of ``read_range``.
+        decryptor: as of ``read_range``.
+    """
+
+    def options_of(each: TopicRange) -> RangeOptions:
+        options = RangeOptions(
+            poll_timeout=poll_timeout,
+            visible=each.visible,
+            begins=each.begins,
+            fail_on_data_loss=fail_on_data_loss,
+            read_compacted=read_compacted,
+        )
+        if len(ranges) == 1:
+            return options
+        return replace(options, window_bytes=_OPEN_BYTES, first_entries=1)
+
+    streams = [
+        partial(read_entries, client, each.topic, each.start.last_whole_entry, each.end, options_of(each))
+        for each in ranges
+    ]
+    opened = prefetch_each(streams, _size, max_streams=_OPEN_RANGES, max_size=_OPEN_BYTES)
+    with closing(opened):
+        for each, stored in zip(ranges, opened, strict=True):
+            start = each.start.last_whole_entry
+            yield _whole_messages(
+                client, each.topic, start, each.end, stored, options_of(each), chunks, decryptor
+            )
+
+
+def _whole_messages(
+    client: Client,
+    topic: TopicName,
+    start: MessageId,
+    end: MessageId,
+    stored: Generator[Entries, None, None],
+    options: RangeOptions,
+    chunks: ChunkLimits | None,
+    decryptor: Decryptor | None,
+) -> Generator[Entries, None, None]:
+    """What is stored in ``(start, end]``, decrypted, and with chunked messages whole."""
     decryption = Decryption(decryptor or Decryptor(), topic)
     limits = chunks or ChunkLimits()
     search = ChunkSearch(client, topic, start, limits, options, decryption)
     assembly = _Assembly(topic, limits, search)
-    for stored in read_entries(client, topic, start, end, options):
-        entries = decryption.entries(stored)
-        if entries.chunked.any():
-            yield from assembly.whole(entries)
-        elif len(entries):
-            yield entries
+    with closing(stored):
+        for each in stored:
+            entries = decryption.entries(each)
+            if entries.chunked.any():
+                yield from assembly.whole(entries)
+            elif len(entries):
+                yield entries
     assembly.report(start, end)
     decryption.report()
+
+
+def _size(entries: Entries) -> int:
+    """Bytes of entries as they were sent."""
+    return int(entries.sizes.sum())
 
 
 class _Assembly:

@@ -135,15 +135,16 @@ _MIN_PARTITIONS = SOURCE.add(
     "number",
     parsers.count(1),
     None,
-    "Minimum number of Spark tasks: long ranges are split. There are fewer tasks only if there are fewer "
-    "entries.",
+    "Minimum number of Spark tasks: long ranges are split, and fewer short ones share a task. There are "
+    "fewer tasks only if there are fewer entries.",
 )
 _MAX_MESSAGES_PER_PARTITION = SOURCE.add(
     "maxMessagesPerPartition",
     "number",
     parsers.count(1),
     None,
-    "A range is split into several Spark tasks if its estimated number of messages is higher than this.",
+    "A range is split into several Spark tasks if its estimated number of messages is higher than this. "
+    "Short ranges share a task up to this number, at 1,000 messages an entry.",
 )
 _PREDEFINED_SUBSCRIPTION = SOURCE.add(
     "predefinedSubscription",

@@ -1,24 +1,36 @@
-"""The ranges that tasks read, from a start and an end, and the splitting of long ones into several. Pure.
+"""The ranges that tasks read, from a start and an end: long ones are split, short ones share a task. Pure.
 
 Entries of a ledger are numbered without gaps, so a range is cut by entry numbers, without a request to the
 broker. Over several ledgers it is cut in the last one, and in those whose last entries the caller knows. As
 far as is known, a range's pieces have the same number of entries, to within one; whatever is known, together
 they are the range, in its order and without overlap.
+
+To start a Python task costs as much as to read some hundred entries. So where there are many ranges, those of
+a few entries are read by few tasks.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import NamedTuple, Protocol
+from itertools import chain, pairwise
+from typing import NamedTuple, Protocol, TypeAlias
 
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 
+# So many ranges have a task each; more never have fewer tasks than this.
+_MIN_TASKS = 16
+# Of a task of several ranges. The bytes of entries are not known here: a batch of a producer has up to
+# 128 KiB by default, and so many of them are read in about a second; so many single messages cost nothing.
+_MAX_ENTRIES = 512
+_MAX_RANGES = 64
+# Messages that an entry is taken to hold: producers put as many into a batch by default.
+_MESSAGES_PER_ENTRY = 1000
+
 
 class Range(NamedTuple):
-    """What one task reads: all of ``topic``, a partition, in ``(start, end]``.
+    """What a task reads, alone or after others: all of ``topic``, a partition, in ``(start, end]``.
 
     Attributes:
         topic: the partition.
@@ -36,6 +48,10 @@ class Range(NamedTuple):
     end: MessageId
     visible: bool = True
     begins: MessageId | None = None
+
+
+# What one task reads: ranges, one after the other.
+Task: TypeAlias = tuple[Range, ...]
 
 
 def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, MessageId]) -> list[Range]:
@@ -193,3 +209,56 @@ def _place(track: Sequence[MessageId], offset: int) -> MessageId:
             return end.back(entries - offset)
         offset -= entries
     raise AssertionError("an offset lies within its track")
+
+
+def share_tasks(
+    ranges: Sequence[Range], *, min_tasks: int | None = None, max_messages: int | None = None
+) -> list[Task]:
+    """Put ranges that are short into tasks together, where there are many.
+
+    All follows from the ranges and the user's options, and nothing from the cluster: a micro-batch that is
+    planned again after a restart, with more cores or fewer, has the same tasks with the same rows in the same
+    order. A sink that writes each row once compares a task's rows with what that task has stored before.
+
+    Args:
+        ranges: what is to be read, in any order, which stays: within a task, and of tasks by their first
+            ranges.
+        min_tasks: there are at least so many tasks, or one for each range. None: any number.
+        max_messages: of a task of several ranges, by estimate. None: any number.
+
+    Returns:
+        Tasks that hold each range once.
+    """
+    wanted = max(_MIN_TASKS, min_tasks or 0)
+    if len(ranges) <= wanted:
+        return [(each,) for each in ranges]
+    max_entries = _MAX_ENTRIES
+    if max_messages is not None:
+        max_entries = max(1, min(max_entries, max_messages // _MESSAGES_PER_ENTRY))
+    sizes = [min(_size(each), max_entries) for each in ranges]
+    share = min(max_entries, sum(sizes) // wanted)
+    small = [place for place, size in enumerate(sizes) if size < share]
+    alone = [[place] for place, size in enumerate(sizes) if size >= share]
+    shared = _fill(small, sizes, share, wanted - len(alone))
+    return [tuple(ranges[place] for place in places) for places in sorted(chain(alone, shared))]
+
+
+def _size(each: Range) -> int:
+    """How many entries a range has: very many if it goes over the end of a ledger, which may be far."""
+    count = each.end.whole_entry.entries_since(each.start.last_whole_entry)
+    return _MAX_ENTRIES if count is None else count
+
+
+def _fill(places: Sequence[int], sizes: Sequence[int], share: int, wanted: int) -> list[list[int]]:
+    """Put places together, one after the other, in at least ``wanted`` lists if there are as many."""
+    filled: list[list[int]] = []
+    entries = 0
+    for number, place in enumerate(places):
+        left = len(places) - number
+        is_full = entries + sizes[place] > share or not filled or len(filled[-1]) == _MAX_RANGES
+        if is_full or len(filled) + left <= wanted:
+            filled.append([])
+            entries = 0
+        filled[-1].append(place)
+        entries += sizes[place]
+    return filled

@@ -1,15 +1,17 @@
 """Ranges of messages: those in chunks come in the place of their last chunk."""
 
 import logging
+from typing import NamedTuple
 
 import pytest
 
-from pulsar_spark.client import ChunkLimits, read_range
-from pulsar_spark.errors import CryptoError
-from pulsar_spark.ids import MessageId
+from pulsar_spark.client import ChunkLimits, read_range, read_ranges
+from pulsar_spark.client.reading import message_range
+from pulsar_spark.errors import CryptoError, DataLossError, PulsarError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, TOPIC, flat, ids_of, values_in
-from tests.fake_broker import HANG
+from tests.fake_broker import HANG, Held
 from tests.fake_topics import chunk_sections, section_of
 
 A, B = b"a" * 90 + b"end", bytes(range(256)) * 3
@@ -107,3 +109,123 @@ def test_a_range_of_what_is_left_after_retention_ends_incomplete_messages(broker
     topic.trim(first[0].ledger)
     assert values_in(read(client, MessageId(ids[0].ledger, -1), ids[-1])) == [b"0"]
     assert "its first chunk is missing" in caplog.text
+
+
+# ---- several ranges
+
+
+class Asked(NamedTuple):
+    """A range as a caller names it."""
+
+    topic: TopicName
+    start: MessageId
+    end: MessageId
+    visible: bool = True
+    begins: MessageId | None = None
+
+
+def publish_everywhere(broker, count, each=5):
+    """Partitions with some entries; the ranges of all of them."""
+    ranges = []
+    for number in range(count):
+        topic = TopicName.parse("many").of_partition(number)
+        broker.create(topic)
+        ids = broker.publish(topic, *(plain(b"%d/%d" % (number, entry)) for entry in range(each)))
+        ranges.append(Asked(topic, MessageId.EARLIEST, ids[-1]))
+    return ranges
+
+
+def values_of(client, ranges, **options):
+    """Of each range in turn the values, or its error."""
+    found: list[list[bytes] | PulsarError] = []
+    for entries in read_ranges(client, ranges, poll_timeout=HANG, **options):
+        try:
+            found.append(values_in(flat(entries)))
+        except PulsarError as error:
+            found.append(error)
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 30])
+def test_ranges_come_one_after_the_other_and_each_in_its_order(broker, client, count):
+    ranges = publish_everywhere(broker, count)
+    expected = [[b"%d/%d" % (number, entry) for entry in range(5)] for number in range(count)]
+    assert values_of(client, ranges) == expected
+    assert broker.open_consumers == []
+    assert len(broker.open_connections) == 1
+
+
+def test_a_range_begins_after_the_last_whole_entry(broker, client):
+    (one, other) = publish_everywhere(broker, 2)
+    within = one._replace(start=MessageId(one.end.ledger, one.end.entry, 3))
+    assert values_of(client, [within, other])[0] == [b"0/4"]
+
+
+def granted(broker):
+    """Permits, in the order in which they were granted."""
+    return [flow.messagePermits for flow in broker.seen(pb.BaseCommand.FLOW)]
+
+
+def test_ranges_are_opened_side_by_side_and_few_at_once(broker, client):
+    """While nothing comes for the first range the next ones are opened, until so many are."""
+    ranges = publish_everywhere(broker, 12, each=1)
+    held = Held(broker)
+    broker.script(pb.BaseCommand.FLOW, [held] * 12)
+    opened = read_ranges(client, ranges, poll_timeout=HANG)
+    next(opened)
+    broker.wait_for(lambda: len(broker.seen(pb.BaseCommand.FLOW)) == 8)
+    assert len(broker.open_consumers) == 8
+    held.release()
+    opened.close()
+    assert broker.open_consumers == []
+
+
+def test_what_waits_of_ranges_is_bounded(broker, client, monkeypatch):
+    """Of each open range an entry is asked for, then as many as its part of the window holds."""
+    monkeypatch.setattr(message_range, "_OPEN_BYTES", 4000)
+    ranges = publish_everywhere(broker, 2, each=1)
+    big = TopicName.parse("big")
+    broker.create(big)
+    ids = broker.publish(big, *(plain(bytes(1500)) for _ in range(20)))
+    asked = [ranges[0], Asked(big, MessageId.EARLIEST, ids[-1]), ranges[1]]
+    assert values_of(client, asked) == [[b"0/0"], [bytes(1500)] * 20, [b"1/0"]]
+    assert granted(broker)[:3] == [1, 1, 1]
+    assert max(granted(broker)) == 2
+
+
+@pytest.mark.parametrize("place", [0, 3, 9])
+def test_the_error_of_a_range_comes_in_its_place(broker, client, place):
+    ranges = publish_everywhere(broker, 10)
+    gone = Asked(TopicName.parse("gone"), MessageId(5, 1), MessageId(5, 3))
+    found = values_of(client, [*ranges[:place], gone, *ranges[place:]])
+    assert isinstance(found.pop(place), TopicNotFoundError)
+    assert found == values_of(client, ranges)
+
+
+def test_lost_data_of_one_range_among_others(broker, client):
+    ranges = publish_everywhere(broker, 3)
+    ranges[1] = ranges[1]._replace(end=MessageId(ranges[1].end.ledger, 50))
+    found = values_of(client, ranges)
+    assert isinstance(found[1], DataLossError)
+    assert [len(found[0]), len(found[2])] == [5, 5]
+    kept = values_of(client, ranges, fail_on_data_loss=False)
+    assert list(map(len, kept)) == [5, 5, 5]
+
+
+def test_chunked_messages_of_several_ranges(broker, client):
+    ranges = publish_everywhere(broker, 2)
+    ids = broker.publish(TOPIC, *chunk_sections(A, 3, "a"), plain(b"0"))
+    before = Asked(TOPIC, ids[1], ids[-1])
+    assert values_of(client, [ranges[0], before, ranges[1]])[1] == [A, b"0"]
+
+
+@pytest.mark.parametrize("at", [1, 4, 23])
+def test_connections_that_are_cut_while_ranges_are_read_change_nothing(broker, client, at):
+    ranges = publish_everywhere(broker, 9)
+    found = []
+    for entries in read_ranges(client, ranges, poll_timeout=HANG):
+        for value in values_in(flat(entries)):
+            found.append(value)
+            if len(found) == at:
+                broker.cut()
+    assert found == [b"%d/%d" % (number, entry) for number in range(9) for entry in range(5)]

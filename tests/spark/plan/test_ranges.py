@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.ranges import Range, plan_batch, plan_ranges, split, split_ranges
+from pulsar_spark.spark.plan.ranges import Range, plan_batch, plan_ranges, share_tasks, split, split_ranges
 
 P0, P1 = TopicName.parse("t-partition-0"), TopicName.parse("t-partition-1")
 NOTHING = MessageId.EARLIEST
@@ -198,3 +198,126 @@ def test_the_broker_is_asked_only_where_a_range_is_to_be_split(min_partitions, m
     found = split_ranges(ranges, facts, min_partitions=min_partitions, max_messages=max_messages)
     assert [str(each.end) for each in found] == ends
     assert facts.asked == asked
+
+
+# ---- one task for several ranges
+
+# So many ranges have a task each. A task of several has no more entries, and no more ranges, than this.
+MIN_TASKS, MAX_ENTRIES, MAX_RANGES = 16, 512, 64
+
+
+def ranges_of(*sizes: int) -> list[Range]:
+    """Ranges of so many entries, each of another partition."""
+    return [
+        Range(TopicName.parse("t").of_partition(number), MessageId(number, 6), MessageId(number, 6 + size))
+        for number, size in enumerate(sizes)
+    ]
+
+
+def entries_of(tasks):
+    return [[each.end.entry - each.start.entry for each in task] for task in tasks]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], []),
+        ([5], [[5]]),
+        ([1] * 16, [[1]] * 16),
+        ([1] * 17, [[1]] * 17),
+        ([1] * 32, [[1, 1]] * 16),
+        ([1] * 35, [[1, 1]] * 17 + [[1]]),
+        ([5] * 40, [[5, 5]] * 20),
+        ([5] * 500, [[5] * 31] * 16 + [[5] * 4]),
+        ([1] * 2000, [[1] * 64] * 31 + [[1] * 16]),
+        ([512] * 20, [[512]] * 20),
+        ([511] * 20, [[511]] * 20),
+        ([200] * 100, [[200, 200]] * 50),
+        ([10_000] + [2] * 16, [[10_000], [2, 2]] + [[2]] * 14),
+        ([1, 10_000] * 64, [[1] * 64] + [[10_000]] * 64),
+        ([100] + [1] * 16, [[100], [1, 1]] + [[1]] * 14),
+    ],
+)
+def test_which_ranges_share_a_task(sizes, expected):
+    found = entries_of(share_tasks(ranges_of(*sizes)))
+    assert found == expected
+    assert sorted(size for task in found for size in task) == sorted(sizes)
+
+
+def test_tasks_are_in_the_order_of_their_first_ranges():
+    ranges = ranges_of(*[600, 3] * 20)
+    tasks = share_tasks(ranges)
+    places = [[ranges.index(each) for each in task] for task in tasks]
+    assert places == sorted(places)
+    assert len(tasks) < len(ranges)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tasks"), [(1, 17), (17, 18), (100, 100), (499, 500), (500, 500), (900, 500)]
+)
+def test_there_are_as_many_tasks_as_the_user_wants(wanted, tasks):
+    assert len(share_tasks(ranges_of(*[5] * 500), min_tasks=wanted)) == tasks
+
+
+@pytest.mark.parametrize(
+    ("most", "ranges"), [(1, 1), (5_000, 1), (9_999, 1), (10_000, 2), (25_000, 5), (10**9, 31)]
+)
+def test_a_shared_task_has_no_more_messages_than_the_user_wants(most, ranges):
+    """By estimate: 1,000 an entry."""
+    found = entries_of(share_tasks(ranges_of(*[5] * 500), max_messages=most))
+    assert max(map(len, found)) == ranges
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_short"),
+    [
+        (MessageId(3, 4), MessageId(3, 9), True),
+        (MessageId(3, -1), MessageId(3, 0), True),
+        (MessageId(3, 4, 2), MessageId(3, 4), True),
+        (MessageId(3, 4, 2), MessageId(3, 5, 1), True),
+        (MessageId(3, 4), MessageId(3, 400), False),
+        (MessageId(3, 4), MessageId(7, 9), False),
+        (MessageId.EARLIEST, MessageId(3, 2), False),
+    ],
+)
+def test_what_may_be_long_has_a_task_of_its_own(start, end, is_short):
+    """Where a ledger ends is not known."""
+    ranges = ranges_of(*[5] * 100)
+    ranges[50] = Range(ranges[50].topic, start, end)
+    (task,) = (task for task in share_tasks(ranges) if ranges[50] in task)
+    assert (len(task) > 1) == is_short
+
+
+sizes_of_ranges = st.lists(
+    st.one_of(st.integers(1, 8), st.integers(1, 8), st.integers(1, 600), st.just(10**6)), max_size=200
+)
+
+
+@given(sizes_of_ranges, st.none() | st.integers(1, 250), st.none() | st.integers(1, 10**6))
+def test_all_tasks_together_are_the_ranges(sizes, wanted, most):
+    ranges = ranges_of(*sizes)
+
+    def again():
+        return share_tasks(list(ranges), min_tasks=wanted, max_messages=most)
+
+    tasks = again()
+    assert tasks == again()
+    assert sorted(each for task in tasks for each in task) == sorted(ranges)
+    assert all(list(task) == sorted(task, key=ranges.index) and task for task in tasks)
+    assert [task[0] for task in tasks] == sorted((task[0] for task in tasks), key=ranges.index)
+    assert len(tasks) >= min(len(ranges), max(MIN_TASKS, wanted or 0))
+    for task in tasks:
+        held = sum(each.end.entry - each.start.entry for each in task)
+        assert len(task) == 1 or (len(task) <= MAX_RANGES and held <= MAX_ENTRIES)
+        assert len(task) == 1 or most is None or 1000 * held <= most
+
+
+@given(sizes_of_ranges)
+def test_there_are_no_more_tasks_than_needed(sizes):
+    """Twice as many as if all were of one size, and those that are long."""
+    tasks = share_tasks(ranges_of(*sizes))
+    long = sum(size >= MAX_ENTRIES for size in sizes)
+    needed = max(
+        MIN_TASKS, sum(min(size, MAX_ENTRIES) for size in sizes) / MAX_ENTRIES, len(sizes) / MAX_RANGES
+    )
+    assert len(tasks) <= long + 2 * (needed + MIN_TASKS)
