@@ -4,6 +4,35 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="all-producers-of-a-topic-opened-at-once",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="first = [] if self._producers else opening[:1]",
+        new="first = opening[:0]",
+        test="tests/client/writing/test_topic_writer.py::"
+        "test_the_first_producer_is_opened_alone_and_the_others_at_once",
+    ),
+    Fault(
+        name="producers-that-were-opened-beside-a-refused-one-left-open",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="            self._producers += [each for each in answers if isinstance(each, Producer)]\n"
+        "            for error in answers:\n"
+        "                if isinstance(error, PulsarError):\n"
+        "                    raise error\n",
+        new="            for error in answers:\n"
+        "                if isinstance(error, PulsarError):\n"
+        "                    raise error\n"
+        "            self._producers += [each for each in answers if isinstance(each, Producer)]\n",
+        test="tests/client/writing/test_topic_writer.py::test_a_producer_that_is_refused_leaves_no_other_open",
+    ),
+    Fault(
+        name="schema-version-of-the-partition-opened-last",
+        file="pulsar_spark/client/writing/dedup.py",
+        old="versions[min(found, key=lambda partition: partition.partition)]",
+        new="versions[found[-1]]",
+        test="tests/client/writing/test_dedup.py::"
+        "test_the_version_is_that_of_the_first_partition_whichever_is_opened_first",
+    ),
+    Fault(
         name="resend-without-receipts-tried-for-ever",
         file="pulsar_spark/protocol/pending.py",
         old="            self._progress_at = self._progress_before\n",

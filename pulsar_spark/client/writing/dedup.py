@@ -98,7 +98,8 @@ class DedupTask:
     ) -> DedupProducer:
         """Open the producer of a topic partition, for the first time or to go on; raises what Producer does.
 
-        It may take two operation timeouts if something is stored already.
+        It may take two operation timeouts if something is stored already. Those of several partitions may be
+        opened at once.
         """
         self._is_encrypted = encryptor is not None
         self._schemas[topic] = options.schema
@@ -106,7 +107,7 @@ class DedupTask:
         producer = DedupProducer(self, topic, options, partitions, replay, memory, encryptor, on_receipt)
         self._replays[topic] = producer.replay
         if producer.stored_version is not None:
-            self._stored_versions.setdefault(topic.base, producer.stored_version)
+            self._stored_versions[topic] = producer.stored_version
         if producer.last_sequence_id >= 0:
             self.proven(topic)
         return producer
@@ -124,7 +125,9 @@ class DedupTask:
 
         Ask it when the producers of the topic have been opened. It is of the first partition that has rows.
         """
-        return self._stored_versions.get(topic.base)
+        versions = self._stored_versions
+        found = [partition for partition in versions if partition.base == topic.base]
+        return versions[min(found, key=lambda partition: partition.partition)] if found else None
 
     @property
     def unfinished(self) -> set[TopicName]:

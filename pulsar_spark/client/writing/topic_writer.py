@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from types import TracebackType
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.parallel import run_all
 from pulsar_spark.client.writing.dedup import DedupProducer, DedupTask
 from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer
@@ -194,38 +196,47 @@ class TopicWriter:
         self._close_producers()
 
     def _open_all(self, names: list[TopicName]) -> None:
-        """Open the producers that are missing of those of ``names``."""
+        """Open the producers that are missing of those of ``names``; raises the first one's error.
+
+        The topic's first one is opened alone, then the others side by side: of two writers that both may not
+        write, the later one waits there, and they do not each hold some and wait for the rest.
+        """
         missing = names[len(self._producers) :]
         if self._transaction is not None:
             self._transaction.add(missing)
-        transaction = None if self._transaction is None else self._transaction.id
-        for name in missing:
-            on_receipt = self._interceptors.on_receipt(str(name))
-            if self._dedup is not None:
-                producer: Producer = self._dedup.open(
-                    name,
-                    self._options,
-                    len(names),
-                    memory=self._memory,
-                    encryptor=self._code.encryptor,
-                    on_receipt=on_receipt,
-                )
-            else:
-                producer = Producer(
-                    self._client,
-                    name,
-                    self._options,
-                    len(names),
-                    transaction=transaction,
-                    encryptor=self._code.encryptor,
-                    on_receipt=on_receipt,
-                    memory=self._memory,
-                )
-            self._producers.append(producer)
+        opening = [partial(self._open, name, len(names)) for name in missing]
+        first = [] if self._producers else opening[:1]
+        for calls in (first, opening[len(first) :]):
+            answers = run_all(calls)
+            self._producers += [each for each in answers if isinstance(each, Producer)]
+            for error in answers:
+                if isinstance(error, PulsarError):
+                    raise error
+
+    def _open(self, name: TopicName, partitions: int) -> Producer:
+        on_receipt = self._interceptors.on_receipt(str(name))
+        if self._dedup is not None:
+            return self._dedup.open(
+                name,
+                self._options,
+                partitions,
+                memory=self._memory,
+                encryptor=self._code.encryptor,
+                on_receipt=on_receipt,
+            )
+        return Producer(
+            self._client,
+            name,
+            self._options,
+            partitions,
+            transaction=None if self._transaction is None else self._transaction.id,
+            encryptor=self._code.encryptor,
+            on_receipt=on_receipt,
+            memory=self._memory,
+        )
 
     def _close_producers(self) -> None:
-        for producer in self._producers:
-            producer.close()
+        run_all([producer.close for producer in self._producers])
 
     def _look_for_partitions(self) -> None:
         """Write to partitions that were added; asked in the caller's time, without the lock."""

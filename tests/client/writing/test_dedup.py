@@ -126,6 +126,18 @@ def test_the_version_that_an_earlier_run_wrote_by_is_known(broker, client):
         assert task.stored_version(name) is None
 
 
+def test_the_version_is_that_of_the_first_partition_whichever_is_opened_first(client, broker):
+    broker.create("parted", 3)
+    name = TopicName.parse("parted")
+    for partition, schema in ((2, SchemaType.STRING), (1, SchemaType.INT32)):
+        run(client, numbered(1), topic=name.of_partition(partition), schema=Schema(schema))
+    for order in ((1, 2), (2, 1), (0, 2, 1)):
+        with task_of(client) as task:
+            for partition in order:
+                task.open(name.of_partition(partition), producing(), 3).close()
+            assert task.stored_version(name) == 1
+
+
 # ---- other rows
 
 

@@ -66,6 +66,45 @@ def entries_of(broker, topic=TOPIC):
     return [entry.values for entry in broker.topics[str(topic)].entries]
 
 
+# ---- producers of many partitions
+
+
+def test_the_first_producer_is_opened_alone_and_the_others_at_once(broker, client):
+    """So no two writers that exclude each other hold some each, and wait for the rest."""
+    topic, held = parted(broker, 8), Held(broker)
+    broker.script(Type.PRODUCER, [held] * 8)
+    opening = threading.Thread(target=lambda: open_writer(client, topic).close())
+    opening.start()
+    broker.wait_for_command(Type.PRODUCER)
+    assert [each.topic for each in broker.seen(Type.PRODUCER)] == [str(topic.of_partition(0))]
+    held.release()
+    broker.wait_for_command(Type.PRODUCER, 8)
+    held.release()
+    opening.join()
+    assert broker.open_producers == []
+
+
+def test_producers_are_closed_at_once(broker, client):
+    topic, held = parted(broker, 8), Held(broker)
+    broker.script(Type.CLOSE_PRODUCER, [held] * 8)
+    writer = open_writer(client, topic)
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    broker.wait_for_command(Type.CLOSE_PRODUCER, 8)
+    held.release()
+    closing.join()
+    assert broker.open_producers == []
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_producer_that_is_refused_leaves_no_other_open(broker, client, place):
+    topic = parted(broker, 4)
+    broker.script(Type.PRODUCER, [*[pass_on] * place, refuses(pb.AuthorizationError, "no right")])
+    with pytest.raises(AuthError, match="no right"):
+        open_writer(client, topic)
+    assert broker.open_producers == []
+
+
 # ---- where rows go
 
 
