@@ -414,7 +414,8 @@ def test_the_send_timeout_is_an_error(
         writer.send(columns_of(numbered(7, first=10)))
         began = time.monotonic()
         with pytest.raises(
-            SendError, match=r"\[PULSAR_SEND\] 7 messages .* within 3 s: no acknowledgement was received; topic .*sendTimeoutMs"
+            SendError,
+            match=r"\[PULSAR_SEND\] 7 messages .* within 3 s: no acknowledgement was received; topic .*sendTimeoutMs",
         ):
             writer.flush()
         assert time.monotonic() - began > 1.0
