@@ -18,19 +18,26 @@ class FailedOnceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FailsOnce:
-    """A step of a query that fails, the first time, when a part of the rows is stored behind it."""
+    """A step of a query that fails, the first time, when a part of the rows is stored behind it.
+
+    Attributes:
+        flag: a file that says that it has failed.
+        admin_url: of the broker.
+        topic: where the rows go.
+        after: bytes that it passes on before. What buffers on the way hold back is the smaller part of them.
+    """
 
     flag: Path
     admin_url: str
     topic: str
+    after: int = 300_000
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         size = 0
         for batch in batches:
             yield batch
             size += batch.nbytes
-            # So many that what buffers on the way hold back is the smaller part.
-            if size > 300_000 and not self.flag.exists():
+            if size > self.after and not self.flag.exists():
                 wait_until(lambda: Admin(self.admin_url).partitioned_stats(self.topic)["msgInCounter"])
                 self.flag.touch()
                 raise FailedOnceError(size)

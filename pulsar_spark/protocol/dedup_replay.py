@@ -44,7 +44,7 @@ from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.wire.batch_walk import find_fields
 from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.dedup_mark import DIGEST_SIZE, encode_dedup_mark
+from pulsar_spark.wire.dedup_mark import DIGEST_SIZE, encode_dedup_mark, encode_run_ends
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.singles import EncodedSingle
 
@@ -122,6 +122,7 @@ class DedupReplay:
         stored: how many messages of this micro-batch are stored, as ``count_stored`` says.
         digest: of them, by the dedup mark of the last stored entry; None if it is not known.
         spool: for what is held back.
+        run_ends: that marks say; it may change while messages come.
 
     Attributes:
         verdict: changes from OPEN once. After DIFFERENT nothing is left out or marked, and all must be sent
@@ -130,12 +131,13 @@ class DedupReplay:
         stored: as given.
     """
 
-    def __init__(self, stored: int, digest: bytes | None, spool: Spool) -> None:
+    def __init__(self, stored: int, digest: bytes | None, spool: Spool, run_ends: Sequence[int] = ()) -> None:
         self.messages = 0
         self.stored = stored
         self._stored_digest = digest
         self._digest = _Digest()
         self._spool = spool
+        self._run_ends = run_ends
         run = judge_stored_run(stored, digest)
         if run is StoredRun.NOTHING:
             self.verdict = Verdict.SAME
@@ -205,7 +207,8 @@ class DedupReplay:
 
     def _marked(self, item: Item) -> Item:
         self._add(item)
-        return item._replace(dedup_mark=encode_dedup_mark(self._digest.digest()))
+        mark = encode_dedup_mark(self._digest.digest()) + encode_run_ends(self._run_ends)
+        return item._replace(dedup_mark=mark)
 
     def _add(self, item: Item) -> None:
         if isinstance(item, Batch):
@@ -235,6 +238,7 @@ class _Digest:
         self._size = 0
         self._crc = 0
         self._sha = hashlib.sha256()
+        self._sha_digest: bytes | None = None  # asked for with each entry, of which few have such bytes
 
     def add(self, data: Buffer) -> None:
         self._crc = crc32c(data, self._crc)
@@ -242,11 +246,14 @@ class _Digest:
         self._size += len(view)
         for window in range(begin - begin % _STRIDE, self._size, _STRIDE):
             if window + _WINDOW > begin:
+                self._sha_digest = None
                 self._sha.update(view[max(window - begin, 0) : window - begin + _WINDOW])
 
     def digest(self) -> bytes:
         """DIGEST_SIZE bytes."""
-        return self._crc.to_bytes(4, "big") + self._sha.copy().digest()[: DIGEST_SIZE - 4]
+        if self._sha_digest is None:
+            self._sha_digest = self._sha.copy().digest()[: DIGEST_SIZE - 4]
+        return self._crc.to_bytes(4, "big") + self._sha_digest
 
 
 def _split(item: Item, count: int) -> tuple[Item, Item | None]:

@@ -24,7 +24,7 @@ from pulsar_spark.protocol.dedup_replay import (
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import decode_batches, encode_batch_messages
-from pulsar_spark.wire.dedup_mark import read_dedup_mark
+from pulsar_spark.wire.dedup_mark import read_dedup_mark, read_run_ends
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 
@@ -216,6 +216,17 @@ def test_no_row_is_ever_missing(runs):
     assert not Counter(rows) - Counter(broker.rows)
     if before.stored and verdict is Verdict.DIFFERENT:
         assert broker.rows[-len(rows) :] == rows or not rows  # all of it once more
+
+
+def test_entries_say_where_runs_have_ended_as_it_is_known_then():
+    ends = []
+    replay = DedupReplay(0, None, ListSpool(), ends)
+    one, other = batches([1, 2], [1])
+    found = list(replay.take([one]))
+    ends.append(2)
+    found += replay.take([other])
+    metadata = [pb.MessageMetadata.FromString(HEAD + item.dedup_mark) for item in found]
+    assert [read_run_ends(each) for each in metadata] == [(), (2,)]
 
 
 @given(st.integers(1, 20), st.integers(1, 20), cuts)

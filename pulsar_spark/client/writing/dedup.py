@@ -35,10 +35,11 @@ from pulsar_spark.protocol.dedup_replay import (
     has_digest,
     judge_stored_run,
 )
+from pulsar_spark.protocol.key_groups import RunEnds
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import TaskPlace
 from pulsar_spark.protocol.stored_check import foreign_writes
-from pulsar_spark.wire.dedup_mark import INVISIBLE, read_dedup_mark
+from pulsar_spark.wire.dedup_mark import INVISIBLE, read_dedup_mark, read_run_ends
 from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.schemas.wire_schema import from_wire_version
 from pulsar_spark.wire.singles import EncodedSingle
@@ -73,6 +74,7 @@ class DedupTask:
         self.strict = strict
         self._replays: dict[TopicName, DedupReplay] = {}
         self._known: set[TopicName] = set()
+        self._run_ends: dict[TopicName, RunEnds] = {}
         self._is_encrypted = False
         self._schemas: dict[TopicName, Schema | None] = {}
         self._stored_versions: dict[TopicName, int] = {}
@@ -95,6 +97,7 @@ class DedupTask:
         memory: TaskMemory | None = None,
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
+        run_ends: RunEnds | None = None,
     ) -> DedupProducer:
         """Open the producer of a topic partition, for the first time or to go on; raises what Producer does.
 
@@ -104,7 +107,9 @@ class DedupTask:
         self._is_encrypted = encryptor is not None
         self._schemas[topic] = options.schema
         replay = self._replays.get(topic)
-        producer = DedupProducer(self, topic, options, partitions, replay, memory, encryptor, on_receipt)
+        producer = DedupProducer(
+            self, topic, options, partitions, replay, memory, encryptor, on_receipt, run_ends
+        )
         self._replays[topic] = producer.replay
         if producer.stored_version is not None:
             self._stored_versions[topic] = producer.stored_version
@@ -119,6 +124,10 @@ class DedupTask:
     def proven(self, topic: TopicName) -> None:
         """Note that a topic partition deduplicates."""
         self._known.add(topic.base)
+
+    def run_ends(self, topic: TopicName) -> RunEnds:
+        """Where runs have ended, by numbers of the rows of a topic as it is written to."""
+        return self._run_ends.setdefault(topic, RunEnds())
 
     def stored_version(self, topic: TopicName) -> int | None:
         """The version of the schema that an earlier run wrote a topic's rows by; None if it is not known.
@@ -163,6 +172,7 @@ class DedupProducer(Producer):
         memory: as :class:`Producer` takes it.
         encryptor: of all payloads, or None.
         on_receipt: as :class:`Producer` takes it; not called for what is left out.
+        run_ends: those that are stored are added to, and that marks say; None for none.
 
     Attributes:
         replay: what is sent there in this run.
@@ -186,8 +196,10 @@ class DedupProducer(Producer):
         memory: TaskMemory | None = None,
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
+        run_ends: RunEnds | None = None,
     ) -> None:
         self._dedup = dedup
+        self._run_ends = run_ends or RunEnds()
         self._partitions = partitions
         self._encryptor = encryptor
         self._left_out = 0
@@ -248,7 +260,7 @@ class DedupProducer(Producer):
         elif run is StoredRun.UNREADABLE:
             self._report(why, f"up to {stored} messages")
             self._possible_duplicates = stored
-        return DedupReplay(stored, digest, FileSpool())
+        return DedupReplay(stored, digest, FileSpool(), self._run_ends.known)
 
     def _stored_digest(self) -> tuple[bytes | None, str]:
         """The digest of what is stored; None, and why it is not known, if it could not be read."""
@@ -262,6 +274,7 @@ class DedupProducer(Producer):
         if entry is None:
             return None, why
         self.stored_version = from_wire_version(entry.metadata.schema_version)
+        self._run_ends.add(read_run_ends(entry.metadata))
         return read_dedup_mark(entry.metadata), why
 
     def _replay(self, items: Sequence[Item]) -> None:

@@ -29,7 +29,14 @@ from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import BatcherBuilder
-from pulsar_spark.protocol.key_groups import KeyedRows, KeyWindow, begin_keys, group_by_key, keyed_rows
+from pulsar_spark.protocol.key_groups import (
+    KeyedRows,
+    KeyWindow,
+    RunEnds,
+    begin_keys,
+    group_by_key,
+    keyed_rows,
+)
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import Router, TaskPlace
 from pulsar_spark.protocol.send_order import split_runs
@@ -58,7 +65,7 @@ class TopicWriter:
     A :class:`Router` chooses the partition of each row; the rows of a partition stay in order, with KEY_BASED
     batches those of each key. A thread of its own sends a batch that has been open for the publish delay, and
     opens producers again that were lost while the caller is away. Rows that are put together by key wait for
-    4 MiB of them or for ``flush``, whatever time passes; with ``dedup`` for the end of the send only.
+    4 MiB of them or for ``flush``, whatever time passes.
 
     Args:
         client: where to connect.
@@ -103,7 +110,8 @@ class TopicWriter:
         self._transaction = transaction
         self._interceptors = Interceptors(code.interceptors)
         self._is_key_based = options.batching and options.batcher_builder is BatcherBuilder.KEY_BASED
-        self._window = KeyWindow(_WINDOW)
+        self._run_ends = RunEnds() if dedup is None else dedup.run_ends(topic)
+        self._window = KeyWindow(_WINDOW, self._run_ends)
         self._producers: list[Producer] = []
         try:
             self._open_all(client.partitions(topic, create=True))
@@ -169,6 +177,7 @@ class TopicWriter:
     def finish(self) -> None:
         """As ``flush``; nothing more comes in this micro-batch, so rows that were held back are sent too."""
         with self._failing_for_good():
+            self._window.end()
             self._send_held()
             for producer in self._producers:
                 producer.send_open_batch()
@@ -223,6 +232,7 @@ class TopicWriter:
                 memory=self._memory,
                 encryptor=self._code.encryptor,
                 on_receipt=on_receipt,
+                run_ends=self._run_ends,
             )
         return Producer(
             self._client,
@@ -314,16 +324,10 @@ class TopicWriter:
             self._send_single(columns, bounds)
 
     def _send_by_key(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
-        """Hold rows until a window of them is full, then send those of each key in batches of their own.
-
-        Deduplicated rows do not wait for those of the next send. Spark ends a task's rows early, as if there
-        were no more, where a step before has failed: what is sent then must be what comes first in a replay.
-        """
+        """Hold rows until a window of them is full, then send those of each key in batches of their own."""
         encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes)
         for rows in self._window.add(keyed_rows(columns, encoded, partitions)):
             self._send_window(rows)
-        if self._dedup is not None:
-            self._send_held()
 
     def _send_held(self) -> None:
         """Send the rows that wait for others of their keys."""

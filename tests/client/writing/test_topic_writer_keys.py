@@ -1,6 +1,7 @@
 """TopicWriter and keys: batches of one key, keys as bytes, and what entries say of them."""
 
 import random
+from contextlib import suppress
 from itertools import pairwise
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.batches import decode_batches
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
-from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on
+from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import split_section
 
@@ -192,29 +193,57 @@ def test_a_run_that_was_cut_off_is_completed(stored):
         assert list(found.items()) == expected
 
 
-@pytest.mark.parametrize(
-    ("first_run", "next_run", "twice"),
-    [
-        ([0, 4], [0, 4, 10], 0),  # Spark has ended the rows of the first run early
-        ([0, 10], [0, 4, 10], 10),
-    ],
-)
-def test_rows_of_each_send_are_put_together(first_run, next_run, twice):
-    """A run with other sends is another order: nothing is missing."""
+def run_once(client, topic, rows, cuts, **options):
+    """One run of a task over the rows, in sends that end at ``cuts``; gives what was sent."""
+    with (
+        DedupTask(client, "query-0", 0, 0, required=True) as task,
+        open_writer(client, topic, dedup=task, **options) as writer,
+    ):
+        for first, last in pairwise([0, *cuts]):
+            writer.send(rows.take(pa.array(range(first, last), pa.int64())))
+        writer.finish()
+        return list(writer.sent.values())
+
+
+@pytest.mark.parametrize("ends", [[4, 10], [1, 2, 10], [4, 10, 10]])
+def test_runs_whose_rows_end_early_are_completed(ends):
+    """Spark ends a task's rows early, as if there were no more, where a step before has failed."""
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         broker.create(TOPIC)
-        for cuts in (first_run, next_run):
-            with (
-                DedupTask(client, "query-0", 0, 0, required=True) as task,
-                open_writer(client, dedup=task) as writer,
-            ):
-                for first, last in pairwise(cuts):
-                    writer.send(ROWS.take(pa.array(range(first, last))))
-                writer.finish()
-                (sent,) = writer.sent.values()
-        assert (sent.messages, sent.possible_duplicates) == (10, twice)
-        expected = numbered(10) * (2 if twice else 1)
-        assert sorted(broker.topics[str(TOPIC)].values) == sorted(expected)
+        for end in ends:
+            (sent,) = run_once(client, TOPIC, ROWS, [end])
+            assert (sent.messages, sent.possible_duplicates) == (end, 0)
+        assert sorted(broker.topics[str(TOPIC)].values) == numbered(10)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_runs_that_fail_anywhere_store_each_row_once(seed, monkeypatch):
+    """Runs end early, or are cut off with some of their entries stored, and get rows in other portions."""
+    draw = random.Random(seed)
+    monkeypatch.setattr(topic_writer, "_WINDOW", draw.choice([40, 150, 1000]))
+    count = draw.choice([20, 60])
+    keys = [draw.choice([None, "a", "b", "c", "d"]) for _ in range(count)]
+    rows = columns([b"%d " % number for number in range(count)], key=binaries(*keys))
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic, end = parted(broker), 0
+        for _ in range(draw.randint(1, 4)):
+            end = draw.randint(end, count)
+            sends = sorted(draw.randint(0, end) for _ in range(2))
+            broker.script(Type.SEND, [pass_on] * draw.randint(0, 9) + [silence] * 5 * count)
+            with suppress(SendError):
+                run_once(client, topic, rows, [*sends, end], send_timeout=0.05)
+            broker.script(Type.SEND, [])
+            if draw.random() < 0.5:
+                run_once(client, topic, rows, [end])
+        sent = run_once(client, topic, rows, [draw.randint(0, count), count])
+        assert sum(part.messages for part in sent) == count
+        assert not any(part.possible_duplicates for part in sent)
+        values = [broker.topics[str(topic.of_partition(part))].values for part in range(COUNT)]
+        together = [int(value) for part in values for value in part]
+        assert sorted(together) == list(range(count))
+        for key in "abcd":
+            own = [number for number in together if keys[number] == key]
+            assert own == sorted(own)
 
 
 @pytest.mark.parametrize("action", [cut, lose_answer])
