@@ -47,6 +47,13 @@ FAULTS = (
         test="tests/client/writing/test_topic_writer_keys.py::test_runs_whose_rows_end_early_are_completed",
     ),
     Fault(
+        name="held-rows-keep-all-rows-of-a-send-in-memory",
+        file="pulsar_spark/protocol/key_groups.py",
+        old="part.copy() if first > 0 and last == count else part",
+        new="part",
+        test="tests/protocol/test_key_groups.py::test_what_is_held_does_not_keep_what_was_given_in_memory",
+    ),
+    Fault(
         name="window-of-keys-closed-by-the-portions-of-rows",
         file="pulsar_spark/protocol/key_groups.py",
         old="if last < count or self._size >= self._max_bytes or left == last - first:",

@@ -44,6 +44,12 @@ class KeyedRows(NamedTuple):
             self.messages.slice(first, count), self.keys.slice(first, count), self.partitions[first:last]
         )
 
+    def copy(self) -> KeyedRows:
+        """The same in buffers of their own; those of a slice keep all rows in memory."""
+        return KeyedRows(
+            pa.concat_arrays([self.messages]), pa.concat_arrays([self.keys]), self.partitions.copy()
+        )
+
 
 def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Partitions) -> KeyedRows:
     """Rows, what they are in a batch, and where they go."""
@@ -105,7 +111,8 @@ class KeyWindow:
             if left is not None:
                 last = min(last, first + left)
             if last > first:
-                self._parts.append(rows.slice(first, last))
+                part = rows.slice(first, last)
+                self._parts.append(part.copy() if first > 0 and last == count else part)
                 self._size += int(offsets[last] - offsets[first])
                 self._ends.rows += last - first
             if last < count or self._size >= self._max_bytes or left == last - first:

@@ -150,6 +150,17 @@ def test_the_highest_ends_are_kept():
     assert ends.known == list(range(1, MAX_ENDS + 1))
 
 
+def test_what_is_held_does_not_keep_what_was_given_in_memory():
+    """A task has a window for each of its topics, and rows may come by topic, in large portions."""
+    window = KeyWindow(100, RunEnds())
+    assert len(list(window.add(keyed([(0, b"k" * 9, None)] * 1001, numbered(1001))))) == 50
+    held = window.take()
+    assert bytes(held.messages[0].as_py()) == b"01000"
+    assert held.messages.get_total_buffer_size() < 1000
+    assert held.keys.get_total_buffer_size() < 1000
+    assert held.partitions.base is None
+
+
 @pytest.mark.parametrize("max_bytes", [4, 5, 9])
 def test_a_message_larger_than_a_window_is_one(max_bytes):
     rows = [(0, b"k", None)] * 3
