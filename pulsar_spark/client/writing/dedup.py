@@ -8,6 +8,7 @@ What becomes of those is decided by :class:`~pulsar_spark.protocol.dedup_replay.
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -75,6 +76,7 @@ class DedupTask:
         self._replays: dict[TopicName, DedupReplay] = {}
         self._known: set[TopicName] = set()
         self._run_ends: dict[TopicName, RunEnds] = {}
+        self.adding = threading.Lock()  # of ends of runs, as several partitions are opened at once
         self._is_encrypted = False
         self._schemas: dict[TopicName, Schema | None] = {}
         self._stored_versions: dict[TopicName, int] = {}
@@ -274,7 +276,8 @@ class DedupProducer(Producer):
         if entry is None:
             return None, why
         self.stored_version = from_wire_version(entry.metadata.schema_version)
-        self._run_ends.add(read_run_ends(entry.metadata))
+        with self._dedup.adding:
+            self._run_ends.add(read_run_ends(entry.metadata))
         return read_dedup_mark(entry.metadata), why
 
     def _replay(self, items: Sequence[Item]) -> None:
