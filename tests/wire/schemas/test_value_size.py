@@ -307,6 +307,7 @@ for name, size in own.READS:
     decoder = formats.decoder(of, of, formats.column_type(of))
     value = make(size)
     values, keys = pa.array([value]), pa.nulls(1, pa.binary())
+    decoder.decode(pa.array([make(1000)]), keys)  # pages of libraries, which count where they are first used
     before = own.peak()
     found = decoder.decode(values, keys)
     print(name, size, len(value), own.peak(is_over=True) - before, found.is_bad is None, sep=";", flush=True)
