@@ -70,7 +70,7 @@ def test_a_web_port_of_a_batch_read(spark: SparkSession, cluster: Cluster, topic
 
 def test_an_option_of_kafka(pulsar_in_spark: PulsarInSpark, topic):
     text = error_of(lambda: pulsar_in_spark.read(topic, maxOffsetsPerTrigger="7"))
-    assert "It is Kafka's maxOffsetsPerTrigger: use maxMessagesPerTrigger" in text
+    assert "This is Kafka's maxOffsetsPerTrigger: use maxMessagesPerTrigger" in text
 
 
 def test_a_missing_topic(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
