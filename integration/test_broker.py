@@ -178,6 +178,7 @@ def test_admin_namespaces(admin: Admin, topic: str) -> None:
     assert namespace not in admin.namespaces()
 
 
+@pytest.mark.long
 def test_kill_and_start_again_on_its_data(broker_factory: BrokerFactory, topic: str) -> None:
     broker = broker_factory()
     urls = broker.service_url, broker.admin_url

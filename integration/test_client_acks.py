@@ -172,8 +172,13 @@ def test_an_acknowledgement_is_made_good_when_the_broker_went_back(
         consumer.ack_cumulative(last)
         wait_until(lambda: admin.backlog(topic, "held") == 0)
         first = MessageId(last.ledger, 0)
-        consumer.seek(first)
-        assert consumer.last_message_id().mark_delete < first
+
+        def is_back() -> bool:
+            # A broker that still stores the acknowledgement may let it win over the seek.
+            consumer.seek(first)
+            return consumer.last_message_id().mark_delete < first
+
+        wait_until(is_back)
     with Consumer(client, name, DURABLE) as consumer:
         consumer.ack_cumulative(last)
         assert consumer.last_message_id().mark_delete == last

@@ -54,6 +54,7 @@ def change(op: str, key: str, **row: object) -> Record:
     return Record(json.dumps({"op": op, "id": key, "row": row or None}).encode(), key=key)
 
 
+@pytest.mark.long
 def test_upsert(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admin, topic, checkpoint):
     table = f"{topic}-table"
     query = upsert.query(pulsar_in_spark.spark, cluster.service_url, topic, table, str(checkpoint))
@@ -104,6 +105,7 @@ def sale(shop: str, amount: float, second: int) -> Record:
     return Record(value, key=shop, event_time=1_800_000_000_000 + second * 1000)
 
 
+@pytest.mark.long
 def test_windows(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
     sums = f"{topic}-sums"
     query = windows.query(pulsar_in_spark.spark, cluster.service_url, topic, sums, str(checkpoint))
