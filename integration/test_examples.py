@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pulsar.schema import AvroSchema
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
