@@ -126,8 +126,8 @@ class _Resolver:
             return self._from_union(writer, reader, target, path)
         if isinstance(reader, AvroUnion):
             return self._to_union(writer, reader, target, path, among)
-        is_named = not isinstance(writer, AvroPrimitive)
-        if is_named and not any(True for _ in candidates(writer, AvroUnion((reader,)), among)):
+        fitting = candidates(writer, AvroUnion((reader,)), among)
+        if not isinstance(writer, AvroPrimitive) and next(fitting, None) is None:
             raise _mismatch(writer, reader, path)
         if isinstance(writer, AvroRecord) and isinstance(reader, AvroRecord):
             return self._record(writer, reader, target, path)
