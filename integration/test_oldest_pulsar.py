@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from integration.broker import StandaloneBroker
 from integration.broker.jars import VERSION_VARIABLE
@@ -41,6 +44,22 @@ def test_it_is_of_that_version(oldest: StandaloneBroker):
     assert oldest.admin.version() == OLDEST
 
 
+def await_first_batch(writer: DataStreamWriter, query: StreamingQuery) -> StreamingQuery:
+    """Wait for a micro-batch. If the broker lost a message of it, the query is started again, as users do.
+
+    Pulsar 4.0.7 may lose one of the first messages of a topic's transactions
+    (https://github.com/apache/pulsar/pull/24945). The tasks of this session are not retried.
+    """
+    try:
+        await_rows(query, lambda: query.lastProgress is not None)
+    except StreamingQueryException as error:
+        if "messages of a transaction were not acknowledged" not in str(error):
+            raise
+        query = writer.start()
+        await_rows(query, lambda: query.lastProgress is not None)
+    return query
+
+
 @pytest.mark.parametrize("options", [{}, {"delivery": "transactional"}], ids=["once", "transactional"])
 def test_a_stream_from_topic_to_topic(
     oldest: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path, options: dict[str, str]
@@ -55,9 +74,10 @@ def test_a_stream_from_topic_to_topic(
         peer.produce(topic, records[:100])
         peer.produce(topic, records[100:300], batch_size=50)
         rows = pulsar.stream(topic).select("value", "__key")
-        query = pulsar.write_stream(rows, checkpoint, copy, **_CHUNKED, **options).start()
+        writer = pulsar.write_stream(rows, checkpoint, copy, **_CHUNKED, **options)
+        query = writer.start()
         try:
-            await_rows(query, lambda: query.lastProgress is not None)
+            query = await_first_batch(writer, query)
             admin.unload(topic)
             peer.produce(topic, chunked, chunking_enabled=True)
             peer.produce(topic, records[300:], batch_size=50)

@@ -18,7 +18,8 @@ from integration.broker.waiting import HANG, wait_until
 from integration.docs import ROOT, blocks
 
 PAGE = ROOT / "docs" / "quickstart.md"
-BROKER = "python3 -m integration broker"
+ACTIVATE = ". venv/bin/activate\n"
+BROKER = f"{ACTIVATE}python3 -m integration broker"
 
 # What a fresh clone does not have.
 _OURS = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
@@ -26,12 +27,17 @@ _OURS = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "
 
 @contextmanager
 def in_second_shell(command: str, folder: Path, variables: dict[str, str]) -> Iterator[None]:
-    """Run what stays in the foreground, until it says that it is ready; it ends by Ctrl-C."""
+    """Run what stays in the foreground, until it says that it is ready; Ctrl-C ends its last command."""
+    *before, last = command.splitlines()
     said = folder / "second-shell.txt"
     with (
         said.open("wb") as output,
         subprocess.Popen(
-            ["sh", "-c", f"exec {command}"], cwd=folder, env=variables, stdout=output, stderr=output
+            ["sh", "-e", "-c", "\n".join([*before, f"exec {last}"])],
+            cwd=folder,
+            env=variables,
+            stdout=output,
+            stderr=output,
         ) as shell,
     ):
         try:
@@ -64,8 +70,9 @@ def test_the_quickstart_word_for_word(tmp_path: Path) -> None:
     for block in blocks(PAGE, "python", "text"):
         (program if block.language == "python" else shown).append(block.text)
     (checkout / "program.py").write_text("\n".join(program))
+    run(install, checkout, variables)
     with in_second_shell(BROKER, checkout, variables):
-        done = run(f"{install}\npython3 program.py", checkout, variables)
+        done = run(f"{ACTIVATE}python3 program.py", checkout, variables)
     out = done.stdout
     for text in shown:
         _, found, out = out.partition(text)

@@ -39,8 +39,6 @@ def key_store(secured: Secured, file: Path) -> str:
 
 @pytest.mark.long
 def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None:
-    secured.broker.admin.create_topic(topic)
-    place = {"service.url": secured.tls_url, "topic": topic}
     good, expired = secured.tokens.token(ADMIN), secured.tokens.token(ADMIN, -60)
     strange, clerk = TokenMaker().token(ADMIN), secured.tokens.token(CLERK)
     wrong_password, wrong_secret = f"{PASSWORD}-wrong", f"{Issuer.SECRET}-wrong"
@@ -50,6 +48,8 @@ def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None
     }
 
     def job(name: str, part: str, fails: str | None, login: str, params: str, **more: str) -> Job:
+        place = {"service.url": secured.tls_url, "topic": f"{topic}-{name}"}
+        secured.broker.admin.create_topic(place["topic"])
         options = {**place, **secured.options(login, params, **more)}
         return Job(name=name, parts=tuple(part.split()), fails=fails, options=options)
 

@@ -56,6 +56,14 @@ FAULTS = (
         "test_what_the_broker_refused_in_a_transaction_cannot_be_compared",
     ),
     Fault(
+        name="claimed-entry-of-a-transaction-taken-for-stored",
+        file="pulsar_spark/protocol/stored_check.py",
+        old="return is_shared_name or entry.transaction is not None",
+        new="return is_shared_name and entry.transaction is None",
+        test="tests/protocol/test_partition_writer.py::"
+        "test_what_a_transaction_may_lack_is_an_error_that_names_it",
+    ),
+    Fault(
         name="late-receipt-taken-for-the-resent-entry",
         file="pulsar_spark/protocol/partition_writer.py",
         old="        if not self._is_connected:\n            return None\n        if message_id",

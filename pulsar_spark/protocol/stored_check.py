@@ -37,7 +37,8 @@ Which claimed entries are in doubt:
                                            first chunk; only the last chunk proves the message
     one that the broker refused, and all   yes: later entries may be stored though this one is not, and
     after it                               the refusal of another may be lost with the connection
-    part of a transaction                  no: nobody else may use its producer's name
+    part of a transaction                  yes: Pulsar 4.0.7 and older may lose one and store later ones, if
+                                           two producers write a topic's first messages in transactions
     any other, under a name that others    yes: they may have written by its ids
     may use
     any other                              no
@@ -106,7 +107,7 @@ def check_stored(
             return True
         if refused is not None and entry.sequence_id >= refused:
             return True
-        return is_shared_name and entry.transaction is None
+        return is_shared_name or entry.transaction is not None
 
     in_doubt = [entry for entry in claimed if is_in_doubt(entry)]
     if any(entry.transaction is not None for entry in in_doubt):
@@ -134,9 +135,9 @@ def check_error(check: StoredCheck, topic: str, producer_name: str, pending: Seq
         )
     if check is StoredCheck.UNREADABLE:
         return SendError(
-            f"{messages} messages of a transaction were not acknowledged; the broker refused one of them, "
-            "or has received a part of a chunked message, and would drop what is sent again. Before the "
-            "transaction ends, it cannot be read whether all of them are stored",
+            f"{messages} messages of a transaction were not acknowledged when the connection was lost, and "
+            "the broker would drop them if they were sent again. Whether all of them are stored cannot be "
+            "read before the transaction ends",
             topic=topic,
             advice="Let Spark retry tasks (spark.task.maxFailures)",
         )

@@ -25,6 +25,7 @@ def chunk(sequence_id, kind=EntryKind.CHUNK, transaction=None):
 
 
 IN_TRANSACTION = batch(10, 14, TxnId(1, 2))
+IN_NEXT = batch(15, 19, TxnId(1, 2))
 LAST = EntryKind.LAST_CHUNK
 
 # Under a name that others may use: last id, known, pending, judged, ids of the entries in doubt.
@@ -35,8 +36,10 @@ CASES = {
     "nothing known, in a transaction": (-1, 9, [IN_TRANSACTION], MAY_REPEAT, []),
     "nothing known, one of two in a transaction": (-1, 9, [batch(0, 9), IN_TRANSACTION], MAY_REPEAT, []),
     "in a transaction that deduplicates": (9, 9, [IN_TRANSACTION], RESEND, []),
-    "stored in a transaction": (14, 9, [IN_TRANSACTION], RESEND, []),
-    "stored in a transaction, and after one": (16, 9, [IN_TRANSACTION, batch(15, 16)], COMPARE, [15]),
+    "claimed in a transaction": (14, 9, [IN_TRANSACTION], UNREADABLE, []),
+    "claimed in a transaction, and after one": (16, 9, [IN_TRANSACTION, batch(15, 16)], UNREADABLE, []),
+    "claimed after a transaction that is known": (16, 14, [IN_TRANSACTION, batch(15, 16)], COMPARE, [15]),
+    "one of two in a transaction is claimed": (14, 9, [IN_TRANSACTION, IN_NEXT], UNREADABLE, []),
     "all is stored that was acknowledged": (9, 9, [], RESEND, []),
     "more than was sent, nothing pending": (10, 9, [], FOREIGN, []),
     "more than was sent": (15, 9, [batch(10, 14)], FOREIGN, []),
@@ -100,7 +103,7 @@ def test_what_the_broker_refused_is_in_doubt_where_later_ones_are_stored(is_shar
 
 @pytest.mark.parametrize("is_shared_name", [True, False])
 @pytest.mark.parametrize(
-    ("last", "expected"), [(9, RESEND), (14, RESEND), (16, UNREADABLE), (17, UNREADABLE)]
+    ("last", "expected"), [(9, RESEND), (14, UNREADABLE), (16, UNREADABLE), (17, UNREADABLE)]
 )
 def test_what_the_broker_refused_in_a_transaction_cannot_be_compared(is_shared_name, last, expected):
     pending = [batch(first, last, TxnId(1, 2)) for first, last in ((10, 14), (15, 16), (17, 17))]
