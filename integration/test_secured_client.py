@@ -389,7 +389,7 @@ def test_a_connection_outlives_its_token(secured: Secured, name: TopicName) -> N
 
 def test_a_token_that_is_not_renewed_ends_with_its_reason(secured: Secured, name: TopicName) -> None:
     with (
-        connect(secured, token(secured, seconds=3)) as client,
+        connect(secured, token(secured, seconds=6)) as client,
         Consumer(client, name, reader()) as consumer,
         pytest.raises(AuthError, match=r"the token expired \d+ s ago"),
     ):

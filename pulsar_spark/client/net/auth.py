@@ -315,7 +315,8 @@ def _expired(token: bytes) -> float | None:
     """Seconds since a JWT's time was over; None where it is not, or says nothing of it."""
     try:
         claims = parse_json(base64.urlsafe_b64decode(token.split(b".")[1] + b"=="))
-        ago = time.time() - float(claims["exp"])
+        # A fraction of a second does not count: the broker ignores it.
+        ago = time.time() - int(claims["exp"])
     except (ValueError, LookupError, TypeError, OverflowError):
         return None
     return ago if ago >= 0 else None

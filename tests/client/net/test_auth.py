@@ -241,6 +241,13 @@ def test_an_expired_token_is_told_of(token, expired):
     assert isinstance(told, AuthError)
 
 
+def test_a_fraction_of_a_second_does_not_keep_a_token_alive(monkeypatch):
+    """The broker ignores it, and has refused such a token."""
+    monkeypatch.setattr(time, "time", lambda: 1000.5)
+    identity = Identity(Credentials("token", jwt({"exp": 1000.9})), TlsOptions())
+    assert "the token expired 0 s ago" in str(identity.explain_refused(AuthError("Failed to authenticate")))
+
+
 def test_the_classes_are_what_users_may_copy():
     assert Token("abc").method == "token"
     assert Basic('{"userId": "u", "password": "p"}').method == "basic"
