@@ -79,6 +79,7 @@ def process_line(process: int) -> str:
     ).stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 def test_nobody_but_this_machine_can_connect(broker_factory: BrokerFactory) -> None:
     broker = broker_factory({})
@@ -124,6 +125,7 @@ def test_peer_partitions_and_batches(cluster: Cluster, admin: Admin, topic: str)
         assert len({r.partition for r in found if r.key == key}) == 1
 
 
+@pytest.mark.long
 def test_peer_chunks(broker_factory: BrokerFactory, topic: str) -> None:
     broker = broker_factory({"maxMessageSize": "102400"})
     records = [Record(os.urandom(500_000)), Record(b"small")]
@@ -234,6 +236,7 @@ def test_no_answer_shows_the_end_of_the_log() -> None:
     assert not broker.running
 
 
+@pytest.mark.long
 def test_token_authentication(broker_factory: BrokerFactory, topic: str) -> None:
     secret = os.urandom(32)
     token = signed_token(secret, "admin")
@@ -264,6 +267,7 @@ def signed_token(secret: bytes, role: str) -> str:
     return b".".join([text, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
 
 
+@pytest.mark.long
 def test_tls(broker_factory: BrokerFactory, topic: str, tmp_path: Path) -> None:
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     request = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
@@ -372,6 +376,7 @@ def test_a_broken_cache_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, m
     assert not jars[2].samefile(originals[2])
 
 
+@pytest.mark.long
 def test_everything_goes_through_the_proxy(proxied_broker: ProxiedBroker, topic: str) -> None:
     proxy = proxied_broker.proxy
     records = [Record(os.urandom(1000)) for _ in range(100)]

@@ -218,6 +218,7 @@ def test_the_join_of_two_topics(pulsar_in_spark: PulsarInSpark, cluster: Cluster
     assert [row.asDict() for row in paid] == [{"id": 2, "item": "milk", "amount": 1.5}]
 
 
+@pytest.mark.long
 def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, tmp_path):
     """Those that docs/recipes.md calls tried, in the order of the page."""
     regions = [("ann", "eu"), ("bob", "us"), ("ann", "eu")]
