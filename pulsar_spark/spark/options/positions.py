@@ -127,7 +127,7 @@ def parse_times(option: str, text: str) -> Positions:
     """Read ``startingTime`` or ``endingTime``; a time of day without a zone is UTC.
 
     Raises:
-        OptionError: it is in none of the forms.
+        OptionError: it is in none of the forms, or a number that must be seconds.
     """
     if not text.startswith("{"):
         return Positions(option, _time(option, text))
@@ -172,6 +172,8 @@ def _check_order(
 _WORDS = {word.value: word for word in PositionWord}
 _MAX_ID = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# March 1973: a smaller number is seconds, or a mistake. But 0 means the beginning.
+_FIRST_MS = 100_000_000_000
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
 
 
@@ -293,31 +295,42 @@ def _taken(option: str, partition: TopicName, place: Any, end: bool) -> Position
 
 
 def _time(option: str, value: Any, topic: TopicName | None = None) -> AtTime:
+    place = None if topic is None else str(topic)
     try:
-        ms = _milliseconds(value)
+        number = _number(value)
+        ms = _iso_milliseconds(value) if number is None else number
+        if not 0 <= ms <= _MAX_ID:
+            raise ValueError(value)
     except (ValueError, OverflowError):
         raise OptionError(
             f"{option} has {str(value)[:100]!r}",
-            topic=None if topic is None else str(topic),
+            topic=place,
             advice="Write milliseconds since 1970 or ISO-8601 such as 2024-05-01T12:00:00Z; "
             "a time of day without a zone is UTC",
         ) from None
+    if number is not None and 0 < ms < _FIRST_MS:
+        meant = f", probably {1000 * ms}" if 1000 * ms >= _FIRST_MS else ""
+        raise OptionError(
+            f"{option} has {ms}, a time before March 1973: times are milliseconds since 1970",
+            topic=place,
+            advice=f"Write milliseconds{meant}, or ISO-8601 such as 2024-05-01T12:00:00Z",
+        )
     return AtTime(ms)
 
 
-def _milliseconds(value: Any) -> int:
-    if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,19}", value):
-        # Python 3.10 knows neither Z nor fractions of other than 3 or 6 digits.
-        text = re.sub(r"[zZ]$", "+00:00", value.strip())
-        text = _FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", text)
-        moment = datetime.fromisoformat(text)
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-        # Rounded up: a message is at or after it if its time in whole milliseconds is.
-        ms = -((_EPOCH - aware) // timedelta(milliseconds=1))
-    elif isinstance(value, str | int) and not isinstance(value, bool):
-        ms = int(value)
-    else:
+def _number(value: Any) -> int | None:
+    """A time that is given as a number; None for one in words."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(value)
-    if not 0 <= ms <= _MAX_ID:
-        raise ValueError(value)
-    return ms
+    is_number = isinstance(value, int) or re.fullmatch(r"[0-9]{1,19}", value)
+    return int(value) if is_number else None
+
+
+def _iso_milliseconds(given: str) -> int:
+    # Python 3.10 knows neither Z nor fractions of other than 3 or 6 digits.
+    text = re.sub(r"[zZ]$", "+00:00", given.strip())
+    text = _FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", text)
+    moment = datetime.fromisoformat(text)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    # Rounded up: a message is at or after it if its time in whole milliseconds is.
+    return -((_EPOCH - aware) // timedelta(milliseconds=1))

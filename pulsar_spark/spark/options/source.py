@@ -78,15 +78,16 @@ _STARTING_TIME = SOURCE.add(
     "time, JSON",
     partial(parse_times, "startingTime"),
     None,
-    "Start at the first message published at or after this time: milliseconds since 1970, ISO-8601 (UTC if "
-    'it has no zone), or JSON by topic `{"topic": time}`. Replaces `startingOffsets`.',
+    "Start at the first message published at or after this time: milliseconds since 1970 (not seconds), "
+    'ISO-8601 (UTC if it has no zone), or JSON by topic `{"topic": time}`. Replaces `startingOffsets`.',
 )
 _ENDING_TIME = SOURCE.add(
     "endingTime",
     "time, JSON",
     partial(parse_times, "endingTime"),
     None,
-    "End before the first message published at or after this time. Replaces `endingOffsets`.",
+    "End before the first message published at or after this time, in the same forms. Replaces "
+    "`endingOffsets`.",
     only=Mode.BATCH,
 )
 _FAIL_ON_DATA_LOSS = SOURCE.add(

@@ -139,7 +139,7 @@ def test_bad_values_of_the_sink_name_the_option_and_the_value(name, text):
 
 
 def test_what_is_for_one_mode_only():
-    for name, text in {"endingOffsets": "latest", "endingTime": "5"}.items():
+    for name, text in {"endingOffsets": "latest", "endingTime": "2024-05-01"}.items():
         refused(f"option {name} is not allowed for reading a stream", Mode.STREAM, **{name: text})
         source(None, **{name: text})
     for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay"):

@@ -261,8 +261,8 @@ def test_times(text, ms):
 
 
 def test_times_by_topic_and_by_partition():
-    found = times('{"t": 5, "t-partition-1": 6, "u": "1970-01-02"}').of([T0, T1, U])
-    assert found == {T0: AtTime(5), T1: AtTime(6), U: AtTime(86_400_000)}
+    found = times('{"t": 1700000000005, "t-partition-1": 1700000000006, "u": "1970-01-02"}').of([T0, T1, U])
+    assert found == {T0: AtTime(1_700_000_000_005), T1: AtTime(1_700_000_000_006), U: AtTime(86_400_000)}
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_times_by_topic_and_by_partition():
         '{"t": 1.5}',
         '{"t": -5}',
         '{"t": {"0": 5}}',
-        '{"t": 5, "public/default/t": 5}',
+        '{"t": 1700000000005, "public/default/t": 1700000000005}',
     ],
 )
 def test_what_is_no_time(text):
@@ -292,11 +292,38 @@ def test_what_is_no_time(text):
         times(text)
 
 
+@pytest.mark.parametrize("value", ["%s", '{"t": %s}', '{"t": "%s"}', '{"t-partition-0": %s}'])
+def test_a_time_in_seconds_is_an_error(value):
+    with pytest.raises(OptionError) as caught:
+        times(value % 1_700_000_000)
+    assert str(caught.value).startswith(
+        "[PULSAR_OPTION] startingTime has 1700000000, a time before March 1973"
+    )
+    assert "times are milliseconds since 1970" in caught.value.what
+    assert "probably 1700000000000, or ISO-8601" in caught.value.advice
+    assert (caught.value.topic is None) == (value == "%s")
+
+
+@pytest.mark.parametrize(("number", "is_taken"), [(0, True), (1, False), (10**11 - 1, False), (10**11, True)])
+def test_numbers_before_1973_are_no_times(number, is_taken):
+    if is_taken:
+        assert times(str(number)).everywhere == AtTime(number)
+    else:
+        with pytest.raises(OptionError, match="milliseconds since 1970"):
+            times(str(number))
+
+
+def test_no_time_is_guessed_that_is_too_early_in_seconds_as_well():
+    with pytest.raises(OptionError) as caught:
+        times("19700")
+    assert "probably" not in caught.value.advice
+
+
 def test_the_time_of_each_topic_is_known():
     with pytest.raises(OptionError, match="has no position for a partition"):
-        times('{"t": 5}').of([T0, U])
+        times('{"t": 1700000000005}').of([T0, U])
     with pytest.raises(OptionError, match="not read"):
-        times('{"t": 5, "u": 5}').of([T0])
+        times('{"t": 1700000000005, "u": 1700000000005}').of([T0])
 
 
 @pytest.mark.parametrize(
@@ -306,9 +333,9 @@ def test_the_time_of_each_topic_is_known():
         (start('{"t": {"0": "5:3:2"}}'), end('{"t": {"0": "5:3:0"}}')),
         (start('{"t": {"0": "5:3", "1": "latest"}}'), end('{"t": {"0": "6:1", "1": "earliest"}}')),
         (start('{"t": {"0": "latest"}}'), end("earliest")),
-        (times("5"), times('{"t": 4}')),
-        (times('{"t": 5}'), times('{"t-partition-0": 4}')),
-        (times("5"), times("4")),
+        (times("1700000000005"), times('{"t": 1700000000004}')),
+        (times('{"t": 1700000000005}'), times('{"t-partition-0": 1700000000004}')),
+        (times("1700000000005"), times("1700000000004")),
     ],
 )
 def test_an_end_before_the_start_is_refused(first, last):
@@ -321,7 +348,7 @@ def test_ends_that_are_not_before_the_start():
     check_order(start('{"t": {"0": "5:3"}}'), end('{"t": {"0": "5:2"}}'))
     check_order(start('{"t": {"0": "5:3"}}'), end('{"u": {"0": "4:1"}}'))
     check_order(start("subscription"), end("earliest"))
-    check_order(times("5"), times('{"t": 5}'))
+    check_order(times("1700000000005"), times('{"t": 1700000000005}'))
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(-1, 9))

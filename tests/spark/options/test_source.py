@@ -90,10 +90,10 @@ def test_the_prefix_of_the_subscription():
 
 
 def test_times_in_place_of_offsets():
-    options = source(Mode.BATCH, startingTime="1000", endingTime="1970-01-01T00:00:02Z")
+    options = source(Mode.BATCH, startingTime="1970-01-01T00:00:01Z", endingTime="1970-01-01T00:00:02Z")
     assert options.start.everywhere == AtTime(1000)
     assert options.end.everywhere == AtTime(2000)
-    assert source(Mode.BATCH, endingTime="5").start.everywhere is PositionWord.EARLIEST
+    assert source(Mode.BATCH, endingTime="2024-05-01").start.everywhere is PositionWord.EARLIEST
 
 
 def test_a_pattern_in_place_of_topics():
@@ -112,7 +112,7 @@ def test_only_one_way_to_name_topics(other):
 @pytest.mark.parametrize("offsets", ["startingOffsets", "endingOffsets"])
 def test_offsets_do_not_go_together_with_times(offsets, time, mode):
     with pytest.raises(OptionError, match=r"cannot be used together|is not allowed for reading a stream"):
-        source(mode, **{offsets: "latest", time: "5"})
+        source(mode, **{offsets: "latest", time: "2024-05-01"})
 
 
 def test_a_subscription_as_a_position_has_a_name():
@@ -127,11 +127,11 @@ def test_an_end_before_the_start():
     refused(
         "the position of endingTime is before that of startingTime",
         Mode.BATCH,
-        startingTime="5",
-        endingTime="4",
+        startingTime="2024-05-02",
+        endingTime="2024-05-01",
     )
     refused("endingOffsets is before", Mode.BATCH, startingOffsets="latest", endingOffsets="earliest")
-    source(Mode.BATCH, startingTime="5", endingTime="5")
+    source(Mode.BATCH, startingTime="2024-05-01", endingTime="2024-05-01")
 
 
 def test_the_minimum_is_not_more_than_the_maximum():

@@ -1,6 +1,7 @@
 """Spark's calls on a planner in Spark's order, with its checkpoint in memory and rows that are entry ids."""
 
 import json
+from datetime import datetime, timedelta, timezone
 
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
@@ -21,6 +22,11 @@ def options_of(mode: Mode = Mode.STREAM, **options: str) -> SourceOptions:
     """Options of a source as a user gives them; ``__`` in a name is a dot."""
     given = {name.replace("__", "."): value for name, value in options.items()}
     return parse_source({"service.url": "pulsar://localhost:1"} | given, mode)
+
+
+def iso_time(ms: int) -> str:
+    """A time as an option takes it; options take no numbers that are as small as those of tests."""
+    return (datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=ms)).isoformat()
 
 
 class SimulatedSpark:

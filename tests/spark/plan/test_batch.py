@@ -10,7 +10,7 @@ from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.ranges import Range
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import options_of
+from tests.spark.plan.simulated_spark import iso_time, options_of
 
 T = TopicName.parse("t")
 
@@ -46,7 +46,7 @@ def plan(cluster, **options):
         ({"startingOffsets": '{"t": {"-1": "20:0"}}'}, "20:-1", "20:2", True),
         ({"endingOffsets": '{"t": {"-1": "20:0"}}'}, "10:-1", "20:0", False),
         ({"endingOffsets": '{"t": {"-1": "99:0"}}'}, "10:-1", "20:2", True),
-        ({"startingTime": "200", "endingTime": "401"}, "10:1", "20:1", False),
+        ({"startingTime": iso_time(200), "endingTime": iso_time(401)}, "10:1", "20:1", False),
         ({"startingOffsets": "subscription", "predefinedSubscription": "mine"}, "10:1", "20:2", True),
     ],
 )
@@ -60,9 +60,9 @@ def test_one_task_a_partition(cluster, options, start, end, visible):
         ({}, "-1:-1", "30:1"),
         ({"startingOffsets": '{"t": {"-1": "10:1"}}'}, "10:0", "30:1"),
         ({"endingOffsets": '{"t": {"-1": "20:0"}}'}, "-1:-1", "20:0"),
-        ({"startingTime": "100"}, "-1:-1", "30:1"),
-        ({"startingTime": "101"}, "20:0", "30:1"),
-        ({"startingTime": "101", "endingTime": "401"}, "20:0", "20:1"),
+        ({"startingTime": iso_time(100)}, "-1:-1", "30:1"),
+        ({"startingTime": iso_time(101)}, "20:0", "30:1"),
+        ({"startingTime": iso_time(101), "endingTime": iso_time(401)}, "20:0", "20:1"),
     ],
 )
 def test_what_compaction_left_begins_before_the_log(cluster, options, start, end):

@@ -6,7 +6,7 @@ from pulsar_spark.errors import BusyError, OptionError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.start import start_query
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import options_of
+from tests.spark.plan.simulated_spark import iso_time, options_of
 
 T = TopicName.parse("t")
 
@@ -37,9 +37,9 @@ def start(cluster, **options):
         ({"startingOffsets": '{"t": {"-1": "20:1:2"}}'}, "20:1:1", "20:0"),
         ({"startingOffsets": '{"t": {"-1": "30:1"}}'}, "30:0", "20:2"),
         ({"startingOffsets": '{"t": {"-1": "latest"}}'}, "20:2", "20:2"),
-        ({"startingTime": "300"}, "20:-1", "10:-1"),
-        ({"startingTime": "301"}, "20:0", "20:0"),
-        ({"startingTime": "9999"}, "20:2", "20:2"),
+        ({"startingTime": iso_time(300)}, "20:-1", "10:-1"),
+        ({"startingTime": iso_time(301)}, "20:0", "20:0"),
+        ({"startingTime": iso_time(9999)}, "20:2", "20:2"),
     ],
 )
 def test_the_subscription_holds_what_comes_after_the_start(cluster, options, position, mark):
@@ -59,7 +59,7 @@ def test_the_subscription_holds_what_comes_after_the_start(cluster, options, pos
         ("20:2", {"startingOffsets": '{"t": {"-1": "20:1"}}'}, "20:0", "20:-1"),
         # it is not moved forward before the start is in Spark's checkpoint
         ("10:1", {"startingOffsets": "latest"}, "20:2", "10:1"),
-        ("10:1", {"startingTime": "400"}, "20:0", "10:1"),
+        ("10:1", {"startingTime": iso_time(400)}, "20:0", "10:1"),
     ],
 )
 def test_a_subscription_that_the_user_named(cluster, stands, options, position, mark):
@@ -112,7 +112,7 @@ def test_a_subscription_to_go_on_with_must_exist(cluster):
 
 def test_an_empty_topic_is_taken_from_its_beginning(cluster):
     (topic,) = cluster.create("t")
-    found = start(cluster, startingTime="5")
+    found = start(cluster, startingTime=iso_time(5))
     assert found.positions == {T: topic.begin}
     assert cluster.count("ack") == 0
 

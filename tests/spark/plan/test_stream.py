@@ -18,7 +18,7 @@ from tests.client.clients import wait_until
 from tests.fake_broker import HANG
 from tests.spark.plan import simulated_cluster
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import SimulatedSpark
+from tests.spark.plan.simulated_spark import SimulatedSpark, iso_time
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
 P0, P1, P2 = (T.of_partition(number) for number in range(3))
@@ -1226,7 +1226,7 @@ def test_an_old_report_of_a_deletion_does_not_hide_loss(cluster, topic):
 
 def test_what_was_published_before_the_start_time_is_left_out(cluster, topic):
     topic.produce(2, time=100)
-    spark = SimulatedSpark(cluster, startingTime="1000")
+    spark = SimulatedSpark(cluster, startingTime=iso_time(1000))
     assert spark.trigger() == []
     topic.produce(2, time=900)
     assert spark.trigger() == [], "a batch, but without a task"
