@@ -42,12 +42,13 @@ _MAX_VERSIONS = 10_000
 _NO_SUCH = "the topic does not have this version of its schema: it was deleted, or never registered"
 _LOAD_AGAIN = (
     "Call load() and start the query again: the message's version is newer than the columns, and "
-    "may fit the new ones. "
+    "may fit the new ones"
 )
 _READ_ON = (
     "Set mode to PERMISSIVE or DROPMALFORMED to continue without such messages, or start after them "
     "with startingOffsets"
 )
+_LOOK_UP = "See docs/schemas.md for what may be wrong with such messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,13 @@ class TypedValues:
         self._groups = groups
         self.column, self.is_bad = groups.decode(payloads, keys)
 
-    def error(self, row: int) -> SchemaError:
-        """What is wrong with a bad row: where it is, its version, and the field."""
+    def error(self, row: int, *, is_fatal: bool) -> SchemaError:
+        """What is wrong with a bad row: where it is, its version, and the field.
+
+        Args:
+            row: its number.
+            is_fatal: whether the error ends the read; else it is a warning, and advises no other ``mode``.
+        """
         version, reader = self._groups.of(row)
         if isinstance(reader, str):
             words = reader
@@ -136,7 +142,7 @@ class TypedValues:
             f"{which} cannot be read: {words}",
             topic=str(messages.topic),
             message_id=str(_message_id(messages, self._first + row)),
-            advice=f"{_LOAD_AGAIN}{_READ_ON}" if is_newer else _READ_ON,
+            advice=". ".join([*([_LOAD_AGAIN] if is_newer else []), _READ_ON if is_fatal else _LOOK_UP]),
         )
 
 

@@ -112,8 +112,9 @@ class SchemaValues:
         return PayloadColumns(len(column), columns)
 
     def _report(self, messages: DecodedMessages, values: TypedValues, is_bad: npt.NDArray[np.bool_]) -> None:
-        first = values.error(int(is_bad.argmax()))
-        if self._bad_rows is BadRows.FAILFAST:
+        is_fatal = self._bad_rows is BadRows.FAILFAST
+        first = values.error(int(is_bad.argmax()), is_fatal=is_fatal)
+        if is_fatal:
             raise first
         fate = "are left out" if self._bad_rows is BadRows.DROPMALFORMED else "have null in their columns"
         # A topic may have many of them: one warning a task, or they hide all else.

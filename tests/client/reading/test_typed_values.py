@@ -155,7 +155,7 @@ def test_a_schema_that_the_user_gave_reads_whatever_messages_say(broker):
     )
     assert rows_of(values) == [ab(1, 2), ab(3, 4), None]
     assert values.is_bad.tolist() == [False, False, True]
-    assert values.error(2).what == "a value cannot be read: field b is x"
+    assert values.error(2, is_fatal=True).what == "a value cannot be read: field b is x"
     assert broker.asked == []
 
 
@@ -217,14 +217,17 @@ def test_a_bad_row_between_good_ones_is_named_with_its_field(broker):
     )
     assert rows_of(values) == [ab(1, 2), ab(3, 4), None, ab(6, 7), None]
     assert values.is_bad.tolist() == [False, False, True, False, True]
-    error = values.error(2)
+    error = values.error(2, is_fatal=True)
     assert str(error) == (
         "[PULSAR_SCHEMA] a value of schema version 1 cannot be read: field b is x; topic "
         "persistent://public/default/t-partition-3; message 5:7:1. Set mode to PERMISSIVE or DROPMALFORMED "
         "to continue without such messages, or start after them with startingOffsets"
     )
-    assert "version 0 cannot be read: bytes are left over; " in str(values.error(4))
-    assert values.error(4).message_id == "5:8"
+    assert values.error(2, is_fatal=False).what == error.what
+    advice = values.error(2, is_fatal=False).advice
+    assert advice == "See docs/schemas.md for what may be wrong with such messages"
+    assert "version 0 cannot be read: bytes are left over; " in str(values.error(4, is_fatal=True))
+    assert values.error(4, is_fatal=True).message_id == "5:8"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_rows_that_nothing_reads(version, words, has_good_rows):
     assert rows_of(values) == [ab(1, 2)] * has_good_rows + [None] * 3
     assert values.is_bad.tolist() == [False] * has_good_rows + [True, False, True]
     assert values.column.type == ReaderSchema(HISTORY[1]).type
-    assert words in str(values.error(len(good)))
+    assert words in str(values.error(len(good), is_fatal=True))
 
 
 def test_tombstones_that_nothing_reads_are_rows_of_nulls(broker):
@@ -290,7 +293,7 @@ def test_keys_are_given_to_schemas_of_keys_and_values():
     assert rows_of(values) == [{"k": 7, "v": 1}, {"k": 8, "v": None}, None, None, None, None]
     # A key that cannot be read is lost, so a tombstone with one is bad.
     assert values.is_bad.tolist() == [False, False, False, True, True, False]
-    assert "field k is x" in str(values.error(3))
+    assert "field k is x" in str(values.error(3, is_fatal=True))
 
 
 # ---- parts
@@ -317,7 +320,7 @@ def test_rows_that_would_take_too_much_together_are_read_in_parts(broker, rows, 
         assert part.payloads.equals(whole.payloads[some])
         bad = [] if part.is_bad is None else part.is_bad.nonzero()[0].tolist()
         for row in bad:
-            assert str(part.error(row)) == str(whole.error(first + row))
+            assert str(part.error(row, is_fatal=True)) == str(whole.error(first + row, is_fatal=True))
         first += len(part.column)
         assert sum(CsvDecoder.calls) <= first  # the next part is not there yet
     assert first == 6
@@ -460,6 +463,9 @@ def test_a_bad_row_of_a_newer_version_may_be_read_after_load():
     reader = ReaderSchema(old, {TOPIC.base: (0, old)})
     typed = TypedValueReader(Broker(old, new).versions_of, TOPIC, reader, reader.type)
     (values,) = typed.read(messages_of(entry(0, 0, b""), entry(1, 1, b"\2"), entry(2, 2, b"\2")))
-    advices = [values.error(row).advice for row in range(3)]
+    advices = [values.error(row, is_fatal=True).advice for row in range(3)]
     again = "Call load() and start the query again: the message's version is newer "
     assert [advice.startswith(again) for advice in advices] == [False, True, False]
+    warned = values.error(1, is_fatal=False).advice
+    assert warned.startswith(again)
+    assert "mode" not in warned

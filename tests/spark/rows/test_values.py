@@ -90,6 +90,7 @@ def test_a_bad_row_has_nulls_and_its_payload(caplog):
         f"{TOPIC}: 2 of 5 messages cannot be read and have null in their columns; first: [PULSAR_SCHEMA] "
         "a value of schema version 0 cannot be read: field b is x; topic"
     )
+    assert "PERMISSIVE" not in record.getMessage(), "it is set"
 
 
 def test_a_bad_key_without_a_payload_has_its_key():
