@@ -81,6 +81,9 @@ def add_command(commands: Any) -> None:
         "--prefix", default="spark-pulsar", help="the queries' subscriptionPrefix (default: %(default)s)"
     )
     parser.add_argument(
+        "--subscription", metavar="NAME", help="list and remove only this subscription, on each of its topics"
+    )
+    parser.add_argument(
         "--checkpoint",
         action="append",
         type=Path,
@@ -112,7 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     admin = Admin(arguments.admin_url, identity=_identity(arguments))
     topics = _topics(admin, arguments.topic or [], arguments.namespace or ["public/default"])
-    found = list(find(admin, topics, arguments.prefix))
+    found = _named(find(admin, topics, arguments.prefix), arguments.subscription)
     # In this order: a subscription that was found without a consumer has had its checkpoint written by now.
     named = None if arguments.checkpoint is None else named_in(arguments.checkpoint)
     _print_table(found, named)
@@ -154,6 +157,19 @@ def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Fou
         for each in sorted(stats):
             if name.fullmatch(each.name) and each.durable:
                 yield Found(each.name, topic, each.connected, each.backlog)
+
+
+def _named(found: Iterable[Found], name: str | None) -> list[Found]:
+    """All that were found, or those of one name."""
+    named = [each for each in found if name in (None, each.name)]
+    if name is not None and not named:
+        raise OptionError(
+            f"no query has a subscription {name!r} on these topics",
+            advice="Run without --subscription to list the names, and select the topics with --namespace or "
+            "--topic, and the queries' subscriptionPrefix with --prefix. To remove another subscription, use "
+            "pulsar-admin",
+        )
+    return named
 
 
 def forsaken_of(found: Iterable[Found], named: dict[str, Path]) -> list[Found]:

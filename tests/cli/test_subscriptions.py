@@ -91,6 +91,32 @@ def test_only_what_no_checkpoint_names_and_nobody_uses_is_removed(admin, run, ch
     assert [list(admin.topics[part]) for part in PARTS] == [[NAMES[0], NAMES[2]]] * 2
 
 
+def test_one_subscription_is_listed_and_removed(admin, run, checkpoint):
+    for part in PARTS:
+        admin.topics[part] = {name: FakeSubscription() for name in NAMES}
+    arguments = ["--checkpoint", str(checkpoint), "--subscription"]
+    listed = [HEADER, *(f"{NAMES[2]} {part} no 0 none" for part in PARTS)]
+    assert run(*arguments, NAMES[2]) == [*listed, "2 unused; run with --remove to remove them"]
+    removed = [f"removed {NAMES[2]} from {part}" for part in PARTS]
+    assert run(*arguments, NAMES[2], "--remove") == [*listed, *removed, "2 removed"]
+    for part in PARTS:
+        assert list(admin.topics[part]) == [NAMES[0], NAMES[1], NAMES[3]]
+    assert run(*arguments, NAMES[0], "--remove")[-1] == "0 removed", "the checkpoint names it"
+
+
+@pytest.mark.parametrize("name", [NAMES[1], NAMES[0][:-1], "other", ""])
+def test_a_subscription_that_no_query_has_is_an_error(admin, capsys, checkpoint, name):
+    admin.topics[TOPIC] = {NAMES[0]: FakeSubscription(), "other": FakeSubscription()}
+    arguments = ["subscriptions", "--admin-url", admin.url, "--checkpoint", str(checkpoint), "--remove"]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--subscription", name])
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert f"[PULSAR_OPTION] no query has a subscription {name!r} on these topics" in err
+    assert out == ""
+    assert removals(admin) == []
+
+
 def test_what_is_used_or_gone_meanwhile_is_kept(admin, run, checkpoint):
     admin.topics[TOPIC] = {name: FakeSubscription() for name in NAMES[1:]}
     answer = admin.answer
