@@ -148,10 +148,11 @@ class TopicName(NamedTuple):
         again, which a non-persistent topic cannot serve.
         """
         domain, parts = _split(text)
-        if domain != "persistent":
+        if domain == "non-persistent":
             raise OptionError(
                 f"topic {text!r} is not persistent", advice="Only persistent topics are supported"
             )
+        _check_domain(domain, text)
         is_name = len(parts) == 3 and all(_PART.fullmatch(part) for part in parts[:2]) and parts[2]
         if not is_name or _NO_TEXT.search(parts[2]):
             raise OptionError(
@@ -196,6 +197,14 @@ def _split(text: str) -> tuple[str, list[str]]:
     return domain, parts
 
 
+def _check_domain(domain: str, text: str) -> None:
+    if domain != "persistent":
+        raise OptionError(
+            f"the text before :// is {domain!r} in {text!r}",
+            advice="It must be persistent: write persistent://tenant/namespace/topic, or a name without ://",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
     """All topics of one namespace whose local name a regular expression matches in full.
@@ -220,11 +229,12 @@ class TopicPattern:
         Raises OptionError for another form, a bad regular expression, a domain that is not persistent.
         """
         domain, parts = _split(text)
-        if domain != "persistent":
+        if domain == "non-persistent":
             raise OptionError(
                 f"the pattern {text!r} is not for persistent topics",
                 advice="Only persistent topics are supported",
             )
+        _check_domain(domain, text)
         if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts[:2]) or not parts[2]:
             raise OptionError(
                 f"{text!r} is not a pattern for topics within one namespace",

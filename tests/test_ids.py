@@ -233,6 +233,18 @@ def test_what_is_no_topic_name(text):
     assert repr(text) in str(caught.value)
 
 
+@pytest.mark.parametrize("parse", [TopicName.parse, TopicPattern.parse])
+@pytest.mark.parametrize("domain", ["copy-persistent", "Persistent", "http", "", "non-persistent"])
+def test_the_text_before_the_name_is_persistent(parse, domain):
+    with pytest.raises(OptionError) as caught:
+        parse(f"{domain}://a/b/t")
+    if domain == "non-persistent":
+        assert "Only persistent topics are supported" in str(caught.value)
+    else:
+        assert caught.value.what == f"the text before :// is {domain!r} in '{domain}://a/b/t'"
+        assert caught.value.advice.startswith("It must be persistent: write persistent://")
+
+
 parts = st.text("abz09-=:._", min_size=1, max_size=9)
 locals_ = st.text("abz09-=:._ é", min_size=1, max_size=12).filter(lambda text: text == text.strip())
 
