@@ -51,12 +51,22 @@ def find_partitions(client: PlanningClient, options: SourceOptions) -> list[Topi
 def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
     """:func:`find_partitions` at the start of a read: a wrong address is an error in seconds.
 
+    A pattern that no topic matches is warned of.
+
     Raises:
         TopicNotFoundError: a topic that was named does not exist, and the query does not wait for it.
         BrokerError: no broker answers within seconds.
     """
     with client.impatient() as impatient:
-        return find_partitions(impatient, options)
+        found = find_partitions(impatient, options)
+    if options.pattern is not None and not found:
+        _log.warning(
+            "no topic of the namespace %s/%s matches topicsPattern %r, so nothing is read; a stream reads "
+            "topics that match when they appear. The regular expression must match the whole local name of a "
+            "topic",
+            *(options.pattern.tenant, options.pattern.namespace, options.pattern.regex.pattern),
+        )
+    return found
 
 
 class Topics:

@@ -7,10 +7,13 @@ import pytest
 
 from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan import topics as plan_topics
+from pulsar_spark.spark.plan.batch import plan_read
+from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.topics import Topics, find_partitions, first_contact
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import options_of
+from tests.spark.plan.simulated_spark import POLL, options_of
 
 
 @pytest.fixture
@@ -41,6 +44,28 @@ def names(topics):
 )
 def test_the_partitions_of_all_topics(cluster, options, found):
     assert names(first_contact(cluster, options_of(**options))) == found
+
+
+@pytest.mark.parametrize("plan", [first_contact, lambda cluster, options: plan_read(options, cluster)])
+def test_a_pattern_that_no_topic_matches_is_warned_of(cluster, caplog, plan):
+    plan(cluster, options_of(Mode.BATCH, topicsPattern="a/b/oth"))
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage().startswith("no topic of the namespace a/b matches topicsPattern 'oth', so")
+    caplog.clear()
+    plan(cluster, options_of(Mode.BATCH, topicsPattern="a/b/oth.*"))
+    plan(cluster, options_of(Mode.BATCH, topics="gone", waitingForNonExistedTopic="true"))
+    assert caplog.records == []
+
+
+def test_a_stream_whose_pattern_matches_nothing_is_warned_of_once(cluster, caplog):
+    planner = QueryPlanner(options_of(topicsPattern="none.*"), cluster)
+    start = planner.initial()
+    for _ in range(5):
+        cluster.clock += POLL
+        planner.latest(start)
+    planner.close()
+    assert caplog.text.count("matches topicsPattern 'none.*'") == 1
 
 
 def test_commit_logs_are_read_only_where_they_are_named(cluster):
