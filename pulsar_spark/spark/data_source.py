@@ -125,19 +125,22 @@ def register(spark: SparkSession) -> None:
         use_this_python(spark.sparkContext)
     for source in (PulsarSparkDataSource, PulsarDataSource):
         spark.dataSource.register(source)
-    _warn_of_shown_secrets(spark)
+    _log_shown_options(spark)
     if has_server:
         _require_on_server(spark)
     else:
         _link_for_streams(getattr(spark.sparkContext, "_python_includes", None))
 
 
-def _warn_of_shown_secrets(spark: SparkSession) -> None:
-    """Tell where Spark would show a login, or a password, that stands in an option."""
+def _log_shown_options(spark: SparkSession) -> None:
+    """Log which options Spark would show that may hold a secret.
+
+    At INFO: what they will hold is not known yet, and where they name a file there is nothing to do.
+    """
     patterns = [spark.conf.get(name, default) or "" for name, default in _REDACTION.items()]
     shown = [name for name in _SECRETS if not any(_is_redacted(name, pattern) for pattern in patterns)]
     if shown:
-        _log.warning(
+        _log.info(
             "Spark shows option %s in plans, its UI and the event log. If it contains a secret, set "
             "spark.sql.redaction.options.regex to (?i)url|authparams|password, or give the secret's place "
             "as file:// or env:",

@@ -158,10 +158,11 @@ class Session:
 @pytest.mark.usefixtures("files")
 def test_a_session_that_would_show_logins_is_told_of(settings, is_shown, caplog):
     session = Session(settings)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         register(session)  # type: ignore[arg-type]  # a part of one
     assert [source.name() for source in session.registered] == ["pulsar_spark", "pulsar"]
     assert ("Spark shows option pulsar.client.authParams" in caplog.text) == is_shown
+    assert all(record.levelno == logging.INFO for record in caplog.records)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_a_session_that_would_show_logins_is_told_of(settings, is_shown, caplog)
 )
 @pytest.mark.usefixtures("files")
 def test_spark_hides_passwords_unless_it_is_told_otherwise(settings, shown, caplog):
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         register(Session(settings))  # type: ignore[arg-type]  # a part of one
     named = ", ".join(f"pulsar.client.{name}" for name in shown)
     assert caplog.text.count("Spark shows option") == bool(shown)
