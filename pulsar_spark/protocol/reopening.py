@@ -1,4 +1,4 @@
-"""Reopening: how long to wait before a producer or consumer that was lost is opened again.
+"""Reopening: how long to wait before a producer or consumer that was lost is opened again; what a loss is.
 
 A broker that accepts it and closes it at once would else be asked a thousand times a second. What an opening
 has come to:
@@ -12,7 +12,8 @@ has come to:
                                                between a half and all, by chance
     =========================================  ======================================================
 
-Openings that fail are not counted here: they have pauses of their own.
+Openings that fail are not counted here: they have pauses of their own. A loss is an opening that succeeded
+and has to be repeated, though the owner did not ask for another one.
 """
 
 from __future__ import annotations
@@ -28,15 +29,27 @@ class Reopening:
     def __init__(self) -> None:
         self._fruitless = 0
         self._opened_at = 0.0
+        self._has_opened = False
 
     def opened(self, now: float) -> None:
         """Take in that an opening has succeeded; ``now`` is in monotonic seconds."""
         self._fruitless += 1
         self._opened_at = now
+        self._has_opened = True
 
     def yielded(self) -> None:
-        """Take in that a message or a receipt came, or that the owner itself wants another opening."""
+        """Take in that a message or a receipt came."""
         self._fruitless = 0
+
+    def reset(self) -> None:
+        """Take in that the owner itself wants another opening."""
+        self._fruitless = 0
+        self._has_opened = False
+
+    def take_loss(self) -> bool:
+        """Whether the next opening takes the place of one that was lost; True once for each of them."""
+        was_lost, self._has_opened = self._has_opened, False
+        return was_lost
 
     def pause(self, now: float, chance: float) -> float:
         """Seconds to wait before the next opening.

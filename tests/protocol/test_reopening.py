@@ -21,11 +21,12 @@ def test_pauses_grow_up_to_a_bound(chance, part):
     assert max(pauses(3000, chance)) <= 2.0
 
 
-def test_after_what_was_of_use_there_is_none():
+@pytest.mark.parametrize("event", [Reopening.yielded, Reopening.reset])
+def test_after_what_was_of_use_there_is_none(event):
     reopening = Reopening()
     for _ in range(5):
         reopening.opened(0.0)
-    reopening.yielded()
+    event(reopening)
     assert reopening.pause(0.0, 1.0) == 0.0
     reopening.opened(0.0)
     assert reopening.pause(0.0, 1.0) == 0.05
@@ -44,3 +45,21 @@ def test_one_that_lasted_counts_as_of_use(lasted, expected):
 def test_openings_that_fail_are_not_counted():
     reopening = Reopening()
     assert [reopening.pause(now, 1.0) for now in range(5)] == [0.0] * 5
+
+
+def test_each_loss_is_told_of_once():
+    reopening = Reopening()
+    assert [reopening.take_loss() for _ in range(2)] == [False, False], "the first opening may fail"
+    for _ in range(2):
+        reopening.opened(0.0)
+        reopening.yielded()
+        assert [reopening.take_loss() for _ in range(3)] == [True, False, False]
+
+
+def test_an_opening_that_the_owner_wants_is_no_loss():
+    reopening = Reopening()
+    reopening.opened(0.0)
+    reopening.reset()
+    assert not reopening.take_loss()
+    reopening.opened(1.0)
+    assert reopening.take_loss()

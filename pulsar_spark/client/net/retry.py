@@ -40,12 +40,13 @@ def retry_count() -> int:
 
 
 def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
-    """Wait as long as is due before ``what`` is opened again.
+    """Wait as long as is due before ``what`` is opened, and count it if it was lost.
 
     Raises:
         DeadlineError: the time is over.
     """
-    _repeated.add_one()
+    if reopening.take_loss():
+        _repeated.add_one()
     pause = reopening.pause(time.monotonic(), random.random())
     if pause:
         time.sleep(min(pause, deadline.left))

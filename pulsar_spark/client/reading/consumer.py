@@ -325,7 +325,7 @@ class Consumer:
         self._corrupt = None
         self._acks = AckTracker()
         self._received.clear()
-        self._reopening.yielded()
+        self._reopening.reset()
         self._inbox = Inbox()
         self._inbox.lost(NotReadyError("the subscription was moved"))
         self._is_moved = True

@@ -246,7 +246,7 @@ class Producer:
             BrokerError: the broker did not take the producer within the operation timeout.
         """
         self._drop_link()
-        self._reopening.yielded()
+        self._reopening.reset()
         self._writer.restart(name, first_sequence_id)
         self._open_in_time()
         return self._writer.last_sequence_id

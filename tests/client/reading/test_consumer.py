@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pulsar_spark.client import Consumer, Deadline, LastMessageId
+from pulsar_spark.client import Consumer, Deadline, LastMessageId, retry_count
 from pulsar_spark.client.reading.inbox import Inbox
 from pulsar_spark.errors import (
     AuthError,
@@ -593,6 +593,22 @@ def test_what_is_sent_without_waiting_opens_nothing(broker, client, ids):
             with pytest.raises(ConnectError):
                 send(3)
     assert len(broker.seen(Type.SUBSCRIBE)) == 2
+
+
+# ---- what counts as a retry
+
+
+def test_only_a_consumer_that_was_lost_counts_as_retried(broker, client, ids):
+    before = retry_count()
+    with open_consumer(client, DURABLE) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[4])
+        assert ids_of(take(consumer, 16)) == ids[4:]
+        assert retry_count() == before, "neither the first opening nor a seek"
+        broker.close_all(TOPIC)
+        broker.publish(TOPIC, section_of(b"new"))
+        assert values_in(take(consumer, 1)) == [b"new"]
+        assert retry_count() == before + 1
 
 
 # ---- a broker that accepts and closes

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pulsar_spark.client import read_range
+from pulsar_spark.client import read_range, retry_count
 from pulsar_spark.errors import QueueFullError, SendError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -147,9 +147,11 @@ def test_a_connection_that_is_lost_again_and_again(broker, client, topic, again)
 
 
 def test_a_producer_that_the_broker_closes_is_opened_again_under_another_id(broker, client, topic):
+    retries = retry_count()
     producer = open_producer(client)
     send(producer, numbered(2))
     producer.flush()
+    assert retry_count() == retries, "nothing was repeated"
     held = Held(broker)
     broker.script(Type.SEND, [held])
     send(producer, numbered(1, 2))
@@ -162,6 +164,7 @@ def test_a_producer_that_the_broker_closes_is_opened_again_under_another_id(brok
     assert topic.values == numbered(5)
     assert len(broker.seen(Type.CONNECT)) == 2  # one reads, one writes
     assert len({one.producer_id for one in broker.seen(Type.PRODUCER)}) == 2
+    assert retry_count() == retries + 1
 
 
 def test_mending_opens_a_lost_producer_without_a_call_that_sends(broker, client, topic):
