@@ -74,6 +74,8 @@ def test_only_what_nobody_needs_is_removed(
             )
         ]
         assert run("--checkpoint", str(tmp_path)) == [*listed, "2 unused; run with --remove to remove them"]
+        named = ["--checkpoint", str(tmp_path), "--subscription", held, "--remove"]
+        assert run(*named) == [*(line for line in listed if line.startswith(held)), "0 removed"]
         removed = [f"removed {gone} from {part}" for part in parts]
         assert run("--checkpoint", str(tmp_path), "--remove") == [*listed, *removed, "2 removed"]
     left = {query, held, f"other-{UUID}", f"spark-pulsar-more-{UUID}", "spark-pulsar"}
