@@ -13,8 +13,8 @@ FAULTS = (
     Fault(
         name="time-rounded-down",
         file="pulsar_spark/spark/options/positions.py",
-        old="ms = -((_EPOCH - aware) // timedelta(milliseconds=1))",
-        new="ms = (aware - _EPOCH) // timedelta(milliseconds=1)",
+        old="return -((_EPOCH - aware) // timedelta(milliseconds=1))",
+        new="return (aware - _EPOCH) // timedelta(milliseconds=1)",
         test="tests/spark/options/test_positions.py::test_times",
     ),
     Fault(

@@ -97,7 +97,7 @@ FAULTS = (
     Fault(
         name="bad-row-given-as-nulls-in-failfast",
         file="pulsar_spark/spark/rows/values.py",
-        old="        if self._bad_rows is BadRows.FAILFAST:\n            raise first\n",
+        old="        if is_fatal:\n            raise first\n",
         new="",
         test="tests/spark/rows/test_values.py::test_the_first_bad_row_ends_the_read",
     ),
