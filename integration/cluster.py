@@ -82,7 +82,7 @@ class ProxiedBroker:
 
 @contextmanager
 def open_proxied_broker(settings: Mapping[str, str] | None = None) -> Iterator[ProxiedBroker]:
-    """Start a broker whose look-ups name a proxy: a client that came through the proxy stays behind it.
+    """Start a broker whose lookups name a proxy: a client that came through the proxy stays behind it.
 
     The broker listens twice. What it does within itself goes by its own port; the proxy forwards to the
     second, and whoever comes in there is told the proxy's address as that of the broker.

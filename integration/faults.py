@@ -16,7 +16,7 @@ from pulsar_spark.ids import TopicName
 
 TO_BROKER, TO_CLIENT = Direction.TO_BROKER, Direction.TO_CLIENT
 
-# Bytes after which connections are cut. CONNECT and CONNECTED are shorter than 200 bytes, look-up and
+# Bytes after which connections are cut. CONNECT and CONNECTED are shorter than 200 bytes, lookup and
 # SUBSCRIBE or PRODUCER than 800; what follows are messages. Each early cut is followed by a late one, since
 # the pauses between attempts grow until one succeeds.
 EARLY = (0, 1, 4, 5, 20, 61, 130, 170, 210, 300, 420, 510)

@@ -1,7 +1,7 @@
-"""A proxy as clients see Pulsar's own: TLS in front, plain text behind, and look-ups that name the proxy.
+"""A proxy as clients see Pulsar's own: TLS in front, plain text behind, and lookups that name the proxy.
 
 Pulsar's own (`pulsar_proxy`) has jars of its own, and tells nobody what it was asked. Like it this one takes
-a connection whose CONNECT names a broker to that broker, and answers the look-ups of the others with
+a connection whose CONNECT names a broker to that broker, and answers the lookups of the others with
 `proxy_through_service_url`; all else it passes on.
 """
 

@@ -203,7 +203,7 @@ def test_is_a_coded_error_in_time(talk: str, operation: str) -> None:
 
 
 class FakeBroker:
-    """Answers look-ups with itself, and what else is asked as told; a `talk` for Server."""
+    """Answers lookups with itself, and what else is asked as told; a `talk` for Server."""
 
     def __init__(self, answers: dict[int, Callable[[pb.BaseCommand], bytes]]) -> None:
         self.answers = answers

@@ -29,7 +29,7 @@ def test_a_stream_from_topic_to_topic(
     once_topic: str,
     tmp_path: Path,
 ) -> None:
-    """Look-ups, reading and writing; the proxy is killed with -9 amid them, and comes back."""
+    """Lookups, reading and writing; the proxy is killed with -9 amid them, and comes back."""
     admin.create_partitioned_topic(topic, _PARTITIONS)
     records = numbered(8_000, keys=50)
     with PulsarProxy(cluster.service_url, cluster.admin_url, tmp_path) as proxy:

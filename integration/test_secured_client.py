@@ -227,7 +227,7 @@ def test_wrong_trust(secured: Secured, topic: str) -> None:
 
 
 def test_a_wrong_host(secured: Secured, name: TopicName) -> None:
-    """The certificate names 127.0.0.1, not localhost; look-ups answer with the former."""
+    """The certificate names 127.0.0.1, not localhost; lookups answer with the former."""
     url = secured.tls_url.replace("127.0.0.1", "localhost")
     error = refusal(connect(secured, token(secured), url=url), name)
     assert isinstance(error, TlsError)

@@ -26,7 +26,7 @@
         ├── SendError                   PULSAR_SEND
         └── TransactionError            PULSAR_TRANSACTION
 
-Retry loops ask the flag and nothing else; each try begins with a look-up. No message
+Retry loops ask the flag and nothing else; each try begins with a lookup. No message
 ever holds a secret: none is passed in here.
 """
 

@@ -291,7 +291,7 @@ def says(data: bytes) -> Action:
 
 
 def redirects(url: str, *, authoritative: bool = False) -> Action:
-    """Answer a look-up with another broker, which is to be asked."""
+    """Answer a lookup with another broker, which is to be asked."""
 
     def action(connection: FakeConnection, frame: Frame) -> None:
         connection.send(

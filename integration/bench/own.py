@@ -55,7 +55,7 @@ def compare_writes(topics: Topics, shape: Shape, partitions: int, repeat: int) -
 
 
 def read(client: Client, topic: str, count: int) -> float:
-    """Seconds for a topic's ``count`` messages, from look-up to Arrow rows.
+    """Seconds for a topic's ``count`` messages, from lookup to Arrow rows.
 
     Raises:
         ValueError: it holds another number of messages.

@@ -58,7 +58,7 @@ and one Spark task; four are four tasks.
 
 * **Read, pulsar_spark**: a streaming query with AvailableNow from the topic's beginning to `noop`. The
   time is Spark's `triggerExecution` of the micro-batch that has the rows: offsets, write-ahead log,
-  planning, look-ups at the broker, reading and commit; not the start of the query.
+  planning, lookups at the broker, reading and commit; not the start of the query.
 * **Read, Spark's transport**: the same query over a Python data source whose `read()` gives the same
   Arrow batch repeatedly: as many rows in a batch as our source makes, with the same schema and similar
   values.

@@ -1,6 +1,6 @@
 """A Pulsar cluster from the same jars as the standalone broker: ZooKeeper, bookies and brokers, each a JVM.
 
-Unlike a standalone broker it redirects look-ups, moves topics from broker to broker, and has storage
+Unlike a standalone broker it redirects lookups, moves topics from broker to broker, and has storage
 that outlives a bookie. All of it listens on 127.0.0.1 only.
 """
 
@@ -202,7 +202,7 @@ class PulsarCluster:
         return next(broker.admin for broker in self.brokers if broker.running)
 
     def broker(self, service_url: str) -> ClusterBroker:
-        """The broker that a look-up names."""
+        """The broker that a lookup names."""
         return next(broker for broker in self.brokers if broker.service_url == service_url)
 
     def __enter__(self) -> PulsarCluster:

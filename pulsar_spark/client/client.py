@@ -54,10 +54,10 @@ class ClientOptions:
     Attributes:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://...``.
         operation_timeout: for a request with all its retries.
-        lookup_timeout: for a topic's partitions with all retries, and for one look-up of its broker with all
+        lookup_timeout: for a topic's partitions with all retries, and for one lookup of its broker with all
             redirects; None: the operation timeout.
-        max_lookup_redirects: of one look-up.
-        listener_name: which of the addresses that brokers advertise look-ups are answered with; None: those
+        max_lookup_redirects: of one lookup.
+        listener_name: which of the addresses that brokers advertise lookups are answered with; None: those
             of their internal listener.
         connection_timeout: for one TCP connection, and for one handshake.
         keep_alive_interval: silence after which a PING is sent.
@@ -184,7 +184,7 @@ class Client:
 
         Raises:
             TopicNotFoundError: it does not exist (PARTITIONED_METADATA).
-            BrokerError: no broker answered within the look-up timeout.
+            BrokerError: no broker answered within the lookup timeout.
             ProtocolError: there are more than 100,000.
         """
         deadline = Deadline(self._lookup_timeout)
@@ -263,7 +263,7 @@ class Client:
     def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
         """A session with the broker that serves ``topic`` now (LOOKUP); one attempt, redirects followed.
 
-        Look-ups never take a connection that writes: a broker that throttles publishing does not read it.
+        Lookups never take a connection that writes: a broker that throttles publishing does not read it.
         """
         within = deadline.at_most(self._lookup_timeout)
         service = self.service(within)

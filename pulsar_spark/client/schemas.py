@@ -34,7 +34,7 @@ class VersionedSchema(NamedTuple):
 class TopicSchemas:
     """Asks brokers for schemas, and keeps those of versions, which never change. Thread-safe.
 
-    All partitions of a topic share its schema. Each request is tried again as look-ups are. A topic that is
+    All partitions of a topic share its schema. Each request is tried again as lookups are. A topic that is
     deleted and made anew counts from 0 again: what is kept of the old one is dropped as soon as ``latest`` or
     ``remember`` is given another schema for a version; what is kept for one load is given to no other.
 

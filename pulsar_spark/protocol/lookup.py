@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pulsar_spark.errors import OptionError, ProtocolError, from_server
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-MAX_REDIRECTS = 20  # of a look-up, where the user does not say
+MAX_REDIRECTS = 20  # of a lookup, where the user does not say
 
 # Scheme of a service URL -> its usual port.
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
@@ -72,7 +72,7 @@ def _parse_host(host: str, number: int, scheme: str, option: str) -> Address:
 
 
 class Lookup:
-    """One look-up on its way from broker to broker.
+    """One lookup on its way from broker to broker.
 
     Args:
         topic: the full topic name.
@@ -92,7 +92,7 @@ class Lookup:
         """Take an answer: the broker's address, or None when ``ask`` is to be asked next.
 
         Raises:
-            BrokerError: the look-up failed.
+            BrokerError: the lookup failed.
             ProtocolError: too many redirects, or an answer without an address.
         """
         if response.response == _Response.Failed:

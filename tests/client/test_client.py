@@ -176,7 +176,7 @@ def test_a_closed_client_asks_nobody(broker, client):
     assert broker.seen(Type.PARTITIONED_METADATA) == []
 
 
-# ---- look-ups
+# ---- lookups
 
 
 def locate(client):

@@ -105,6 +105,13 @@ def texts_of(module):
             yield node.value
 
 
+@pytest.mark.parametrize("file", [*PAGES, *MODULES], ids=lambda file: str(file.relative_to(ROOT)))
+def test_one_spelling(file):
+    """Docstrings and comments, too."""
+    found = re.search(r"\blook-ups?\b", file.read_text(), re.IGNORECASE)
+    assert found is None, "write 'lookup' (noun), 'look up' (verb)"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_paths_of_a_machine(page):
     assert not re.search(r"/(?:root|home|work|Users)/", page.read_text())

@@ -1,4 +1,4 @@
-"""Look-ups: redirects, proxies, failures; and what service.url may say."""
+"""Lookups: redirects, proxies, failures; and what service.url may say."""
 
 from dataclasses import replace
 

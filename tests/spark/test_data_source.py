@@ -1,4 +1,4 @@
-"""What Spark calls without a broker: look-up, schema, and errors that must come in the right call."""
+"""What Spark calls without a broker: lookup, schema, and errors that must come in the right call."""
 
 import importlib
 import logging

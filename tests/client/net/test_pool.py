@@ -92,7 +92,7 @@ def test_a_host_that_is_not_there_is_passed_over_and_not_tried_first_again(broke
 
 
 def test_sessions_that_nobody_uses_do_not_stay(broker):
-    """Look-ups may name any number of addresses. One that is asked for again is opened again."""
+    """Lookups may name any number of addresses. One that is asked for again is opened again."""
     pool = pool_of(broker, max_idle=0.2)
     with ExitStack() as stack:
         others = [stack.enter_context(FakeBroker()) for _ in range(10)]

@@ -56,7 +56,7 @@ def test_what_passes_is_tried_again(broker, client):
     broker.create(TOPIC)
     broker.script(Type.GET_OR_CREATE_SCHEMA, [refuses(pb.ServiceNotReady), cut])
     assert register_schema(client, TOPIC, A) == 0
-    assert len(broker.seen(Type.LOOKUP)) == 3, "each try begins with a look-up"
+    assert len(broker.seen(Type.LOOKUP)) == 3, "each try begins with a lookup"
 
 
 def test_a_right_that_is_missing(broker, client):
