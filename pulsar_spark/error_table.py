@@ -14,7 +14,7 @@ class ErrorExplanation(NamedTuple):
     Attributes:
         code: such as ``PULSAR_AUTH``.
         meaning: what happened.
-        is_retriable: whether it is tried again until the operation's time is over.
+        is_retriable: whether the operation is retried until its timeout.
         advice: what to do.
     """
 

@@ -26,8 +26,8 @@
         ├── SendError                   PULSAR_SEND
         └── TransactionError            PULSAR_TRANSACTION
 
-Retry loops ask the flag and nothing else; each try begins with a lookup. No message
-ever holds a secret: none is passed in here.
+Retry loops depend on the flag only; each try begins with a lookup. No message
+ever holds a secret: callers pass none.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class PulsarError(Exception):
         return text if self.advice is None else f"{text}. {self.advice}"
 
     def located(self, topic: str, message_id: str | None = None) -> Self:
-        """The same error with its place, where that was not known when it was made."""
+        """Add the place to this error, if it was not known when the error was made."""
         kind = type(self)
         return kind(
             self.what,
@@ -82,7 +82,7 @@ class PulsarError(Exception):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same question may have an answer later, though its time is over now."""
+        """Whether the same request may succeed later, although it has timed out now."""
         return self.retriable or isinstance(self, DeadlineError)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -284,7 +284,7 @@ class TransactionError(BrokerError):
 
 
 class _ServerError(NamedTuple):
-    """What a ServerError of PulsarApi.proto is here; without advice of its own the class's holds."""
+    """The class for a ServerError of PulsarApi.proto; ``advice`` defaults to the class's."""
 
     name: str
     kind: type[BrokerError]
@@ -365,7 +365,7 @@ _METADATA_ERROR = 1
 _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
 
 
-# What GET_LAST_MESSAGE_ID is answered while the broker closes the topic to load it anew.
+# The response to GET_LAST_MESSAGE_ID while the broker closes the topic to load it again.
 _UNKNOWN_ERROR = 0
 _RECOVERY_FAILED = "Failed to recover Transaction Buffer"
 

@@ -162,7 +162,7 @@ class TopicName(NamedTuple):
 
     @classmethod
     def found(cls, text: str) -> TopicName | None:
-        """Read a full name as a broker tells it; None for one that another name would be made of."""
+        """Read a full name as a broker sends it; None if it is invalid or not in its full form."""
         try:
             topic = cls.parse(text)
         except OptionError:
@@ -171,13 +171,13 @@ class TopicName(NamedTuple):
 
     @property
     def partition(self) -> int:
-        """Number of the partition that this name means, or -1."""
+        """Number of the partition that this name stands for, or -1."""
         match = _PARTITION.fullmatch(self.local)
         return int(match[2]) if match else -1
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic that a partition belongs to; itself where it is none."""
+        """The partitioned topic that a partition belongs to; the name itself if it is not a partition."""
         match = _PARTITION.fullmatch(self.local)
         return self._replace(local=match[1]) if match else self
 

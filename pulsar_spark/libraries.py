@@ -1,4 +1,4 @@
-"""What the package needs besides Spark: installed, or carried within it, or an error that says what to do.
+"""Finds the libraries that the package needs besides Spark, installed or in the jar; else raises an error.
 
 The jar that ``pulsar_spark package`` builds carries what is pure Python. That is put at the end of the path,
 so what is installed wins.
@@ -29,13 +29,13 @@ except ImportError as _error:
 
 
 def check(versions: dict[str, str]) -> None:
-    """Compare versions with the oldest that will do.
+    """Compare versions with the oldest supported ones.
 
     Args:
         versions: by name, as in OLDEST.
 
     Raises:
-        LibraryError: for the first that is older.
+        LibraryError: a version is too old.
     """
     for name, version in versions.items():
         oldest = OLDEST[name]

@@ -1,3 +1,3 @@
-"""The version, in one place: of the package, of what it tells brokers, and of the jar."""
+"""The version of the package and of the jar, which brokers are also told."""
 
 VERSION = "0.1.0"

@@ -20,8 +20,8 @@ FAULTS = (
     Fault(
         name="permits-of-a-lost-consumer-kept",
         file="pulsar_spark/protocol/permits.py",
-        old='permits are gone with it."""\n        self._balance = 0',
-        new='permits are gone with it."""\n        self._balance = max(self._balance, 0)',
+        old='and its permits with it."""\n        self._balance = 0',
+        new='and its permits with it."""\n        self._balance = max(self._balance, 0)',
         test="tests/protocol/test_permits.py::test_after_a_loss_everything_is_granted_anew",
     ),
     Fault(

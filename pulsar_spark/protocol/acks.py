@@ -1,4 +1,4 @@
-"""Acknowledgements on their way: grouped, the cumulative mark covering what lies below it."""
+"""Pending acknowledgements of a consumer, grouped: a cumulative one covers all entries up to its own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AckTracker:
 
     @property
     def due_at(self) -> float | None:
-        """When the pending acks are to be sent; None when there are none."""
+        """When the pending acks must be sent; None if there are none."""
         if self._since is None:
             return None
         return self._since if len(self._pending) >= GROUP_SIZE else self._since + self._group_time
@@ -71,7 +71,7 @@ class AckTracker:
         return group
 
     def put_back(self, group: AckGroup, now: float) -> None:
-        """Make a group pending again whose receipt did not come."""
+        """Make a group pending again: its receipt did not come."""
         if group.cumulative is not None and group.cumulative == self._mark:
             self._mark_pending = True
         self._pending |= self._individual.intersection(group.individual)

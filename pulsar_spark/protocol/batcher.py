@@ -42,9 +42,9 @@ class BatchLimits(NamedTuple):
     """When a batch closes.
 
     Attributes:
-        max_messages: as many messages; 0 or less: no limit.
-        max_bytes: as many bytes, before compression; 0 or less: as many as the broker takes.
-        max_delay: seconds that it may be open.
+        max_messages: maximum messages; 0 or less: no limit.
+        max_bytes: maximum bytes before compression; 0 or less: the broker's limit.
+        max_delay: maximum seconds from its first message until it is sent.
     """
 
     max_messages: int
@@ -55,7 +55,7 @@ class BatchLimits(NamedTuple):
 class Batcher:
     """The open batch of one topic partition.
 
-    A batch closes when a further message finds no room in it (``max_messages``, ``max_bytes``), or when it
+    A batch closes when the next message does not fit into it (``max_messages``, ``max_bytes``), or when it
     has been open for ``max_delay`` seconds. A message larger than ``max_bytes`` makes a batch of its own.
     """
 

@@ -73,12 +73,12 @@ class _Incomplete:
         self.first = first
         self.opened = now
         self.last = -1
-        # It grows with each chunk and is the message in the end, without a copy.
+        # It grows with each chunk, and becomes the message without a copy.
         self.data = bytearray()
 
 
 def message_key(metadata: pb.MessageMetadata) -> bytes:
-    """What identifies the message that a chunk is of: its uuid, or a digest of a long one."""
+    """The key of the message that a chunk belongs to: its uuid, or a digest of a long uuid."""
     uuid = metadata.uuid
     return uuid if len(uuid) <= _MAX_KEY else blake2b(uuid).digest()
 

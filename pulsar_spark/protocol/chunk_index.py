@@ -16,8 +16,8 @@ a task has looked through for one message it knows for the next, so it goes back
     may look through
     else                              goes on
 
-How old entries are is a matter of many neighbours, in the broker's order: the publish time of one entry is
-what its producer says, and proves nothing, neither of itself nor of those around it.
+The age of entries is judged by many neighbours, in the broker's order: a producer chooses the publish time
+of its entry, so one time proves nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pulsar_spark.ids import MessageId
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# Entries that one task looks through at most: a minute of 16,000 entries a second.
+# Maximum entries that one task looks through: a minute of 16,000 entries a second.
 _MAX_ENTRIES = 1_000_000
-# First chunks that are remembered.
+# Maximum first chunks that are remembered.
 _MAX_BEGINS = 10_000
 # Entries at either end of what was looked through, whose medians tell how far apart they were published.
 _NEIGHBOURS = 31
@@ -47,7 +47,7 @@ class ChunkIndex:
         expire: seconds that a message may take to complete. 0: any time.
 
     Attributes:
-        has_ended: whether nothing further back is to be looked through.
+        has_ended: whether the search backwards has ended.
     """
 
     def __init__(self, expire: float) -> None:
@@ -63,7 +63,7 @@ class ChunkIndex:
         return self._begins.get(message)
 
     def begin(self, message: bytes, first: MessageId) -> None:
-        """Take in the next first chunk that was read; of too many the oldest is forgotten."""
+        """Add the next first chunk that was read; if there are too many, the oldest is forgotten."""
         self._begins.pop(message, None)
         self._begins[message] = first
         if len(self._begins) > _MAX_BEGINS:
@@ -76,7 +76,7 @@ class ChunkIndex:
         *,
         is_beginning: bool,
     ) -> None:
-        """Take in what lies directly before all that is known.
+        """Add the entries directly before all known ones.
 
         Args:
             begins: its messages' first chunks; of one that begins several times the last.

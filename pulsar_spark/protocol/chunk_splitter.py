@@ -1,4 +1,4 @@
-"""Cutting a message that is larger than an entry may be into chunks, an entry each."""
+"""Splits a message that is too large for one entry into chunks, one entry each."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pulsar_spark.wire.frames import Buffer, encode_section_head
 class SplitMessage:
     """One message in chunks, which all have its metadata.
 
-    What they have in common for readers is their uuid: name and attempt. It must not be used again once a
-    part of the message was sent: readers drop a message of which a chunk comes twice.
+    Readers identify them by a common uuid: name and attempt. It must not be used again once a part of the
+    message was sent: readers drop a message if they receive one of its chunks twice.
 
     Args:
         name: of the message within its topic.
-        attempt: distinguishes this sending of it from others; of the same length each time.
-        sequence_ids: the id of the message, twice: as first and as last one.
+        attempt: distinguishes this attempt to send it from others; has the same length each time.
+        sequence_ids: the id of the message, as first and as last id.
         metadata: MessageMetadata of the message.
         payload: of the message, compressed if it is to be.
         max_size: bytes that metadata and payload of a chunk may have in sum, before they are encrypted.
         transaction: that the message belongs to, as its metadata also says; None for none.
-        seal: encrypts a part; returns fields of its own metadata, and what is sent in its place.
+        seal: encrypts a part; returns metadata fields for its entry, and the encrypted part.
 
     Attributes:
         entries: the chunks in their order; their payloads are views if they are not encrypted.

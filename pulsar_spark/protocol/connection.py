@@ -1,7 +1,7 @@
 """One connection to a broker, without its socket: handshake, request ids, keep-alive, routing.
 
     bytes in -> receive() -> events           commands out -> request(), outgoing.put() -> outgoing.take()
-    time     -> tick()    -> events           next_deadline: when tick() is wanted
+    time     -> tick()    -> events           next_deadline: when to call tick()
 
 It must not know sockets or threads; ``now`` is a monotonic time in seconds.
 """
@@ -76,12 +76,12 @@ _WORDS = {
     for name in ("message", "error_message")
     if name in getattr(pb.BaseCommand(), body).DESCRIPTOR.fields_by_name
 }
-_KEPT_LOGINS = 4  # of those that were sent last, to be blanked
+_KEPT_LOGINS = 4  # the last ones sent, which are blanked in texts of the broker
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The handshake is done; ``max_message_size`` (bytes) is the broker's and rules every size.
+    """The handshake is done. ``max_message_size`` (bytes) is the broker's limit.
 
     ``topic_watchers``: whether the broker reports which topics come and go (WATCH_TOPIC_LIST).
     """
@@ -93,7 +93,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A request has ended: with the command that answered it, or with an error."""
+    """The result of a request: the command that answered it, or an error."""
 
     request_id: int
     result: pb.BaseCommand | PulsarError
@@ -101,7 +101,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ForConsumer:
-    """A frame for one consumer, or messages in a row."""
+    """A frame for one consumer, or several messages in order."""
 
     consumer_id: int
     frame: Frame | Messages
@@ -125,7 +125,7 @@ class ForWatcher:
 
 @dataclass(frozen=True, slots=True)
 class Challenged:
-    """The broker wants the login once more (AUTH_CHALLENGE); ``log_in`` answers it."""
+    """The broker asks for a new login (AUTH_CHALLENGE); ``log_in`` answers it."""
 
 
 Event: TypeAlias = Connected | Answer | ForConsumer | ForProducer | ForWatcher | Challenged
@@ -138,8 +138,8 @@ class Connection:
         now: the time at which the TCP connection was made.
         keep_alive: seconds of silence after which a PING is sent; twice as much means the peer is dead.
         timeout: seconds that CONNECTED may take.
-        proxy_to: the broker to be named in CONNECT where a proxy stands between.
-        login: what CONNECT says of who this is; None without authentication.
+        proxy_to: the broker to name in CONNECT, if the connection is to a proxy.
+        login: the credentials in CONNECT; None without authentication.
     """
 
     def __init__(
@@ -161,17 +161,17 @@ class Connection:
         self._heard_at = now
         self._pinged_at = now
         self._deadlines: dict[int, float] = {}
-        self._lists: set[int] = set()  # requests for lists of topics without an answer, also those given up
+        self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
         self._next_request = 0
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
 
     def log_in(self, login: commands.Login) -> None:
-        """Answer a challenge; the broker says nothing to it, or closes the connection."""
+        """Answer a challenge. The broker sends no reply, or closes the connection."""
         self._logins.append(login)
         self.outgoing.put_urgent(commands.auth_response(CLIENT_VERSION, login))
 
     def request(self, build: Callable[[int], bytes], deadline: float, *, is_urgent: bool = False) -> int:
-        """Give a command its request id and send it; an Answer follows at ``deadline`` at the latest."""
+        """Send a command with a request id; its Answer comes by ``deadline``."""
         request_id = self._next_request
         request = build(request_id)
         if is_urgent:
@@ -186,16 +186,16 @@ class Connection:
         return request_id
 
     def written(self, now: float) -> None:
-        """The peer has made room for more bytes where there was none: it lives, though it may say nothing."""
+        """Note that a blocked peer took bytes again: it is alive, even if it sends nothing."""
         self._heard_at = now
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from the peer.
 
         Raises:
-            ProtocolError: what the peer sent is not the protocol.
+            ProtocolError: the peer sent something invalid.
             BrokerError: the broker refused CONNECT, for whatever reason.
-            After either the connection must be given up.
+            After either error the connection must be closed.
         """
         self._heard_at = now
         events: list[Event] = []
@@ -206,7 +206,7 @@ class Connection:
         return events
 
     def tick(self, now: float) -> list[Event]:
-        """Act on the time: pings, requests that have run out, a peer that is dead.
+        """Send pings, end requests that have timed out, and notice a dead peer.
 
         Raises:
             ConnectError: there was no sign of life for two keep-alive intervals, or the handshake took too
@@ -227,7 +227,7 @@ class Connection:
 
     @property
     def next_deadline(self) -> float:
-        """When ``tick`` is wanted next."""
+        """When ``tick`` must be called next."""
         silence = self._heard_at + 2 * self._keep_alive
         handshake = silence if self.connected else self._opened_at + self._timeout
         return min(self._ping_at(), silence, handshake, *self._deadlines.values())
@@ -263,11 +263,11 @@ class Connection:
             return self._connected(command.connected)
         elif kind == _Type.AUTH_CHALLENGE:
             return Challenged()
-        # PONG counts as heard already; what this client did not ask for is not for it.
+        # PONG was counted as a sign of life above; other commands that nobody requested are ignored.
         return None
 
     def _blank(self, body: Message, name: str) -> None:
-        """Take the logins out of what the broker says."""
+        """Remove logins from a text of the broker."""
         said = getattr(body, name)
         for login in self._logins:
             said = login.blanked(said)

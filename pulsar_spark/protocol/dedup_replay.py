@@ -17,7 +17,7 @@ What is stored when a task opens its producer, ``stored`` = last stored id - fir
     more                  (not read)  LATER: a later micro-batch; send all under another name
     ====================  ==========  ===========================================================
 
-What becomes of the messages that come:
+How messages are handled:
 
     ==========  =============================================  ===============================
     verdict     take(items)                                    end()
@@ -101,14 +101,14 @@ class Spool(Protocol):
         """Append an item."""
 
     def take(self) -> Iterator[Item]:
-        """Give all items in their order, once."""
+        """Give each item once, in order."""
 
     def close(self) -> None:
         """Drop what was not taken."""
 
 
 class Verdict(Enum):
-    """Whether the messages that come are those that are stored; see the module's second table."""
+    """Whether this run's messages are the stored ones; see the module's second table."""
 
     OPEN = auto()
     SAME = auto()
@@ -116,18 +116,18 @@ class Verdict(Enum):
 
 
 class DedupReplay:
-    """Takes what is to be sent in one topic partition, and gives what is not known to be stored, marked.
+    """Takes the messages of one topic partition, and gives those not known to be stored, with dedup marks.
 
     Args:
         stored: how many messages of this micro-batch are stored, as ``count_stored`` says.
-        digest: of them, by the dedup mark of the last stored entry; None if it is not known.
-        spool: for what is held back.
-        run_ends: that marks say; it may change while messages come.
+        digest: of the stored messages, from the last stored entry's dedup mark; None if it is not known.
+        spool: keeps what is held back.
+        run_ends: written into dedup marks; may change while messages come.
 
     Attributes:
         verdict: changes from OPEN once. After DIFFERENT nothing is left out or marked, and all must be sent
             under another producer name.
-        messages: how many have come in this run; they count for sequence ids.
+        messages: how many have come in this run; sequence ids are counted by them.
         stored: as given.
     """
 
@@ -177,7 +177,7 @@ class DedupReplay:
         return items
 
     def end(self) -> Iterable[Item]:
-        """Nothing more comes; give what is still held back, since fewer messages came than are stored."""
+        """Note that no more messages come. Give what is held back: fewer came than are stored."""
         if self.verdict is not Verdict.OPEN:
             return ()
         self.verdict = Verdict.DIFFERENT
@@ -230,15 +230,15 @@ class DedupReplay:
 class _Digest:
     """A digest of a stream of bytes, which does not depend on how the stream is cut.
 
-    SHA-256 of everything would take a fifth of the time of sending. So it is taken of 1 KiB in 64, which
-    notices rows in another order; CRC-32C of everything costs next to nothing and notices single other rows.
+    SHA-256 of all bytes would take a fifth of the time of sending. So it covers 1 KiB in 64, which detects
+    another order of rows. CRC-32C covers all bytes at little cost, and detects single other rows.
     """
 
     def __init__(self) -> None:
         self._size = 0
         self._crc = 0
         self._sha = hashlib.sha256()
-        self._sha_digest: bytes | None = None  # asked for with each entry, of which few have such bytes
+        self._sha_digest: bytes | None = None  # cached: needed for each entry, and few entries change it
 
     def add(self, data: Buffer) -> None:
         self._crc = crc32c(data, self._crc)

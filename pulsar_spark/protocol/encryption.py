@@ -1,4 +1,4 @@
-"""End-to-end encryption, the pure part: payloads under data keys, data keys under the readers' public keys.
+"""End-to-end encryption without I/O: of payloads with data keys, of data keys with the readers' public keys.
 
 What an encrypted entry holds, for all Pulsar clients:
 
@@ -43,7 +43,7 @@ _DATA_KEY_SIZES = (16, 24, 32)
 _OAEP = padding.OAEP(padding.MGF1(SHA1()), SHA1(), None)
 _MAC_KEY_SIZE = 16
 _MAC_SIZE = SHA1.digest_size
-# What loading a key raises; none of the texts is passed on, they might tell of the key.
+# What loading a key raises. The texts are not passed on: they might show parts of the key.
 _NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm)
 _NO_ENCODING = bytes(8)  # ECIES puts the length of optional parameters, of which there are none, into its MAC
 
@@ -54,7 +54,7 @@ class PublicKey(NamedTuple):
     Attributes:
         name: as the entry's metadata names it.
         pem: the key itself.
-        metadata: names and values that the entry's metadata carries beside it.
+        metadata: names and values of the key, written into the entry's metadata.
     """
 
     name: str
@@ -63,16 +63,16 @@ class PublicKey(NamedTuple):
 
 
 class Sealer:
-    """A data key of its own, and that under public keys.
+    """A new data key, encrypted with each of the readers' public keys.
 
     Args:
-        keys: whoever has the private key of one of them can read.
+        keys: the owner of any of their private keys can read.
 
     Attributes:
         room: bytes by which an entry grows.
 
     Raises:
-        CryptoError: one of them is no key that can encrypt.
+        CryptoError: one of the keys cannot encrypt.
     """
 
     def __init__(self, keys: Sequence[PublicKey]) -> None:
@@ -88,7 +88,7 @@ class Sealer:
         self.room = len(fields) + len(sealed)
 
     def seal(self, payload: Buffer) -> tuple[bytes, bytes]:
-        """Encrypt a payload; returns fields to be appended to its metadata, and what is sent in its place."""
+        """Encrypt a payload; return fields to append to its metadata, and the encrypted payload."""
         nonce = os.urandom(_NONCE_SIZE)
         fields = pb.MessageMetadata(encryption_param=nonce).SerializePartialToString()
         return self._keys + fields, self._cipher.encrypt(nonce, payload, None)
@@ -99,10 +99,10 @@ class Opener:
 
     Args:
         pem: a private key.
-        wrapped: the data key under its public key.
+        wrapped: the data key, encrypted with its public key.
 
     Raises:
-        CryptoError: the data key is not under this key's public key, or this is no key.
+        CryptoError: the data key was encrypted for another key, or ``pem`` is not a key.
     """
 
     def __init__(self, pem: bytes, wrapped: bytes) -> None:
@@ -126,7 +126,7 @@ def wrap(key: PublicKey, data_key: bytes) -> bytes:
     """Encrypt a data key for the owner of a public key.
 
     Raises:
-        CryptoError: it is no RSA or EC key in PEM, or an RSA key that is too small.
+        CryptoError: it is not an RSA or EC key in PEM, or the RSA key is too small.
     """
     public = _load_public(key)
     if isinstance(public, rsa.RSAPublicKey):
@@ -145,7 +145,7 @@ def unwrap(pem: bytes, wrapped: bytes) -> bytes:
     """Decrypt a data key; the opposite of :func:`wrap`.
 
     Raises:
-        CryptoError: it is not under this key's public key, or this is no RSA or EC key in PEM.
+        CryptoError: it was encrypted for another key, or ``pem`` is not an RSA or EC key in PEM.
     """
     private = _load_private(pem)
     try:
@@ -173,7 +173,7 @@ def _ecies_open(private: ec.EllipticCurvePrivateKey, wrapped: bytes) -> bytes:
 
 
 def _ecies_keys(point: bytes, secret: bytes, size: int) -> tuple[bytes, bytes]:
-    """The key of the MAC and a key stream of ``size`` bytes. KDF2 is what X9.63 calls its own."""
+    """The key of the MAC and a key stream of ``size`` bytes. KDF2 is the KDF of X9.63."""
     keys = X963KDF(SHA1(), _MAC_KEY_SIZE + size, None).derive(point + secret)
     return keys[:_MAC_KEY_SIZE], keys[_MAC_KEY_SIZE:]
 
@@ -204,7 +204,7 @@ def _load_public(key: PublicKey) -> _PublicKey:
 
 def _load_private(pem: bytes) -> _PrivateKey:
     try:
-        # Whether a key of one's own has primes takes a second to find out; a wrong one decrypts nothing.
+        # Checking that the user's own key has primes takes a second, and a wrong key decrypts nothing.
         private = serialization.load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
     except _NO_KEY:
         private = None

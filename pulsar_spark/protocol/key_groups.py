@@ -1,4 +1,4 @@
-"""Which messages have one key, so that they may share a batch where consumers are of the type Key_Shared.
+"""Groups messages by key, so that those of a batch have one key, as Key_Shared consumers need.
 
 A broker gives a whole batch to one consumer, by the key in the entry's metadata: the ordering key where there
 is one, else the key. So messages are put together by these same bytes. Those of a key stay in their order.
@@ -30,7 +30,7 @@ class KeyedRows(NamedTuple):
     Attributes:
         messages: large_binary[n], each as it is in a batch.
         keys: binary[n], by which brokers choose a consumer; null for none.
-        partitions: int32[n], where each goes.
+        partitions: int32[n], the topic partition of each.
     """
 
     messages: pa.LargeBinaryArray
@@ -45,14 +45,14 @@ class KeyedRows(NamedTuple):
         )
 
     def copy(self) -> KeyedRows:
-        """The same in buffers of their own; those of a slice keep all rows in memory."""
+        """The same messages in their own buffers; the buffers of a slice keep all rows in memory."""
         return KeyedRows(
             pa.concat_arrays([self.messages]), pa.concat_arrays([self.keys]), self.partitions.copy()
         )
 
 
 def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Partitions) -> KeyedRows:
-    """Rows, what they are in a batch, and where they go."""
+    """Combine encoded rows with their keys and partitions."""
     # Large: with keys and properties, rows of one Arrow batch may have 2 GiB and more.
     buffers = [None, pa.py_buffer(encoded.offsets.astype(np.int64)), pa.py_buffer(encoded.buffer)]
     messages = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)

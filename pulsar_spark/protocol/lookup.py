@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pulsar_spark.errors import OptionError, ProtocolError, from_server
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-MAX_REDIRECTS = 20  # of a lookup, where the user does not say
+MAX_REDIRECTS = 20  # of a lookup; default
 
 # Scheme of a service URL -> its usual port.
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
@@ -28,7 +28,7 @@ class Address:
         host: a name or an IP address.
         port: of TCP.
         proxy_to: ``host:port`` of the broker that a proxy there is asked to reach.
-        tls: whether TLS is spoken there.
+        tls: whether to use TLS.
     """
 
     host: str
@@ -45,7 +45,7 @@ def parse_service_url(url: str, option: str = "service.url") -> tuple[Address, .
 
     Args:
         url: of the user, or of a broker.
-        option: that has it, for errors.
+        option: the name of the option that holds it, for errors.
 
     Raises:
         OptionError: another scheme, no host, a bad port. The URL is not repeated: it may hold a password.
@@ -72,12 +72,12 @@ def _parse_host(host: str, number: int, scheme: str, option: str) -> Address:
 
 
 class Lookup:
-    """One lookup on its way from broker to broker.
+    """One lookup, which brokers may redirect to other brokers.
 
     Args:
         topic: the full topic name.
         service: the address of the service URL that answered first; proxied connections go there.
-        max_redirects: more of them are an error.
+        max_redirects: maximum redirects.
     """
 
     def __init__(self, topic: str, service: Address, max_redirects: int = MAX_REDIRECTS) -> None:
@@ -89,7 +89,7 @@ class Lookup:
         self._redirects = 0
 
     def answered(self, response: pb.CommandLookupTopicResponse) -> Address | None:
-        """Take an answer: the broker's address, or None when ``ask`` is to be asked next.
+        """Take an answer; return the broker's address, or None if the request must be sent to ``ask`` next.
 
         Raises:
             BrokerError: the lookup failed.
@@ -118,7 +118,7 @@ class Lookup:
             broker = parse_service_url(url)[0]
         except OptionError:
             broker = None
-        # Between a proxy and its brokers there may be no TLS; on its own way this client never gives it up.
+        # A proxy may reach its brokers without TLS. This client never gives TLS up on its own connection.
         if broker is None or (broker.tls != tls and not response.proxy_through_service_url):
             kind = "no usable TLS address" if tls else "no usable address"
             raise ProtocolError(f"the broker's response to a lookup has {kind}", topic=self.topic)

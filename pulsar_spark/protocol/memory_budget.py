@@ -1,6 +1,6 @@
 """MemoryBudget: bytes that the pending windows of a task share.
 
-A window reports what it holds; from that follows how much each may hold:
+Windows report what they hold. How much each may hold follows from that:
 
     =========================================  ======================================================
     a window that holds                        may grow to
@@ -13,17 +13,17 @@ A window reports what it holds; from that follows how much each may hold:
     their parts
     =========================================  ======================================================
 
-A window that holds more than its part since others have come drains to its part.
+A window may hold more than its part after others have come. It then drains to its part.
 """
 
 from __future__ import annotations
 
 
 class MemoryBudget:
-    """Not thread-safe: who shares one between threads guards ``report``.
+    """Not thread-safe: threads that share one must guard ``report``.
 
     Args:
-        limit: bytes of all windows together. One entry of each window may come on top.
+        limit: bytes of all windows in sum. One entry of each window may exceed it.
     """
 
     def __init__(self, limit: int) -> None:

@@ -1,8 +1,7 @@
-"""OutgoingQueue: what is to go out on a connection, in which order.
+"""OutgoingQueue: the order in which frames are sent on a connection.
 
-A broker that throttles publishing reads a connection slowly, and much of what producers send waits here. So
-there are two ways: what is urgent goes out before all that waits, what is not keeps its order. A frame is
-never cut by another one.
+A broker that throttles publishing reads a connection slowly, so many frames of producers wait here. Urgent
+frames are sent before all waiting ones; the others keep their order. Frames are never interleaved.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pulsar_spark.wire.frames import Buffer
 
 
 class SendMark:
-    """Says how much of what one sender has put waits still.
+    """Shows how much of what one sender has put is still waiting.
 
     Attributes:
         queued: groups that were put.
@@ -46,19 +45,19 @@ class OutgoingQueue:
         return bool(self._urgent or self._groups)
 
     def put(self, buffers: Sequence[Buffer], mark: SendMark | None = None) -> None:
-        """Append a group; ``mark`` is told when it is taken."""
+        """Append a group; ``mark`` is updated when the group is taken."""
         if mark is not None:
             mark.queued += 1
         self._groups.append((buffers, mark))
 
     def put_urgent(self, frame: bytes) -> None:
-        """Let a frame go out before all groups."""
+        """Send a frame before all groups."""
         self._urgent.append(frame)
 
     def take(self, count: int, size: int, now: float) -> list[Buffer]:
         """Take all that is urgent, then whole groups until there are ``count`` buffers or ``size`` bytes.
 
-        What is taken does not count as waiting any more, so it should be on its way soon.
+        What is taken no longer counts as waiting, so it should be sent soon.
 
         Args:
             count: of buffers.

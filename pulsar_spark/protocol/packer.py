@@ -40,7 +40,7 @@ class Encryption(Protocol):
         """Bytes by which an entry grows."""
 
     def seal(self, payload: Buffer) -> tuple[bytes, Buffer]:
-        """Fields to be appended to an entry's metadata, and what is sent in the payload's place."""
+        """Encrypt a payload; return fields to append to the entry's metadata, and the encrypted payload."""
 
 
 class Packer:
@@ -54,16 +54,16 @@ class Packer:
         encryption: of all payloads, or None.
         key_based: whether all messages of a batch have one key, which must be in the entry's metadata.
 
-    An entry's metadata has the key of the batch's first message, as the Java client's does. Where the batch
-    may hold other keys, too, it is left out if there is no room for it, or the payload is encrypted: it would
-    show one of the keys that are encrypted with it.
+    An entry's metadata has the key of the batch's first message, as the Java client's does. If the batch may
+    also hold other keys, the key is left out if there is no room for it, or if the payload is encrypted: the
+    metadata would show one of the encrypted keys.
 
     Attributes:
         producer_name: written into each entry.
         max_message_size: of the broker, in bytes.
         next_sequence_id: of the next message.
         transaction: of the entries packed from now on, or None.
-        version_field: that says the schema's version in the entries packed from now on; empty for none.
+        version_field: the schema version of the entries packed from now on, as encoded field; empty for none.
         attempt: distinguishes the names of chunked messages from those of an earlier connection.
     """
 
@@ -91,7 +91,7 @@ class Packer:
         self.attempt = ""
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Refuse what cannot be sent even as a batch of its own, before any of its neighbours is sent.
+        """Refuse messages too large for a batch of their own, before any of their neighbours is sent.
 
         Args:
             body: encoded messages of batches, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
@@ -152,7 +152,7 @@ class Packer:
     def singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
         """Make the entries of messages, or those of their chunks; raises as ``batch`` does."""
         compressed = self._compression != pb.NONE
-        # What check_singles let pass grows by the producer's name, ids and a dedup mark.
+        # A message that check_singles accepted grows by the producer's name, ids and a dedup mark.
         max_size = self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
         for message in messages:
             ids = self._ids(message.sequence_ids, 1)
@@ -249,7 +249,7 @@ class Packer:
     def _packed(self, body: Buffer, key_excess: int = 0) -> tuple[pb.CompressionType, Buffer]:
         payload = compress(self._compression, body)
         if len(payload) > self.max_batch_size - key_excess >= len(body):
-            return pb.NONE, body  # what cannot be compressed grows a little, which must not be too much
+            return pb.NONE, body  # incompressible data grows a little, maybe past the limit
         return self._compression, payload
 
     def _too_large(self, size: int) -> SendError:
@@ -263,5 +263,5 @@ class Packer:
 
 
 def _key_excess(message: pb.SingleMessageMetadata) -> int:
-    """Bytes of a message's keys for which there is no room among an entry's metadata."""
+    """By how many bytes a message's keys exceed the room for them in an entry's metadata."""
     return max(0, len(message.partition_key) + len(message.ordering_key) - _KEY_ROOM)

@@ -9,11 +9,11 @@ receipts back, and says what time it is. The way of a row:
     ===========  ========================================================================================
     state        meaning
     ===========  ========================================================================================
-    REGISTERING  new, or a connection is being made: nothing goes out
-    OPEN         registered with the broker: what is added goes out
+    REGISTERING  new, or a connection is being made: nothing is sent
+    OPEN         registered with the broker: what is added is sent
     FULL         as OPEN, and entries wait for room in the window
-    LOST         the registration has ended: nothing goes out, and receipts are late ones
-    FAILED       rows may be missing: nothing is added any more
+    LOST         the registration has ended: nothing is sent, and receipts are late ones
+    FAILED       rows may be missing: nothing can be added
     CLOSED       given up by the owner
     ===========  ========================================================================================
 
@@ -41,7 +41,7 @@ What an input does in each state. "-" is nothing; the arrow names the next state
     close        -> CLOSED          -> CLOSED                       -> CLOSED          -> CLOSED   -
     ===========  =================  ==============================  =================  ==========  ========
 
-When the send timeout of the oldest pending entry is over, ``next_step`` leads from any of the first four
+When the send timeout of the oldest pending entry has passed, ``next_step`` changes any of the first four
 states to FAILED.
 """
 
@@ -83,15 +83,15 @@ from pulsar_spark.wire.singles import EncodedSingle
 
 _CHECKSUM_ERROR = 9
 
-# How a broker that deduplicates refuses what is sent again while it stores the earlier copy.
+# How a deduplicating broker refuses an entry that is sent again while it still stores the earlier copy.
 _PERSISTENCE_ERROR = 2
 _IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
 
-_CHUNK = EntryKind.CHUNK  # asked for with each receipt: attributes of an enum take longer than globals
+_CHUNK = EntryKind.CHUNK  # read with each receipt: attributes of an enum take longer than globals
 
 
 class WriterState(Enum):
-    """Whether entries go out; see the module's tables."""
+    """Whether entries are sent; see the module's tables."""
 
     REGISTERING = auto()
     OPEN = auto()
@@ -102,7 +102,7 @@ class WriterState(Enum):
 
 
 class Step(Enum):
-    """What an owner must do who waits for room or for receipts."""
+    """What an owner must do while it waits for room or for receipts."""
 
     WAIT = auto()  # until a receipt comes, but no longer than until ``send_due_at``
     REOPEN = auto()  # register again, by ``send_due_at``
@@ -166,7 +166,7 @@ class PartitionWriter:
         self.restart(name, first_sequence_id)
 
     def restart(self, name: str | None, first_sequence_id: int) -> None:
-        """Go on under another name, or other sequence ids; nothing may be pending. The open batch stays."""
+        """Use another name or other sequence ids. Nothing may be pending; the open batch is kept."""
         assert not self._window, "entries of the other name are pending"
         self.name = name
         self.epoch = 0
@@ -175,8 +175,8 @@ class PartitionWriter:
         self._first_sequence_id = first_sequence_id
         self._stored_to = -1
         self._dropped_to = -1
-        self._old_version_to = -1  # up to this message they say a version that was another registration's
-        self._refused: list[int] = []  # ids that count until they are known to be stored
+        self._old_version_to = -1  # entries up to this message have the version of an earlier one
+        self._refused: list[int] = []  # ids of refused entries, until they are known to be stored
         self._is_connected = False
         self._own_ids = SequenceIds(-1)
 
@@ -231,7 +231,7 @@ class PartitionWriter:
         return None if self._batcher is None else self._batcher.due_at
 
     def pack_batches(self, batches: Iterable[Batch], publish_time: int) -> Iterator[Outgoing]:
-        """Make an entry of each batch, one after the other as they are asked for.
+        """Make an entry of each batch, lazily.
 
         Args:
             batches: in the order they are to be sent.
@@ -252,8 +252,8 @@ class PartitionWriter:
     def add(self, entries: Sequence[Outgoing], now: float) -> list[Outgoing]:
         """Take entries in order and return those that are to be put on the wire now.
 
-        Those for which there is no room wait for ``resume``. Those that find room while the registration is
-        lost go out with ``resend``.
+        Entries without room wait for ``resume``. Those that get room while the registration is lost are sent
+        with ``resend``.
 
         Raises:
             PulsarError: the failure, or that the producer is closed.
@@ -263,7 +263,7 @@ class PartitionWriter:
         return self.resume(now)
 
     def resume(self, now: float) -> list[Outgoing]:
-        """Give waiting entries the room that there is now; returns and raises what ``add`` does."""
+        """Move waiting entries into the window while there is room; returns and raises what ``add`` does."""
         self.check()
         moved = self._window.take_from(self._waiting, now)
         return moved if self._is_connected else []
@@ -279,7 +279,7 @@ class PartitionWriter:
         return bool(self._waiting) and self._window.has_room(self._waiting[0])
 
     def check_room(self) -> None:
-        """Drop what waits and raise QueueFullError if it would have to wait, and is not meant to."""
+        """If entries wait and must not (``blocks_if_full``), drop them and raise QueueFullError."""
         if self._waiting and not self._blocks_if_full and not self.can_resume:
             self._waiting.clear()
             raise QueueFullError(
@@ -293,9 +293,9 @@ class PartitionWriter:
     def receipt(self, sequence_id: int, message_id: pb.MessageIdData) -> Outgoing | None:
         """Take a SEND_RECEIPT; return the entry that it acknowledges, None if it is a late one.
 
-        A negative id says that the broker has dropped the entry by its sequence id. It may, up to the last id
-        that it named at the registration and up to ids that were acknowledged since. Else it has dropped rows
-        for what somebody else wrote, and the producer has failed.
+        A negative id means that the broker has dropped the entry as a duplicate by its sequence id. That is
+        allowed up to the last id that it named at the registration, and up to ids acknowledged since. Else
+        it has dropped rows because somebody else used their ids, and the producer has failed.
 
         Raises:
             ProtocolError: it is for a newer entry than the oldest pending one: the connection lost one.
@@ -314,28 +314,28 @@ class PartitionWriter:
         return entry
 
     def receipts_taken(self, now: float) -> None:
-        """All receipts that came together are taken: their bytes are free for other producers."""
+        """Note that all receipts of one read are taken: their bytes are free for other producers."""
         self._window.progress(now)
         if not self._is_closed:
             self._window.report()
 
     def progress(self, at: float) -> None:
-        """Note when the connection took bytes that this producer's entries wait behind, or are among.
+        """Note when the connection sent bytes of this producer's entries, or bytes queued before them.
 
-        Those of a connection that is lost count for nothing.
+        Bytes of a lost connection do not count.
         """
         if self._is_connected:
             self._window.progress(at)
 
     def _is_dropped(self, sequence_id: int) -> bool:
-        """Whether it is the oldest entry, and has an id by which a broker must not drop it."""
+        """Whether it is the oldest entry, with an id that the broker must not treat as a duplicate."""
         oldest = self._window.oldest
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is _CHUNK:
             return False
         return sequence_id > max(self._dropped_to, self._stored_to)
 
     def refused(self, sequence_id: int, code: int, message: str) -> None:
-        """Take a SEND_ERROR: all that is pending must be sent again, if that can help."""
+        """Take a SEND_ERROR: all pending entries must be sent again, if a retry can help."""
         if code != _PERSISTENCE_ERROR or _IS_BEING_STORED not in message:
             self._refused.append(sequence_id)
         error: PulsarError
@@ -357,7 +357,7 @@ class PartitionWriter:
     # ---- registrations
 
     def registering(self) -> None:
-        """A new connection is about to be used; what comes of older ones must not be passed on any more."""
+        """Note that a new connection will be used; events of older ones must no longer be passed on."""
         self._is_connected = False
         self._loss = None
 
@@ -369,7 +369,7 @@ class PartitionWriter:
         topic_epoch: int | None,
         schema_version: bytes = b"",
     ) -> StoredProof | None:
-        """Take the broker's answer; what is pending is judged by ``check_stored``.
+        """Take the broker's answer; ``check_stored`` judges the pending entries.
 
         Args:
             name: of the producer.
@@ -380,7 +380,7 @@ class PartitionWriter:
                 entries that are packed from now on.
 
         Returns:
-            What must be given the stored entries before ``resend``; None if nothing is to be proven.
+            The proof that needs the stored entries before ``resend``; None if there is nothing to prove.
 
         Raises:
             SendError: pending messages would be dropped, or could be stored twice.
@@ -419,18 +419,18 @@ class PartitionWriter:
         return self._proof
 
     def resend(self, attempt: str, now: float) -> list[Outgoing]:
-        """Give all that is pending, in order, to be sent first on the new connection.
+        """Return all pending entries in order; they are sent first on the new connection.
 
-        Nothing, if the connection is lost again already: then the next one sends it.
+        Empty if the connection is already lost again: then the next one sends them.
 
         Args:
             attempt: another one each time, for the names of chunked messages.
             now: in monotonic seconds.
 
         Raises:
-            SchemaError: entries that would be stored now say a version that is another schema, or none.
-            SendError: entries that the broker would drop are not known to be stored.
-            NotReadyError: that is not known yet.
+            SchemaError: entries that would be stored now have the version of another schema, or of none.
+            SendError: the broker would drop entries that are not stored.
+            NotReadyError: it is not known yet whether they are stored.
         """
         if self._proof is not None:
             if not self._proof.is_found:
@@ -469,11 +469,11 @@ class PartitionWriter:
 
     @property
     def send_due_at(self) -> float | None:
-        """When the send timeout of the oldest pending entry is over; see ``PendingWindow.due_at``."""
+        """When the send timeout of the oldest pending entry ends; see ``PendingWindow.due_at``."""
         return self._window.due_at
 
     def next_step(self, now: float) -> Step:
-        """What is to be done while there is no room, or something is pending; may lead to FAILED."""
+        """The next step while there is no room or something is pending; may change the state to FAILED."""
         if self.state in (WriterState.FAILED, WriterState.CLOSED):
             return Step.STOP
         due = self._window.due_at
@@ -498,13 +498,13 @@ class PartitionWriter:
         return self._loss
 
     def give_up(self, error: PulsarError) -> None:
-        """Registering again has failed with ``error``, for good or until the send timeout was over."""
+        """Fail: registering again failed with ``error``, which is final or lasted until the send timeout."""
         if self._failure is None and not self._is_closed:
             is_final = not error.is_passing
             self._failure = error.located(self._topic) if is_final else self._window.timed_out(error.what)
 
     def close(self) -> None:
-        """Nothing is added or acknowledged from now on."""
+        """Close: nothing can be added or acknowledged from now on."""
         if not self._is_closed:
             self._window.release()
         self._is_closed = True

@@ -32,7 +32,7 @@ class EntryKind(Enum):
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """One entry, ready to be framed for whichever connection it goes out on.
+    """One entry, ready to be framed for any connection.
 
     Attributes:
         sequence_id: of its first message; SEND_RECEIPT names the entry by it.
@@ -83,20 +83,21 @@ class ChunkedMessage(Protocol):
     """A message that is sent in chunks."""
 
     def rename(self, attempt: str) -> None:
-        """Give all its chunks, also those that were not sent yet, the name of another attempt."""
+        """Give all its chunks the name of another attempt, also those not sent yet."""
 
 
 class PendingWindow:
-    """Entries in the order they were sent; what is in it goes out again after a reconnect.
+    """Entries in the order they were sent; they are sent again after a reconnect.
 
-    It goes unchanged but for chunks: the C++ client drops a message of which a chunk comes twice, so one
-    whose last chunk is not acknowledged goes out again from its first chunk, as another message.
+    They are sent again unchanged, except chunks. The C++ client drops a message if one of its chunks comes
+    twice, so a message whose last chunk is not acknowledged is sent again from its first chunk, as another
+    message.
 
     Args:
         topic: for error texts.
         max_messages: ``maxPendingMessages``; messages inside batches count one by one.
-        budget: of bytes of payload sections, ``memoryLimit``; shared with other windows. It is told what this
-            one holds by ``report``, and when entries are pushed.
+        budget: of bytes of payload sections, ``memoryLimit``; shared with other windows. ``report`` and
+            pushed entries update it.
         send_timeout: seconds without a sign of progress in which the oldest entry's receipt must come; see
             ``due_at``.
     """
@@ -114,7 +115,7 @@ class PendingWindow:
         self._progress_at = 0.0
         self._progress_before = 0.0  # without that of the resend
         self._is_resend = False  # since the last receipt
-        self._reported = 0  # bytes of which the budget knows
+        self._reported = 0  # bytes, as last reported to the budget
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -124,15 +125,15 @@ class PendingWindow:
 
     @property
     def oldest(self) -> Outgoing | None:
-        """The entry whose receipt is to come next; None if nothing is pending."""
+        """The entry whose receipt must come next; None if nothing is pending."""
         return self._entries[0] if self._entries else None
 
     def has_room(self, entry: Outgoing) -> bool:
         """Whether an entry may be sent now.
 
-        One that is larger than the window waits until it is empty. So does one whose sequence id is not
-        above all that are pending: receipts name entries by growing ids, and a broker that deduplicates
-        cannot tell a duplicate from what it is still storing.
+        An entry larger than the window waits until the window is empty. So does one whose sequence id is not
+        above all pending ones: receipts name entries by growing ids, and a deduplicating broker cannot tell a
+        duplicate from an entry that it is still storing.
         """
         return self._has_room(entry, self._budget.max_bytes(self._reported))
 
@@ -172,7 +173,7 @@ class PendingWindow:
             self._reported = self._bytes
 
     def release(self) -> None:
-        """Give the budget back what is pending; nothing is sent any more."""
+        """Give the bytes of pending entries back to the budget; nothing more is sent."""
         self._budget.report(self._reported, 0)
         self._reported = 0
 
@@ -201,14 +202,14 @@ class PendingWindow:
         return entry
 
     def lost(self) -> None:
-        """The registration has ended: what is pending is to be sent again."""
+        """Note that the registration has ended: pending entries must be sent again."""
         if self._is_resend:
             self._progress_at = self._progress_before
         self._progress_before = self._progress_at
         self._is_resend = bool(self._entries)
 
     def again(self, attempt: str, now: float) -> list[Outgoing]:
-        """Give all that is to be sent on a new connection, in order.
+        """Return the pending entries in order, to be sent on a new connection.
 
         Args:
             attempt: another one each time, for the names of chunked messages.
@@ -228,11 +229,11 @@ class PendingWindow:
 
     @property
     def due_at(self) -> float | None:
-        """When the oldest entry's send timeout is over; None if nothing is pending.
+        """When the oldest entry's send timeout ends; None if nothing is pending.
 
-        It begins when the entry is pushed, and again at each sign of progress: where a broker throttles, what
-        is pending may take much longer than that. A resend must bring receipts: its other signs do not count
-        any more when it is lost too, or a broker that refuses each resend would be tried for ever.
+        It begins when the entry is pushed, and again at each sign of progress: if a broker throttles, pending
+        entries may take much longer than the timeout. A resend must bring receipts. Its other signs no longer
+        count when it is also lost: else a broker that refuses each resend would be tried for ever.
 
             =======================================================  ======================================
             sign of progress                                         counts
@@ -252,7 +253,7 @@ class PendingWindow:
         self._progress_at = max(self._progress_at, at)
 
     def begin_anew(self, now: float) -> None:
-        """Let the send timeout begin anew: what is pending was found stored, which takes long."""
+        """Start the send timeout again: finding that the pending entries are stored took long."""
         self._progress_at = self._progress_before = now
 
     def timed_out(self, why: str) -> SendError:

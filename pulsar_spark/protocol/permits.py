@@ -6,11 +6,11 @@ balance may go below zero by a batch or more, and nothing comes until FLOW bring
 
 from __future__ import annotations
 
-# Entries asked for before their size is known; the broker itself reads no more than 5 MiB at once.
+# Entries requested before their size is known; the broker itself reads no more than 5 MiB at once.
 FIRST_ENTRIES = 16
 # Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
-# The broker adds grants in 32 bits; a sum past them stalls the consumer for ever.
+# The broker adds grants in 32 bits; an overflow stalls the consumer for ever.
 _MAX_BALANCE = 1 << 24
 _MAX_GRANT = (1 << 30) - 1
 
@@ -19,8 +19,8 @@ class Permits:
     """The balance of one consumer, refilled to what about ``window_bytes`` hold and the range still needs.
 
     Args:
-        window_bytes: bytes of messages that may be on their way or in the queue.
-        first_entries: entries asked for before their size is known.
+        window_bytes: bytes of messages that may be in flight or in the queue.
+        first_entries: entries requested before their size is known.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:
@@ -32,14 +32,14 @@ class Permits:
         self._entries = 0
 
     def used(self, messages: int, size: int, entries: int = 1) -> None:
-        """Entries have come, of ``messages`` messages and ``size`` bytes as they were sent."""
+        """Note that entries have come, with ``messages`` messages and ``size`` bytes as sent."""
         self._balance -= messages
         self._messages += max(1, messages)
         self._bytes += size
         self._entries += entries
 
     def lost(self) -> None:
-        """The consumer was closed or cut: its permits are gone with it."""
+        """Note that the consumer was closed or lost, and its permits with it."""
         self._balance = 0
 
     def grant(self, remaining_entries: int | None) -> int:

@@ -1,6 +1,6 @@
-"""RangeProgress: how far a range of a topic partition is read, and what of it is lost. Pure.
+"""RangeProgress: how far a range of a topic partition is read, and which part of it is lost. Pure.
 
-A range is ``(start, end]``. The broker says nothing when a reader begins where data is gone, when it moves a
+A range is ``(start, end]``. Brokers do not report when a reader begins at deleted data, when they move a
 reader over messages (a message TTL, trimming: readers hold nothing), or when what is left of a range is never
 delivered (markers of transactions, aborted or compacted messages). So each of its answers is judged:
 
@@ -82,7 +82,7 @@ class Gap(Enum):
 
 
 class Looked(NamedTuple):
-    """What a second reader found out about a gap, and what is lost before what it found."""
+    """What a second reader found out about a gap, and the loss before that."""
 
     gap: Gap
     lost: LostRange | None = None
@@ -95,9 +95,9 @@ class RangeProgress:
         start: the last entry taken before.
         end: the last entry wanted.
         visible: whether the end was a visible message when the range was planned.
-        begins: where nothing holds the data: the position before the first entry that the broker had when
+        begins: if nothing holds the data: the position before the first entry that the broker had when
             the range was planned; else None.
-        read_compacted: whether what compaction left is read, where nothing that is missing counts as loss.
+        read_compacted: whether the compacted topic is read; then nothing that is missing counts as loss.
 
     Attributes:
         position: up to here everything is read, or is known to be gone or never to come.
@@ -115,7 +115,7 @@ class RangeProgress:
     ) -> None:
         self.position = start
         self.end = end
-        # Compaction may have taken the end away, and may still have what was trimmed.
+        # Compaction may have removed the end, and may still have data that was trimmed.
         self._visible = visible and not read_compacted
         self._begins = None if read_compacted else begins
         self._read_compacted = read_compacted
@@ -133,7 +133,7 @@ class RangeProgress:
         return self.end.entries_since(self.position)
 
     def opened(self, mark_delete: MessageId) -> LostRange | None:
-        """Take in where the reader stands: brokers move a start that they no longer have, and say nothing."""
+        """Take the reader's position: brokers silently move a start that they no longer have."""
         if self._read_compacted or mark_delete.is_message:
             return None
         start, self.position = self.position, max(self.position, mark_delete)

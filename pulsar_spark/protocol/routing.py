@@ -1,6 +1,6 @@
-"""Which partition a message goes to. A key goes where the Java client sends it: its consumers rely on that.
+"""Chooses the partition of a message. Keys are routed as by the Java client: consumers rely on that.
 
-The hash is taken of the key as it goes on the wire: a key that is not UTF-8, and with ``key_bytes`` each key,
+The hash is taken of the key as it is sent: a key that is not UTF-8, and with ``key_bytes`` each key,
 counts as its base64 text. All keys are hashed at once, in numpy's wrapping 32 bit arithmetic.
 """
 
@@ -41,7 +41,7 @@ class HashingScheme(Enum):
 
 
 class RoutingMode(Enum):
-    """The Java client's ``messageRoutingMode``: where rows without a key go, or with CUSTOM all rows."""
+    """The Java client's ``messageRoutingMode``: for rows without a key, with CUSTOM for all rows."""
 
     SINGLE = "SinglePartition"
     ROUND_ROBIN = "RoundRobinPartition"
@@ -64,7 +64,7 @@ class TaskPlace(NamedTuple):
 
         Tasks of a micro-batch begin at partitions that follow each other, and so do the micro-batches of a
         task: rows are spread evenly, also where each task has few. After as many micro-batches as there are
-        partitions one is left out: else queries of which only each second micro-batch has rows would reach
+        partitions, one is skipped: else a query in which only every second micro-batch has rows would reach
         half of the partitions. With SINGLE it does not depend on the micro-batch.
         """
         if mode is RoutingMode.SINGLE:
@@ -75,18 +75,18 @@ class TaskPlace(NamedTuple):
 class Router:
     """Chooses the partitions of one writer's rows, in their order.
 
-    A row that names its partition goes there, one with a key where the key's hash says. Rows without either
+    A row that names its partition is sent there, a row with a key by the hash of the key. Rows without either
     fill a block of one partition, then one of the next; a block that is not full for ``switch_after`` seconds
     is left.
 
     Args:
-        mode: SINGLE lets rows without a key all go to ``start``.
+        mode: SINGLE sends all rows without a key to ``start``.
         scheme: of the keys' hashes.
-        custom: what chooses in place of hash and turn; given with CUSTOM only.
+        custom: the user's router, instead of hash and turn; only with CUSTOM.
         start: the partition of the first row without a key, below the number of partitions.
-        block: rows without a key that go to one partition in turn.
-        switch_after: seconds; None: blocks go by rows alone, so that a replay of the same rows is the same.
-        key_bytes: whether keys that are UTF-8 are hashed as base64 text, too.
+        block: rows without a key that one partition gets in turn.
+        switch_after: seconds; None: blocks end by their rows only, so a replay of the same rows is the same.
+        key_bytes: whether keys that are UTF-8 are also hashed as base64 text.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class Router:
         """The partition of each row, int32[n]; ``now`` is in monotonic seconds.
 
         Raises:
-            OptionError: a row names a partition that the topic does not have, or the user's router does, or
-                it returns something else than a number for each row.
+            OptionError: a row or the user's router names a partition that the topic does not have, or the
+                router does not return one number per row.
         """
         if columns.partition is None or columns.partition.null_count == len(columns):
             return self._chosen(columns.key, partitions, now)
@@ -183,7 +183,7 @@ def partitions_for_keys(
         keys: of n messages.
         partitions: how many the topic has.
         scheme: of the hash.
-        key_bytes: whether keys that are UTF-8 go on the wire as base64 text, too.
+        key_bytes: whether keys that are UTF-8 are also sent as base64 text.
     """
     texts, _ = encode_keys(keys, as_bytes=key_bytes)
     chosen = np.full(len(texts), -1, np.int32)

@@ -15,8 +15,8 @@
     ====================  ============  ============  ====================================================
 
 Rows fit where each column has a field that takes its type, and each field without a column has a default.
-Both parts of a KEY_VALUE schema are chosen so. The choice depends on nothing else, so all tasks that make it
-come to the same.
+Both parts of a KEY_VALUE schema are chosen in this way. The choice depends on nothing else, so all tasks
+make the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pulsar_spark.wire.schemas.schema_of import merged, schema_of
 
 
 class PartKind(Enum):
-    """What makes values of rows, or their keys."""
+    """The encoding of rows' values or keys."""
 
     AVRO = "avro"
     JSON = "json"
@@ -52,10 +52,10 @@ class KeyValueEncoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartType:
-    """What the values of rows, or their keys, are.
+    """Type of rows' values or keys.
 
     Attributes:
-        kind: what makes them.
+        kind: their encoding.
         arrow: type of their column; a struct for AVRO and JSON.
     """
 
@@ -65,12 +65,12 @@ class PartType:
 
 @dataclass(frozen=True, slots=True)
 class RowType:
-    """What rows are that are to be written by a schema.
+    """Type of the rows to write with a schema.
 
     Attributes:
-        value: what their values are.
-        key: what their keys are, for a KEY_VALUE schema; None for all others.
-        encoding: where those keys are; None: as the topic's schema says.
+        value: type of their values.
+        key: type of their keys, for a KEY_VALUE schema; None for all others.
+        encoding: where the keys are; None: as in the topic's schema.
     """
 
     value: PartType
@@ -86,11 +86,11 @@ class RowType:
 
 
 class SchemaChoice(NamedTuple):
-    """What rows are written by.
+    """The schema that rows are written by.
 
     Attributes:
         schema: the schema.
-        is_new: whether the topic does not have it, so that it is to be registered.
+        is_new: whether the topic does not have it, so that it must be registered.
     """
 
     schema: Schema
@@ -102,11 +102,11 @@ def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool)
 
     Args:
         existing: the topic's latest; None: it has none.
-        rows: what is to be written.
+        rows: type of the rows to write.
         may_register: whether a new one may be registered.
 
     Raises:
-        SchemaError: there is none; the text says why, and lists the columns that do not fit.
+        SchemaError: no schema fits; the text says why, and lists the columns that do not fit.
         UnsupportedError: values of the topic's schema are not written, or a column's type is in no schema.
     """
     if existing is None:
@@ -135,7 +135,7 @@ def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool)
 
 
 _RECORDS = {PartKind.AVRO: SchemaType.AVRO, PartKind.JSON: SchemaType.JSON}
-# What the values of a column are where a topic has no schema: nothing of them is lost.
+# The schema type for a column if the topic has no schema: no value loses anything.
 _PRIMITIVES = {
     pa.bool_(): SchemaType.BOOL,
     pa.int8(): SchemaType.INT8,

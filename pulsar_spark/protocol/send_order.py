@@ -17,13 +17,13 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class SendRun(NamedTuple):
-    """Messages that follow each other and go out in one way.
+    """Consecutive messages that are sent in the same way.
 
     Attributes:
         first: index of the first one.
         last: index after the last one.
         alone: whether each is an entry of its own.
-        begins: whether the open batch is to be sent before.
+        begins: whether the open batch must be sent before.
     """
 
     first: int

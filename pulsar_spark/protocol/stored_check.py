@@ -1,8 +1,8 @@
-"""What a broker's last sequence id says of the entries that are pending when a producer registers again.
+"""Judges pending entries by the broker's last sequence id when a producer registers again.
 
 A broker that deduplicates drops what is sent with an id up to the last one that it has stored under the
-producer's name. Pending entries were sent and not acknowledged. ``known`` is the highest id of which this
-producer knows otherwise that it is stored. An entry is claimed if its ids lie above ``known`` and not above
+producer's name. Pending entries were sent and not acknowledged. ``known`` is the highest id that this
+producer otherwise knows to be stored. An entry is claimed if its ids lie above ``known`` and not above
 the broker's last id: it will be dropped, so it must be stored as it is.
 
     =====================================  ================================================================
@@ -56,7 +56,7 @@ from pulsar_spark.wire.entries import Entry
 
 
 class StoredCheck(Enum):
-    """What becomes of pending entries; see the module's first table."""
+    """The judgement of pending entries; see the module's first table."""
 
     RESEND = auto()
     COMPARE = auto()
@@ -147,7 +147,7 @@ def check_error(check: StoredCheck, topic: str, producer_name: str, pending: Seq
 class StoredProof:
     """Whether entries are stored as they were sent: takes stored entries, in any order, and compares them.
 
-    What no consumer is given is not looked for: it holds no row. What is missing in the end:
+    Entries that no consumer is given are not looked for: they hold no rows. If entries are not found:
 
         ===============================  ==================================================================
         missing                          error
@@ -198,11 +198,11 @@ class StoredProof:
             return
         if entry.metadata.SerializeToString() == metadata and entry.payload == sent.payload:
             del self._missing[place]
-        elif not sent.kind.is_chunk:  # of a chunked message an earlier attempt may be there
+        elif not sent.kind.is_chunk:  # an earlier attempt of a chunked message may be stored
             self._has_other = True
 
     def cut_short(self) -> None:
-        """Take in that there was no time to look at all that is stored."""
+        """Note that there was no time to compare all stored entries."""
         self._is_cut_short = True
 
     def error(self) -> SendError | NotReadyError:
@@ -231,7 +231,7 @@ class StoredProof:
 
 
 def incomplete_message(topic: str) -> SendError:
-    """The error of a producer that cannot send the end of a message in chunks any more."""
+    """The error of a producer that can no longer send the last chunks of a message."""
     return SendError(
         "the connection was lost while a chunked message was sent, and the broker would drop its remaining "
         "chunks",
@@ -241,7 +241,7 @@ def incomplete_message(topic: str) -> SendError:
 
 
 def foreign_writes(topic: str, name: str) -> SendError:
-    """The error of a producer under whose name somebody else has written meanwhile."""
+    """The error of a producer whose name another program has used meanwhile."""
     return SendError(
         f"somebody else, such as another run of this task, has written under the producer name {name}",
         topic=topic,

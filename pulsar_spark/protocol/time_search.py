@@ -1,4 +1,4 @@
-"""Finding the first entry from a publish time on, by probing few entries of a topic partition. Pure."""
+"""Finds the first entry from a publish time on, by probing few entries of a topic partition. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def first_at(
 ) -> MessageId | None:
     """The first entry published at ``time_ms`` or later; None if there is none.
 
-    Where publish times do not grow with the positions (producers' clocks differ) it is an entry at or after
+    If publish times do not grow with the positions (producers' clocks differ), it is an entry at or after
     ``time_ms`` whose predecessor is before it.
 
     Args:
@@ -61,7 +61,7 @@ def first_at(
 
 
 def _first_after(probe: Callable[[MessageId], E], time_ms: int, early: E, late: E) -> MessageId:
-    """The first in the ledger of ``early``; ``late`` where that has none, its own may be a later one."""
+    """The first one in the ledger of ``early``, or ``late``, which may be in a later ledger."""
     ledger, low = early.id.ledger, early.id.entry
     high = late.id.entry if late.id.ledger == ledger else None
     step = 1
