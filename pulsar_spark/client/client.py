@@ -39,11 +39,10 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-# Maximum partitions of a topic, far above what clusters have: a broker may say any number, and each takes
-# memory.
+# Maximum partitions of a topic, far above real clusters: a broker may send any number, and each takes memory.
 MAX_PARTITIONS = 100_000
 
-# Seconds; a shorter silence, at the end of an operation, says nothing of a connection that others use.
+# Seconds. A shorter silence at the end of an operation does not prove that a shared connection is lost.
 _SHORT = 1.0
 
 
@@ -57,16 +56,15 @@ class ClientOptions:
         lookup_timeout: for a topic's partitions with all retries, and for one lookup of its broker with all
             redirects; None: the operation timeout.
         max_lookup_redirects: of one lookup.
-        listener_name: which of the addresses that brokers advertise lookups are answered with; None: those
-            of their internal listener.
+        listener_name: the advertised listener whose addresses lookups return; None: the internal listener.
         connection_timeout: for one TCP connection, and for one handshake.
         keep_alive_interval: silence after which a PING is sent.
         connection_max_idle: after which a connection that nobody uses is closed.
         subscription_prefix: how the names of this client's own subscriptions begin; a namespace may demand
             that they begin with the role.
         consumer_name: of all consumers, in topics' statistics; None: each has one that the broker makes.
-        tls: how TLS is spoken, where the service URL says so.
-        credentials: who this client is; None says nothing, unless ``tls`` has a certificate.
+        tls: used if the service URL is one of TLS.
+        credentials: the login; None: no authentication, unless ``tls`` has a certificate.
     """
 
     service_url: str
@@ -84,9 +82,9 @@ class ClientOptions:
 
 
 def check_identity(options: ClientOptions, admin_url: str | None = None) -> None:
-    """Raise the OptionError of a login, or of TLS, that is wrong by itself; no file is read, nobody is asked.
+    """Raise OptionError for invalid options of login or TLS, without reading files or connecting.
 
-    Who has TLS to the brokers does not want the login to go elsewhere in clear, but to this machine itself.
+    With TLS to the brokers, the login must not be sent elsewhere in clear, except to this machine itself.
 
     Args:
         options: of the client.
@@ -124,7 +122,7 @@ class Client:
 
     Attributes:
         options: as given.
-        schemas: the schemas of topics, each version asked for once.
+        schemas: the schemas of topics, each version requested once.
     """
 
     def __init__(self, options: ClientOptions) -> None:
@@ -140,7 +138,7 @@ class Client:
         self.schemas = TopicSchemas(self._ask_service, self.operation)
         self._ids = itertools.count(1)
         self._max_message_size = 0
-        self._unreadable: set[str] = set()  # names of topics that were warned of
+        self._unreadable: set[str] = set()  # names of topics that were named in a warning
         self._readers: dict[TopicName, Session] = {}
 
     def __enter__(self) -> Client:
@@ -164,11 +162,11 @@ class Client:
         return self.options.lookup_timeout or self.options.operation_timeout
 
     def max_message_size(self) -> int:
-        """Bytes of the largest message that brokers take whole, as they have told; else the default."""
+        """Maximum bytes of an entry, as the brokers have reported it; the default before that."""
         return self._max_message_size or DEFAULT_MAX_MESSAGE_SIZE
 
     def reader_name(self, role: str) -> str:
-        """A name for a non-durable subscription, which no other has."""
+        """A unique name for a non-durable subscription."""
         return f"{self.options.subscription_prefix}-{role}-{uuid.uuid4()}"
 
     def new_id(self) -> int:
@@ -242,7 +240,7 @@ class Client:
     def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
         """The topics that ``pattern`` means, sorted; a partitioned one once, by its own name.
 
-        One that is deleted meanwhile is a TopicNotFoundError of ``partitions``.
+        For a topic that is deleted meanwhile, ``partitions`` raises TopicNotFoundError.
         """
         found = self.topics_of_namespace(pattern.tenant, pattern.namespace, pattern.broker_regex)
         return sorted({topic.base for topic in found if pattern.matches(topic)})
@@ -252,12 +250,12 @@ class Client:
         return Admin(url, identity=self._identity)
 
     def check(self) -> None:
-        """Make sure that a broker takes this client in; raises what ``Session`` raises."""
+        """Make sure that a broker accepts this client; raises what ``Session`` raises."""
         deadline = self.operation()
         retry(lambda: self.service(deadline), deadline)
 
     def service(self, deadline: Deadline) -> Session:
-        """A session with any broker, for what each of them answers."""
+        """A session with any broker, for requests that all brokers answer."""
         return self._pool.service(Purpose.READ, deadline)
 
     def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
@@ -287,10 +285,10 @@ class Client:
                 return found
 
     def reader_session(self, topic: TopicName, deadline: Deadline) -> Session:
-        """:meth:`locate` for readers, without a LOOKUP where the last one's connection still lives.
+        """:meth:`locate` for readers, without a LOOKUP if the connection of the last one is alive.
 
-        A broker that serves the topic no more refuses a subscription, or does not answer: then, and when it
-        has closed one, it must be forgotten (:meth:`forget_reader_session`).
+        A broker that no longer serves the topic refuses a subscription, or does not answer. Then, and when it
+        has closed one, the session must be forgotten (:meth:`forget_reader_session`).
         """
         session = self._readers.get(topic)
         if session is None or session.error is not None:
@@ -308,7 +306,7 @@ class Client:
         return self._ask(self.service(deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
-        """Ask what a broker answers at once; a connection that is silent for its timeout is given up."""
+        """Send a request that brokers answer immediately; close a connection that does not answer."""
         within = deadline.at_most(self.options.connection_timeout)
         try:
             return session.request(build, within)

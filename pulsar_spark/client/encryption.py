@@ -1,7 +1,7 @@
-"""End-to-end encryption: who knows the keys, and what happens where one is missing.
+"""End-to-end encryption: where keys come from, and what happens if one is missing.
 
 A producer encrypts with an :class:`Encryptor`, a reader of ranges decrypts with a :class:`Decryptor`. Both
-may be shared by threads; data keys are kept in them and nowhere else. The formats are those of
+may be shared by threads; data keys are kept only in them. The formats are those of
 :mod:`pulsar_spark.protocol.encryption`.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Seconds after which a producer takes a new data key, as in the other clients.
 _LIFE_OF_A_DATA_KEY = 4 * 3600.0
 
-# Seconds after which keys are asked for again where messages go out without them.
+# Seconds after which missing keys are requested again, while messages are sent unencrypted.
 _TRY_AGAIN = 10.0
 
 _KEPT_DATA_KEYS = 1000  # of a process
@@ -63,7 +63,7 @@ class EncryptionKeyInfo:
 
     Attributes:
         key: in PEM format, without a passphrase.
-        metadata: what readers get with a public key, such as its version. It is not encrypted.
+        metadata: sent to readers with a public key, such as its version. It is not encrypted.
     """
 
     key: bytes = field(repr=False)
@@ -84,15 +84,15 @@ class CryptoKeyReader(Protocol):
     def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
         """The private key of the public key ``name``; raises what ``get_public_key`` raises.
 
-        Both arguments come from the message, so everybody who may write to the topic chooses them.
+        Both arguments come from the message: anybody who may write to the topic chooses them.
         """
 
 
 class KeyFolder:
-    """Keys in files ``NAME.public.pem`` and ``NAME.private.pem``, read each time that they are asked for.
+    """Keys in files ``NAME.public.pem`` and ``NAME.private.pem``, which are read at each request.
 
     Args:
-        folder: where they are.
+        folder: the folder of the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -123,9 +123,9 @@ class Encryptor:
     """Encrypts payloads of any number of producers, with one data key for all of them.
 
     Args:
-        reader: knows the public keys.
+        reader: finds the public keys.
         names: of the keys; the owner of any of them can read.
-        action: for what cannot be encrypted.
+        action: for payloads that cannot be encrypted.
     """
 
     def __init__(
@@ -148,8 +148,8 @@ class Encryptor:
             payload: of an entry, compressed.
 
         Returns:
-            Fields to be appended to its MessageMetadata, and what is sent in its place. No fields and the
-            payload itself where the failure action is SEND and it could not be encrypted.
+            Fields to append to its MessageMetadata, and the encrypted payload. If it could not be encrypted
+            and the failure action is SEND: no fields, and the payload as it is.
 
         Raises:
             CryptoError: it could not be encrypted.
@@ -191,11 +191,11 @@ class Encryptor:
 
 
 class Decryptor:
-    """Decrypts what ranges of topics hold; keeps the data keys that it has seen.
+    """Decrypts the entries of topic ranges; keeps the data keys that it has seen.
 
     Args:
-        reader: knows the private keys; None: nothing can be decrypted.
-        action: for what cannot be decrypted.
+        reader: finds the private keys; None: nothing can be decrypted.
+        action: for entries that cannot be decrypted.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Decryptor:
         self._kept = lru_cache(maxsize=_KEPT_DATA_KEYS)(self._new_opener)
 
     def opener(self, name: str, wrapped: bytes, metadata: _Metadata) -> Opener:
-        """Make or find what decrypts with a data key.
+        """Make or find the opener of a data key.
 
         Args:
             name: of the key that the data key was encrypted for.
@@ -229,10 +229,10 @@ class Decryptor:
 
 
 class Decryption:
-    """The decrypting of one range of a topic partition.
+    """Decrypts the entries of one range of a topic partition.
 
     Args:
-        decryptor: knows the keys.
+        decryptor: finds the keys.
         topic: for errors.
     """
 
@@ -241,15 +241,15 @@ class Decryption:
         self._topic = str(topic)
         self._failed = 0
         self._first_failure: PulsarError | None = None
-        # A key that could not be had once is not asked for again for each entry.
+        # A key that could not be found is not requested again for each entry.
         self._kept = lru_cache(maxsize=_KEPT_FAILURES)(self._opener)
 
     def entries(self, entries: Entries) -> Entries:
         """Decrypt those of ``entries`` that are encrypted; chunks one by one, as they were encrypted.
 
         Returns:
-            Where the failure action is DISCARD those that could be decrypted, maybe none. Where it is
-            CONSUME, one that could not is an entry of one message, whose value is what is stored.
+            With the failure action DISCARD: those that could be decrypted, maybe none. With CONSUME: an
+            entry that could not be decrypted becomes one message, whose value is the stored payload.
 
         Raises:
             CryptoError: the failure action is FAIL, and one cannot be decrypted; its id is in the error.
@@ -260,7 +260,7 @@ class Decryption:
         return Entries.of([plain for entry in entries if (plain := self.entry(entry)) is not None])
 
     def entry(self, entry: Entry) -> Entry | None:
-        """The same for one; None where it is discarded."""
+        """Decrypt one entry; None if it is discarded."""
         if not entry.metadata.encryption_keys:
             return entry
         try:
@@ -275,7 +275,7 @@ class Decryption:
             return None if action is ConsumerCryptoFailureAction.DISCARD else _as_stored(entry)
 
     def report(self) -> None:
-        """Tell in one WARNING what could not be decrypted."""
+        """Log one WARNING about the entries that could not be decrypted."""
         if self._failed:
             discards = self._decryptor.action is ConsumerCryptoFailureAction.DISCARD
             fate = "left out" if discards else "read in their encrypted form"
@@ -304,7 +304,7 @@ class Decryption:
 
 
 def _as_stored(entry: Entry) -> Entry:
-    """An entry as one message whose value is what is stored, be that a batch, compressed, or a chunk."""
+    """An entry as one message, whose value is the stored payload: maybe a batch, compressed, or a chunk."""
     metadata = pb.MessageMetadata()
     metadata.CopyFrom(entry.metadata)
     for name in (
@@ -316,13 +316,13 @@ def _as_stored(entry: Entry) -> Entry:
 
 
 def _asked(reader: CryptoKeyReader, kind: str, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
-    """What a key reader says, who may be the user's."""
+    """Call a key reader, which may be the user's code."""
     try:
         ask = reader.get_public_key if kind == "public" else reader.get_private_key
         info = ask(name, metadata)
     except PulsarError:
         raise
-    except Exception as error:  # noqa: BLE001 - not dropped; its text is kept back, it might hold the key
+    except Exception as error:  # noqa: BLE001 - its text is not shown: it might hold the key
         raise CryptoError(
             f"the key reader {type(reader).__name__} failed for the {kind} key {_shown(name)}: "
             f"{type(error).__name__}",
@@ -337,7 +337,7 @@ def _asked(reader: CryptoKeyReader, kind: str, name: str, metadata: Mapping[str,
 
 
 def _ciphers() -> _Ciphers:
-    """The module that needs ``cryptography``; an extra, and slow to load: not before it is used."""
+    """The module that needs ``cryptography``: loaded on first use, as that is an extra and slow to load."""
     try:
         module: _Ciphers = pkgutil.resolve_name("pulsar_spark.protocol.encryption:")
     except ImportError as error:
@@ -351,7 +351,7 @@ def _ciphers() -> _Ciphers:
 
 
 class _Ciphers(Protocol):
-    """What is used of that module."""
+    """The functions used of that module."""
 
     Opener: type[Opener]
     PublicKey: type[PublicKey]
@@ -359,7 +359,7 @@ class _Ciphers(Protocol):
 
 
 def _text(value: bytes) -> str:
-    """A text of a message, whose producer may have put any bytes there."""
+    """A text from a message; its producer may have put any bytes there."""
     return value.decode(errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""The first contact of a query with its cluster, which fails soon: a wrong address is an error in seconds."""
+"""The first contact of a query with its cluster: a wrong address becomes an error within seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pulsar_spark.client.client import Client, ClientOptions
 
-# Seconds until a broker that cannot be reached at all is an error, where a query has just begun.
+# Seconds until an unreachable broker is an error, when a query has just begun.
 FIRST_CONTACT = 4.0
 
 

@@ -1,4 +1,4 @@
-"""Admin: the little of Pulsar's admin REST interface that the binary protocol has no command for."""
+"""Admin: the few requests of Pulsar's admin REST API that the binary protocol has no command for."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class SubscriptionStats(NamedTuple):
 
 
 def checked_admin_url(text: str) -> str:
-    """Check ``http(s)://host[:port][/path]``; gives it without a slash at its end.
+    """Check ``http(s)://host[:port][/path]``; return it without a slash at its end.
 
     Raises:
-        OptionError: it is something else. It is not repeated: it may hold a password.
+        OptionError: it has another form. The text is not repeated: it may hold a password.
     """
     try:
         url = urlsplit(text)
@@ -94,12 +94,12 @@ class Admin:
     Args:
         url: ``http://host:port`` or ``https://host:port``.
         timeout: seconds for one request, from connecting to its last byte.
-        identity: who asks, and how TLS is spoken; asked at each request. None: nobody, and TLS as usual.
+        identity: login and TLS settings, read at each request. None: no login, and default TLS settings.
 
     Raises:
-        OptionError: ``url`` is none. All methods raise: ConnectError without an answer, AuthError,
-            TopicNotFoundError (also for a namespace, a tenant, a subscription), ProtocolError where what
-            answers is no Pulsar, BrokerError for what else the broker says.
+        OptionError: ``url`` is not a URL. All methods raise: ConnectError without an answer, AuthError,
+            TopicNotFoundError (also for a namespace, a tenant, a subscription), ProtocolError if the answer
+            is not one of Pulsar, BrokerError for other errors of the broker.
     """
 
     def __init__(self, url: str, timeout: float = 30.0, *, identity: Identity | None = None) -> None:
@@ -127,7 +127,7 @@ class Admin:
             raise _strange("a subscription name that is not text", topic) from None
 
     def stats(self, topic: TopicName) -> list[SubscriptionStats]:
-        """What the broker counts of each subscription of a topic partition."""
+        """Statistics of each subscription of a topic partition."""
         stats = self._get(f"{_path(topic)}/stats", dict, topic)
         try:
             return [
@@ -183,7 +183,7 @@ class Admin:
         headers = self._identity.http_headers(login)
         request = urllib.request.Request(f"{self.url}/admin/v2/{path}", headers=headers, method=method)
         try:
-            # No proxy: the cluster is where the user says, whatever there is for the outside world.
+            # No proxy: the user names the cluster itself, and the environment's proxy is for other hosts.
             status, body = fetch(
                 request,
                 redirect=_redirected,
@@ -207,7 +207,7 @@ class Admin:
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request:
     """A broker sends requests on to the one that serves the topic (307), with their method."""
-    # Brokers share logins; what nobody could read on its way to the first is not sent to another in clear.
+    # Brokers share logins. A login that was sent with TLS is not sent to another broker in clear.
     leaves_tls = request.type == "https" and not url.startswith("https:")
     trusted = not leaves_tls and (is_in_clear(request.full_url) or not is_in_clear(url))
     kept = dict(request.headers) if trusted else {}
@@ -215,7 +215,7 @@ def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Req
 
 
 def _checked(value: Any, kind: type[T]) -> T:
-    """``value``, of just this type; raises TypeError where JSON had another."""
+    """Return ``value``; raises TypeError if JSON had another type than ``kind``."""
     if type(value) is not kind:
         raise TypeError(f"a {kind.__name__} (it has a {type(value).__name__})")
     return value
@@ -241,7 +241,7 @@ def _strange(what: str, topic: TopicName | None) -> ProtocolError:
 
 
 def _reason(status: int, body: bytes) -> str:
-    """The broker's text; HTTP's own where it said nothing that can be read."""
+    """The broker's text; if that is not readable, the text of the HTTP status."""
     try:
         found = parse_json(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Authentication: who this client says it is, asked anew at each use, so that what expires can be renewed."""
+"""Authentication: the login of a client, read again at each use, so that it can be renewed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _JAVA = "org.apache.pulsar.client.impl.auth."
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a user gave to log in with.
+    """The login that a user gave.
 
     Attributes:
         plugin: a short name, the Java client's class name, or the dotted name of the user's own.
@@ -101,7 +101,7 @@ class Basic:
 
 
 class ClientCertificate:
-    """Mutual TLS: the certificate shown in the handshake says it all.
+    """Mutual TLS: the certificate in the handshake is the whole login.
 
     Args:
         params: ``tlsCertFile:PATH,tlsKeyFile:PATH``, the same as JSON, or nothing where the options
@@ -128,7 +128,7 @@ class ClientCertificate:
 
 
 class OAuth2:
-    """OAuth 2.0 client credentials; the access token goes to the broker as a token.
+    """OAuth 2.0 client credentials; the access token is sent to the broker as a token.
 
     Args:
         params: JSON with ``issuerUrl``, ``privateKey`` (``file:///PATH`` or ``data:...;base64,...``, a JSON
@@ -183,7 +183,7 @@ _KNOWN = {
 
 
 def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authentication:
-    """Make what ``credentials`` name; no file is read and nobody is asked yet.
+    """Make the plugin that ``credentials`` name; no file is read and no request is made yet.
 
     Args:
         credentials: of the user.
@@ -223,7 +223,7 @@ def _users_own(plugin: str, params: str) -> Authentication:
 
 
 class Identity:
-    """Who a client is, in both places where that is said: in TLS and in CONNECT.
+    """The login of a client, for both places that need it: TLS and CONNECT.
 
     Args:
         credentials: of the user, or None. A certificate in ``tls`` without them is a login by that.
@@ -270,17 +270,17 @@ class Identity:
 
     @property
     def by_certificate(self) -> bool:
-        """Whether it is the certificate that says who this is."""
+        """Whether the login is the certificate."""
         return isinstance(self._authentication, ClientCertificate)
 
     def login(self) -> Login | None:
-        """What to say now; None without authentication. Raises what ``Authentication.data`` raises."""
+        """The login to send now; None without authentication. Raises what ``Authentication.data`` raises."""
         if self._authentication is None:
             return None
         return Login(self._authentication.method, self._authentication.data())
 
     def explain_refused(self, error: AuthError) -> AuthError:
-        """The broker's refusal, with what this side knows of the reason: it does not tell a bad token's."""
+        """Add to a refusal what this side knows: the broker does not say what is wrong with a token."""
         login = self.login()
         expired = None if login is None or login.method != Token.method else _expired(login.data)
         if expired is None:
@@ -289,7 +289,7 @@ class Identity:
 
     @property
     def sends_secret(self) -> bool:
-        """Whether the other side is told something secret."""
+        """Whether the login sends a secret."""
         return self._authentication is not None and not self.by_certificate
 
     @property
@@ -299,7 +299,7 @@ class Identity:
 
     @staticmethod
     def http_headers(login: Login | None) -> dict[str, str]:
-        """What :meth:`login` gave, as the admin service takes it."""
+        """The result of :meth:`login` as HTTP headers for the admin service."""
         if login is None or login.method == ClientCertificate.method:
             return {}
         if login.method == Basic.method:
@@ -312,7 +312,7 @@ class Identity:
 
 
 def _expired(token: bytes) -> float | None:
-    """Seconds since a JWT's time was over; None where it is not, or says nothing of it."""
+    """Seconds since a JWT expired; None if it has not, or has no expiry."""
     try:
         claims = parse_json(base64.urlsafe_b64decode(token.split(b".")[1] + b"=="))
         # A fraction of a second does not count: the broker ignores it.

@@ -45,5 +45,5 @@ class Deadline:
         return Deadline(min(seconds, self.left))
 
     def error(self, what: str, *, topic: str | None = None, advice: str | None = None) -> DeadlineError:
-        """Make the error for ``what`` did not happen in time."""
+        """Make the error that says that ``what`` did not happen in time."""
         return DeadlineError(f"{what} within {self.seconds:g} s", topic=topic, advice=advice)

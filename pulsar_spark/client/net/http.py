@@ -1,7 +1,7 @@
-"""HTTP requests that end: one time limit for all of a request, and one size limit for its answer.
+"""HTTP requests with one time limit for the whole request, and one size limit for the answer.
 
 The timeout of ``urllib`` starts again with each byte, so a server that sends a byte now and then would hold a
-request for ever. Here a timer shuts the request's connections down when its time is over.
+request for ever. Here a timer shuts the request's connections down when the time limit is reached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class HttpError(Exception):
-    """A request has no answer that can be used; the text says why.
+    """A request got no usable answer; the text says why.
 
     Attributes:
         cause: what the socket, TLS or HTTP layer raised, where it was one of them.
@@ -61,15 +61,15 @@ def fetch(
         redirect: decides about each redirect to a URL of HTTP; its body is never read.
         timeout: seconds for the whole: connecting, redirects, headers and body.
         environment_proxy: whether to go through the proxy that the environment names.
-        tls: makes what a connection with TLS needs, also one that a redirect leads to.
+        tls: makes the context of connections with TLS, also after a redirect.
         max_size: maximum bytes of the body.
 
     Raises:
-        HttpError: no whole answer in time, none that is HTTP, one that is too large, a redirect to what is no
-            URL, or too many of them.
+        HttpError: the answer is not complete in time, is not HTTP or is too large, or there is a redirect to
+            an invalid URL, or too many redirects.
     """
     guard = _Guard(timeout)
-    # Not build_opener: that knows files and FTP, too, which nobody here asks for.
+    # Not build_opener: that also handles files and FTP, which are not wanted here.
     opener = urllib.request.OpenerDirector()
     proxy = urllib.request.ProxyHandler(None if environment_proxy else {})
     for handler in (_Http(guard), _Https(guard, tls), urllib.request.UnknownHandler(), proxy):
@@ -89,18 +89,18 @@ def fetch(
 
 
 def is_in_clear(url: str) -> bool:
-    """Whether what is sent to a URL can be read on the way: no TLS, and not just to this machine."""
+    """Whether a request to a URL can be read on the network: no TLS, and another host than this one."""
     try:
         parts = urlsplit(url)
         if parts.scheme == "https" or parts.hostname == "localhost":
             return False
         return not ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:  # no URL, or a host with a name
+    except ValueError:  # not a URL, or a host with a name
         return True
 
 
 def parse_json(data: bytes) -> Any:
-    """What ``data`` holds as JSON; raises ValueError where it is none, or nested too deep."""
+    """Parse JSON; raises ValueError if it is invalid, or nested too deep."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -133,7 +133,7 @@ def _answer(
 
 
 class _Guard:
-    """Ends a request's connections when its time is over; a context manager.
+    """Ends a request's connections at its time limit; a context manager.
 
     It keeps a second descriptor of each: TLS takes the first one over.
     """
@@ -196,7 +196,7 @@ class _Https(urllib.request.HTTPSHandler):
     def __init__(self, guard: _Guard, tls: Callable[[], ssl.SSLContext]) -> None:
         super().__init__()
         self._guard = guard
-        # Made when it is needed: what goes without TLS does not load authorities.
+        # Made on first use: requests without TLS do not load authorities.
         self._tls = tls
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:

@@ -1,4 +1,4 @@
-"""What is in key stores and trust stores: files in PKCS#12, as Java's keytool and OpenSSL make them.
+"""Reads key stores and trust stores: files in PKCS#12, as Java's keytool and OpenSSL make them.
 
 This module is loaded when it is first needed: ``cryptography`` is an extra, and takes its time to load.
 """
@@ -20,7 +20,7 @@ def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
     Args:
         data: the file.
         password: of the store, or None.
-        passphrase: under which the key is given.
+        passphrase: the returned key is encrypted with it.
 
     Raises:
         ValueError: it is no PKCS#12, has another password, or holds no key with a certificate.
@@ -59,5 +59,5 @@ def certificates_of(data: bytes, password: str | None) -> bytes:
 def _load(data: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificates:
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # their texts might tell of what is in it
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # their texts might show its content
         raise ValueError("it is not a PKCS#12 store, or its password is wrong") from None

@@ -15,7 +15,7 @@ from pulsar_spark.client.net.http import HttpError, fetch, is_in_clear, parse_js
 from pulsar_spark.errors import AuthError, ConnectError
 
 _DISCOVERY = "/.well-known/openid-configuration"
-# The part of a token's life in which it is used; the rest is for what is on its way, and for clocks.
+# The part of a token's lifetime in which it is used; the rest covers delays and clocks that differ.
 _USED = 0.9
 _MAX_ANSWER = 1 << 20  # bytes
 _ERROR_CODE = re.compile(r"[a-z_]{1,50}")
@@ -27,9 +27,9 @@ class ClientCredentials:
 
     Args:
         issuer: its URL; the token endpoint is found through ``/.well-known/openid-configuration``.
-        key: gives the key file's text: JSON with ``client_id`` and ``client_secret``; asked for each token.
-        audience: for whom tokens are to be, or None.
-        scope: what they are to allow, or None.
+        key: gives the key file's text, JSON with ``client_id`` and ``client_secret``; called for each token.
+        audience: the audience to request, or None.
+        scope: the scope to request, or None.
         timeout: seconds for one request.
     """
 
@@ -51,10 +51,10 @@ class ClientCredentials:
         self._used_until = 0.0
 
     def token(self) -> str:
-        """One that is valid, asked for where there is none.
+        """A valid token; requests one if there is none.
 
         Raises:
-            ConnectError: the issuer does not answer, or not now.
+            ConnectError: the issuer does not answer, or is not available now.
             AuthError: it refuses, or answers with something else; or the key file is wrong.
         """
         with self._lock:
@@ -69,12 +69,12 @@ class ClientCredentials:
         described = self._request(self._issuer + _DISCOVERY)
         issuer, endpoint = described.get("issuer"), described.get("token_endpoint")
         if not isinstance(issuer, str) or issuer.rstrip("/") != self._issuer:
-            # Whoever serves several of them, or answers for another, would choose who gets the secret.
+            # A server of several issuers, or one that answers for another, could choose who gets the secret.
             raise AuthError(
                 "the OAuth2 issuer's metadata names another issuer",
                 advice="Set issuerUrl to the issuer in the metadata, if that is yours",
             )
-        # What begins with TLS does not go on without: the secret is in the next request.
+        # TLS must be kept: the secret is in the next request.
         schemes = ("https://",) if self._issuer.startswith("https://") else ("https://", "http://")
         if (
             not isinstance(endpoint, str)
@@ -85,7 +85,7 @@ class ClientCredentials:
         form = urlencode({name: value for name, value in fields.items() if value is not None})
         answer = self._request(endpoint, form.encode())
         token = answer.get("access_token")
-        # Anything else could not be sent; RFC 6750 allows less.
+        # Other characters could not be sent; RFC 6750 allows fewer.
         if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
             raise AuthError("the OAuth2 issuer's response contains no access token", advice=_ADVICE)
         return token, _lifetime(answer.get("expires_in"))
@@ -94,7 +94,7 @@ class ClientCredentials:
         try:
             found = parse_json(self._key().encode())
             client = {name: str(found[name]) for name in ("client_id", "client_secret")}
-            urlencode(client)  # what is no text at all is refused here
+            urlencode(client)  # values that are not text are refused here
             return client
         except (ValueError, KeyError, TypeError):
             raise AuthError(
@@ -128,7 +128,7 @@ class ClientCredentials:
 
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request | None:
-    """Followed, but not with the secret, and not from TLS to none: who answers there says where it goes."""
+    """Follow redirects, but never with the secret, and never from TLS to none: the target could get it."""
     leaves_tls = request.type == "https" and not url.startswith("https:")
     if request.data is not None or leaves_tls:
         return None  # then the redirect is the issuer's answer
@@ -136,7 +136,7 @@ def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Req
 
 
 def _lifetime(given: object) -> float:
-    """Seconds; some issuers send a text, and what is no number means that a token is used once."""
+    """Seconds. Some issuers send text; a token whose lifetime is not a number is used once."""
     try:
         lifetime = float(given) if isinstance(given, str | int | float) else 0.0
     except (ValueError, OverflowError):
@@ -145,7 +145,7 @@ def _lifetime(given: object) -> float:
 
 
 def _refusal(status: int, body: bytes, form: bytes) -> AuthError | ConnectError:
-    """Only the standard's error code of the answer is shown: the rest may repeat what was sent."""
+    """Make the error. Only the standard error code of the answer is shown: the rest may repeat secrets."""
     try:
         code = str(parse_json(body)["error"])
     except (ValueError, KeyError, TypeError):

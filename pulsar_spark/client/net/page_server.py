@@ -34,14 +34,14 @@ class HttpAnswer(NamedTuple):
 
 
 class PageServer:
-    """An HTTP server; it begins to answer at once.
+    """An HTTP server; it answers as soon as it is made.
 
-    On the loopback it answers only those who name the loopback as their host: else any web page could make a
-    browser read it by a name that leads there (DNS rebinding).
+    On the loopback it answers only requests whose host is the loopback: else any web page could make a
+    browser read it by a name that resolves to the loopback (DNS rebinding).
 
     Args:
-        answer: gives the answer for a path, without its query; None for one that is not there. Several
-            threads call it at once.
+        answer: gives the answer for a path without its query; None if there is no such page. Several threads
+            may call it at the same time.
         host: address or name to listen on.
         port: to listen on; 0: any that is free.
 
@@ -60,7 +60,7 @@ class PageServer:
         bound, number = self._server.server_address[:2]
         text = f"[{bound!s}]" if family is socket.AF_INET6 else str(bound)
         self.url = f"http://{text}:{number}/"
-        # Not one that a process waits for: a program that forgets to close it ends all the same.
+        # A daemon thread: a program that forgets to close the server ends all the same.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
         self._thread.start()
 
@@ -84,7 +84,7 @@ def _server_class(family: int) -> type[ThreadingHTTPServer]:
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             gone = isinstance(sys.exc_info()[1], OSError)
-            level = logging.DEBUG if gone else logging.WARNING  # clients that hang up are no news
+            level = logging.DEBUG if gone else logging.WARNING  # clients often hang up
             _log.log(level, "a request from %s failed", client_address, exc_info=True)
 
     return _Server

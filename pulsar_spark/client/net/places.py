@@ -1,4 +1,4 @@
-"""Secrets that options name by their place: a file, or a variable of the environment."""
+"""Secrets that options refer to by their place: a file, or an environment variable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text_at(place: str, option: str, kind: type[BrokerError]) -> str:
 
     Args:
         place: of the user; secret.
-        option: which the user gave it in.
+        option: the name of the user's option.
         kind: of the error.
 
     Raises:

@@ -24,7 +24,7 @@ class Purpose(Enum):
 
 
 class _Slot:
-    """The place of one session; its lock is held while it is opened, so that others can be had meanwhile."""
+    """The place of one session; its lock is held while it is opened, so other sessions stay available."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -36,7 +36,7 @@ class SessionPool:
 
     Args:
         service: the addresses of the service URL; one at random is tried first, then in the order given.
-        identity: who this client is, and how TLS is spoken.
+        identity: login and TLS settings.
         connection_timeout: seconds for one attempt.
         keep_alive: seconds.
         max_idle: seconds after which a session that nobody uses closes itself.
@@ -93,7 +93,7 @@ class SessionPool:
         raise failures[0]
 
     def close(self) -> None:
-        """Close all sessions, and open none any more."""
+        """Close all sessions; no more are opened."""
         with self._lock:
             self._closed = True
             slots = list(self._slots.values())

@@ -1,4 +1,4 @@
-"""Trying again: as the error's flags allow, with growing pauses, until a deadline."""
+"""Retries: as the error's flags allow, with growing pauses, until a deadline."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def retry_count() -> int:
 
 
 def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
-    """Wait as long as is due before ``what`` is opened, and count it if it was lost.
+    """Wait for the pause that is due before ``what`` is opened, and count it if it was lost.
 
     Raises:
-        DeadlineError: the time is over.
+        DeadlineError: the deadline has passed.
     """
     if reopening.take_loss():
         _repeated.add_one()
@@ -59,7 +59,7 @@ def retry(action: Callable[[], T], deadline: Deadline) -> T:
 
     Raises:
         PulsarError: the first error that is not retriable, or the last one before the deadline: an attempt
-            that the deadline cuts short does not hide why there had to be another one.
+            that the deadline cuts short does not hide the error before it.
     """
     pause = _FIRST_PAUSE
     last: PulsarError | None = None

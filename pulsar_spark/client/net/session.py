@@ -1,7 +1,7 @@
 """Session: one connection to a broker, with the one thread that owns its socket.
 
-Callers never touch the socket: they leave bytes and wake the thread. So a PONG goes out in time whatever the
-caller is doing, and nothing blocks but the callers themselves.
+Callers never touch the socket: they leave bytes and wake the thread. So a PONG is sent in time whatever the
+callers do, and only the callers themselves block.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame
 from pulsar_spark.wire.messages import Messages
 
-# Buffers and bytes that are taken to be written: what one call writes, and little that waits behind it.
+# Maximum buffers and bytes taken for writing: what one call writes, and little more.
 _SEND_BUFFERS = 64
 _SEND_SIZE = 2 << 20
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class Handler(Protocol[T]):
-    """What a session calls, on its own thread; neither call may block."""
+    """Receives what a session delivers, on the session's thread; its methods must not block."""
 
     def deliver(self, frames: list[T]) -> None:
         """Take frames, in the order they came."""
@@ -68,22 +68,22 @@ class Session:
 
     Args:
         address: where to connect.
-        identity: who this is, and how TLS is spoken.
-        timeout: seconds for the connection and, again, for the handshake.
+        identity: login and TLS settings.
+        timeout: seconds for the connection, and as many for the handshake.
         keep_alive: seconds; see ``Connection``.
         max_idle: seconds without use after which it is closed.
 
     Attributes:
         address: as given.
         max_message_size: of the broker, in bytes.
-        topic_watchers: whether the broker tells which topics come and go.
-        error: by which the session has ended, or None.
-        written_at: when the peer's window took bytes last, in monotonic seconds.
+        topic_watchers: whether the broker reports which topics come and go.
+        error: the error that ended the session, or None.
+        written_at: when the peer last took bytes, in monotonic seconds.
 
     Raises:
-        ConnectError: nobody listens, or nobody answers in time.
-        TlsError: the broker cannot be trusted, or one side speaks TLS and the other does not.
-        ProtocolError, AuthError: what answered is no broker, or it refuses.
+        ConnectError: nothing listens there, or does not answer in time.
+        TlsError: the broker cannot be trusted, or one side uses TLS and the other does not.
+        ProtocolError, AuthError: the peer is not a broker, or it refuses this client.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Session:
         self._lock = threading.Lock()
         self._out: deque[Buffer] = deque()
         self._out_size = 0
-        self._is_full = False  # the transport took no bytes when it was asked last
+        self._is_full = False  # the transport took no bytes at the last attempt
         self._answers: dict[int, Future[pb.BaseCommand]] = {}
         self._consumers: dict[int, Handler[Frame | Messages]] = {}
         self._producers: dict[int, Handler[Frame]] = {}
@@ -128,7 +128,7 @@ class Session:
         try:
             self._connected.result()
         except ConnectError as error:
-            # A broker that restarts closes connections too: ask before it is taken for a mistake.
+            # A restarting broker closes connections, too: check the port before blaming the URL.
             reason = explain_closed(self.address, timeout) if self._cut else None
             raise reason or error from None
         except AuthError as error:
@@ -141,7 +141,7 @@ class Session:
     ) -> Future[pb.BaseCommand]:
         """Send a request; the future ends with its answer, or with a PulsarError after ``timeout``.
 
-        An urgent one goes out before all that was sent earlier and still waits.
+        An urgent request is sent before everything that is still waiting.
         """
         answer: Future[pb.BaseCommand] = Future()
         with self._lock:
@@ -163,7 +163,7 @@ class Session:
 
         Args:
             buffers: whole frames, one after the other.
-            mark: is told when they are no longer waiting, or None.
+            mark: updated when they are no longer waiting, or None.
         """
         with self._lock:
             if self.error is not None:
@@ -211,7 +211,7 @@ class Session:
             handlers[handler_id] = handler
 
     def _log_in(self) -> None:
-        """Answer challenges, on a thread of its own; without an answer the connection is given up."""
+        """Answer challenges, on a thread of its own; without an answer the connection is closed."""
         while self._is_logging_in:
             login = None
             why = "there is no login"
@@ -224,7 +224,7 @@ class Session:
                     if login is not None:
                         self._connection.log_in(login)
                     elif not self._closing:
-                        # Whoever opens the connection again gets the reason, and whether that can help.
+                        # The next to open the connection gets the reason, and whether a retry can help.
                         self._broken = ConnectError(f"the login at {self.address} was not renewed: {why}")
                         self._closing = True
                     self._is_logging_in = self._is_challenged_again and not self._closing
@@ -257,11 +257,11 @@ class Session:
             self._cut = True
             self._end(ConnectError(f"the connection to {self.address} was lost: {error.strerror or error}"))
         finally:
-            if self.error is None:  # a defect: the thread's own report names it, but nobody may wait for ever
+            if self.error is None:  # a defect: its traceback is shown, but no caller may wait for ever
                 self._end(ConnectError(f"the connection to {self.address} failed inside this client"))
 
     def _turn(self, selector: selectors.BaseSelector) -> None:
-        """One wait and what follows from it."""
+        """Wait once, and handle the events."""
         selector.modify(self._transport, self._transport.interest(has_output=bool(self._out)))
         for key, mask in selector.select(self._wait_time()):
             if key.fileobj is self._wake_receiver:
@@ -293,7 +293,7 @@ class Session:
 
     @property
     def _is_used(self) -> bool:
-        """Whether anybody waits for something; to be asked with the lock held."""
+        """Whether the session is in use; call it with the lock held."""
         return bool(self._answers or self._consumers or self._producers or self._watchers)
 
     def _receive(self) -> None:
@@ -338,7 +338,7 @@ class Session:
                 self._out.popleft()
 
     def _handle(self, events: Iterable[Event]) -> None:
-        """Hand events on; frames for one handler that came together are delivered together."""
+        """Pass events on; frames of one read for the same handler are delivered in one call."""
         for kind, group in itertools.groupby(events, key=_target):
             if kind is None:
                 for event in group:
@@ -383,7 +383,7 @@ class Session:
                 ).start()
 
     def _end(self, error: PulsarError) -> None:
-        """Tell everybody, once; the socket is closed before anyone can act on it."""
+        """Report the end to all, once; the socket is closed before anyone can act on that."""
         self._transport.close()
         self._wake_receiver.close()
         with self._lock:
@@ -412,9 +412,9 @@ def _target(event: Event) -> tuple[type, int] | None:
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc take blocks of what is received from its heap; elsewhere nothing happens.
+    """Let glibc allocate received blocks from its heap; on other platforms do nothing.
 
-    It maps blocks of 128 KiB and more anew, page by page, which takes longer than what is done with them,
-    until it has seen a larger one freed: then it keeps up to twice as much.
+    By default glibc maps each block of 128 KiB or more page by page, which takes longer than the work with
+    it, until a larger block was freed: then it keeps up to twice as much.
     """
     bytes(_KEPT_BLOCK)

@@ -1,4 +1,4 @@
-"""How TLS is spoken: who is trusted, who this client is, and what OpenSSL may use for it."""
+"""TLS settings: trusted authorities, this client's certificate, protocols and cipher suites."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KeyStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """How TLS is spoken; files are read again for each new connection.
+    """TLS settings; files are read again for each new connection.
 
     Attributes:
         trust_certs: PEM file of the authorities' certificates.
@@ -48,11 +48,11 @@ class TlsOptions:
         key_password: passphrase of that, or ``file:///PATH`` or ``env:NAME`` of it; None: it has none.
             Secret.
         key_store: this client's certificate and key in a store, in place of the two files.
-        allow_insecure: whether any certificate of the broker will do.
-        verify_hostname: whether the broker's certificate must name the host that was asked for.
+        allow_insecure: whether any broker certificate is accepted.
+        verify_hostname: whether the broker's certificate must name the requested host.
         protocols: by Java's names; none: all that are safe.
-        ciphers: suites by Java's names; none: what OpenSSL takes by default.
-        proxy: where connections to brokers are opened instead: it passes them on to the host that the
+        ciphers: suites by Java's names; none: OpenSSL's default.
+        proxy: the address to connect to instead of brokers: it forwards connections to the host that the
             handshake names (SNI).
     """
 
@@ -75,7 +75,7 @@ class TlsOptions:
 
 
 def tls_context(tls: TlsOptions) -> ssl.SSLContext:
-    """How ``tls`` is spoken, with its files as they are now.
+    """Make the SSL context for ``tls``, with the files as they are now.
 
     Raises:
         TlsError: a file cannot be used.
@@ -100,7 +100,7 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
 
 
 def context_without_files(tls: TlsOptions) -> ssl.SSLContext:
-    """The part of it that needs no file; raises OptionError where protocols and suites do not go together."""
+    """The part of it that needs no file; raises OptionError if protocols and suites do not fit together."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     restrict(context, tls.protocols, tls.ciphers)
     return context
@@ -126,7 +126,7 @@ def _show_key_of_files(context: ssl.SSLContext, tls: TlsOptions, certificate: st
 def _show_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
     with _using("tlsKeyStorePath"):
         data, password = _read(store, "tlsKeyStore")
-        # Python's ssl takes keys from files only. Nobody else can read this one, nor has its passphrase.
+        # Python's ssl takes keys from files only. Nobody else can read this file, or has its passphrase.
         passphrase = secrets.token_urlsafe()
         with tempfile.NamedTemporaryFile(prefix="pulsar-spark-") as file:
             file.write(_stores().key_of(data, password, passphrase))
@@ -136,7 +136,7 @@ def _show_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
 
 @contextmanager
 def _using(option: str, more_advice: str = "") -> Iterator[None]:
-    """Make a TlsError of what is wrong with the file that an option names."""
+    """Turn errors of the file that an option names into TlsError."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -162,12 +162,12 @@ def _read(store: KeyStore, kind: str) -> tuple[bytes, str | None]:
 
 
 def _password(place: str, option: str) -> str:
-    """A password; a file may end with a line's end."""
+    """A password; a line break at the end of a file is removed."""
     return text_at(place, option, TlsError).rstrip("\r\n")
 
 
 def _stores() -> _Stores:
-    """The module that needs ``cryptography``; an extra, and slow to load: not before it is used."""
+    """The module that needs ``cryptography``: loaded on first use, as that is an extra and slow to load."""
     try:
         module: _Stores = pkgutil.resolve_name("pulsar_spark.client.net.key_stores:")
     except ImportError as error:
@@ -182,7 +182,7 @@ def _stores() -> _Stores:
 
 
 class _Stores(Protocol):
-    """What is used of that module."""
+    """The functions used of that module."""
 
     def certificates_of(self, data: bytes, password: str | None) -> bytes:
         """All certificates of a store."""

@@ -1,4 +1,4 @@
-"""Protocols and cipher suites of TLS by Java's names, which are the standard's, in OpenSSL's."""
+"""Translates protocols and cipher suites of TLS from Java's (standard) names into OpenSSL's."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def has_suite(name: str) -> bool:
 
 
 def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collection[str]) -> None:
-    """Let ``context`` speak no other protocols and cipher suites than these; TLS 1.2 or newer in any case.
+    """Restrict ``context`` to these protocols and cipher suites; TLS 1.2 or newer in any case.
 
-    Python cannot leave out suites of TLS 1.3, so that is spoken only where all of them are named that OpenSSL
-    would offer.
+    Python cannot disable single suites of TLS 1.3, so TLS 1.3 is used only if all of its suites are named
+    that OpenSSL would offer.
 
     Args:
         context: of a client.
@@ -84,7 +84,7 @@ def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collec
 
 
 def _choose(context: ssl.SSLContext, names: list[str]) -> set[str]:
-    """Let OpenSSL choose among these suites of TLS 1.2; returns those that it lacks, which it passes over."""
+    """Let OpenSSL choose among these suites of TLS 1.2; return those that it lacks, which it ignores."""
     try:
         context.set_ciphers(":".join(names))
     except ssl.SSLError:  # it lacks all of them
@@ -93,7 +93,7 @@ def _choose(context: ssl.SSLContext, names: list[str]) -> set[str]:
 
 
 def _openssl_name(name: str) -> str | None:
-    """What OpenSSL calls a suite of TLS 1.2; None for what is none. It may lack the suite."""
+    """OpenSSL's name of a suite of TLS 1.2; None for other names. OpenSSL may lack the suite."""
     exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
     if not name.startswith("TLS_") or exchange not in _KEY_EXCHANGES or cipher not in _CIPHERS:
         return None

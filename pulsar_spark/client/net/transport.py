@@ -1,6 +1,6 @@
-"""Transport: a TCP connection, with TLS or without, that is opened in time and then never blocks.
+"""Transport: a TCP connection, with or without TLS, that is opened within a timeout and then never blocks.
 
-It must not know the protocol, but for one question: what a port speaks that did not take what it was sent.
+It must not know the protocol, with one exception: it finds out whether a port expects TLS.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Buffer
 
-# The larger, the fewer entries lie across two and are copied.
+# The larger it is, the fewer entries span two reads and are copied.
 _RECEIVE_SIZE = 1 << 20
-# TLS encrypts what it is given in one call: small buffers are joined up to this, large ones cut.
+# TLS encrypts the bytes of one call: small buffers are joined up to this size, large ones cut.
 _TLS_SEND_SIZE = 1 << 17
-# What OpenSSL calls a name or an address that is not the certificate's, and times that are not now.
+# OpenSSL's codes for a name or address that the certificate lacks, and for certificates not valid now.
 _WRONG_HOST = (62, 64)
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _UNTRUSTED = (2, 18, 19, 20, 21)
@@ -33,7 +33,7 @@ class Transport:
     """A connected socket that never blocks; plain TCP.
 
     Attributes:
-        read_wants_write: whether reading waits until it can be written.
+        read_wants_write: whether reading must wait until the socket is writable.
     """
 
     read_wants_write = False
@@ -50,14 +50,14 @@ class Transport:
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_output else 0)
 
     def receive(self) -> bytes | None:
-        """What has come: b"" at the end, None where nothing has. Raises OSError, or a PulsarError."""
+        """The bytes that have come; b"" at the end, None if none came. Raises OSError or a PulsarError."""
         try:
             return self._socket.recv(_RECEIVE_SIZE)
         except BlockingIOError:
             return None
 
     def send(self, buffers: Sequence[Buffer]) -> int:
-        """Send from the first buffer on; how many bytes were taken, 0 where none can be now.
+        """Send from the first buffer on; return how many bytes were taken, 0 if none can be sent now.
 
         Until they are taken, the next call must begin with the same bytes. Raises OSError.
         """
@@ -72,7 +72,7 @@ class Transport:
 
 
 class TlsTransport(Transport):
-    """The same over TLS, which may have to read in order to write, and to write in order to read."""
+    """A transport over TLS, which may have to read in order to write, and to write in order to read."""
 
     def __init__(self, connected: ssl.SSLSocket, peer: str, *, shown: bool) -> None:
         """``peer``: for errors; ``shown``: whether this client has shown a certificate."""
@@ -87,7 +87,7 @@ class TlsTransport(Transport):
         return super().interest(has_output=writes)
 
     def receive(self) -> bytes | None:
-        """What has come, of many TLS records; see ``Transport``.
+        """The bytes that have come, of many TLS records; see ``Transport``.
 
         Raises:
             AuthError: the broker refused this client's certificate, which with TLS 1.3 shows only here.
@@ -95,7 +95,7 @@ class TlsTransport(Transport):
         pieces: list[bytes] = []
         size = 0
         self.read_wants_write = self._write_wants_read = False
-        # All that is there: no selector reports what TLS holds decrypted.
+        # Read everything: no selector reports bytes that TLS has already decrypted.
         while size < _RECEIVE_SIZE or self._pending():
             try:
                 piece = self._socket.recv(_RECEIVE_SIZE)
@@ -106,7 +106,7 @@ class TlsTransport(Transport):
                 return b"".join(pieces) if pieces else None
             except OSError as error:
                 if pieces:
-                    break  # first what came; the next call gives the error
+                    break  # return these bytes first; the next call raises the error
                 if not isinstance(error, ssl.SSLError):
                     raise
                 raise _refused_by_peer(error, self._peer, shown=self._shown) or error from None
@@ -132,7 +132,7 @@ class TlsTransport(Transport):
 
 
 def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
-    """What one call is to encrypt. The same buffers with more after them give the same beginning."""
+    """The bytes that one call encrypts. They stay the same when buffers are added at the end."""
     taken: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -148,14 +148,14 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
     """Connect, with the TLS handshake where ``address`` says TLS.
 
     Args:
-        address: where to.
+        address: where to connect.
         tls: for an address with TLS.
         timeout: seconds for all of it.
 
     Raises:
-        ConnectError: nobody listens, or not in time.
-        TlsError: the peer's certificate is not to be trusted, it speaks no TLS, a file cannot be used, or a
-            proxy would have to find a host without a name.
+        ConnectError: nothing listens there, or it does not answer in time.
+        TlsError: the peer's certificate is not trusted, the peer does not use TLS, a file cannot be used, or
+            a proxy would have to find a host without a name.
         AuthError: the peer refused this client's certificate.
         LibraryError, OptionError: as ``tls_context``.
     """
@@ -174,7 +174,7 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
 
 
 def explain_closed(address: Address, timeout: float) -> PulsarError | None:
-    """Why a connection without TLS was closed before any answer, if it is that the port wants TLS."""
+    """The error for a plain connection that was closed before any answer, if the port expects TLS."""
     if address.tls or not _speaks_tls(address, Deadline(timeout)):
         return None
     return TlsError(
@@ -203,10 +203,10 @@ def _connect(address: Address, deadline: Deadline) -> socket.socket:
 def _connect_for_tls(
     address: Address, host: str, context: ssl.SSLContext, deadline: Deadline
 ) -> ssl.SSLSocket:
-    """Connect, as far as before the handshake, in which ``host`` is named."""
+    """Connect without the handshake, which will name ``host``."""
 
     def unconnected(family: int, kind: int) -> ssl.SSLSocket:
-        # Wrapped before it is connected: ssl loses hold of a socket that is reset while it is being wrapped.
+        # Wrapped before it is connected: ssl does not close a socket that is reset while it is being wrapped.
         with socket.socket(family, kind) as bare:  # which is empty once it is wrapped
             return context.wrap_socket(bare, server_hostname=host, do_handshake_on_connect=False)
 
@@ -219,10 +219,10 @@ _Socket = TypeVar("_Socket", bound=socket.socket)
 def _connect_each(
     address: Address, deadline: Deadline, unconnected: Callable[[int, int], _Socket]
 ) -> _Socket:
-    """Connect to the first of the host's addresses that takes it; none may use up the others' time."""
+    """Connect to the first of the host's addresses that accepts; none may use up the time of the others."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # the latter for a name that cannot be one of a host
+    except (OSError, UnicodeError) as error:  # the latter for an invalid host name
         raise _cannot_connect(address, error) from error
     problem = OSError("the host has no address")
     for number, (family, kind, _, _, target) in enumerate(found):
@@ -286,7 +286,7 @@ def _shake_hands(wrapped: ssl.SSLSocket, peer: str, deadline: Deadline) -> None:
 
 
 def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
-    """Say what is wrong with the broker's certificate."""
+    """Make the error that says what is wrong with the broker's certificate."""
     code = error.verify_code
     if code in _WRONG_HOST:
         return TlsError(
@@ -307,7 +307,7 @@ def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
 
 
 def _refused_by_peer(error: ssl.SSLError, peer: str, *, shown: bool) -> PulsarError | None:
-    """Say why the peer gave up: an alert says it. What Java does not trust it calls an internal error."""
+    """The error for a TLS alert of the peer. Java sends "internal error" if it distrusts a certificate."""
     reason = error.reason or ""
     if "ALERT" not in reason:
         return None
@@ -334,7 +334,7 @@ def _speaks_tls(address: Address, deadline: Deadline) -> bool:
         with _connect_for_tls(address, address.host, context, deadline) as wrapped:
             _shake_hands(wrapped, str(address), deadline)
     except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")  # it wants another kind of TLS than this one
+        return "ALERT" in (error.reason or "")  # it expects other TLS settings
     except (PulsarError, OSError):
         return False
     return True
