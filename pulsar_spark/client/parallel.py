@@ -1,4 +1,4 @@
-"""Work in short-lived threads: blocking calls at once, waited for or not, and the next item made early."""
+"""Work in short-lived threads: parallel blocking calls, waited for or not, and prefetching of items."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pulsar_spark.errors import PulsarError
 K = TypeVar("K")
 T = TypeVar("T")
 
-# Calls in flight: so many requests a connection that neither side waits for the other.
+# Calls in flight: enough requests per connection that neither side waits for the other.
 _LIMIT = 32
 
 
 def run_all(calls: Sequence[Callable[[], T]], limit: int = _LIMIT) -> list[T | PulsarError]:
     """Run ``calls`` on short-lived threads, the caller's among them, and return their results in order.
 
-    A PulsarError is the result of its call. Any other exception ends the whole: no further call begins, those
-    that run are waited for, and it is raised.
+    A PulsarError is the result of its call. Any other exception is raised: no further call begins then, and
+    running ones are waited for.
 
     Args:
         calls: what to do, in the order in which it begins.
-        limit: maximum number that run at once.
+        limit: maximum number of calls that run at the same time.
     """
     results: list[T | PulsarError | None] = [None] * len(calls)
     failures: list[BaseException] = []
@@ -72,7 +72,7 @@ class PendingCalls(Generic[K]):
     """Blocking calls that one thread makes and need not wait for: one at a time for each key.
 
     Args:
-        limit: maximum number that begin at once.
+        limit: maximum number of calls that begin at the same time.
     """
 
     def __init__(self, limit: int = _LIMIT) -> None:
@@ -93,16 +93,16 @@ class PendingCalls(Generic[K]):
     def run(self, calls: Mapping[K, Callable[[], T]], patience: float | None) -> dict[K, T | PulsarError]:
         """Run calls on short-lived threads and return the results of all that have ended, earlier ones too.
 
-        A call for a key that is busy is not made, nor for one whose earlier result is given now: one that
-        always takes longer than ``patience`` would be busy for ever.
+        No call is made for a key that is busy, or whose earlier result is given now: a call that always takes
+        longer than ``patience`` would be busy for ever.
 
         Args:
             calls: by key; all runs of one object give results of one type.
-            patience: seconds for which those that begin here are waited for; None: until they end. Earlier
-                ones are not waited for.
+            patience: seconds to wait for the calls that begin here; None: until they end. Earlier calls are
+                not waited for.
 
         Returns:
-            By key the result, a PulsarError in the place of one that failed. Any other exception is raised.
+            The result by key, or the PulsarError of a call that failed. Any other exception is raised.
         """
         with self._changed:
             begun = calls.keys() - self._busy - self._results.keys()
@@ -152,8 +152,8 @@ class PendingCalls(Generic[K]):
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
     """Give the same items, each made in a thread while the one before is used; errors come in their place.
 
-    No item is None. One more is in memory. To close this early waits for the item in the making, however long
-    that takes.
+    No item may be None. One more item is in memory. Closing early waits for the item that is being made,
+    however long that takes.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="pulsar prefetch") as pool:
         following = pool.submit(next, items, None)
@@ -169,16 +169,16 @@ def prefetch_each(
     max_streams: int,
     max_size: int,
 ) -> Generator[Generator[T, None, None], None, None]:
-    """Give the items of one stream after the other; threads make those of the next streams meanwhile.
+    """Give the items of each stream in turn; threads prefetch those of the next streams meanwhile.
 
-    What a stream raises comes in the place of its next item; the next streams can be used all the same. The
-    items of a stream that are left when the next is asked for are dropped. A single stream has no thread.
+    An error of a stream is raised in the place of its next item; the next streams can still be used. Items
+    that are left when the next stream is requested are dropped. A single stream has no thread.
 
     Args:
         streams: each makes its items, and is closed by the thread that made them.
         size: of an item.
-        max_streams: how many make items at once, that whose items are used among them.
-        max_size: a stream makes no further item while so much of it waits to be used.
+        max_streams: maximum streams that make items at the same time, including the one in use.
+        max_size: a stream makes no further item while items of this size wait to be used.
     """
     if len(streams) == 1:
         with closing(streams[0]()) as only:
@@ -249,7 +249,7 @@ class _Prefetched(Generic[T]):
             self._changed.notify_all()
 
     def _hold(self, item: T) -> bool:
-        """Wait until there is room for the next item; False if none is wanted any more."""
+        """Wait until there is room for the next item; False if no more items are wanted."""
         with self._changed:
             self._items.append(item)
             self._held += self._size(item)

@@ -1,4 +1,4 @@
-"""TopicSchemas: the schemas of topics as brokers know them, each version asked for once."""
+"""TopicSchemas: the schemas of topics from brokers, each version requested once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.wire_schema import from_wire_schema, from_wire_version
 
-# Bytes of the schemas that are kept, and what is counted for each beside its texts.
+# Maximum bytes of the schemas that are kept, and bytes counted for each besides its texts.
 _MAX_BYTES = 32 << 20
 _OVERHEAD = 1000
 
@@ -32,11 +32,11 @@ class VersionedSchema(NamedTuple):
 
 
 class TopicSchemas:
-    """Asks brokers for schemas, and keeps those of versions, which never change. Thread-safe.
+    """Requests schemas from brokers, and keeps those of versions, which never change. Thread-safe.
 
-    All partitions of a topic share its schema. Each request is tried again as lookups are. A topic that is
-    deleted and made anew counts from 0 again: what is kept of the old one is dropped as soon as ``latest`` or
-    ``remember`` is given another schema for a version; what is kept for one load is given to no other.
+    All partitions of a topic share its schema. Requests are retried as lookups are. A topic that is deleted
+    and created again counts from 0 again: the old versions are dropped as soon as ``latest`` or ``remember``
+    gets another schema for a version. Versions kept for one load are given to no other.
 
     Args:
         ask: sends a request to any broker, once.
@@ -57,13 +57,13 @@ class TopicSchemas:
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Key, Schema] = OrderedDict()
         self._size = 0
-        # By topic, each held while a version is asked for, and gone when nobody asks.
+        # By topic; each lock is held while a version is requested, and dropped when unused.
         self._asking: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
     def latest(self, topic: TopicName) -> VersionedSchema | None:
-        """The latest schema of a topic, asked for anew each time; None where there is none.
+        """The latest schema of a topic, requested each time; None if there is none.
 
-        There is none where the topic does not exist, has never had one, or its schema was deleted.
+        There is none if the topic does not exist, has never had one, or its schema was deleted.
 
         Raises:
             BrokerError: no broker answered within the operation timeout.
@@ -92,7 +92,7 @@ class TopicSchemas:
         Args:
             topic: whose schema.
             versions: their numbers.
-            load: names what versions are kept for, such as a read; others ask for their own.
+            load: name of the use that versions are kept for, such as a read; other uses request their own.
         """
         name = str(topic.base)
         deadline = self._operation()
@@ -110,7 +110,7 @@ class TopicSchemas:
         return found
 
     def remember(self, topic: TopicName, version: int, schema: Schema) -> None:
-        """Keep a version that the caller has of a broker; what contradicts it is of an older topic."""
+        """Keep a version that the caller got from a broker; contradicting ones are of an older topic."""
         key = str(topic.base), "", version
         with self._lock:
             if self._kept.get(key, schema) != schema:
@@ -130,14 +130,14 @@ class TopicSchemas:
         return version, _schema_of(answer, name)
 
     def _at(self, key: _Key, deadline: Deadline) -> Schema | None:
-        """One version, as it is kept, or asked for now."""
+        """One version: a kept one, or requested now."""
         schema = self._kept_at(key)
         if schema is not None:
             return schema
         name, _, version = key
         with self._lock:
             asking = self._asking.setdefault(name, threading.Lock())
-        # Who waits here finds what another has asked for. What was not found is asked for by each: it may
+        # Threads that wait here find what another one has requested. Each requests what was not found: it may
         # have been registered since.
         with asking:
             schema = self._kept_at(key)
@@ -186,7 +186,7 @@ class TopicSchemas:
 
 
 def _schema_of(answer: pb.CommandGetSchemaResponse, topic: str) -> Schema | None:
-    """The schema of an answer; None for what a deletion has left in its place."""
+    """The schema of an answer; None for the mark of a deleted schema."""
     if not answer.HasField("schema"):
         raise ProtocolError("the broker's answer has no schema", topic=topic)
     schema = from_wire_schema(answer.schema)

@@ -1,4 +1,4 @@
-"""Searching backwards for chunks: those of one message, and whether a position has any before it."""
+"""Searches backwards for chunks: those of one message, or any before a position."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from pulsar_spark.wire.entries import Entries, Entry
 
 # The first step back has at most so many entries: the number of chunks that a message declares may be wrong.
 _MAX_FIRST_STEP = 1000
-# What is probed for chunks at once: chunks are large.
+# Bytes probed for chunks at a time: chunks are large.
 _PROBED_MESSAGES = 4
 _PROBED_BYTES = 1 << 20
 
 
 class ChunkSearch:
-    """Finds the chunks that lie before the range which holds their message's last; one for each range.
+    """Finds chunks before a range whose message ends within the range; one object for each range.
 
-    It looks further and further back, to the topic's beginning, to where entries are older than a message may
-    take to complete, or to where it has looked through as many as a task may; never twice through the same.
+    It searches further and further back: to the topic's beginning, to entries that are older than a message
+    may take to complete, or up to the maximum of a task. It never searches the same entries twice.
 
     Args:
         client: where to connect.
@@ -61,12 +61,12 @@ class ChunkSearch:
         self._options = replace(options, visible=False, begins=None, fail_on_data_loss=False)
         self._decryption = decryption
         self._index = ChunkIndex(limits.expire)
-        # All after this is known; and the positions further back to which it is looked through.
+        # Everything after this is known; and the positions further back, where the next searches begin.
         self._reached = start
         self._positions: Iterator[MessageId] | None = None
 
     def begin(self, first: Entry) -> None:
-        """Take in the first chunk of a message that was read in the range."""
+        """Add the first chunk of a message that was read in the range."""
         self._index.begin(message_key(first.metadata), MessageId(first.ledger, first.entry))
 
     def find(self, last: Entry) -> Assembled | Dropped | None:
@@ -95,7 +95,7 @@ class ChunkSearch:
         return next(iter(chunks.dropped), None) if chunks.is_finished(message) else Dropped.NO_BEGINNING
 
     def _look_back(self, step: int) -> None:
-        """Look through what lies before all that is known, for first chunks."""
+        """Search the entries before all known ones for first chunks."""
         if self._positions is None:
             first_step = min(step, _MAX_FIRST_STEP)
             self._positions = positions_before(
@@ -119,7 +119,7 @@ def _chunks_in(entries: Entries) -> Iterator[Entry]:
 
 
 def take(chunks: ChunkAssembler, entry: Entry) -> Assembled | Dropped | None:
-    """Give an assembler the chunk that an entry holds; returns what :meth:`ChunkAssembler.take` does."""
+    """Give an assembler the chunk of an entry; return the result of :meth:`ChunkAssembler.take`."""
     message_id = MessageId(entry.ledger, entry.entry)
     return chunks.take(entry.metadata, entry.payload, message_id, entry.metadata.publish_time / 1000)
 
@@ -165,14 +165,14 @@ def has_chunks_before(client: Client, topic: TopicName, position: MessageId, ent
                         return True
                 return False
             except DeadlineError:
-                # What the broker drops together with others it may deliver to a new reader.
+                # The broker may drop an entry together with others, and deliver it to a new reader.
                 if probe.position == after:
                     raise
                 after = probe.position
 
 
 def _position_back(client: Client, topic: TopicName, position: MessageId, entries: int) -> MessageId:
-    """The position so many entries before another one, or the topic's beginning."""
+    """The position ``entries`` entries before another one, or the topic's beginning."""
     while position.entry + 1 < entries:
         before = _end_of_ledger_before(client, topic, position)
         if before is None:

@@ -1,4 +1,4 @@
-"""Consumer: one subscription to one topic partition, going on by itself after a lost connection."""
+"""Consumer: one subscription to one topic partition, which recovers by itself from lost connections."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionOptions:
-    """What SUBSCRIBE says.
+    """The contents of SUBSCRIBE.
 
     Attributes:
         name: of the subscription; it is exclusive.
@@ -54,10 +54,10 @@ class SubscriptionOptions:
         start: the first entry wanted, inclusive; non-durable subscriptions only.
         create: whether the first SUBSCRIBE may create the topic: for a partition that its topic's metadata
             name, and that the broker has removed as inactive.
-        read_compacted: whether to be given what compaction left, where the topic was compacted.
+        read_compacted: whether to read the compacted topic, if there is one.
         properties: names and values that a new durable subscription gets.
-        is_replicated: whether the broker tells the position to the clusters that the topic is replicated to;
-            None: as the namespace's policy says.
+        is_replicated: whether the broker replicates the position to the other clusters of the topic; None: by
+            the namespace's policy.
     """
 
     name: str
@@ -74,7 +74,7 @@ class LastMessageId(NamedTuple):
     """Answer to GET_LAST_MESSAGE_ID.
 
     Attributes:
-        last: the last visible message; entry -1 where the topic holds none.
+        last: the last visible message; entry -1 if the topic has none.
         mark_delete: everything up to here is acknowledged; right after SUBSCRIBE it is where reading begins,
             exclusive.
     """
@@ -86,21 +86,21 @@ class LastMessageId(NamedTuple):
 class Consumer:
     """A consumer on one topic partition; not thread-safe.
 
-    It subscribes again by itself after a cut connection, a restart or an unload, from after the last entry
-    that it gave out, so that none comes twice and none is missed.
+    It subscribes again by itself after a cut connection, a restart or an unload. It then begins after the
+    last entry that it gave out, so no entry is duplicated or missed.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
         options: the subscription.
-        permits: grants messages; None for a consumer that only asks and acknowledges.
+        permits: grants messages; None for a consumer that only sends requests and acknowledges.
         on_arrival: called on the connection's thread when entries have come, or the consumer was lost; it
             must not block.
 
     Raises:
-        TopicNotFoundError: there is no such topic, and ``options.create`` does not ask for it.
+        TopicNotFoundError: there is no such topic, and ``options.create`` is false.
         BusyError: another consumer holds the subscription.
-        BrokerError: the broker did not take it within the operation timeout.
+        BrokerError: the broker did not accept it within the operation timeout.
     """
 
     def __init__(
@@ -144,13 +144,13 @@ class Consumer:
 
         Args:
             deadline: for the first of them.
-            remaining_entries: how many the caller still needs, where it knows; permits shrink with it.
+            remaining_entries: how many the caller still needs, or None; limits the permits.
             idle: seconds of silence on a living connection after which it returns none.
 
         Raises:
             DeadlineError: none came.
-            CorruptError: an entry that cannot be taken apart; it names the message. What came before it is
-                given out first.
+            CorruptError: an entry cannot be parsed; the error names the message. Earlier entries are given
+                out first.
             TopicNotFoundError, AuthError, ...: the subscription cannot be made again.
         """
         if self._corrupt is not None:
@@ -180,9 +180,9 @@ class Consumer:
         raise deadline.error("no message was received", topic=str(self.topic))
 
     def ask_for(self, entries: int) -> None:
-        """Grant the permits for ``entries`` more entries, and do not wait for them.
+        """Grant the permits for ``entries`` more entries, without waiting for them.
 
-        Nothing is done where the consumer is :attr:`lost`.
+        Does nothing if the consumer is :attr:`lost`.
 
         Raises:
             PulsarError: the connection has ended just now.
@@ -191,15 +191,15 @@ class Consumer:
 
     @property
     def holds_entries(self) -> bool:
-        """Whether ``receive`` would give entries at once; asks nobody."""
+        """Whether ``receive`` would return entries immediately; makes no request."""
         return bool(self._received) or self._inbox.holds_messages
 
     def take_arrived(self) -> Entries:
-        """What has come, perhaps nothing; it asks nobody and waits for nothing.
+        """The entries that have come, maybe none; makes no request and does not wait.
 
         Raises:
             CorruptError: as ``receive``.
-            PulsarError: all that had come was taken, and the consumer is lost.
+            PulsarError: no entries are left, and the consumer is lost.
         """
         if not self._received and self._corrupt is None:
             self._received.extend(group_for_decoding(self._inbox.take(0.0)))
@@ -210,21 +210,21 @@ class Consumer:
 
     @property
     def newest_arrived(self) -> MessageId | None:
-        """The last entry that has come and was not taken; asks nobody."""
+        """The last entry that has come and was not taken; makes no request."""
         return self._inbox.newest
 
     @property
     def lost(self) -> bool:
-        """Whether the broker or the connection has gone since the last call; asks nobody."""
+        """Whether the broker or the connection was lost since the last call; makes no request."""
         return self._inbox.error is not None
 
     def last_message_id(self, deadline: Deadline | None = None) -> LastMessageId:
         """Ask for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID).
 
         Args:
-            deadline: for reaching the broker, where it is another than one operation timeout.
+            deadline: for reaching the broker; None: one operation timeout.
 
-        A broker that was reached may take two operation timeouts for its answer: where it restores a topic's
+        A broker that was reached may take two operation timeouts for its answer: while it restores a topic's
         transactions after a restart it answers after 30 s or more.
         """
         patience = Deadline(2 * self._client.options.operation_timeout)
@@ -250,7 +250,7 @@ class Consumer:
     def backlog(self) -> int:
         """Ask for the entries between the subscription's position and the topic's end (CONSUMER_STATS).
 
-        The broker counts what it never delivers, too: transactions' markers and what they aborted.
+        The broker also counts entries that it never delivers: markers of transactions, and aborted messages.
         """
         answer = self._request(commands.consumer_stats).consumerStatsResponse
         if answer.HasField("error_code"):
@@ -263,7 +263,7 @@ class Consumer:
         self.flush_acks()
 
     def begin_ack_cumulative(self, message_id: MessageId) -> Callable[[float], bool]:
-        """Acknowledge all entries up to ``message_id`` without waiting; where no other acks wait.
+        """Acknowledge all entries up to ``message_id`` without waiting; only if no other acks are pending.
 
         Returns:
             Whether the broker has confirmed it, after waiting for at most so many seconds. Else
@@ -282,9 +282,9 @@ class Consumer:
         return wait
 
     def ack_unconfirmed(self, message_id: MessageId) -> None:
-        """Acknowledge all entries up to ``message_id``, without a receipt; it is never tried again.
+        """Acknowledge all entries up to ``message_id``, without a receipt and without retries.
 
-        Nothing is done where the consumer is :attr:`lost`.
+        Does nothing if the consumer is :attr:`lost`.
 
         Raises:
             PulsarError: the connection has ended just now.
@@ -298,7 +298,7 @@ class Consumer:
         self._flush_due_acks()
 
     def flush_acks(self) -> None:
-        """Send the acks that wait; returns with the broker's receipt."""
+        """Send the pending acks; return with the broker's receipt."""
         group = self._acks.take()
         try:
             if group.cumulative is not None:
@@ -310,10 +310,10 @@ class Consumer:
             raise
 
     def seek(self, target: MessageId | int) -> None:
-        """Go on from ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
+        """Move to ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
 
         Raises:
-            UnsupportedError: a time on a non-durable subscription, whose cursor SEEK takes away.
+            UnsupportedError: a time on a non-durable subscription, whose cursor SEEK would remove.
         """
         if self._options.durable:
             self._request(lambda request_id, consumer_id: commands.seek(request_id, consumer_id, target))
@@ -340,7 +340,7 @@ class Consumer:
         self._release(Deadline(_CLOSE_TIMEOUT))
 
     def close(self) -> None:
-        """Send the acks that wait and close; a broker that cannot be reached notices the lost connection."""
+        """Send the pending acks and close; a broker that cannot be reached notices the lost connection."""
         try:
             if self._session is not None and self._session.error is None:
                 self.flush_acks()
@@ -374,14 +374,14 @@ class Consumer:
         attempt_timeout: float | None = None,
         patience: Deadline | None = None,
     ) -> pb.BaseCommand:
-        """Ask the broker, subscribing again where the consumer was lost.
+        """Send a request to the broker; subscribe again if the consumer was lost.
 
         Args:
             build: makes the command from a request id and the consumer id.
             deadline: for all attempts; None for one operation timeout.
-            attempt_timeout: seconds after which a consumer that gets no answer is taken for lost: the broker
-                is silent to an ACK for a consumer that it has closed.
-            patience: the deadline where a broker can be reached, if another than the operation timeout.
+            attempt_timeout: seconds without an answer after which the consumer counts as lost: the broker
+                does not answer an ACK for a consumer that it has closed.
+            patience: the deadline once a broker is reached; None: the operation timeout.
         """
         until = Deadline((deadline or self._client.operation()).left)
 
@@ -405,7 +405,7 @@ class Consumer:
             raise error.located(str(self.topic)) from error
 
     def _begin(self, build: Callable[[int, int], bytes]) -> Future[pb.BaseCommand] | None:
-        """Ask without waiting; None where the consumer would have to subscribe again."""
+        """Send a request without waiting; None if the consumer would have to subscribe again."""
         session, consumer_id = self._session, self._id
         if session is None or self._inbox.error is not None:
             return None
@@ -431,7 +431,7 @@ class Consumer:
         if self._inbox.error is not None and not self._is_moved:
             self._client.forget_reader_session(self.topic)
         session = self._client.reader_session(self.topic, deadline)
-        # A new id each time: what was on its way to the old one goes nowhere.
+        # A new id each time: frames in flight for the old one are dropped.
         consumer_id, inbox = self._client.new_id(), Inbox(self._on_arrival)
         session.attach_consumer(consumer_id, inbox)
         try:
@@ -445,7 +445,7 @@ class Consumer:
         self._session, self._id, self._inbox = session, consumer_id, inbox
         self._is_moved = False
         self._reopening.opened(time.monotonic())
-        # A durable subscription that somebody removes shows by standing at the end, as no other does.
+        # A durable subscription that was removed is recognized: only that one begins at the topic's end.
         self._is_new = False
 
     def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
@@ -469,7 +469,7 @@ class Consumer:
         )
 
     def _release(self, deadline: Deadline) -> None:
-        """Give up the subscription; where the connection lives the broker may not know that it is lost."""
+        """Close the consumer; if the connection is alive, the broker may not know that it is lost."""
         session, self._session = self._session, None
         if self._permits is not None:
             self._permits.lost()
@@ -493,7 +493,7 @@ class Consumer:
             session.send(commands.flow(self._id, granted))
 
     def _new_entries(self, received: list[Messages]) -> Entries:
-        """Decode messages, and leave those out that were given out before."""
+        """Decode messages, and leave out those given out before."""
         entries, corrupt, corrupt_id = decode(received)
         count = len(entries)
         if corrupt is not None:
@@ -510,7 +510,7 @@ class Consumer:
 
 
 def _answer_within(answer: Future[pb.BaseCommand] | None, seconds: float) -> pb.BaseCommand | None:
-    """What a request was answered; None where it was not in time, or with an error."""
+    """The answer to a request; None if it is late, or an error."""
     try:
         return None if answer is None else answer.result(seconds)
     except (PulsarError, FutureTimeoutError) as error:
@@ -529,7 +529,7 @@ def _last_message_id(command: pb.BaseCommand) -> LastMessageId:
 
 
 def _new_after(entries: Entries, last: tuple[int, int]) -> Entries:
-    """The entries after ``last`` and after all that come before them."""
+    """The entries after ``last``, each also after all before it."""
     ledger, entry = entries.ledger, entries.entry
     older = np.zeros(len(entries), np.bool_)
     older[1:] = (ledger[1:] < ledger[:-1]) | ((ledger[1:] == ledger[:-1]) & (entry[1:] <= entry[:-1]))

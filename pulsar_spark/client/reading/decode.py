@@ -25,14 +25,14 @@ from pulsar_spark.wire.field_spans import Flags, Ints
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Buffer
 from pulsar_spark.wire.singles import decode_singles
 
-# Maximum bytes that one entry may decompress to and maximum messages it may hold, far above what producers
-# send: 2 KB can be made to decompress to gigabytes, and to say that they are millions of rows. So the bytes
-# are bounded by what came, too: so many times that, and so many times the largest message that came whole.
+# Maximum bytes that one entry may decompress to, and maximum messages it may hold, far above what producers
+# send: 2 KB can be made to decompress to gigabytes, and to declare millions of rows. So the bytes are also
+# bounded by a multiple of the received bytes plus a multiple of the maximum message size.
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
 MAX_MESSAGES = 1_000_000
 MAX_RATIO = 100
 MAX_MESSAGE_SIZES = 8
-# In place of MAX_UNCOMPRESSED for chunked messages: as large as Arrow can hold, where so much has come.
+# For chunked messages instead of MAX_UNCOMPRESSED: as much as Arrow can hold, if enough bytes have come.
 MAX_CHUNKED = 2**31 - 1
 
 _log = logging.getLogger(__name__)
@@ -49,11 +49,11 @@ def decode_entries(
     leave_out_corrupt: bool = False,
     max_message_size: Callable[[], int] | None = None,
 ) -> Iterator[DecodedMessages]:
-    """Decode whole entries in order, as many at once as make a record batch.
+    """Decode whole entries in order, and group them for record batches.
 
     Messages are given together when their entries reach ``max_rows`` or ``max_bytes``. The entry that does so
     is among them, so that they are more than that, but fewer than twice as many unless a single entry is
-    larger. They may be none, where all rows lie before the start or after the end.
+    larger. There may be none, if all rows lie before the start or after the end.
 
     Args:
         topic: the topic partition they are from.
@@ -67,8 +67,8 @@ def decode_entries(
         max_message_size: gives that of the cluster, bytes, when entries have come; None for the default.
 
     Raises:
-        CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, where that
-            is an error; topic and message id are in it.
+        CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, and
+            ``leave_out_corrupt`` is false; topic and message id are in it.
     """
     decoder = _Decoder(topic, start, end, max_message_size, leave_out_corrupt=leave_out_corrupt)
     collected = _Collected()
@@ -77,7 +77,7 @@ def decode_entries(
         for first, last, is_full in _cuts(counts, sizes, collected.rows, collected.size, max_rows, max_bytes):
             rows, size = int(counts[first:last].sum()), int(sizes[first:last].sum())
             if collected.rows and collected.size + size >= 2 * max_bytes:
-                yield from decoder.messages(*collected.take())  # a huge entry is joined with nothing
+                yield from decoder.messages(*collected.take())  # a huge entry is not joined with others
             collected.add(group[first:last], rows, size)
             if is_full:
                 yield from decoder.messages(*collected.take())
@@ -117,7 +117,7 @@ def _cuts(
 
 
 class _Collected:
-    """Entries that were checked and wait for more, so that they are decoded together."""
+    """Checked entries that wait for more, to be decoded together."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -125,7 +125,7 @@ class _Collected:
         self._entries: list[Entries] = []
 
     def add(self, entries: Entries, rows: int, size: int) -> None:
-        """Take entries in, which have so many rows and uncompressed bytes."""
+        """Add entries with so many rows and uncompressed bytes."""
         self.rows += rows
         self.size += size
         is_batch = entries.messages > 0
@@ -135,7 +135,7 @@ class _Collected:
             first = last
 
     def take(self) -> tuple[list[Entries], int]:
-        """Give out what was collected, each part either batches or none, and its bytes; nothing is left."""
+        """Return and drop what was collected: parts, each of batches only or of none, and their bytes."""
         entries, size = self._entries, self.size
         self._entries, self.rows, self.size = [], 0, 0
         return entries, size
@@ -160,7 +160,7 @@ class _Decoder:
         self._leave_out_corrupt = leave_out_corrupt
 
     def accepted(self, groups: Iterable[Entries]) -> Iterator[tuple[Entries, Ints]]:
-        """Give what is not too large to be decoded.
+        """Give the entries that are not too large to be decoded.
 
         Yields:
             Entries, and the bytes of their payloads as declared or, where they are not compressed, as they
@@ -170,7 +170,7 @@ class _Decoder:
             chunked, messages = entries.chunked, entries.messages
             sizes = np.where(entries.compression == 0, entries.payload_sizes, entries.uncompressed_size)
             texts = messages * entries.text_sizes
-            # What no entry is refused for, whatever it received; that is all entries of most topics.
+            # Entries up to this size are never refused, whatever was received: all entries of most topics.
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
             largest = max(sizes.max(initial=0), texts.max(initial=0))
             if largest <= small and messages.max(initial=0) <= MAX_MESSAGES and not chunked.any():
@@ -219,7 +219,7 @@ class _Decoder:
             yield DecodedMessages(self._topic, runs, sum(map(len, runs)), size)
 
     def _run(self, decode: Callable[[list[Entries]], DecodedRun], parts: list[Entries]) -> list[DecodedRun]:
-        """One run, or none where nothing can be decoded that may be left out."""
+        """One run, or none if all entries are left out as corrupt."""
         try:
             return [decode(parts)]
         except CorruptError:
@@ -229,7 +229,7 @@ class _Decoder:
         return [decode(good)] if good else []
 
     def _good(self, decode: Callable[[list[Entries]], object], parts: Iterable[Entries]) -> list[Entries]:
-        """Decode entries one by one: those that can be decoded; the first other one is named, or all are."""
+        """Decode entries one by one and return the good ones; raise or log the error of each other one."""
         good = []
         for part in parts:
             for row in range(len(part)):

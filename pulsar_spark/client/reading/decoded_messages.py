@@ -1,4 +1,4 @@
-"""Decoded messages by column: a column is made when it is asked for, and all others cost nothing.
+"""Decoded messages by column: a column is made when it is requested, and unused ones cost nothing.
 
 Owns the columns of messages and of the entries that held them. Must not know how entries are decoded, nor
 what a reader makes of the columns.
@@ -27,7 +27,7 @@ _Array = TypeVar("_Array", Ints, Flags)
 
 @dataclass(frozen=True, slots=True)
 class DecodedRun:
-    """Messages of entries in a row that are all batches, or all hold one message each.
+    """Messages of consecutive entries that are all batches, or all hold one message each.
 
     Attributes:
         entries: n entries, in parts.
@@ -55,7 +55,7 @@ class DecodedRun:
         return self.repeated(self.of_entries(column))
 
     def repeated(self, values: _Array) -> _Array:
-        """What each row has of its entry's value: [n] -> [m]."""
+        """Repeat the value of each entry for each of its rows: [n] -> [m]."""
         return values if self.batch_index is None else np.repeat(values, self.counts)
 
 
@@ -63,8 +63,8 @@ class DecodedRun:
 class DecodedMessages:
     """m decoded messages of a topic partition, a row each, in the order of the topic.
 
-    Each column is made anew whenever it is asked for, with a few kernel calls for all rows. Columns whose
-    type has None are None where no message has the field.
+    Each column is made again at each request, with a few kernel calls for all rows. Columns whose type has
+    None are None if no message has the field.
 
     Attributes:
         topic: the topic partition.

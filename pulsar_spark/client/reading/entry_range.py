@@ -20,8 +20,7 @@ from pulsar_spark.wire.entries import Entries
 
 WINDOW_BYTES = 16 * 1024 * 1024
 
-# Seconds of silence after which the broker is asked whether anything is left: the first time, and the
-# longest later.
+# Seconds of silence after which the broker is asked whether anything is left: at first, and at most.
 _FIRST_IDLE = 0.2
 _MAX_IDLE = 1.0
 
@@ -37,11 +36,12 @@ class RangeOptions:
         visible: whether the range's end was a message when the range was planned, so that not to find it is
             data loss. An end that is not visible may be anything: a marker of a transaction, an aborted or
             compacted message, or beyond the end of its ledger.
-        begins: where nothing holds the data: the position before the first entry that the broker had when the
-            range was planned. A reader that begins later, or whose ledger goes away under it, has lost data.
+        begins: if nothing holds the data: the position before the first entry that the broker had when the
+            range was planned. A reader that begins later, or whose ledger is deleted meanwhile, has lost
+            data.
         fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
             after it.
-        read_compacted: whether to read what compaction left. There, what is missing is no loss.
+        read_compacted: whether to read the compacted topic, where missing entries are not data loss.
         window_bytes: bytes that may be in flight from the broker.
         first_entries: entries that may be in flight before their size is known.
     """
@@ -74,8 +74,8 @@ def read_entries(
 def position_before(client: Client, topic: TopicName, position: MessageId) -> MessageId:
     """The entry directly before ``position``, in whichever ledger; entry -1 where the topic begins there.
 
-    Where ``position`` lies after the end of its ledger that is the ledger's last entry. Where its ledger is
-    gone it is the position before everything that is left.
+    If ``position`` lies after the end of its ledger, that is the ledger's last entry. If its ledger is
+    deleted, it is the position before everything that is left.
     """
     with Consumer(client, topic, reader_options(client, "reader", position)) as consumer:
         return consumer.last_message_id().mark_delete
@@ -114,7 +114,7 @@ class _RangeReader:
                 yield entries[:count]
 
     def _next(self) -> Entries:
-        """The next entries; none when the broker has nothing more in this range."""
+        """The next entries; none if the broker has no more in this range."""
         deadline, idle = Deadline(self._options.poll_timeout), _FIRST_IDLE
         while True:
             entries = self._consumer.receive(deadline, self._progress.entries_left, idle)
@@ -123,7 +123,7 @@ class _RangeReader:
             idle = min(2 * idle, _MAX_IDLE)
 
     def _take(self, entries: Entries) -> int:
-        """Take in what came; returns how many of the entries are of the range and next in it."""
+        """Process received entries; return how many of them are the next ones of the range."""
         progress, end = self._progress, self._progress.end
         if not len(entries):
             self._report(progress.passed(None))
@@ -168,7 +168,7 @@ class _RangeReader:
         return self._is_settled(self._progress.judge_gap(mark_delete, found), found)
 
     def _is_settled(self, gap: Gap, found: MessageId | None) -> bool:
-        """Whether reading goes on with ``found``, after the gap; else a new reader begins before the gap."""
+        """Whether to continue with ``found``, after the gap; else a new reader begins before the gap."""
         progress = self._progress
         if gap is Gap.UNKNOWN:
             gap = self._look(found)
@@ -197,7 +197,7 @@ class _RangeReader:
         return looked.gap
 
     def _first_of(self, second: Consumer) -> MessageId | None:
-        """The first entry that a reader is given; None where it has nothing for this range."""
+        """The first entry that a reader receives; None if there is none for this range."""
         deadline = Deadline(self._options.poll_timeout)
         while True:
             try:
@@ -210,7 +210,7 @@ class _RangeReader:
                 return None
 
     def _skip(self, error: CorruptError) -> None:
-        """Go on after an entry that cannot be decoded, where lost data is no error."""
+        """Skip an entry that cannot be decoded, if lost data is not an error."""
         found = _corrupt_id(error)
         if not self._is_empty_before(found):
             return

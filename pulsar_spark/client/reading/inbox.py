@@ -1,4 +1,4 @@
-"""Inbox: where the session's thread leaves a consumer's messages until the consumer's own takes them."""
+"""Inbox: holds a consumer's messages between the session's thread and the consumer's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulsar_spark.wire.messages import Messages
 
 
 class Inbox:
-    """What the session's thread leaves for a consumer: one per connection, so that old frames stay out.
+    """Messages from the session's thread for a consumer: one per connection, which keeps old frames out.
 
     Args:
         on_arrival: called on the session's thread when something has come, or the consumer has ended; it must
@@ -27,7 +27,7 @@ class Inbox:
         self._error: PulsarError | None = None
 
     def deliver(self, frames: list[Frame | Messages]) -> None:
-        """Take what has come."""
+        """Add frames that have come."""
         with self._changed:
             for frame in frames:
                 if isinstance(frame, Messages):
@@ -45,7 +45,7 @@ class Inbox:
         self._report()
 
     def take(self, timeout: float) -> list[Messages]:
-        """All messages that are there, after waiting for the first; empty when the time is over.
+        """All messages that have come, after waiting for the first; empty if none came in time.
 
         Raises the error by which the consumer was lost once the messages before it are taken.
         """
@@ -58,12 +58,12 @@ class Inbox:
 
     @property
     def error(self) -> PulsarError | None:
-        """By what the consumer was lost; None while it lives."""
+        """The error by which the consumer was lost; None while it is open."""
         return self._error
 
     @property
     def holds_messages(self) -> bool:
-        """Whether something has come that was not taken."""
+        """Whether messages have come that were not taken."""
         return bool(self._messages)
 
     @property

@@ -1,4 +1,4 @@
-"""Finding entries that a producer stored lately, by the producer's name and their sequence ids."""
+"""Finds entries that a producer stored recently, by the producer's name and their sequence ids."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pulsar_spark.protocol.stored_check import StoredProof
 from pulsar_spark.wire.entries import Entries, Entry
 from pulsar_spark.wire.entry_fields import EntryField
 
-# Entries of the first step back, at least.
+# Minimum entries of the first step back.
 _FIRST_STEP = 64
 
-# Seconds in which what the broker is still writing must become visible, and seconds between two requests.
+# Seconds in which entries that the broker is writing must become visible; seconds between two requests.
 _SETTLING = 2.0
 _PAUSE = 0.1
 
@@ -49,15 +49,15 @@ def find_last_stored(client: Client, topic: TopicName, producer_name: str, seque
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
     """Give a proof the stored entries that it needs, as far as they are found in time.
 
-    It reads backwards from the end of the topic partition, so what was written lately is found soon. An entry
-    after the first message of an open transaction is not visible, nor is one that the broker is still
-    writing: it waits for both. One that the broker has removed is not found. It takes at most one operation
-    timeout; if that was too short, the proof is told.
+    It reads backwards from the end of the topic partition, so recent entries are found soon. Entries after
+    the first message of an open transaction are not visible, nor are those that the broker is still writing:
+    it waits for both. Deleted entries are not found. It takes at most one operation
+    timeout; if that was too short, it calls the proof's ``cut_short``.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
-        proof: what is looked for.
+        proof: the entries to find.
     """
     if not _Search(client, topic, proof).run():
         proof.cut_short()
@@ -96,7 +96,7 @@ class _LastEntry:
     def take(self, entry: Entry) -> None:
         metadata = entry.metadata
         ends_here = metadata.sequence_id + metadata.num_messages_in_batch - 1 == self.last_sequence_id
-        # A broker that restarts takes a message's id from its first chunk already; only the last proves it.
+        # A restarted broker takes a message's id from its first chunk; only the last one proves the message.
         if ends_here and metadata.chunk_id >= metadata.num_chunks_from_msg - 1:
             self.entry = entry
 
@@ -107,11 +107,11 @@ class _Search:
         self._topic = topic
         self._wanted = wanted
         self._deadline = client.operation()
-        # Whether an older entry of the producer was met: what is searched for lies after that.
+        # Whether an older entry of the producer was found: the wanted entries lie after that.
         self._passed_older = False
 
     def run(self) -> bool:
-        """Search; return whether there was time for all that may have to be read."""
+        """Search; return whether there was time to read everything needed."""
         try:
             return self._run()
         except DeadlineError as error:

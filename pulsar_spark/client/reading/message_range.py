@@ -1,4 +1,4 @@
-"""Reading ranges of topic partitions: what a Spark task does."""
+"""Reads ranges of topic partitions, for Spark tasks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from pulsar_spark.wire.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
 
-# Ranges of one task that are open at once. What has come of them, and what is in flight, is together no more
-# than what may be in flight of a single range; and an entry of each, since their size is not known before.
+# Ranges of one task that are open at the same time. Their received and in-flight entries are in sum no more
+# than may be in flight for one range, plus one entry of each, as sizes of entries are not known before.
 _OPEN_RANGES = 8
 _OPEN_BYTES = WINDOW_BYTES // (2 * _OPEN_RANGES)
 
 
 class TopicRange(Protocol):
-    """What is read of one topic partition."""
+    """The range to read of one topic partition."""
 
     @property
     def topic(self) -> TopicName:
@@ -43,7 +43,7 @@ class TopicRange(Protocol):
 
     @property
     def start(self) -> MessageId:
-        """Taken before, up to here; within a batch, the whole of it is read."""
+        """The last position taken before; if it is within a batch, the whole batch is read."""
 
     @property
     def end(self) -> MessageId:
@@ -75,12 +75,13 @@ def read_range(
 ) -> Generator[Entries, None, None]:
     """Give all entries in ``(start, end]``, whole, in order, each once.
 
-    A chunked message belongs to the range that holds its last chunk, and comes as one entry in the place of
-    that; its other chunks are left out, and are fetched from before the range where they lie there. Messages
+    A chunked message belongs to the range that holds its last chunk, and is given as one entry in place of
+    that chunk. Its other chunks are left out; those before the range are fetched. Messages
     that stay incomplete are left out and named in one WARNING.
 
-    It reads through non-durable subscriptions of its own, so nothing is left at the broker. Who does not read
-    to the end closes it: collected as garbage, in whatever thread, it might wait for that thread's own locks.
+    It reads through non-durable subscriptions of its own, so nothing is left at the broker. Callers that do
+    not read to the end must close it: garbage collection runs in any thread, and might wait for that thread's
+    own locks.
 
     Args:
         client: where to connect.
@@ -90,11 +91,11 @@ def read_range(
         poll_timeout: seconds to wait for each next entry.
         visible: whether ``end`` was a message when the range was planned, so that not to find it is data
             loss; else it may be a marker, aborted, compacted, or beyond the end of its ledger.
-        begins: where no subscription holds the data: the position before the first entry that the broker had
+        begins: if no subscription holds the data: the position before the first entry that the broker had
             when the range was planned; a reader that begins later has lost data.
         fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
             after it.
-        read_compacted: whether to read what compaction left. There, what is missing is no loss.
+        read_compacted: whether to read the compacted topic, where missing entries are not data loss.
         chunks: bounds of incomplete chunked messages; None for the defaults.
         decryptor: for encrypted entries; None: they are an error.
         window_bytes: bytes that may be in flight from the broker.
@@ -127,15 +128,15 @@ def read_ranges(
     chunks: ChunkLimits | None = None,
     decryptor: Decryptor | None = None,
 ) -> Generator[Generator[Entries, None, None], None, None]:
-    """Give the entries of one range after the other, as :func:`read_range` does; the next are read meanwhile.
+    """Give the entries of each range in turn, as :func:`read_range` does; the next ones are prefetched.
 
-    What a range raises comes in its place, and the next can be read all the same. What is left of a range
-    when the next is asked for is dropped. Entries are decrypted, and chunks put together, in the caller's
-    thread.
+    An error of a range is raised in its place, and the next ranges can still be read. Entries that are left
+    when the next range is requested are dropped. Entries are decrypted, and chunks put together, in the
+    caller's thread.
 
     Args:
         client: where to connect.
-        ranges: what is read.
+        ranges: the ranges to read.
         poll_timeout: seconds to wait for each next entry.
         fail_on_data_loss: as of ``read_range``.
         read_compacted: as of ``read_range``.
@@ -178,7 +179,7 @@ def _whole_messages(
     chunks: ChunkLimits | None,
     decryptor: Decryptor | None,
 ) -> Generator[Entries, None, None]:
-    """What is stored in ``(start, end]``, decrypted, and with chunked messages whole."""
+    """The stored entries in ``(start, end]``, decrypted, with chunked messages assembled."""
     decryption = Decryption(decryptor or Decryptor(), topic)
     limits = chunks or ChunkLimits()
     search = ChunkSearch(client, topic, start, limits, options, decryption)
@@ -221,7 +222,7 @@ class _Assembly:
             yield entries[first:]
 
     def report(self, start: MessageId, end: MessageId) -> None:
-        """Log what was left out."""
+        """Log the messages that were left out."""
         dropped = self._chunks.dropped
         if dropped:
             reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())

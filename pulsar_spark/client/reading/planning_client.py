@@ -1,7 +1,6 @@
-"""PlanningClient: all that planning asks of a cluster, and does there, behind one face.
+"""PlanningClient: one interface to everything that planning needs of a cluster.
 
-What plans reads takes this object and nothing else of the client, so a test can drive the planning with
-topics in memory.
+Planning uses nothing else of the client, so a test can drive it with topics in memory.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 class PlanningClient:
     """A cluster as planning sees it; thread-safe, as :class:`Client`.
 
-    Its methods raise what the functions and classes of this package raise that they stand for.
+    Its methods raise the errors of the functions and classes of this package that they wrap.
 
     Args:
         client: where to connect.
-        read_compacted: whether what compaction left is read: bounds and searches for times are of that.
+        read_compacted: whether bounds and searches for times are those of the compacted topic.
 
     Attributes:
         read_compacted: as given.
@@ -88,7 +87,7 @@ class PlanningClient:
     # ---- subscriptions
 
     def subscribe(self, topic: TopicName, options: SubscriptionOptions) -> Consumer:
-        """A consumer that asks and acknowledges, and is sent nothing."""
+        """A consumer that sends requests and acknowledges, but receives no messages."""
         return Consumer(self._client, topic, options)
 
     def has_subscription(self, topic: TopicName, name: str) -> bool:
@@ -128,5 +127,5 @@ class PlanningClient:
         return chunk_search.has_chunks_before(self._client, topic, position, entries)
 
     def open_tail(self, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]) -> Tail:
-        """See what comes after a position."""
+        """Open a tail, which shows new entries after a position."""
         return Tail(self._client, topic, after, on_arrival)

@@ -1,6 +1,6 @@
-"""What planning asks about a topic partition before it is read: its bounds, entries, times and ledgers.
+"""Probes of a topic partition for planning: its bounds, entries, times and ledgers.
 
-All of it goes through readers that leave nothing at the broker, and keep no payload.
+They use readers that leave nothing at the broker, and keep no payload.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pulsar_spark.protocol.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entries import Entry
 
-# Bytes that may be in flight to a probe: the broker itself reads up to 5 MiB at once.
+# Bytes that may be in flight to a probe: the broker itself reads up to 5 MiB at a time.
 _WINDOW_BYTES = 1 << 20
 
 # No ledger has an entry of this number; a reader that begins here begins after the ledger's last.
 _NO_ENTRY = 1 << 62
 
-# Entries in a row that cannot be decoded, after which a search for a time takes them for young enough.
+# Consecutive corrupt entries after which a search for a time treats them as published in time.
 _MAX_CORRUPT = 100
 
 _log = logging.getLogger(__name__)
@@ -42,11 +42,11 @@ class EntryInfo:
         messages: how many it holds, at least 1.
         size: bytes of its metadata and payload as they are stored.
         publish_time: when it was published, in ms since 1970.
-        index: the broker's index of its last message, where the broker tells it.
+        index: the broker's index of its last message, if the broker sends it.
         chunk: whether it is a part of a chunked message that it does not complete.
         chunked: whether it is any part of a chunked message.
-        corrupt: whether it cannot be decoded. Nothing but its id is known then: it counts as one message of
-            one byte, published in 1970. What becomes of it is for the task to decide that reads it.
+        corrupt: whether it cannot be decoded. Then only its id is known: it counts as one message of one
+            byte, published in 1970. The task that reads it decides what to do.
     """
 
     id: MessageId
@@ -78,7 +78,7 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
         client: where to connect.
         topic: one partition, which is created again where the broker has removed it; or a topic without
             partitions.
-        read_compacted: whether what compaction left counts, too. It outlives the log that it was made of, so
+        read_compacted: whether the compacted topic counts, too. It outlives the log that it was made of, so
             it begins at ``MessageId.EARLIEST``, before the log, and may end before the log begins.
 
     Raises:
@@ -172,7 +172,7 @@ def first_at(
         read_compacted: whether what compaction left is looked at.
     """
     if read_compacted:
-        # A probe after the last message that was kept would wait in vain.
+        # A probe after the last remaining message would never get an answer.
         with Consumer(client, topic, reader_options(client, "probe", first, read_compacted=True)) as consumer:
             kept = consumer.last_message_id().last
         last = min(last, kept)
@@ -212,7 +212,7 @@ def ledger_end(
         return last.entry, None
     after_end = reader_options(client, "probe", MessageId(position.ledger, _NO_ENTRY))
     with Consumer(client, topic, after_end, Permits(1)) as consumer:
-        # The broker begins with the next entry there is; its mark is the entry before that.
+        # The broker begins with the next existing entry; its mark-delete position is the entry before that.
         before = consumer.last_message_id().mark_delete
         following = receive_infos(consumer, client.operation(), 1)[0].id
     end = before.entry if before.ledger == position.ledger else -1
@@ -289,7 +289,7 @@ class EntryProbe:
         return taken
 
     def close(self) -> None:
-        """Close the reader; never raises what a broker answers."""
+        """Close the reader; errors of the broker are not raised."""
         self._consumer.close()
 
     def _receive(self, messages: int, size: int, end: MessageId) -> None:
@@ -329,7 +329,7 @@ class _Totals:
         self._bytes += sum(entry.size for entry in found)
 
     def entries_for(self, messages: int, size: int) -> int:
-        """How many entries hold either; one, before any was seen."""
+        """How many entries hold either, by estimate; one before any was seen."""
         if self._entries == 0:
             return 1
         estimate = min(messages * self._entries // self._messages, size * self._entries // self._bytes)

@@ -1,4 +1,4 @@
-"""Which version of its topic's schema a message was written with; an entry says it for all its messages."""
+"""The schema version that a message was written with; an entry has one for all its messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXTERNAL = "the message's schema is not stored in Pulsar, but in an external sch
 
 
 class SchemaVersions(NamedTuple):
-    """What m messages say of their schemas.
+    """The schema versions of m messages.
 
     Attributes:
         distinct: the numbers of versions; in the place of one that is none, words that say why.

@@ -1,4 +1,4 @@
-"""Tail: shows what a topic partition gets, without a request; and Arrivals: at which of many tails."""
+"""Tail: shows new entries of a topic partition without requests. Arrivals: which of many tails got some."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulsar_spark.protocol.permits import Permits
 
 # Bytes that may be in flight to a tail, unless one entry is larger.
 _WINDOW_BYTES = 1 << 20
-# Entries, and about how many bytes of them, that a tail follows at once: more are for tasks alone.
+# Maximum entries, and about how many bytes, that a tail follows at a time: only tasks read more.
 _FOLLOWED_ENTRIES = 16
 _FOLLOWED_BYTES = 64 << 10
 
@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 class Tail:
     """A reader at the end of a partition; a context manager, not thread-safe.
 
-    The broker sends it one entry, the next one, by itself. When it is told how far the partition goes by then
-    (:meth:`follow`), it takes what lies up to there and again the next one: so it sees each entry.
+    The broker sends it the next entry by itself. :meth:`follow` gives it the partition's end: it then takes
+    the entries up to there, and again the next one. So it sees each entry.
 
     Args:
         client: where to connect.
@@ -39,7 +39,7 @@ class Tail:
     Attributes:
         after: as given.
         reached: every visible entry after ``after`` up to this one was seen.
-        has_chunks: whether one of them was a part of a chunked message.
+        has_chunks: whether one of them was a chunk.
 
     Raises:
         TopicNotFoundError, BrokerError: as ``Consumer``.
@@ -74,17 +74,17 @@ class Tail:
         self.close()
 
     def has_passed(self, end: MessageId) -> bool:
-        """Whether an entry after ``end`` came, or may have come since the broker was lost; asks nobody."""
+        """Whether an entry after ``end`` came, or may have since the broker was lost; makes no request."""
         newest = self._consumer.newest_arrived
         return self.is_lost or self.reached > end or (newest is not None and newest > end)
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing more will come: it is to be closed; asks nobody."""
+        """Whether nothing more will come, so it must be closed; makes no request."""
         return self._is_lost or self._consumer.lost
 
     def take(self) -> None:
-        """Take in what has come; asks nobody. An entry that cannot be decoded loses the tail."""
+        """Process the entries that have come; makes no request. A corrupt entry makes the tail lost."""
         try:
             while len(entries := self._consumer.take_arrived()):
                 self.reached = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
@@ -96,15 +96,15 @@ class Tail:
             _log.info("a tail has ended: %s", error)
 
     def follow(self, end: MessageId) -> bool:
-        """Take in what has come, and ask for what lies up to ``end`` and for the next entry; does not wait.
+        """Process the entries that have come; request those up to ``end`` and the next one. Does not wait.
 
-        What was taken in is acknowledged: the broker counts all else as the reader's backlog.
+        Processed entries are acknowledged: the broker counts all others as the reader's backlog.
 
         Args:
             end: the last visible message of the partition, a whole entry.
 
         Returns:
-            False where it is lost, or has fallen behind: too much lies before the end.
+            False if it is lost, or too many entries lie before the end.
         """
         self.take()
         left = 0
@@ -125,19 +125,19 @@ class Tail:
         return not self._is_lost
 
     def close(self) -> None:
-        """Close the reader; never raises what a broker answers."""
+        """Close the reader; errors of the broker are not raised."""
         self._consumer.close()
 
 
 class Arrivals:
-    """The partitions at whose tails something came; connections' threads add, one thread takes."""
+    """Partitions whose tails got entries; connections' threads add them, one thread takes them."""
 
     def __init__(self) -> None:
         self._topics: set[TopicName] = set()
         self._came = threading.Condition()
 
     def add(self, topic: TopicName) -> None:
-        """Something came at the tail of a partition."""
+        """Note that the tail of a partition got an entry."""
         with self._came:
             self._topics.add(topic)
             self._came.notify()
@@ -146,7 +146,7 @@ class Arrivals:
         return bool(self._topics)
 
     def wait(self, seconds: float) -> None:
-        """Wait until there is one, at most so long."""
+        """Wait until there is one, for at most ``seconds``."""
         with self._came:
             self._came.wait_for(lambda: self._topics, seconds)
 

@@ -1,4 +1,4 @@
-"""TopicWatch: shows without a request that topics of a namespace, or partitions of them, came or went."""
+"""TopicWatch: shows without requests that topics of a namespace, or their partitions, came or went."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Frame
 
-# Seconds after which topics are listed in any case: where the broker has no watch, or an update was lost
+# Seconds after which topics are listed in any case: the broker may have no watches, or an update may be lost
 # between two brokers.
 _LIST_INTERVAL = 60.0
 # Seconds between two attempts to watch again.
 _REOPEN_INTERVAL = 1.0
 _CLOSE_TIMEOUT = 5.0
-# Deleted topics that are remembered: nobody may ever ask about one.
+# Maximum deleted topics that are remembered: some may never be taken.
 _MAX_DELETED = 10_000
 
 _log = logging.getLogger(__name__)
 
 
 class _Deleted:
-    """The topics that were reported as deleted of late, until somebody asks."""
+    """The topics that were recently reported as deleted, until they are taken."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
@@ -50,7 +50,7 @@ class _Deleted:
             return found
 
     def forget(self, names: Iterable[str]) -> None:
-        if self._names:  # mostly there is none, and this is asked at each trigger
+        if self._names:  # mostly there is none, and this runs at each trigger
             with self._changed:
                 for name in names:
                     self._names.pop(name, None)
@@ -86,7 +86,7 @@ class _Updates:
 class TopicWatch:
     """Watches the topics that a pattern means (WATCH_TOPIC_LIST); a context manager.
 
-    A lost watch is opened again, on a short-lived thread, when ``changed`` is asked. Where the broker has no
+    A lost watch is opened again, on a short-lived thread, when ``changed`` is asked. If the broker has no
     watches (its feature flags say so), or this client may not watch, ``changed`` is true once a minute.
 
     Args:
@@ -126,10 +126,10 @@ class TopicWatch:
 
     @property
     def changed(self) -> bool:
-        """Whether the topics are to be listed (again); reading it clears it. No request is made.
+        """Whether the topics must be listed (again); reading it clears it. Makes no request.
 
-        True when it is first read; then when a topic or a partition that is meant came or went, when the
-        watch was lost or is open again, and once a minute.
+        True when it is first read; then when a matching topic or partition came or went, when the watch was
+        lost or is open again, and once a minute.
         """
         now = time.monotonic()
         with self._lock:
@@ -146,9 +146,9 @@ class TopicWatch:
             return True
 
     def take_deleted(self, topic: TopicName, within: float = 0.0) -> bool:
-        """Whether a topic partition was deleted since this was asked before; it may exist again. No request.
+        """Whether a topic partition was deleted since the last call; it may exist again. Makes no request.
 
-        What was deleted while the watch was lost is not known.
+        Deletions while the watch was lost are not known.
 
         Args:
             topic: one partition, or a topic without partitions.
@@ -157,11 +157,11 @@ class TopicWatch:
         return self._deleted.take(str(topic), within)
 
     def forget_deleted(self, topics: Iterable[TopicName]) -> None:
-        """Leave out of :meth:`take_deleted` what was reported of some partitions up to now."""
+        """Forget the deletions of some partitions that were reported up to now; see :meth:`take_deleted`."""
         self._deleted.forget(map(str, topics))
 
     def close(self) -> None:
-        """Stop watching; never raises what a broker answers."""
+        """Stop watching; errors of the broker are not raised."""
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
@@ -199,7 +199,7 @@ class TopicWatch:
                     )
                 if not isinstance(error, AuthError):
                     raise
-                # Who may read a topic need not have a right on its namespace.
+                # A role that may read a topic need not have a permission on its namespace.
                 _log.info("topics of %s are listed once a minute: %s", self._pattern, error)
             else:
                 watched = session

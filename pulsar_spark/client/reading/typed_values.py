@@ -1,8 +1,8 @@
-"""Payloads of messages -> a typed column: each is read by the version of the schema that it was written with.
+"""Payloads of messages -> a typed column, each decoded with the schema version that it was written with.
 
-Messages are grouped by their versions, decoded a group at a time, and put back into their order. Owns which
-schema reads which message, and what is said of one that none reads. Must not know how values are laid out,
-nor what becomes of bad rows.
+Messages are grouped by their versions, decoded a group at a time, and put back into their order. Owns the
+choice of each message's schema, and the error of a message without one. Must not know how values are laid
+out, or how bad rows are handled.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pulsar_spark.wire.schemas.values import ValueDecoder
 
 # Versions of a topic's schema by their numbers, without those that do not exist.
 VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]
-# What reads the values of a version, or words that say why nothing does.
+# The decoder of a version's values, or a text that says why there is none.
 _Reader: TypeAlias = "ValueDecoder | str"
 
-# Of messages whose schema the user gave: what they say of it does not matter.
+# For messages whose schema the user gave: their own versions do not matter.
 _UNASKED = SchemaVersions([""], None)
 
 _SHOWN = 500  # characters of the names of fields, in an error
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each holds those before it, as in Avro
-# Versions of one topic that are remembered; beyond it, producers have made numbers up.
+# Maximum versions of one topic that are remembered; with more, producers have invented numbers.
 _MAX_VERSIONS = 10_000
 
 _NO_SUCH = "the topic does not have this version of its schema: it was deleted, or never registered"
@@ -59,10 +59,10 @@ class ReaderSchema:
         schema: gives the columns.
         pinned: by topic, without its partition, the version that the read began with: values of the topic are
             resolved to it, and where it lacks the columns, to ``schema``. For other topics, the versions that
-            their messages say take the place of what is pinned. A topic that was deleted and made anew may
-            have another schema of that number: what messages were written by is always asked for.
+            their messages say take the place of what is pinned. A topic that was deleted and created again
+            may have another schema of that number, so the schemas of messages are always requested.
         is_given: whether the user gave the schema: it is then that of all messages, whatever they say.
-        load: names this read among all others: no process gives it versions that it kept for another one.
+        load: unique name of this read: versions kept for another read are not used.
     """
 
     schema: Schema
@@ -72,11 +72,11 @@ class ReaderSchema:
 
     @property
     def type(self) -> pa.DataType:
-        """Of a column with all that the schema has; raises what ``formats.column_type`` does."""
+        """The type of a column with all fields of the schema; raises as ``formats.column_type``."""
         return formats.column_type(self.schema)
 
     def check(self, target: pa.DataType) -> None:
-        """Raise the SchemaError of a type that values of the schema cannot be read as."""
+        """Raise SchemaError if values of the schema cannot be read as a type."""
         _compiled(self.schema, self.schema, target)
 
     def has_all_of(self, own: Schema) -> bool:
@@ -89,7 +89,7 @@ class ReaderSchema:
 
 
 class TypedValues:
-    """n values as a column, and what is said of those that are bad.
+    """n values as a column, and the errors of bad ones.
 
     Args:
         messages: what they are of.
@@ -124,7 +124,7 @@ class TypedValues:
         self.column, self.is_bad = groups.decode(payloads, keys)
 
     def error(self, row: int, *, is_fatal: bool) -> SchemaError:
-        """What is wrong with a bad row: where it is, its version, and the field.
+        """The error of a bad row, with its position, version and field.
 
         Args:
             row: its number.
@@ -152,9 +152,9 @@ class TypedValueReader:
     Args:
         versions_of: gives the versions that the topic has now; it need not keep those that do not exist.
         topic: the partition.
-        reader: what values are read as.
+        reader: the schemas that values are read as.
         target: the column's type: that of ``reader``, or a projection of it.
-        refuse_changes: whether a newer version is an error that has values which the columns cannot hold.
+        refuse_changes: whether a newer version whose values the columns cannot hold is an error.
     """
 
     def __init__(
@@ -180,12 +180,12 @@ class TypedValueReader:
     def read(self, messages: DecodedMessages) -> Iterator[TypedValues]:
         """Read the values of at least one message, in parts that each take bounded memory.
 
-        A part is read when it is asked for, and not kept; most messages are one part.
+        Parts are read lazily, and not kept; most messages are one part.
 
         Raises:
             SchemaChangedError: one was written with a newer version whose values the columns cannot hold,
                 where that is an error.
-            BrokerError: the broker could not be asked for a version.
+            BrokerError: a version could not be requested from the broker.
         """
         payloads = messages.value
         has_keys = self._reader.schema.type is SchemaType.KEY_VALUE
@@ -210,7 +210,7 @@ class TypedValueReader:
         )
 
     def _of_versions(self, versions: SchemaVersions, messages: DecodedMessages) -> list[_Reader]:
-        """What reads each version; words where nothing does."""
+        """The decoder of each version, or a text that says why there is none."""
         if len(self._readers) > _MAX_VERSIONS:
             self._readers.clear()
         numbers = [version for version in versions.distinct if not isinstance(version, str)]
@@ -243,7 +243,7 @@ class TypedValueReader:
             changes = list(changed_fields(self._reader.type, formats.column_type(writer)))
             changes += formats.new_values(writer, self._own or writer)
         except (SchemaError, UnsupportedError):
-            return  # nothing of it can be read, with these columns or others
+            return  # its values cannot be read, with these columns or others
         reader = self._of_writer(writer)
         if not changes and isinstance(reader, str):
             changes = [reader]
@@ -259,7 +259,7 @@ class TypedValueReader:
 
 
 class _Groups:
-    """n rows, grouped by what reads them."""
+    """n rows, grouped by their decoders."""
 
     def __init__(self, versions: SchemaVersions, readers: Sequence[_Reader], target: pa.DataType) -> None:
         self._versions = versions
@@ -273,7 +273,7 @@ class _Groups:
         return _Groups(SchemaVersions(self._versions.distinct, some), self._readers, self._target)
 
     def of(self, row: int) -> tuple[int | None, _Reader]:
-        """The version of a row, None where it says none; and what reads it."""
+        """The version of a row, None if it has none; and its decoder."""
         place = 0 if self._versions.of_row is None else int(self._versions.of_row[row])
         version = self._versions.distinct[place]
         return None if isinstance(version, str) else version, self._readers[place]
@@ -297,7 +297,7 @@ class _Groups:
         return pa.concat_arrays(columns).take(pa.array(place)), is_bad if is_bad.any() else None
 
     def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
-        """What reads rows, and those that it reads; all that nothing reads together."""
+        """Each decoder and its rows; the rows without a decoder are one group."""
         assert self._versions.of_row is not None
         readers: dict[int, _Reader] = {id(each): each for each in self._readers if not isinstance(each, str)}
         numbers = {each: number for number, each in enumerate(readers)}
@@ -322,7 +322,7 @@ class _Groups:
 
 
 def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterator[str]:
-    """Say which fields, at any depth, a newer type of values has and an older one lacks or cannot hold."""
+    """Name the fields, at any depth, that a newer type has and an older one lacks or cannot hold."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         names = {each.name: each.type for each in old}
         for each in new:
@@ -339,7 +339,7 @@ def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterat
 
 
 def _decoder(writer: Schema, readers: Iterable[Schema], target: pa.DataType) -> _Reader:
-    """What reads values as the first schema that they resolve to and that has the target."""
+    """The decoder that resolves values to the first fitting schema that has the target."""
     words = ""
     for reader in dict.fromkeys(readers):
         try:

@@ -1,4 +1,4 @@
 """Writing: producers, topic writers, transactions, and the de-duplicating producers of micro-batches.
 
-Owns what is sent and not acknowledged. It may read: a replay is compared with what is stored.
+Owns messages that are sent and not acknowledged. It may read: a replay is compared with what is stored.
 """

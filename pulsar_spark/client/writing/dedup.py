@@ -45,14 +45,14 @@ from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.schemas.wire_schema import from_wire_version
 from pulsar_spark.wire.singles import EncodedSingle
 
-# Items that are sent at once when those held back are released.
+# Items sent in one call when those held back are released.
 _GROUP = 100
 
 _log = logging.getLogger(__name__)
 
 
 class DedupTask:
-    """What one run of a task sends in one micro-batch, over all its topics; a context manager.
+    """The messages of one run of a task in one micro-batch, for all its topics; a context manager.
 
     Args:
         client: where to connect.
@@ -60,7 +60,7 @@ class DedupTask:
         batch: number of the micro-batch, from 0 to 2**31 - 2.
         task: number of the Spark partition; rows without a key begin at a partition that depends on both.
         required: whether a topic that does not deduplicate, or cannot be read to compare, is an error.
-        strict: whether it is an error, too, where rows would be sent that may be stored already.
+        strict: whether it is also an error if rows would be sent that may be stored already.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class DedupTask:
         self.client = client
         self.name = name
         self.place = TaskPlace(batch, task)
-        # Batch 0 too has an id before its first, which the proof of deduplication takes.
+        # Batch 0 also has an id before its first one, which the proof of deduplication uses.
         self.first_sequence_id = (batch + 1) * IDS_PER_BATCH
         self.required = required
         self.strict = strict
@@ -101,10 +101,10 @@ class DedupTask:
         on_receipt: OnReceipt | None = None,
         run_ends: RunEnds | None = None,
     ) -> DedupProducer:
-        """Open the producer of a topic partition, for the first time or to go on; raises what Producer does.
+        """Open the producer of a topic partition, for the first time or again; raises as ``Producer``.
 
-        It may take two operation timeouts if something is stored already. Those of several partitions may be
-        opened at once.
+        It may take two operation timeouts if messages are stored already. Producers of several partitions may
+        be opened in parallel.
         """
         self._is_encrypted = encryptor is not None
         self._schemas[topic] = options.schema
@@ -132,9 +132,9 @@ class DedupTask:
         return self._run_ends.setdefault(topic, RunEnds())
 
     def stored_version(self, topic: TopicName) -> int | None:
-        """The version of the schema that an earlier run wrote a topic's rows by; None if it is not known.
+        """The schema version that an earlier run wrote a topic's rows with; None if it is not known.
 
-        Ask it when the producers of the topic have been opened. It is of the first partition that has rows.
+        Call it after the producers of the topic were opened. It is that of the first partition that has rows.
         """
         versions = self._stored_versions
         found = [partition for partition in versions if partition.base == topic.base]
@@ -146,7 +146,7 @@ class DedupTask:
         return {topic.base for topic, replay in self._replays.items() if replay.verdict is Verdict.OPEN}
 
     def deduplicates(self) -> bool | None:
-        """Whether the topics written to deduplicate; None if none was written to. Ask it after writing."""
+        """Whether the topics written to deduplicate; None if none was written to. Call it after writing."""
         if self._known:
             return True
         sent = [topic for topic, replay in self._replays.items() if replay.messages]
@@ -173,7 +173,7 @@ class DedupProducer(Producer):
         replay: what was sent there in this run, if the producer was open before, else None.
         memory: as :class:`Producer` takes it.
         encryptor: of all payloads, or None.
-        on_receipt: as :class:`Producer` takes it; not called for what is left out.
+        on_receipt: as :class:`Producer` takes it; not called for messages that are left out.
         run_ends: those that are stored are added to, and that marks say; None for none.
 
     Attributes:
@@ -184,8 +184,8 @@ class DedupProducer(Producer):
 
     Raises:
         SendError: another run of the task has written meanwhile.
-        DuplicatesError: the task is strict, and what is stored cannot be compared. Other calls raise it where
-            other rows come than are stored; nothing of them is sent.
+        DuplicatesError: the task is strict, and the stored messages cannot be compared. Other calls raise it
+            if the rows differ from the stored ones; none of them is sent.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class DedupProducer(Producer):
 
     @property
     def sent(self) -> SentTotals:
-        """As :attr:`Producer.sent`, with messages that were left out and those that may be there twice."""
+        """As :attr:`Producer.sent`, with messages that were left out and those that may be duplicated."""
         sent = super().sent
         twice = sent.messages if self.replay.is_later else self._possible_duplicates
         return replace(sent, messages=sent.messages + self._left_out, possible_duplicates=twice)
@@ -243,7 +243,7 @@ class DedupProducer(Producer):
         self._replay(messages)
 
     def end(self) -> None:
-        """Nothing more comes in this micro-batch: send what is held back, if anything is."""
+        """Note that no more messages come in this micro-batch; send those held back."""
         before = self.replay.verdict
         items = self.replay.end()
         if before is not self.replay.verdict:
@@ -251,7 +251,7 @@ class DedupProducer(Producer):
             self._pass_on(items)
 
     def _new_replay(self) -> DedupReplay:
-        """Find what is stored of this micro-batch, and warn if it cannot be compared."""
+        """Find the stored messages of this micro-batch, and warn if they cannot be compared."""
         stored = count_stored(self.last_sequence_id, self._dedup.first_sequence_id)
         digest, why = self._stored_digest() if has_digest(stored) else (None, "")
         run = judge_stored_run(stored, digest)
@@ -265,7 +265,7 @@ class DedupProducer(Producer):
         return DedupReplay(stored, digest, FileSpool(), self._run_ends.known)
 
     def _stored_digest(self) -> tuple[bytes | None, str]:
-        """The digest of what is stored; None, and why it is not known, if it could not be read."""
+        """The digest of the stored messages; if it could not be read: None, and the reason."""
         why = "the last stored entry was not found; the broker may have removed it"
         try:
             entry = find_last_stored(self._dedup.client, self.topic, self._dedup.name, self.last_sequence_id)
@@ -339,11 +339,11 @@ class DedupProducer(Producer):
         self._rename()
 
     def _rename(self) -> None:
-        """Go on under a name of its own: nothing that is sent may be taken for what is stored."""
+        """Continue under another name, so that the broker cannot take new messages for stored ones."""
         self.reopen(f"{self._dedup.name}-{uuid.uuid4().hex[:8]}", 0)
 
     def _report(self, why: str, what: str) -> None:
-        """Warn of messages that may be there twice, or refuse to send them."""
+        """Warn about messages that may be duplicated, or refuse to send them."""
         text = (
             f"producer {self._dedup.name}: this run of the micro-batch may differ from the earlier one: {why}"
         )

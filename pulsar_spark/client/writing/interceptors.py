@@ -74,13 +74,13 @@ class Interceptors:
         self._receipts: deque[tuple[str, Outgoing, pb.MessageIdData]] = deque()
 
     def on_receipt(self, topic: str) -> OnReceipt | None:
-        """What the producer of a topic partition is to call; None where there are no interceptors."""
+        """The callback for the producer of a topic partition; None if there are no interceptors."""
         if not self._all:
             return None
         return lambda entry, place: self._receipts.append((topic, entry, place))
 
     def before_send(self, columns: MessageColumns) -> MessageColumns:
-        """What to send in place of ``columns``."""
+        """The columns to send in place of ``columns``."""
         for one in self._all:
             try:
                 changed = one.before_send(columns)

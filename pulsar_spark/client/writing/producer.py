@@ -42,7 +42,7 @@ from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.schemas.wire_schema import from_wire_version
 from pulsar_spark.wire.singles import EncodedSingle
 
-# Bytes and entries that are made before they are put into the window, and on the wire, in one go.
+# Bytes and entries that are made before they are put into the window and sent in one call.
 _GROUP_SIZE = 1 << 20
 _GROUP_ENTRIES = 500
 
@@ -76,7 +76,7 @@ class Producer:
         schema_version: the number that the options' schema has at the broker; None without a schema.
 
     Raises:
-        BrokerError: the broker did not take the producer within the operation timeout.
+        BrokerError: the broker did not accept the producer within the operation timeout.
         SchemaError: the broker refused the options' schema.
         CryptoError: a key to encrypt with is missing.
     """
@@ -150,7 +150,7 @@ class Producer:
 
     @property
     def topic_epoch(self) -> int | None:
-        """How many exclusive producers the topic partition had before this one; None: this is none."""
+        """How many exclusive producers the topic partition had before; None if this one is not exclusive."""
         return self._writer.topic_epoch
 
     @property
@@ -237,7 +237,7 @@ class Producer:
             self._wait_until(lambda: not self._writer.has_pending)
 
     def reopen(self, name: str, first_sequence_id: int) -> int:
-        """Go on under another name, or with other sequence ids; nothing may be pending.
+        """Continue under another name or with other sequence ids; nothing may be pending.
 
         Returns:
             The last sequence id that the broker has stored under that name; -1 if it knows none.
@@ -321,7 +321,7 @@ class Producer:
             self._send_group(group)
 
     def _send_group(self, group: list[Outgoing]) -> None:
-        """Put entries into the window as it has room, and on the wire in as few writes as that allows."""
+        """Put entries into the window while it has room, and send them in as few writes as possible."""
         with self._changed:
             outgoing, link = self._writer.add(group, time.monotonic()), self._link
         while True:
@@ -368,7 +368,7 @@ class Producer:
             failed = None
         finally:
             self._changed.acquire()
-        # The time may have begun anew meanwhile: then there is another attempt.
+        # The timeout may have started again meanwhile: then there is another attempt.
         due_now = self._writer.send_due_at
         if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)

@@ -29,7 +29,7 @@ _ACCESS_MODES = {
 # Bytes of an entry below which a copy is cheaper than a buffer of its own.
 _SMALL = 4096
 
-# Bytes of entries that go out without anything urgent between.
+# Bytes of entries that are sent without urgent frames between them.
 _GROUP_SIZE = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class ProducerLink:
         *,
         encrypted: bool,
     ) -> pb.CommandProducerSuccess:
-        """Ask for PRODUCER_SUCCESS, which comes when it is this producer's turn."""
+        """Register the producer; PRODUCER_SUCCESS comes when it is this producer's turn."""
         try:
             return self._session.request(
                 lambda request_id: commands.producer(
@@ -134,14 +134,14 @@ class ProducerLink:
 
     @property
     def progress_at(self) -> float:
-        """When the connection took bytes last that were sent here, or that these wait behind.
+        """When the connection last took bytes that were sent here, or that were queued before them.
 
         In monotonic seconds; 0 if it took none. What is written since then may be on its way to the broker.
         """
         return self._session.written_at if self._mark.is_waiting else self._mark.taken_at
 
     def close(self) -> None:
-        """Give the registration up; where the connection lives the broker may not know that it is lost."""
+        """Close the registration; if the connection is alive, the broker may not know that it is lost."""
         self._session.detach_producer(self._producer_id)
         if self._session.error is None:
             try:

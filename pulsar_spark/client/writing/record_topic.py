@@ -60,9 +60,9 @@ class StoredRecord:
 
 
 class _RecordProducer(Producer):
-    """A producer that says at once when a backlog quota keeps it out.
+    """A producer that immediately raises if a backlog quota keeps it out.
 
-    To wait would not help: the backlog is the owner's, who keeps the last records.
+    Waiting would not help: the backlog is that of the owner, who keeps the last records.
     """
 
     def _open(self, deadline: Deadline) -> None:
@@ -116,7 +116,7 @@ class RecordTopic:
 
     Raises:
         BusyError: another owner has it.
-        BrokerError: it cannot be had within the operation timeout.
+        BrokerError: it cannot be reached within the operation timeout.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class RecordTopic:
         """
         if self._producer is None:
             options = ProducerOptions(name=self._name, access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            # A record twice says no more than once. Open transactions hide records from a comparison.
+            # Duplicated records mean no more than one. Open transactions hide records from a comparison.
             self._producer = _RecordProducer(
                 self._client, self.topic, options, 1, encryptor=self._encryptor, may_repeat=True
             )
@@ -226,7 +226,7 @@ class RecordTopic:
         if end.entry < 0 or end <= start:
             return []
         timeout = self._client.options.operation_timeout
-        # What cannot be taken apart is nobody's record; it is left out with a warning.
+        # An entry that cannot be parsed is not a record; it is left out with a warning.
         options = RangeOptions(
             poll_timeout=timeout, visible=False, fail_on_data_loss=False, window_bytes=_WINDOW_BYTES
         )

@@ -1,4 +1,4 @@
-"""The schema that rows of a topic are written by: asked for, chosen, and registered where it is new."""
+"""Requests, chooses and, if it is new, registers the schema that rows of a topic are written by."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsar_spark.wire.schemas import formats
 from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.schemas.values import ValueEncoder
 
-# How often it is chosen anew, because others have registered a schema meanwhile.
+# How often it is chosen again, because others have registered a schema meanwhile.
 _MAX_CHOICES = 5
 
 _log = logging.getLogger(__name__)
@@ -25,8 +25,8 @@ def schema_of_rows(
 ) -> VersionedSchema:
     """Choose the schema that rows are written by, as :func:`choose_schema` does, and register a new one.
 
-    Two who register at the same time do not fail for that: what is refused is chosen anew, by what the topic
-    then has.
+    Parallel registrations do not fail: after a refusal the schema is chosen again, by the topic's schema at
+    that time.
 
     Args:
         client: where to connect.
@@ -40,7 +40,7 @@ def schema_of_rows(
         SchemaError: rows do not fit the topic's schema, or the broker refused a new one. The text names the
             columns, or the namespace's strategy and the broker's reason.
         UnsupportedError: values of the topic's schema are not written, or a column's type is in no schema.
-        BrokerError: the topic cannot be had within the operation timeout.
+        BrokerError: the topic cannot be reached within the operation timeout.
     """
     latest = client.schemas.latest(topic)
     choices = 0

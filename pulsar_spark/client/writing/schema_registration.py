@@ -26,7 +26,7 @@ def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encr
 
     Raises:
         SchemaError: the broker refused it, for what its text says.
-        BrokerError: the topic cannot be had within the operation timeout.
+        BrokerError: the topic cannot be reached within the operation timeout.
     """
     partition = client.partitions(topic, create=True)[0]
     deadline = client.operation()
@@ -43,7 +43,7 @@ def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encr
 
 
 def _get_or_create(client: Client, topic: TopicName, schema: Schema, deadline: Deadline) -> int | None:
-    """What the broker gives as the version of a schema, on a topic partition that exists; one attempt."""
+    """Register a schema on an existing topic partition and return its version; one attempt."""
     session = client.locate(topic, Purpose.READ, deadline)
     answer = session.request(
         lambda request_id: commands.get_or_create_schema(request_id, str(topic), schema), deadline

@@ -44,7 +44,7 @@ from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import encode_singles
 
-# Seconds after which a lost connection is noticed while the caller is away.
+# Seconds after which a lost connection is noticed while no call is made.
 _MENDING_INTERVAL = 0.5
 
 # Seconds between looks for new partitions, as in the Java client.
@@ -64,7 +64,7 @@ class TopicWriter:
 
     A :class:`Router` chooses the partition of each row; the rows of a partition stay in order, with KEY_BASED
     batches those of each key. A thread of its own sends a batch that has been open for the publish delay, and
-    opens producers again that were lost while the caller is away. Rows that are put together by key wait for
+    opens lost producers again while no call is made. Rows that are put together by key wait for
     4 MiB of them or for ``flush``, whatever time passes.
 
     Args:
@@ -83,7 +83,8 @@ class TopicWriter:
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
     Raises:
-        BrokerError: the topic cannot be had, or its producers cannot be opened within the operation timeout.
+        BrokerError: the topic cannot be reached, or its producers cannot be opened within the operation
+            timeout.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class TopicWriter:
         self._interceptors.acknowledge()
 
     def _check_ids(self, columns: MessageColumns) -> None:
-        """Refuse ids of the rows' own where a broker would drop the rows by them when they come again."""
+        """Refuse the rows' own sequence ids if a broker would drop the rows by them in a replay."""
         is_named = self._transaction is not None and self._options.name is not None
         if columns.sequence_id is not None and (is_named or self._dedup is not None):
             how = "transactions and producerName" if is_named else "delivery=effectively-once"
@@ -249,7 +250,7 @@ class TopicWriter:
         run_all([producer.close for producer in self._producers])
 
     def _look_for_partitions(self) -> None:
-        """Write to partitions that were added; asked in the caller's time, without the lock."""
+        """Write to partitions that were added; runs in the caller's thread, without the lock."""
         now = time.monotonic()
         with self._changed:
             if self._look_again is None or now < self._looked_at + self._look_again:
@@ -258,7 +259,7 @@ class TopicWriter:
         try:
             names = self._client.partitions(self._topic)
         except PulsarError as error:
-            # Whether the topic can still be written to is found out by its producers.
+            # Its producers find out whether the topic can still be written to.
             _log.warning(
                 "%s: the number of partitions could not be checked; it is checked again later: %s",
                 self._topic,
@@ -289,7 +290,7 @@ class TopicWriter:
 
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:
-        """Hold the lock; what goes wrong within is raised by all later calls too: rows may be missing."""
+        """Hold the lock. All later calls also raise an error of this block: rows may be missing."""
         with self._changed:
             if self._closed:
                 raise ClosedError("this writer has been closed")
@@ -410,7 +411,7 @@ class TopicWriter:
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
 
     def _keep_up(self) -> None:
-        """The keeper's thread; what goes wrong in it is raised by the next call."""
+        """Run the keeper's thread; the next call raises its errors."""
         with self._changed:
             while not self._closed and self._failure is None:
                 try:
@@ -419,7 +420,7 @@ class TopicWriter:
                     self._failure = error
 
     def _keep_up_once(self) -> float:
-        """Send batches whose time is over and mend producers; returns the seconds until the next turn."""
+        """Send batches that are due and reopen lost producers; return the seconds until the next turn."""
         now = time.monotonic()
         wait = _MENDING_INTERVAL
         for producer in self._producers:

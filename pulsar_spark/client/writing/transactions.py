@@ -1,8 +1,8 @@
 """Transactions of a cluster: begin, add topic partitions, commit, abort.
 
-Readers see what was written in a transaction when it is committed, all at once, and never if it is aborted.
-An open one holds all readers of its topic partitions back. Two dangers, which its users must know: what is
-sent into a transaction after its end makes what it had committed disappear, so all its producers must be
+Readers see the messages of a transaction all together when it is committed, and never if it is aborted. An
+open transaction holds back all readers of its topic partitions. Two dangers, which its users must know: what
+is sent into a transaction after its end makes what it had committed disappear, so all its producers must be
 closed before; and the broker says the same of one that was committed as of one that was aborted.
 """
 
@@ -66,7 +66,7 @@ class Transactions:
         )
 
     def commit(self, transaction: TxnId) -> None:
-        """Make what was written in it visible; nobody may send into it any more.
+        """Make its messages visible; nothing more may be sent in it.
 
         Raises:
             TransactionError: the broker does not have it (any more). It was aborted, when its time was over
@@ -75,7 +75,7 @@ class Transactions:
         self._end(transaction, commit=True)
 
     def abort(self, transaction: TxnId) -> None:
-        """Have what was written in it skipped by all readers; raises what ``commit`` raises."""
+        """Make all readers skip its messages; raises as ``commit``."""
         self._end(transaction, commit=False)
 
     def _end(self, transaction: TxnId, *, commit: bool) -> None:
@@ -99,7 +99,7 @@ class Transactions:
             ) from error
 
     def _ask(self, coordinator: int, build: Callable[[int], bytes]) -> pb.BaseCommand:
-        """Ask a coordinator, wherever it is now, until it answers."""
+        """Send a request to a coordinator, at its current broker, until it answers."""
         if coordinator >= len(self._coordinators):
             raise TransactionError(f"the cluster has no transaction coordinator {coordinator}")
         deadline = self._client.operation()

@@ -1,4 +1,4 @@
-"""UserCode: what users give to writers as objects, beside the values of ProducerOptions."""
+"""UserCode: the objects that users give to writers, besides the values of ProducerOptions."""
 
 from __future__ import annotations
 
