@@ -54,7 +54,7 @@ class Room(NamedTuple):
         return Room(*(None if whole is None else max(0, whole * weight // of) for whole in self))
 
     def less(self, messages: int, size: int) -> Room:
-        """What is left of it."""
+        """The rest of it."""
         return Room(
             None if self.messages is None else self.messages - messages,
             None if self.size is None else self.size - size,

@@ -24,7 +24,7 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
     Raises:
         TopicNotFoundError: a topic does not exist.
         OptionError: a start or an end that does not fit the partitions.
-        BrokerError: no broker could be asked.
+        BrokerError: no broker answered.
     """
     client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
     bounds = probe_bounds(client, first_contact(client, options), must_exist=options.must_exist)

@@ -16,16 +16,16 @@ from pulsar_spark.spark.plan.resolve import run_for_each
 
 _log = logging.getLogger(__name__)
 
-# Ledgers of one range that are asked about, to cut it at their ends; a longer range is cut in what is known.
+# Maximum ledgers of one range whose ends are requested, to cut it there; else known ends are used.
 _MAX_LEDGERS = 100
 
 
 class BrokerProbe:
-    """An :class:`known_entries.EntrySource` and a :class:`ranges.SplitSource`; asks about a ledger once.
+    """An :class:`known_entries.EntrySource` and a :class:`ranges.SplitSource`; requests each ledger once.
 
     Args:
         client: where to connect.
-        admin_url: of the admin service, which knows all ledgers at once; None to do without.
+        admin_url: of the admin service, which gives all ledgers in one request; None: do not use it.
         on_chunk: called with each partition in which a part of a chunked message is met.
     """
 

@@ -183,12 +183,12 @@ def _judge_moved(position: MessageId, begin: MessageId | None, why: str, *, was_
 
 
 def lost_by_deletion(position: MessageId, last_seen: MessageId) -> LostRange | None:
-    """What is lost with a topic, or one partition, that was deleted under the running query."""
+    """The loss with a topic, or one partition, that was deleted under the running query."""
     return LostRange(position, last_seen, "the topic was deleted") if position < last_seen else None
 
 
 def lost_while_stopped(position: MessageId, *, is_read: bool) -> LostRange | None:
-    """What is lost with a partition of the checkpoint that is gone; None if it is not to be read any more."""
+    """The loss with a deleted partition of the checkpoint; None if it is no longer to be read."""
     return LostRange(position, None, "the topic was deleted while the query was stopped") if is_read else None
 
 
@@ -207,7 +207,7 @@ class LossReporter:
         self._is_error = fail_on_data_loss
 
     def lost(self, topic: TopicName, lost: LostRange) -> None:
-        """Report messages of a partition that are gone; the query then goes on with what is there.
+        """Report lost messages of a partition; the query then continues with the remaining ones.
 
         Raises:
             DataLossError: where it is an error; it has the topic and the range.
@@ -224,7 +224,7 @@ class LossReporter:
         """Report a partition that ends at ``last``, before ``position``, which was processed.
 
         Raises:
-            DataLossError: where it is an error; else the query goes on from ``last``.
+            DataLossError: if it is an error; else the query continues from ``last``.
         """
         self._report(
             DataLossError(

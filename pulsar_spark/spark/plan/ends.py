@@ -1,12 +1,13 @@
-"""EndTracker: where topic partitions end, asked as seldom as a prompt answer allows.
+"""EndTracker: where topic partitions end, with few requests and little delay.
 
-Spark's default trigger asks every 12 ms. A partition whose end stays the same gets a :class:`Tail`, to which
-the broker sends the next entry by itself: that costs no request while nothing comes, and yet a new message is
-seen at once. The tail follows while a few entries come at a time. A partition to which many come has none,
-and is asked again after a moment. Whether it is read to its end makes no difference: messages may wait there
-for hours, for ``minMessagesPerTrigger`` others. A partition is asked (:class:`EndSchedule`):
+Spark's default trigger runs every 12 ms. A partition whose end stays the same gets a :class:`Tail`, to which
+the broker sends the next entry by itself: that costs no request while nothing comes, and a new message is
+still seen immediately. The tail follows while a few entries come at a time. A partition that gets many has
+no tail; its end is requested again after a moment. Whether it is read to its end makes no difference:
+messages may wait there for hours, for ``minMessagesPerTrigger`` others. When the end is requested
+(:class:`EndSchedule`):
 
-    since the last answer    with a tail                      asked
+    since the last answer    with a tail                      requested
     less than 0.05 s         or not                           no
     more                     no                               yes
     more                     and an entry came                yes
@@ -14,12 +15,12 @@ for hours, for ``minMessagesPerTrigger`` others. A partition is asked (:class:`E
                              or 0.5 to 1 s a partition
     more                     and nothing came                 no
 
-What came up to the known end, while the tail follows, is no news. But if that was taken in later than a
-second after the answer, where triggers are rare, the tail may have waited to be asked on: then the partition
-is asked.
+Entries up to the known end do not count as new while the tail follows. If triggers are rare, they may be
+processed later than a second after the answer. Then the tail may have waited for permits, so the end is
+requested.
 
-Nothing is done for a partition that has a tail at which nothing came: arrivals are reported to
-:class:`Arrivals`, and those that are asked all the same wait in a queue by time.
+A partition whose tail got nothing takes no work: :class:`Arrivals` reports new entries, and the requests that
+are made nevertheless wait in a queue by time.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ from pulsar_spark.spark.plan.partition import Seen
 
 _log = logging.getLogger(__name__)
 
-# Seconds for which an answer is good.
+# Seconds for which an answer is valid.
 _KNOWN_FOR = 0.05
 # Seconds without a new message after which a partition gets a tail: opening it costs a few requests.
 _IDLE_AFTER = 0.25
-# Seconds after an answer in which its tail is to have been asked on for what it has not seen.
+# Seconds after an answer within which its tail must have requested the entries that it has not seen.
 _FOLLOWS_WITHIN = 1.0
-# Seconds after which a partition with a tail is asked all the same, and the least for each of many; and the
-# step of these times: those that are due together cost one round.
+# Seconds after which the end of a partition with a tail is requested nevertheless, the minimum for each of
+# many partitions, and the step of these times: requests that are due together cost one round.
 _ASKED_ANYWAY = 10.0
 _ASKED_ANYWAY_EACH = 0.5
 _STEP = 5.0
-# Seconds between two triggers that find nothing, up to which there are taken to be others soon.
+# Maximum seconds between two triggers without data after which more triggers are expected soon.
 _POLLED_WITHIN = 1.0
-# Seconds that a trigger waits: at least, for each partition, and at most. News end it, but a query with other
-# sources waits so much longer for theirs.
+# Seconds that a trigger waits: minimum, for each partition, maximum. New entries end the wait, but a query
+# with other sources waits so much longer for theirs.
 _MIN_WAIT = 0.05
 _WAIT_EACH = 0.00015
 _MAX_WAIT = 0.5
@@ -76,13 +77,13 @@ class EndAnswers(NamedTuple):
 
 @dataclass(slots=True)
 class EndSchedule:
-    """When the end of one partition is asked for. Pure; times are seconds of a clock that never goes back.
+    """When the end of one partition is requested. Pure; times are seconds of a clock that never goes back.
 
     Attributes:
         last: the last message of the last answer.
         known_until: when that is too old.
         idle_at: when the partition counts as idle, unless a new message comes.
-        ask_anyway_at: when it is asked although its tail shows nothing.
+        ask_anyway_at: when it is requested although the tail shows nothing new.
     """
 
     last: MessageId
@@ -96,17 +97,17 @@ class EndSchedule:
         return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
 
     def due_at(self, *, has_news: bool | None) -> float:
-        """When it is to be asked; ``has_news`` says what its tail shows, None that it has none."""
+        """When to request it; ``has_news``: whether its tail shows new entries, None without a tail."""
         if has_news is None or has_news:
             return self.known_until
         return max(self.known_until, self.ask_anyway_at)
 
     def asked(self, now: float) -> None:
-        """Take in that it was asked, with an answer or without."""
+        """Note a request, with an answer or without."""
         self.known_until = now + _KNOWN_FOR
 
     def answered(self, last: MessageId, now: float) -> None:
-        """Take in an answer."""
+        """Note an answer."""
         if self.last != last:
             self.last, self.idle_at = last, now + _IDLE_AFTER
 
@@ -115,12 +116,12 @@ class EndSchedule:
         return now >= self.idle_at
 
     def followed(self, now: float, partitions: int, number: int = 0) -> None:
-        """Take in that its tail shows the end.
+        """Note that its tail shows the end.
 
         Args:
             now: the time.
             partitions: how many there are.
-            number: of this one among them: they are asked one after the other, in groups.
+            number: of this one among them: requests are spread in groups.
         """
         interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
         spread = 1 + number % max(1, partitions) / max(1, partitions)
@@ -129,7 +130,7 @@ class EndSchedule:
 
 @dataclass(slots=True)
 class _Tracked:
-    """One partition: when it is asked, and its tail.
+    """One partition: the schedule of requests, and its tail.
 
     Attributes:
         number: among all, in the order in which they came.
@@ -171,7 +172,7 @@ class EndTracker:
         self._on_chunk = on_chunk
         self._tracked: dict[TopicName, _Tracked] = {}
         self._arrivals = Arrivals()
-        # Those that are asked whenever their answer is too old: without a tail, or with news. In their order.
+        # Partitions without a tail, or with new entries: requested when their answer is too old. In order.
         self._active: dict[TopicName, None] = {}
         self._queue: list[tuple[float, int, TopicName]] = []
         self._numbers = 0
@@ -200,7 +201,7 @@ class EndTracker:
 
     @property
     def due_at(self) -> float:
-        """When a refresh has something to do, unless something comes before: that is due at once."""
+        """When a refresh has work to do; new entries make it due immediately."""
         known = [self._tracked[topic].schedule.known_until for topic in self._active]
         return min([*known, *(at for at, _, _ in self._queue[:1])], default=math.inf)
 
@@ -220,9 +221,9 @@ class EndTracker:
         return None if tail is None else Seen(tail.after, tail.reached)
 
     def refresh(self) -> EndAnswers:
-        """Ask the partitions that are due.
+        """Request the ends that are due.
 
-        A broker that does not answer is logged, and asked again by the next call: an exception would end the
+        A broker that does not answer is logged, and the next call tries again: an exception would end the
         query. Until it answers, its partitions are left out.
 
         Raises:
@@ -322,7 +323,7 @@ class EndTracker:
                 left_behind.append(tracked)
             elif tail.reached <= known:
                 self._is_followed(topic, tracked, now)
-            # Else it took in what came after the answer, which is asked for soon.
+            # Else it processed entries after the answer; the next request comes soon.
         self._close_tails(left_behind)
         without = [topic for topic in topics if self._tracked[topic].tail is None]
         self._active |= dict.fromkeys(without)
@@ -361,12 +362,12 @@ class EndTracker:
 class QuietTime:
     """For how long triggers have nothing to do: a start for which there is nothing to plan. Pure.
 
-    Spark's default trigger asks with the same start while nothing comes. What it is answered then costs
-    nothing to find out, but Spark writes and reads the start, the answer and the report as JSON each time.
-    So a trigger that follows another one at once waits a moment, unless something comes.
+    Spark's default trigger calls with the same start while nothing comes. The answer costs nothing then, but
+    Spark writes and reads the start, the answer and the report as JSON each time. So a trigger that directly
+    follows another one waits a moment, unless entries come.
 
     Attributes:
-        is_polled: whether triggers follow one another at once.
+        is_polled: whether triggers follow one another directly.
     """
 
     def __init__(self) -> None:
@@ -398,7 +399,7 @@ class QuietTime:
         self._start = None
 
     def lasts(self, start: Offsets, partitions: Sequence[TopicName], now: float, *, limited: bool) -> bool:
-        """Whether a trigger has nothing to do: it is as :meth:`begin` was told, by the same objects."""
+        """Whether a trigger has nothing to do: it has the same objects as the last :meth:`begin`."""
         is_same = self._start is start and self._partitions is partitions and self._limited == limited
         return is_same and now < self._until
 

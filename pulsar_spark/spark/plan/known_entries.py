@@ -19,7 +19,7 @@ class LedgerEnd(NamedTuple):
 
     Attributes:
         entry: number of its last entry.
-        size: bytes of all its entries, where the admin service told it.
+        size: bytes of all its entries, if the admin service gave them.
     """
 
     entry: int

@@ -83,7 +83,7 @@ class Offsets:
 
 
 class OffsetCache:
-    """Offsets and their dicts, made anew only for what has moved: Spark hands them over again and again.
+    """Offsets and their dicts, made again only for moved positions: Spark passes them again and again.
 
     A dict that Spark gives is compared, not read, where it is one of the last two.
     """

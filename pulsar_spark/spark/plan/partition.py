@@ -1,12 +1,12 @@
 """PartitionState: what one run of a query knows of one topic partition, and what it may acknowledge. Pure.
 
-What is processed is acknowledged at once, unless chunked messages are near: a batch may end inside one, and
-its first chunks must stay until the batch that holds the last one has read them. Where some were ever met
-each processed position is dated by the publish time of its entry, and acknowledged when no message that
-begins before it may still complete. Where none was, an acknowledgement that lets the broker remove a ledger
-needs to know that the last few entries up to it are no chunks: the partition's tail has seen them, or they
-are probed. The broker removes whole ledgers, of which everything is acknowledged. So while a later entry of
-the same ledger is known, an acknowledgement within that removes nothing.
+Processed messages are acknowledged immediately, unless chunked messages are near: a batch may end inside
+one, and its first chunks must stay until the batch that holds the last one has read them. If some were
+ever met, each processed position is dated by the publish time of its entry, and acknowledged when no message
+that begins before it may still complete. Where none was, an acknowledgement that lets the broker remove a
+ledger needs to know that the last few entries up to it are no chunks: the partition's tail has seen them, or
+they are probed. The broker removes whole ledgers, of which everything is acknowledged. So while a later entry
+of the same ledger is known, an acknowledgement within that removes nothing.
 :meth:`PartitionState.ack_step`; the first row that fits holds:
 
     known                                                         step

@@ -58,8 +58,8 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
     """One range for each partition that has something between ``start`` and ``end``.
 
     Args:
-        start: the end of the batch before. Where it names another subscription than ``end`` it is not that of
-            the batch as it was planned first, but one that was made anew for a batch 0 that did not finish.
+        start: the end of the batch before. If it names another subscription than ``end``, it is not the
+            start of the first plan, but was created again for a batch 0 that did not finish.
         end: as it was planned first.
         starts: for each partition, where the subscription of ``end`` stood when this run opened it: the start
             of partitions that ``start`` does not know, and of a batch 0 that is planned again.
@@ -147,7 +147,7 @@ def split(
         messages_per_entry: by topic an average; 1 where it is not given.
 
     Returns:
-        Fewer than asked for where there are fewer entries.
+        Fewer than requested if there are fewer entries.
     """
     tracks = [_track(each, (ledger_ends or {}).get(each.topic, ())) for each in ranges]
     lengths = [sum(_entries(a, b) for a, b in pairwise(track)) for track in tracks]

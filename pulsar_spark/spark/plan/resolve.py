@@ -1,6 +1,6 @@
 """Start and end positions: words, times and message ids become positions of each partition.
 
-It asks through non-durable readers that are closed at once, so nothing is left at the broker.
+It uses non-durable readers that are closed immediately, so nothing is left at the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_LISTED = 10
 def probe_bounds(
     client: PlanningClient, topics: Iterable[TopicName], *, must_exist: bool = True
 ) -> dict[TopicName, PartitionBounds]:
-    """Where partitions begin and end now, all asked at the same time.
+    """Where partitions begin and end now, with parallel requests.
 
     Args:
         client: where to ask.
@@ -34,7 +34,7 @@ def probe_bounds(
         must_exist: whether it is an error that one does not exist (any more); else it is left out.
 
     Raises:
-        BrokerError: of the first that could not be asked.
+        BrokerError: the first error of a partition.
     """
     calls = {topic: partial(client.bounds, topic) for topic in topics}
     return run_for_each(calls, leave_out=() if must_exist else TopicNotFoundError)
@@ -56,7 +56,7 @@ def resolve(
         bounds: of the same partitions.
 
     Raises:
-        BrokerError: the broker could not be asked.
+        BrokerError: the broker did not answer.
     """
 
     def resolve_one(topic: TopicName, position: Position) -> MessageId:

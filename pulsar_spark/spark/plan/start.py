@@ -67,7 +67,7 @@ def start_query(
         client: where to connect.
         options: what is read, and from where on.
         partitions: that exist. Those that are deleted meanwhile are left out, unless they must exist.
-        losses: is told of messages that are gone later; None: they are an error.
+        losses: gets the losses of messages deleted later; None: they are an error.
 
     Raises:
         TopicNotFoundError: a topic that the user named was deleted meanwhile.
@@ -173,7 +173,7 @@ def after_start_times(
 
 
 def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Hold no more than what comes after the positions; what does not exist yet cannot be acknowledged."""
+    """Hold only messages after the positions; messages that do not exist yet cannot be acknowledged."""
     states = subscription.partitions
     subscription.acknowledge(
         {

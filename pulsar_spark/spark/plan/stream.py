@@ -109,7 +109,7 @@ class QueryPlanner:
     def latest(self, start: Offsets, *, limited: bool = True) -> Offsets:
         """Acknowledge ``start``, which is processed, and return the next end; ``start`` if there is none.
 
-        Nothing is done where nothing has come since it was asked with the same object, and found nothing.
+        Does nothing if the last call with the same object found nothing, and nothing has come since.
 
         Args:
             start: the end of the batch before.
@@ -146,7 +146,7 @@ class QueryPlanner:
         return start
 
     def await_news(self) -> None:
-        """Wait a moment for news, where :meth:`latest` is asked in vain again and again."""
+        """Wait a moment for new entries, if repeated calls of :meth:`latest` found nothing."""
         self._ends.wait_for_arrivals(self._quiet.seconds_to_wait(self._client.now()))
 
     def _is_quiet(self, start: Offsets, limited: bool) -> bool:
@@ -370,7 +370,7 @@ class QueryPlanner:
             self._track(opened)
 
     def _check_absent(self, topic: TopicName, position: MessageId, name: str) -> None:
-        """Report a partition of the checkpoint that does not exist, or that the options name no more."""
+        """Report a partition of the checkpoint that does not exist, or that the options no longer name."""
         options = self._options
         self._absent.add(topic)
         is_named = topic.base in options.topics or topic in options.topics

@@ -36,8 +36,8 @@ from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, Partition
 
 _log = logging.getLogger(__name__)
 
-# Seconds for which answers of all partitions together are waited for. Who has given none by then is asked
-# again, on a thread that tries again.
+# Seconds to wait for the answers of all partitions. Those without an answer by then are requested again, on a
+# thread that retries.
 _PATIENCE = 1.0
 
 
@@ -59,8 +59,8 @@ class Subscription:
     Args:
         client: where to connect.
         name: of the subscription, the same on each partition.
-        losses: is told of messages that are gone; None: they are an error.
-        settings: what the broker is told of it.
+        losses: gets the losses of deleted messages; None: they are an error.
+        settings: of the subscription at the broker.
 
     Attributes:
         name: of the subscription.
@@ -140,10 +140,10 @@ class Subscription:
                 self.partitions[topic].start = MessageId.EARLIEST
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
-        """The partitions on which the broker does not have it (any more); to be asked before ``open``.
+        """The partitions on which the broker does not have it (any more); call it before ``open``.
 
         Raises:
-            BrokerError: one of them could not be asked.
+            BrokerError: a broker did not answer.
         """
         calls = [partial(self._client.has_subscription, topic, self.name) for topic in topics]
         found = set()
@@ -238,7 +238,7 @@ class Subscription:
 
     @property
     def silent(self) -> set[TopicName]:
-        """The partitions that have not answered for a while; no more is asked of them meanwhile."""
+        """The partitions that have not answered for a while; they get no further requests meanwhile."""
         return self._asked.busy
 
     def _last_message_id(
@@ -311,8 +311,8 @@ class Subscription:
             topic: the partition.
             answer: what the broker has just answered.
             is_message: whether the partition's position is a message that was processed.
-            was_deleted: whether the partition was deleted of late and made again; asked where messages seem
-                lost, and may take seconds.
+            was_deleted: whether the partition was recently deleted and created again; called if messages seem
+                lost, may take seconds.
 
         Raises:
             DataLossError: as :meth:`check_restart`.

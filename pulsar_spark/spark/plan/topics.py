@@ -93,8 +93,8 @@ class Topics:
     def refresh(self) -> None:
         """List the partitions again, if some came or went, or the last time is a minute ago.
 
-        A broker that does not answer is logged and asked again: an exception would end the query. What is
-        known is read meanwhile, ten times as long as was waited in vain.
+        A broker that does not answer is logged and asked again later: an exception would end the query. The
+        known partitions are read meanwhile, for ten times as long as the vain wait.
         """
         began = self._client.now()
         if began < self._again_at:
@@ -121,9 +121,9 @@ class Topics:
             self._again_at = now + _REST * (now - began)
 
     def take_deleted(self, topic: TopicName) -> bool:
-        """Whether a partition was deleted since this was asked before; it may exist again.
+        """Whether a partition was deleted since the last call; it may exist again.
 
-        Waits a moment for the broker's report, so it is to be asked only where much depends on it.
+        Waits a moment for the broker's report, so call it only if much depends on it.
         """
         watches = [
             watch
@@ -138,11 +138,11 @@ class Topics:
             watch.forget_deleted(topics)
 
     def drop(self, topic: TopicName) -> None:
-        """Read ``topic`` no more, unless it is found again."""
+        """Stop reading ``topic``, unless it is found again."""
         self.partitions = [each for each in self.partitions if each != topic]
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         for watch in self._watches:
             watch.close()
 
