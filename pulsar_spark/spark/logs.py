@@ -33,7 +33,7 @@ def set_up_logs(level: int | None) -> None:
 
 
 def is_first_to_say(what: str) -> bool:
-    """Whether no process of this application on this machine has asked the same before.
+    """Whether no process of this application on this machine has called this with the same text before.
 
     Spark runs the tasks of a query in several processes, and each step of its driver in another one. A file
     in the folder that Spark has for the application keeps what was said; without such a folder it is True.

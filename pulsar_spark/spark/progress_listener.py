@@ -64,7 +64,7 @@ class PulsarProgressListener(StreamingQueryListener):
         self._ended: frozenset[str] = frozenset()  # planners that may not have stopped yet
         self._complained: set[str] = set()
         self._written: dict[str, SinkTotals] = {}  # by query id, all that was there at its last progress
-        self._path: Path | None = None  # of planners' reports; Spark is asked for it on its own thread only
+        self._path: Path | None = None  # of planners' reports; requested from Spark on its own thread only
         self._server: PageServer | None = None
 
     # ---- called by Spark

@@ -117,7 +117,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Acknowledge once more what ``latestOffset`` got as processed.
 
         Spark calls this late, with the offset that ``latestOffset`` got before as its start, and never for
-        the last batch. What was read of topics that are gone, or made again, must not be acknowledged anew.
+        the last batch. Positions of topics that were deleted, or created again, must not be acknowledged
+        again.
         """
         self._planner().commit()
 

@@ -52,8 +52,8 @@ class RowPlan:
         """What makes columns of the payloads of one range of a topic partition, which ends in a ledger."""
         if self.reader is None:
             return RawValues(self.columns)
-        # A topic that is made anew has other ledgers, and counts its versions from 0 on again. Of the old one
-        # there is nothing left to read. So what is kept for a ledger is never a version of another topic.
+        # A topic that is created again has other ledgers, and counts its versions from 0 again. Nothing of
+        # the old one is left to read. So versions kept for a ledger never belong to another topic.
         versions_of = partial(client.schemas.at_all, load=f"{self.reader.load}/{ledger}")
         refuse_changes = options.evolution is EvolutionMode.RESTART
         return SchemaValues(
@@ -87,7 +87,7 @@ def plan_rows(
     known: RowPlan | None = None,
     wanted: StructType | None = None,
 ) -> RowPlan:
-    """Find out what rows are; the broker is asked where that hangs on the schemas of topics.
+    """Find the type of rows, with requests to the broker if it depends on the schemas of topics.
 
     Args:
         options: what is read.
@@ -98,7 +98,7 @@ def plan_rows(
         OptionError: a topic has no schema, topics have different ones, or columns do not go together.
         UnsupportedError: values of the schema cannot be columns.
         SchemaError: the schema is malformed.
-        BrokerError: no broker could be asked.
+        BrokerError: no broker answered.
     """
     if known is None:
         known = _plan(options, wanted)

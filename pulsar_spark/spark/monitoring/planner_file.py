@@ -1,7 +1,7 @@
-"""PlannerFile: what a planner reports, for the listener to see while a micro-batch still runs.
+"""PlannerFile: a planner's report, which the listener reads while a micro-batch still runs.
 
-Spark shows a source's report when the micro-batch has ended. One that takes an hour would hide for an hour
-how far the query is behind, so each report is in a file from the trigger on.
+Spark shows a source's report when the micro-batch has ended. One that takes an hour would hide the backlog
+for an hour, so each report is in a file from the trigger on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def new_planner_id() -> str:
 
 
 class PlannerFile:
-    """The file of one planner. It never raises: the query goes on without it, and says so once."""
+    """The file of one planner. It never raises: the query continues without it, and logs that once."""
 
     def __init__(self) -> None:
         self._planner: str | None = None

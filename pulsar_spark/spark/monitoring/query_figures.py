@@ -80,8 +80,8 @@ class QueryFigures:
         rows: that were read.
         read_bytes: estimate of the stored bytes that were read.
         written: by a Pulsar sink.
-        progress_ms: when it was seen to go on last, in ms since 1970; None before the first micro-batch has
-            ended. A query that waits for messages goes on.
+        progress_ms: when it was last seen to make progress, in ms since 1970; None before the first
+            micro-batch has ended. A query that waits for messages also makes progress.
         sources: the last reports of its Pulsar sources.
         batches: the last micro-batches, oldest first.
         backlogs: the backlogs at the last triggers, oldest first.

@@ -33,7 +33,7 @@ class SinkTotals(NamedTuple):
         return SinkTotals(*(one + two for one, two in zip(self, other, strict=True)))
 
     def minus(self, other: SinkTotals) -> SinkTotals:
-        """What is new since ``other``."""
+        """The difference to ``other``."""
         return SinkTotals(*(one - two for one, two in zip(self, other, strict=True)))
 
 

@@ -137,7 +137,7 @@ class SourceReport:
             raise ValueError(f"the source's report lacks a field, or has another type: {error!r}") from error
 
     def when_idle(self) -> SourceReport:
-        """What is left after the micro-batch of this report, if nothing has come since."""
+        """The backlog after the micro-batch of this report, if nothing has come since."""
         rest = tuple(_after_batch(each) for each in self.partitions)
         return SourceReport(
             self.planner,

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _TABLES = {"source": SOURCE, "sink": SINK}
 
-# How like two names must be, out of 1, for one to be asked after; without what many begin with.
+# Minimum similarity (0 to 1) of two names for a suggestion, without their common prefixes.
 _NEAR = 0.75
 _PREFIX = re.compile(r"pulsar\.\w+\.")
 

@@ -11,7 +11,7 @@ to resolve and stay symbols. A time is one position for starts and ends alike: e
     1700000000000, 2024-05-01T12:00:00+02:00     a time for all partitions
     {"t": 1700000000000, "u": "2024-05-01"}      times by topic, or by partition
 
-Pure: no broker is asked.
+Pure: no requests to brokers.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ class CommitLog:
             self._records.release(self._before_intent)
 
     def make_room(self, error: SendError) -> None:
-        """Take the backlog away, by which a quota keeps producers out, and write anew what still counts.
+        """Remove the backlog, by which a quota keeps producers out, and rewrite the records that still count.
 
         Only where a later micro-batch is written: the transactions of the last intent are settled then, and
         it only counts that there was one. A driver that dies in between leaves the transactions of running

@@ -41,7 +41,7 @@ committed and of one that was aborted. Then its marker in the log decides.
     TRIM_LOG             release what is before the intent -> END
 
 Any other error of a step, but for those of ABORT_OPEN and GIVE_UP, leads to FAIL and is raised as it is: the
-next run goes on from the log.
+next run continues from the log.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _open_aborted(plan: CommitPlan, _: Failures) -> CommitPlan:
 
 
 def _added(plan: CommitPlan, failures: Failures) -> CommitPlan:
-    # The first one decides: if a transaction has ended, the others are aborted at once.
+    # The first one decides: if a transaction has ended, the others are aborted immediately.
     for transaction, error in failures.items():
         if not isinstance(error, TransactionError):
             return plan._failed(error)

@@ -187,7 +187,7 @@ class OldRecords:
     """The records that versions have stored which put them into payloads, without ``after`` and signatures.
 
     They are not believed. A query that has no other ones would write a micro-batch again that is committed,
-    and their subscription ``spark-transactions`` would hold the log for good.
+    and their subscription ``spark-transactions`` would hold the log for ever.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What is promised of the rows that a task writes: each once where Spark names the micro-batch, or not."""
+"""The delivery of the rows that a task writes: each once if Spark names the micro-batch, or not."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def dedup_task(
         has_sequence_ids: whether rows have sequence ids of their own.
 
     Raises:
-        OptionError: effectively-once is asked for, and this is no micro-batch, or rows have ids; or rows are
-            deduplicated, and the user says where sequence ids begin.
+        OptionError: effectively-once is set, and this is not a micro-batch, or rows have ids; or rows are
+            deduplicated, and the user sets the first sequence id.
     """
     decision = decide_dedup(
         options.delivery,

@@ -35,8 +35,8 @@ class MicroBatch:
     def is_possible_replay(self) -> bool:
         """Whether an earlier run of the micro-batch may have written something.
 
-        True where the task was tried before, and for all tasks of the first micro-batch of a run that this
-        process is asked for: only the first one of a run can be a replay.
+        True if the task was tried before, and for all tasks of the first micro-batch of a run in this
+        process: only the first one of a run can be a replay.
         """
         return self.number <= _first_batches.setdefault(self.run, self.number) or self.is_retried
 

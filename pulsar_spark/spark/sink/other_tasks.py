@@ -11,7 +11,7 @@ from pulsar_spark.client import Client, Schema, last_sequence_id, run_all
 from pulsar_spark.errors import DuplicatesError, PulsarError
 from pulsar_spark.ids import TopicName
 
-# Numbers of tasks in a row that are not known to the broker, after which it is asked about no more.
+# Consecutive task numbers unknown to the broker after which no more are requested.
 _MAX_GAP = 4
 
 _log = logging.getLogger(__name__)

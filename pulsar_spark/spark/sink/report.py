@@ -129,8 +129,8 @@ def metrics_of(
     """What all tasks have written to each topic partition, in the order of topics and partitions.
 
     Args:
-        messages: the tasks' reports; what is no :class:`TaskReport` counts as nothing.
-        of_other_tasks: by topic partition, what tasks of an earlier run have stored that are no more.
+        messages: the tasks' reports; anything else than a :class:`TaskReport` is ignored.
+        of_other_tasks: by topic partition, messages stored by tasks of an earlier run that no longer exist.
     """
     reports = [message.sent for message in messages if isinstance(message, TaskReport)]
     total = add_up(

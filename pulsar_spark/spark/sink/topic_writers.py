@@ -102,7 +102,7 @@ class TopicWriters:
         return writer
 
     def close(self, topic: TopicName) -> None:
-        """Close the writer of ``topic`` when all that was sent is acknowledged; ``of`` opens it anew."""
+        """Close the writer of ``topic`` when all sent messages are acknowledged; ``of`` opens it again."""
         writer = self._open[topic]
         writer.flush()
         self._closed = add_up([self._closed, writer.sent])
@@ -111,7 +111,7 @@ class TopicWriters:
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """What is acknowledged so far, by topic partition."""
+        """The acknowledged messages so far, by topic partition."""
         return add_up([self._closed, *(writer.sent for writer in self._open.values())])
 
     def finish(self) -> None:

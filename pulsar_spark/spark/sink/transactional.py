@@ -3,12 +3,12 @@
 The commit of a micro-batch has one point at which it happens, the end of the batch's first transaction:
 
 1. the driver writes down which transactions it will commit (``CommitLog``), and a marker in each of them;
-2. it commits the first one. Until then nothing of the batch is visible, and a restart writes it anew;
+2. it commits the first one. Until then nothing of the batch is visible, and a restart writes it again;
 3. it commits the others. From then on a restart writes nothing, but commits what is left of them.
 
-So it does not matter whether a replay has the rows in the same order or in as many Spark partitions. What is
-left: a driver that dies during 3 and comes back after the transactions' time. Then what was not committed is
-gone, which is an error each time, until somebody decides.
+So it does not matter whether a replay has the rows in the same order or in as many Spark partitions. One case
+remains: a driver dies during 3 and comes back after the transactions' timeout. Then the rest is lost, which
+is an error each time, until somebody decides.
 
 ``commit_plan`` says which step is next; here the steps are taken.
 """
@@ -107,7 +107,7 @@ def commit_batch(
     Raises:
         TransactionError: transactions ran out. The text says whether nothing of the batch is committed, so
             that a restart writes it again, or a part.
-        PulsarError: a broker could not be had; a restart goes on from there.
+        PulsarError: a broker could not be reached; a restart continues from there.
     """
     reports = _reports(messages)
     topic = _log_topic(reports)
@@ -209,7 +209,7 @@ def _transactions(reports: Iterable[TransactionalTaskReport]) -> list[TxnId]:
 
 
 def _failures(ids: Sequence[TxnId], call: Callable[[TxnId], None]) -> dict[TxnId, PulsarError]:
-    """Call it for each transaction, many at once, and return the errors."""
+    """Call it for each transaction, many in parallel, and return the errors."""
     answers = zip(ids, run_all([partial(call, each) for each in ids]), strict=True)
     return {transaction: error for transaction, error in answers if error is not None}
 
