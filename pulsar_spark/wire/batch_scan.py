@@ -63,7 +63,7 @@ def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Field
 
 
 class _MalformedError(Exception):
-    """What is wrong with a message's metadata."""
+    """A message's metadata is malformed; the text says how."""
 
 
 class _Lists:

@@ -24,7 +24,7 @@ _SHORT = 4096  # bytes; below it the fixed cost of numpy calls is more than a lo
 
 
 def crc32c_by_numpy(data: bytes | bytearray | memoryview, value: int = 0) -> int:
-    """The CRC-32C of ``data``, going on from ``value``, that of what precedes it.
+    """The CRC-32C of ``data``, continued from ``value``, the checksum of the preceding bytes.
 
     Long data are cut into lanes whose checksums are made side by side, then joined in pairs: that of the left
     one is moved on by the zeros that the right one's length stands for.

@@ -2,7 +2,7 @@
 
     08 ledger 10 entry [18 partition] [20 batch_index 30 batch_size] [3a size first_chunk_message_id]
 
-Ids of one length are rows of a matrix: what is the same in many of them is filled in at once.
+Ids of one length are rows of a matrix: bytes that are the same in many rows are filled in one call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON values without parts, of many payloads at once: what ``leaves`` gives, for what is usual.
+"""JSON values without parts, of many payloads at once: the same as ``leaves``, for common values.
 
 Each function reads a value at each position of a cursor, none of which is null, and moves the cursor over it.
 Rows whose value is not as it should be, or not usual, fail.
@@ -188,7 +188,7 @@ def _written_times(payloads: JsonPayloads, cursor: Cursor, has_zone: bool) -> In
         cursor.ok &= payloads.bytes_at(start + _DATE + offset) == _COLON
     at = start + _TIME
     has_point = (payloads.bytes_at(at) == _POINT) & (at < end)
-    # What is no fraction is none of a point's digits.
+    # Without a point, no digits may be found.
     fraction, length = payloads.digits(np.where(has_point & cursor.ok, at + 1, len(payloads.body) - 8))
     cursor.ok &= (length > 0) == has_point
     cursor.ok &= length <= _NANOS

@@ -13,14 +13,14 @@
                      writes that); another: of the schema's unit; text: ISO 8601 (UTC where it names no
                      zone), or a number
     timestamp_ntz    the same, without a zone; ``[y, m, d, h, min]``, also with seconds and nanoseconds
-    decimal          a number, or text that is one, that needs no more digits than the type has
+    decimal          a number, or text of one, that needs no more digits than the type has
     array, map       array; object with names that differ
     struct           object; a name that the schema does not have is ignored, and a missing one gives its
                      default or null; one of the schema's that comes twice is bad: which one is meant?
     struct<member0>  a union: the first member that reads it, of those that its JSON looks like, then of all
     ===============  ==================================================================================
 
-What is finer than a microsecond is cut towards the past. A column takes memory as its Arrow array does:
+Fractions of a microsecond are cut towards the past. A column takes memory as its Arrow array does:
 values become bytes as soon as they are read, and no tree of Python objects is made of a payload.
 """
 
@@ -76,7 +76,7 @@ def explain(node: JsonNode, payload: bytes) -> str:
 def _read(column: JsonColumn, payload: bytes | pa.Buffer, room: ValueRoom) -> None:
     room.left = room.accepted = accepted(len(payload))
     try:
-        # The end is put behind bytes: text may take four times as much.
+        # The end is appended as bytes: text may take four times as much.
         text = b"".join((payload, END.encode())).decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadJsonError(f"the payload is not UTF-8 at byte {error.start}") from None

@@ -1,4 +1,4 @@
-"""Parts of a column that are read whole: all members of a union are tried, whatever is asked for of them."""
+"""Parts of a column that are read whole: all members of a union are tried, even unwanted ones."""
 
 from __future__ import annotations
 
