@@ -6,6 +6,7 @@
     python3 -m integration bench values       values with a schema alone, against fastavro, without a broker
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
+    python3 -m integration bench latency [N]  milliseconds from produce to foreachBatch, N samples
     python3 -m integration bench --write-docs
 
 It starts a broker of its own. docs/benchmarks.md says what is timed.
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from integration.bench import backlog, machine, memory, own, planning, report, scaling, typed, values
+from integration.bench import backlog, latency, machine, memory, own, planning, report, scaling, typed, values
 from integration.bench.measure import Result
 from integration.bench.picture import draw
 from integration.bench.queries import Queries
@@ -61,6 +62,8 @@ def main() -> int:
         return typed.main(*map(int, sys.argv[2:]))
     if sys.argv[1:2] == ["planning"]:
         return planning.main(*map(int, sys.argv[2:]))
+    if sys.argv[1:2] == ["latency"]:
+        return latency.main(*map(int, sys.argv[2:]))
     options = _parsed()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     findings = report.Findings()
