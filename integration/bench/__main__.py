@@ -112,6 +112,7 @@ def _steps(options: argparse.Namespace, read: Step, write: Step) -> list[tuple[S
         for direction, step in steps.items()
         if options.only in (None, direction)
         for shape in options.shapes
+        if direction == "read" or not shape.value_only
         for partitions in options.partitions
     ]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from integration.bench.shapes import Shape
 
@@ -18,6 +20,29 @@ class Side(Enum):
     CLIENT = "pulsar-client"
 
 
+class Cost(NamedTuple):
+    """What a run took.
+
+    Attributes:
+        seconds: by the clock.
+        cpu: seconds of CPU; of Spark's processes where Spark moves the messages, else of this process.
+    """
+
+    seconds: float
+    cpu: float
+
+
+class Stopwatch:
+    """Measures what this process takes, from when it is made."""
+
+    def __init__(self) -> None:
+        self._began, self._cpu = time.perf_counter(), time.process_time()
+
+    def cost(self) -> Cost:
+        """Up to now."""
+        return Cost(time.perf_counter() - self._began, time.process_time() - self._cpu)
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One thing to time.
@@ -25,13 +50,13 @@ class Trial:
     Attributes:
         side: who moves the messages.
         messages: how many at a time.
-        run: moves so many and returns the seconds.
+        run: moves so many and returns what it took.
         warm_up: how many are moved before anything is timed.
     """
 
     side: Side
     messages: int
-    run: Callable[[int], float]
+    run: Callable[[int], Cost]
     warm_up: int
 
 
@@ -44,12 +69,14 @@ class Result:
         shape: of the messages.
         partitions: of the topic, and tasks of Spark.
         rates: messages a second, of each run in the order of the runs.
+        cpus: likewise, microseconds of CPU a message.
     """
 
     direction: str
     shape: Shape
     partitions: int
     rates: dict[Side, list[float]]
+    cpus: dict[Side, list[float]] = field(default_factory=dict)
 
     def best(self, side: Side) -> float:
         """The best rate: what else a machine does can only make a run slower. The same for all sides."""
@@ -66,6 +93,19 @@ class Result:
     def enough(self, side: Side) -> float | None:
         """The bytes of values a second that are enough even below that ratio; None where nothing is."""
         return ENOUGH.get((self.direction, self.shape.name, self.partitions, side))
+
+    def cpu(self, side: Side) -> float | None:
+        """The least microseconds of CPU a message, for the reason of :meth:`best`; None: not measured."""
+        return min(self.cpus[side]) if side in self.cpus else None
+
+    def cpu_above_transport(self) -> float | None:
+        """Ours less that of Spark's transport; None where one of them was not measured."""
+        ours, transport = self.cpu(Side.OURS), self.cpu(Side.TRANSPORT)
+        return None if ours is None or transport is None else ours - transport
+
+    def max_cpu_above_transport(self) -> float | None:
+        """The most that the project allows itself; None where it sets no limit."""
+        return MAX_CPU_ABOVE_TRANSPORT.get((self.direction, self.shape.name))
 
     def bytes_a_second(self) -> float:
         """Bytes of values at our best rate."""
@@ -88,14 +128,20 @@ REQUIRED = {
     ("write", "lz4", 1, Side.TRANSPORT): 0.75,
 }
 ENOUGH = {("write", "lz4", 1, Side.TRANSPORT): 300e6}
+MAX_CPU_ABOVE_TRANSPORT = {("read", "batched"): 0.40, ("read", "value"): 0.35, ("write", "batched"): 0.25}
 
 
-def interleaved(trials: Sequence[Trial], repeat: int) -> dict[Side, list[float]]:
+def interleaved(
+    direction: str, shape: Shape, partitions: int, trials: Sequence[Trial], repeat: int
+) -> Result:
     """Warm all trials up, then run them in turn, ``repeat`` times, so that noise hits all of them alike."""
     for trial in trials:
         trial.run(trial.warm_up)
     rates: dict[Side, list[float]] = {trial.side: [] for trial in trials}
+    cpus: dict[Side, list[float]] = {trial.side: [] for trial in trials}
     for _ in range(repeat):
         for trial in trials:
-            rates[trial.side].append(trial.messages / trial.run(trial.messages))
-    return rates
+            cost = trial.run(trial.messages)
+            rates[trial.side].append(trial.messages / cost.seconds)
+            cpus[trial.side].append(cost.cpu / trial.messages * 1e6)
+    return Result(direction, shape, partitions, rates, cpus)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 import pulsar
 
 from integration.bench import shapes
+from integration.bench.measure import Cost, Stopwatch
 from integration.bench.shapes import Shape
 
 _POOL = 10_000  # messages made before the clock starts, and sent over and over
@@ -36,42 +36,43 @@ def idle_subscriber(service_url: str, topic: str) -> Iterator[None]:
         yield
 
 
-def read(service_url: str, topic: str, shape: Shape, count: int) -> float:
-    """Seconds from opening a reader to all that the shape has of the ``count``-th message."""
+def read(service_url: str, topic: str, shape: Shape, count: int) -> Cost:
+    """What it takes from opening a reader to all that the shape has of the ``count``-th message."""
     with connected(service_url) as client:
-        start = time.perf_counter()
+        watch = Stopwatch()
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
         read_next = reader.read_next
         for _ in range(count):
             message = read_next()
             message.data()
-            message.partition_key()
+            if not shape.value_only:
+                message.partition_key()
             if shape.properties:
                 message.properties()
             if shape.event_time:
                 message.event_timestamp()
-        seconds = time.perf_counter() - start
+        cost = watch.cost()
         reader.close()
-    return seconds
+    return cost
 
 
-def write(service_url: str, topic: str, shape: Shape, count: int) -> float:
-    """Seconds from the first ``send_async`` without a callback to the end of ``flush``."""
+def write(service_url: str, topic: str, shape: Shape, count: int) -> Cost:
+    """What it takes from the first ``send_async`` without a callback to the end of ``flush``."""
     rows = range(min(_POOL, count))
     pool = [(shapes.value(shape, row), shapes.key(row), _more(shape, row)) for row in rows]
     with connected(service_url) as client:
         producer = _producer(client, topic, shape)
         send = producer.send_async
-        start = time.perf_counter()
+        watch = Stopwatch()
         left = count
         while left:
             for value, key, more in pool[:left]:
                 send(value, None, partition_key=key, **more)
             left -= min(left, len(pool))
         producer.flush()
-        seconds = time.perf_counter() - start
+        cost = watch.cost()
         producer.close()
-    return seconds
+    return cost
 
 
 def _more(shape: Shape, row: int) -> dict[str, Any]:

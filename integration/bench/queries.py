@@ -8,9 +8,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from integration.bench import peer
-from integration.bench.measure import Result, Side, Trial, interleaved
+from integration.bench.measure import Cost, Result, Side, Trial, interleaved
 from integration.bench.shapes import Shape, rows_to_write
-from integration.bench.spark import MicroBatch, read_batches, write_seconds
+from integration.bench.spark import MicroBatch, Read, read_rows, write_rows
 from integration.bench.topics import Topics
 
 _TRANSPORT = "bench_transport"
@@ -38,9 +38,15 @@ class Queries:
         """Our source, the repeated batch and pulsar-client's reader, over one topic."""
         with self.topics.filled(shape, partitions, shape.reads) as topic:
             url, fewer = self.topics.service_url, shape.client_reads
+            columns = {"metadataColumns": ""} if shape.value_only else {}
             trials = [
                 # A stream takes all that is there, so the warm-up does too.
-                Trial(Side.OURS, shape.reads, lambda count: self.read_topic(topic, count), shape.reads),
+                Trial(
+                    Side.OURS,
+                    shape.reads,
+                    lambda count: self.read_topic(topic, count, **columns),
+                    shape.reads,
+                ),
                 Trial(
                     Side.TRANSPORT,
                     shape.reads,
@@ -57,13 +63,13 @@ class Queries:
                     Side.CLIENT, fewer, lambda count: peer.read(url, topic, shape, count), fewer // _WARM_UP
                 ),
             ]
-            return Result("read", shape, partitions, interleaved(trials, repeat))
+            return interleaved("read", shape, partitions, trials, repeat)
 
     def write(self, shape: Shape, partitions: int, repeat: int) -> Result:
         """Our sink, the sink that drops and pulsar-client's producer, each time to a new topic."""
         count, fewer = shape.writes, shape.client_writes
 
-        def with_client(messages: int) -> float:
+        def with_client(messages: int) -> Cost:
             with self.topics.empty(partitions) as topic:
                 return peer.write(self.topics.service_url, topic, shape, messages)
 
@@ -78,14 +84,17 @@ class Queries:
             Trial(Side.ENDS, count, lambda n: self._write_ends(shape, partitions, n), count // _WARM_UP),
             Trial(Side.CLIENT, fewer, with_client, fewer // _WARM_UP),
         ]
-        return Result("write", shape, partitions, interleaved(trials, repeat))
+        return interleaved("write", shape, partitions, trials, repeat)
 
-    def read_topic(self, topic: str, messages: int, **more: str) -> float:
-        """Read a whole topic of ``messages`` messages through our source; returns the seconds."""
-        return sum(batch.seconds for batch in self.read_batches(topic, messages, **more))
+    def read_topic(self, topic: str, messages: int, **more: str) -> Cost:
+        """Read a whole topic of ``messages`` messages through our source."""
+        return self._read_ours(topic, messages, **more).cost
 
     def read_batches(self, topic: str, messages: int, **more: str) -> list[MicroBatch]:
         """The same; returns each micro-batch."""
+        return self._read_ours(topic, messages, **more).batches
+
+    def _read_ours(self, topic: str, messages: int, **more: str) -> Read:
         options = {
             "service.url": self.topics.service_url,
             "topic": topic,
@@ -93,21 +102,20 @@ class Queries:
             "subscriptionPrefix": _SUBSCRIPTIONS,
             "retainSubscription": "false",
         }
-        return read_batches(self.spark, "pulsar", options | more, messages, self.folder)
+        return read_rows(self.spark, "pulsar", options | more, messages, self.folder)
 
-    def _read_transport(self, shape: Shape, partitions: int, count: int) -> float:
+    def _read_transport(self, shape: Shape, partitions: int, count: int) -> Cost:
         return self._read_made(_TRANSPORT, shape, partitions, count)
 
-    def _read_ends(self, topic: str, shape: Shape, partitions: int, count: int) -> float:
+    def _read_ends(self, topic: str, shape: Shape, partitions: int, count: int) -> Cost:
         more = {"service.url": self.topics.service_url, "topic": topic}
         return self._read_made(_ENDS, shape, partitions, count, **more)
 
-    def _read_made(self, source: str, shape: Shape, partitions: int, count: int, **more: str) -> float:
+    def _read_made(self, source: str, shape: Shape, partitions: int, count: int, **more: str) -> Cost:
         options = {"shape": shape.name, "rows": str(count), "partitions": str(partitions), **more}
-        batches = read_batches(self.spark, source, options, count, self.folder)
-        return sum(batch.seconds for batch in batches)
+        return read_rows(self.spark, source, options, count, self.folder).cost
 
-    def _write_ours(self, shape: Shape, partitions: int, count: int) -> float:
+    def _write_ours(self, shape: Shape, partitions: int, count: int) -> Cost:
         with self.topics.empty(partitions) as topic:
             options = {
                 "service.url": self.topics.service_url,
@@ -116,12 +124,12 @@ class Queries:
                 "pulsar.producer.compressionType": "LZ4" if shape.lz4 else "NONE",
             }
             rows = rows_to_write(self.spark, shape, count, partitions)
-            return write_seconds(rows, "pulsar", options)
+            return write_rows(rows, "pulsar", options)
 
-    def _write_transport(self, shape: Shape, partitions: int, count: int) -> float:
-        return write_seconds(rows_to_write(self.spark, shape, count, partitions), _TRANSPORT, {})
+    def _write_transport(self, shape: Shape, partitions: int, count: int) -> Cost:
+        return write_rows(rows_to_write(self.spark, shape, count, partitions), _TRANSPORT, {})
 
-    def _write_ends(self, shape: Shape, partitions: int, count: int) -> float:
+    def _write_ends(self, shape: Shape, partitions: int, count: int) -> Cost:
         with self.topics.empty(partitions) as topic:
             options = {"service.url": self.topics.service_url, "topic": topic, "shape": shape.name}
-            return write_seconds(rows_to_write(self.spark, shape, count, partitions), _ENDS, options)
+            return write_rows(rows_to_write(self.spark, shape, count, partitions), _ENDS, options)

@@ -24,8 +24,10 @@ Written by `python3 -m integration bench --write-docs`; do not edit.
 ![Our rate as a multiple of pulsar-client's and as a share of Spark's transport](img/benchmark.svg)
 
 {results}
-Rates are messages per second. Each ratio is our rate divided by the rate of the other side. What the
-project wants to reach: [Goals](#goals).
+Rates are messages per second. Each ratio is our rate divided by the rate of the other side. CPU is in
+microseconds per message, of Spark's JVM and its Python processes together, without the broker's: with
+pulsar_spark, with Spark's transport, and what pulsar_spark takes more. What the project wants to reach:
+[Goals](#goals).
 
 ## Memory of a Python worker
 
@@ -52,13 +54,17 @@ read of a tenth as many messages, and in this read.
 All sides run on the same machine and broker in one run, in turn: ours, transport, client, ours, ... The
 broker writes no journal, so it uses less of the cores that all share; the long backlog is the exception.
 Each side is warmed up first. The best of {repeat} runs counts, for all sides alike, because other work of
-a machine can only make a run slower. Values are slices of a log of orders in JSON, which LZ4 compresses
-to 40 %. Keys are one of 10,000, and all messages have a key. One partition is a topic without partitions
-and one Spark task; four are four tasks.
+a machine can only make a run slower; likewise the lowest CPU of them. Values are slices of a log of
+orders in JSON, which LZ4 compresses to 40 %. Keys are one of 10,000, and all messages have a key. One
+partition is a topic without partitions and one Spark task; four are four tasks.
 
 * **Read, pulsar_spark**: a streaming query with AvailableNow from the topic's beginning to `noop`. The
   time is Spark's `triggerExecution` of the micro-batch that has the rows: offsets, write-ahead log,
   planning, lookups at the broker, reading and commit; not the start of the query.
+* **Read, CPU**: that of the query from when the offsets of this micro-batch are logged to its end; not
+  the start of the planner.
+* **Value only**: the same messages, read with an empty `metadataColumns`; the other sides have no other
+  columns either, and pulsar-client reads `data` only.
 * **Read, Spark's transport**: the same query over a Python data source whose `read()` gives the same
   Arrow batch repeatedly: as many rows in a batch as our source makes, with the same schema and similar
   values.
@@ -69,8 +75,8 @@ and one Spark task; four are four tasks.
   `data` and `partition_key` for each message, `properties` and `event_timestamp` if it has them. The time
   includes opening the reader.
 * **Write, pulsar_spark**: `spark.range` made into messages and saved in a batch query with default
-  options, to a new topic. The time is that of `save()`, which returns when the broker has acknowledged
-  all.
+  options, to a new topic. Time and CPU are those of `save()`, which returns when the broker has
+  acknowledged all.
 * **Write, Spark's transport**: the same rows to a `DataSourceArrowWriter` that drops them.
 * **Write, both ends alone**: Spark's transport, while as many rows are sent in entries that were made and
   compressed before: about the rate that could be reached if encoding messages cost nothing.
@@ -103,7 +109,7 @@ class Findings:
 
 def text_table(results: Sequence[Result]) -> str:
     """The results in columns for a terminal."""
-    rows = [_header(), *(_cells(result, _judged) for result in results)]
+    rows = [_header(), *(_cells(result, _judged, _judged_cpu) for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -116,6 +122,9 @@ def text_table(results: Sequence[Result]) -> str:
 def line(result: Result) -> str:
     """One result in a line."""
     ratios = [f"{_judged(result, side)} of {side.value}" for side in _OTHERS if side in result.rates]
+    above = _judged_cpu(result)
+    if above:
+        ratios.append(f"us of CPU a row: {_cpu(result, Side.OURS)}, above transport {above}")
     where = f"{result.direction}, {result.shape.title}, partitions: {result.partitions}"
     return f"{where}: {result.best(Side.OURS):,.0f}/s, {', '.join(ratios)}"
 
@@ -157,7 +166,9 @@ def page(findings: Findings, machine: Mapping[str, str], repeat: int) -> str:
     """docs/benchmarks.md; of the whole run."""
     assert findings.backlog is not None
     return _PAGE.format(
-        results=_markdown(_header(), [_cells(result, _plain) for result in findings.results], numbers_from=2),
+        results=_markdown(
+            _header(), [_cells(result, _plain, _plain_cpu) for result in findings.results], numbers_from=2
+        ),
         scaling=_markdown(
             ["read by", "over one task", "cores busy with one task", "with four"],
             [_scaling_cells(scaling, goals=False) for scaling in findings.scalings],
@@ -189,6 +200,9 @@ def _header() -> list[str]:
         "of transport",
         "of both ends",
         "of client",
+        "CPU",
+        "transport's CPU",
+        "CPU above it",
     ]
 
 
@@ -208,10 +222,41 @@ def _backlog_cells(read: Backlog, *, goals: bool = True) -> list[str]:
     return [f"{read.messages:,}", f"{read.change:+.0%}{verdict}", f"{first:.0f}", f"{last:.0f}"]
 
 
-def _cells(result: Result, ratio: Callable[[Result, Side], str]) -> list[str]:
+def _cells(
+    result: Result, ratio: Callable[[Result, Side], str], cpu_above: Callable[[Result], str]
+) -> list[str]:
     rates = [f"{result.best(side):,.0f}" if side in result.rates else "" for side in Side]
     ratios = [ratio(result, side) for side in _OTHERS]
-    return [result.direction, result.shape.title, str(result.partitions), *rates, *ratios]
+    cpus = [_cpu(result, Side.OURS), _cpu(result, Side.TRANSPORT), cpu_above(result)]
+    return [result.direction, result.shape.title, str(result.partitions), *rates, *ratios, *cpus]
+
+
+def _cpu(result: Result, side: Side) -> str:
+    cpu = result.cpu(side)
+    return "" if cpu is None else f"{cpu:.2f}"
+
+
+def _plain_cpu(result: Result) -> str:
+    """Our CPU above that of transport; empty where it was not measured."""
+    above = result.cpu_above_transport()
+    return "" if above is None else f"{above:.2f}"
+
+
+def _judged_cpu(result: Result) -> str:
+    """The same with the goal."""
+    goal = _cpu_goal(result)
+    if goal is None:
+        return _plain_cpu(result)
+    measured, needs, is_reached = goal
+    return f"{measured} (needs {needs}{'' if is_reached else ', ABOVE'})"
+
+
+def _cpu_goal(result: Result) -> tuple[str, str, bool] | None:
+    """As :func:`_goal`, of CPU above that of transport."""
+    above, allowed = result.cpu_above_transport(), result.max_cpu_above_transport()
+    if above is None or allowed is None:
+        return None
+    return _plain_cpu(result), f"at most {allowed:.2f}", above <= allowed
 
 
 def _plain(result: Result, side: Side) -> str:
@@ -257,6 +302,9 @@ def _goals(findings: Findings) -> list[list[str]]:
             goal = _goal(result, side)
             if goal is not None:
                 rows.append((f"{where}: ratio to {side.value}", *goal))
+        cpu_goal = _cpu_goal(result)
+        if cpu_goal is not None:
+            rows.append((f"{where}: CPU above that of Spark's transport, us", *cpu_goal))
     for peak in findings.peaks:
         what = f"MiB of a worker that reads {peak.messages:,} messages, above an idle one"
         is_small = peak.mib_above_idle < REQUIRED_MIB
@@ -281,6 +329,7 @@ def _result_json(result: Result) -> dict[str, Any]:
         "shape": result.shape.name,
         "partitions": result.partitions,
         "rates": {side.value: [round(rate) for rate in rates] for side, rates in result.rates.items()},
+        "cpus": {side.value: [round(cpu, 3) for cpu in cpus] for side, cpus in result.cpus.items()},
         "ratios": {side.value: result.ratio(side) for side in _OTHERS if side in result.rates},
     }
 

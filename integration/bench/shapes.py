@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pulsar_spark.client import ProducerOptions
+from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.message_columns import MessageColumns
 
@@ -49,6 +50,7 @@ class Shape:
         lz4: whether entries are compressed.
         properties: whether each message has two.
         event_time: whether each message has one.
+        value_only: whether nothing but values is read of them. Writing them is measured by another shape.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Shape:
     lz4: bool = False
     properties: bool = False
     event_time: bool = False
+    value_only: bool = False
 
     def scaled(self, divisor: int) -> Shape:
         """The same shape with fewer messages."""
@@ -81,6 +84,16 @@ SHAPES = {
             name="batched",
             title="100 bytes, batched",
             size=100,
+            reads=4_000_000,
+            writes=2_500_000,
+            client_reads=1_000_000,
+            client_writes=800_000,
+        ),
+        Shape(
+            name="value",
+            title="100 bytes, batched, value only",
+            size=100,
+            value_only=True,
             reads=4_000_000,
             writes=2_500_000,
             client_reads=1_000_000,
@@ -209,6 +222,11 @@ def rows_to_write(spark: SparkSession, shape: Shape, count: int, partitions: int
     if shape.event_time:
         chosen.append(f.timestamp_millis(row + _FIRST_EVENT).alias("__eventTime"))
     return spark.range(0, count, 1, partitions).select(*chosen)
+
+
+def row_columns(shape: Shape) -> RowColumns:
+    """The columns that are read."""
+    return RowColumns(metadata=()) if shape.value_only else RowColumns()
 
 
 def producer_options(shape: Shape) -> ProducerOptions:

@@ -13,11 +13,14 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from integration.bench.cpu import spark_cpu_seconds
 from integration.bench.ends import Ends
+from integration.bench.measure import Cost
 from integration.bench.transport import Transport
 from integration.local_spark import local_spark
 
 _checkpoints = itertools.count()
+_POLL = 0.02  # seconds
 
 
 class MicroBatch(NamedTuple):
@@ -36,6 +39,23 @@ class MicroBatch(NamedTuple):
     ended: float
 
 
+class Read(NamedTuple):
+    """A query that has read all.
+
+    Attributes:
+        batches: each micro-batch that had rows; the start of the query is in none of them.
+        cpu: seconds of CPU of Spark's processes, from when the offsets of the first of them were logged.
+    """
+
+    batches: list[MicroBatch]
+    cpu: float
+
+    @property
+    def cost(self) -> Cost:
+        """Of all micro-batches."""
+        return Cost(sum(batch.seconds for batch in self.batches), self.cpu)
+
+
 @contextmanager
 def session(folder: Path) -> Iterator[SparkSession]:
     """A local Spark on all cores that keeps its files in ``folder``."""
@@ -48,13 +68,8 @@ def session(folder: Path) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def read_batches(
-    spark: SparkSession, source: str, options: Mapping[str, str], rows: int, folder: Path
-) -> list[MicroBatch]:
+def read_rows(spark: SparkSession, source: str, options: Mapping[str, str], rows: int, folder: Path) -> Read:
     """Read ``rows`` rows in a streaming query with AvailableNow to noop.
-
-    Returns:
-        Each micro-batch that had rows; the start of the query is in none of them.
 
     Raises:
         ValueError: the query gave another number of rows.
@@ -63,12 +78,19 @@ def read_batches(
     checkpoint = folder / f"checkpoint-{next(_checkpoints)}"
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
+    began: list[float] = []  # CPU up to each micro-batch, empty ones too
+    while query.isActive:
+        if (checkpoint / "offsets" / str(len(began))).exists():
+            began.append(spark_cpu_seconds(spark))
+        time.sleep(_POLL)
     query.awaitTermination()
+    ended = spark_cpu_seconds(spark)
     batches = [progress for progress in query.recentProgress if progress.numInputRows]
     found = sum(progress.numInputRows for progress in batches)
     if found != rows:
         raise ValueError(f"{source} gave {found} rows, not {rows}")
-    return [_micro_batch(progress) for progress in batches]
+    cpu = ended - began[batches[0].batchId]
+    return Read([_micro_batch(progress) for progress in batches], cpu)
 
 
 def _micro_batch(progress: StreamingQueryProgress) -> MicroBatch:
@@ -78,8 +100,9 @@ def _micro_batch(progress: StreamingQueryProgress) -> MicroBatch:
     return MicroBatch(progress.numInputRows, seconds["triggerExecution"], ended - seconds["addBatch"], ended)
 
 
-def write_seconds(rows: DataFrame, sink: str, options: Mapping[str, str]) -> float:
-    """Write all rows in a batch query; returns the wall-clock time of ``save``."""
-    start = time.perf_counter()
+def write_rows(rows: DataFrame, sink: str, options: Mapping[str, str]) -> Cost:
+    """Write all rows in a batch query: what ``save`` takes, CPU of Spark's processes."""
+    cpu, began = spark_cpu_seconds(rows.sparkSession), time.perf_counter()
     rows.write.format(sink).options(**options).mode("append").save()
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - began
+    return Cost(seconds, spark_cpu_seconds(rows.sparkSession) - cpu)

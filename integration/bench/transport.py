@@ -30,7 +30,7 @@ from pulsar_spark.spark.rows.metadata_columns import (
     PUBLISH_TIME,
 )
 from pulsar_spark.spark.rows.read import MAX_BYTES
-from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
+from pulsar_spark.spark.rows.schema import RowColumns
 
 _ARROW_SCHEMA = RowColumns().arrow_schema
 _TOPIC = "persistent://public/default/bench"
@@ -45,7 +45,7 @@ class Transport(DataSource):
         return "bench_transport"
 
     def schema(self) -> StructType:
-        return SOURCE_SCHEMA
+        return shapes.row_columns(SHAPES[self.options["shape"]]).schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return Repeat(self.options)
@@ -113,9 +113,11 @@ class _StreamDrop(DataSourceStreamArrowWriter):
 
 
 def repeated_batch(shape: Shape) -> pa.RecordBatch:
-    """A batch of as many rows as our source makes, with like values in its default columns."""
+    """A batch of as many rows as our source makes, with like values in the shape's columns."""
     count = min(MAX_ROWS, MAX_BYTES // shape.size)
     made = shapes.columns(shape, 0, count)
+    if shape.value_only:
+        return pa.RecordBatch.from_arrays([made.value], schema=shapes.row_columns(shape).arrow_schema)
     none = pa.MapArray.from_arrays([0] * (count + 1), pa.array([], pa.string()), pa.array([], pa.string()))
     ids = pa.array([b"\x08\xff\x01\x10%c\x20%c\x30\xe8\x07" % (row & 127, row & 127) for row in range(count)])
     time_type = _ARROW_SCHEMA.field(EVENT_TIME).type
