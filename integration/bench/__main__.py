@@ -3,6 +3,7 @@
     python3 -m integration bench [--quick] [--only read|write|scaling|backlog]
                                  [--shapes ...] [--partitions ...] [--repeat N]
     python3 -m integration bench --client     our client alone against pulsar-client, without Spark
+    python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
     python3 -m integration bench values       values with a schema alone, against fastavro, without a broker
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
@@ -22,7 +23,19 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from integration.bench import backlog, latency, machine, memory, own, planning, report, scaling, typed, values
+from integration.bench import (
+    backlog,
+    latency,
+    machine,
+    memory,
+    own,
+    peer_jar,
+    planning,
+    report,
+    scaling,
+    typed,
+    values,
+)
 from integration.bench.measure import Result
 from integration.bench.picture import draw
 from integration.bench.queries import Queries
@@ -66,6 +79,9 @@ def main() -> int:
         return latency.main(*map(int, sys.argv[2:]))
     options = _parsed()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if options.peer_jar is not None:
+        _beside_peer(options)
+        return 0
     findings = report.Findings()
     if options.only != "backlog":
         _short_runs(options, findings)
@@ -102,6 +118,18 @@ def _short_runs(options: argparse.Namespace, findings: report.Findings) -> None:
             shape = SHAPES["batched"].scaled(_QUICK if options.quick else 1)
             findings.scalings = scaling.measure(queries, shape, options.repeat)
             print(report.scaling_lines(findings.scalings), flush=True)
+
+
+def _beside_peer(options: argparse.Namespace) -> None:
+    with ExitStack() as stack:
+        broker = stack.enter_context(StandaloneBroker(_SETTINGS, jvm=_JVM))
+        client = stack.enter_context(Client(ClientOptions(service_url=broker.service_url)))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pulsar_spark_bench_")))
+        pair = stack.enter_context(peer_jar.pair(Topics(broker.admin, client), options.peer_jar, folder))
+        print("warming both up", flush=True)
+        pair.warm_up(options.shapes[0])
+        for shape, partitions, step in _steps(options, pair.read, pair.write):
+            print(peer_jar.line(step(shape, partitions, options.repeat)), flush=True)
 
 
 def _steps(options: argparse.Namespace, read: Step, write: Step) -> list[tuple[Shape, int, Step]]:
@@ -157,16 +185,19 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--partitions", nargs="+", type=int, default=list(PARTITIONS), metavar="N")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each side (default: 3)")
+    parser.add_argument("--peer-jar", type=Path, metavar="JAR", help="a JVM connector, beside ours")
     parser.add_argument("--client", action="store_true", help="our client alone, without Spark")
     parser.add_argument(
         "--json", type=Path, default=_JSON, metavar="FILE", help="default: build/benchmark.json"
     )
     parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md and its picture")
     options = parser.parse_args()
-    part = options.quick or options.client or options.only
+    part = options.quick or options.client or options.only or options.peer_jar
     everything = (list(SHAPES), list(PARTITIONS))
     if options.write_docs and (part or (options.shapes, options.partitions) != everything):
         parser.error("--write-docs needs the whole run")
+    if options.peer_jar is not None and (options.client or options.only in ("scaling", "backlog")):
+        parser.error("--peer-jar reads and writes through Spark only")
     if options.repeat < 1 or min(options.partitions) < 1:
         parser.error("counts begin at 1")
     shapes = [SHAPES[name] for name in options.shapes]

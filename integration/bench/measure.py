@@ -18,6 +18,7 @@ class Side(Enum):
     TRANSPORT = "Spark's transport"
     ENDS = "both ends alone"
     CLIENT = "pulsar-client"
+    PEER = "JVM connector"
 
 
 class Cost(NamedTuple):

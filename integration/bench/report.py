@@ -14,6 +14,7 @@ from integration.bench.memory import REQUIRED_MIB, Peak
 from integration.bench.scaling import Scaling
 
 _OTHERS = (Side.TRANSPORT, Side.ENDS, Side.CLIENT)
+_SIDES = (Side.OURS, *_OTHERS)
 _BUSY = 0.9  # of all cores: there is nothing left to gain
 
 _PAGE = """\
@@ -196,7 +197,7 @@ def _header() -> list[str]:
         "",
         "messages",
         "partitions",
-        *(side.value for side in Side),
+        *(side.value for side in _SIDES),
         "of transport",
         "of both ends",
         "of client",
@@ -225,7 +226,7 @@ def _backlog_cells(read: Backlog, *, goals: bool = True) -> list[str]:
 def _cells(
     result: Result, ratio: Callable[[Result, Side], str], cpu_above: Callable[[Result], str]
 ) -> list[str]:
-    rates = [f"{result.best(side):,.0f}" if side in result.rates else "" for side in Side]
+    rates = [f"{result.best(side):,.0f}" if side in result.rates else "" for side in _SIDES]
     ratios = [ratio(result, side) for side in _OTHERS]
     cpus = [_cpu(result, Side.OURS), _cpu(result, Side.TRANSPORT), cpu_above(result)]
     return [result.direction, result.shape.title, str(result.partitions), *rates, *ratios, *cpus]

@@ -1,0 +1,298 @@
+"""A JVM connector's jar beside ours: the same messages, on the same broker, in one run.
+
+    python3 -m integration bench --peer-jar JAR
+
+Both call their format ``pulsar``, so each has a Spark of its own, in a process of its own. They work in turn;
+the one that waits takes no CPU. Reads and writes are batch queries, since any connector has these. Rows are
+checked by count and checksum: what each reads, and what each has written, as ours reads it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from integration.bench.cpu import spark_cpu_seconds
+from integration.bench.measure import Cost, Result, Side, Trial, interleaved
+from integration.bench.shapes import Shape, rows_to_write
+from integration.bench.topics import Topics
+from integration.local_spark import local_spark
+
+# The least ratios to a JVM connector's rates.
+REQUIRED = {("read", "batched"): 1.8, ("read", "lz4"): 2.5, ("read", "unbatched"): 1.5}
+REQUIRED_WRITE = 1.0
+
+_SERVICES = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+_OURS = "pulsar"
+_WARM_UPS = 3  # runs of each: both JVMs compile meanwhile
+_Options = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What rows are.
+
+    Attributes:
+        count: how many.
+        checksum: the sum of their hashes; the same in any order.
+    """
+
+    count: int
+    checksum: int
+
+
+class Place(NamedTuple):
+    """A Spark of its own.
+
+    Attributes:
+        jar: on its class path; None: none.
+        data_source: what ``format`` is given.
+        folder: for its files.
+    """
+
+    jar: Path | None
+    data_source: str
+    folder: Path
+
+
+def data_source_of(jar: Path) -> str:
+    """The class that a jar registers with Spark. Its short name would be that of ours.
+
+    Raises:
+        ValueError: it registers none, or several.
+    """
+    with zipfile.ZipFile(jar) as opened:
+        text = opened.read(_SERVICES).decode() if _SERVICES in opened.namelist() else ""
+    names = [name for line in text.splitlines() if (name := line.partition("#")[0].strip())]
+    if len(names) != 1:
+        raise ValueError(f"{jar} registers {len(names)} data sources with Spark, not one")
+    return names[0]
+
+
+class Connector:
+    """A connector in its own process; a context manager.
+
+    Args:
+        place: of its Spark.
+        options: that each query gets.
+    """
+
+    def __init__(self, place: Place, options: _Options) -> None:
+        self._place = place
+        self._options = options
+        context = multiprocessing.get_context("spawn")
+        self._process = ProcessPoolExecutor(max_workers=1, mp_context=context)
+
+    def __enter__(self) -> Connector:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.submit(_stop, self._place).result()
+        self._process.shutdown()
+
+    def read(self, topic: str, shape: Shape) -> Cost:
+        """Read all of a topic."""
+        return self._process.submit(_read, self._place, self._of(topic), shape).result()
+
+    def rows(self, topic: str, shape: Shape) -> Rows:
+        """What it reads from a topic."""
+        return self._process.submit(_rows, self._place, self._of(topic), shape).result()
+
+    def write(self, topic: str, shape: Shape, count: int, partitions: int) -> Cost:
+        """Write the first messages of a shape."""
+        options = self._of(topic) | {
+            "pulsar.producer.batchingEnabled": str(shape.batching).lower(),
+            "pulsar.producer.compressionType": "LZ4" if shape.lz4 else "NONE",
+        }
+        return self._process.submit(_write, self._place, options, shape, count, partitions).result()
+
+    def rows_to_write(self, shape: Shape, count: int) -> Rows:
+        """What these are."""
+        return self._process.submit(_rows_to_write, self._place, shape, count).result()
+
+    def _of(self, topic: str) -> _Options:
+        return self._options | {"topic": topic}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Ours and a peer, on the topics of one broker."""
+
+    topics: Topics
+    ours: Connector
+    peer: Connector
+
+    def read(self, shape: Shape, partitions: int, repeat: int) -> Result:
+        """One topic, read by both.
+
+        Raises:
+            ValueError: one of them gives other rows.
+        """
+        count = shape.reads
+        with self.topics.filled(shape, partitions, count) as topic:
+            for name, connector in (("pulsar_spark", self.ours), ("the peer", self.peer)):
+                self._check(name, connector.rows(topic, shape), shape, count)
+            return self._compared(
+                "read", shape, partitions, count, repeat, lambda by, _: by.read(topic, shape)
+            )
+
+    def write(self, shape: Shape, partitions: int, repeat: int) -> Result:
+        """Each time to a new topic.
+
+        Raises:
+            ValueError: one of them has written other rows.
+        """
+        count = shape.writes
+
+        def written(by: Connector, messages: int) -> Cost:
+            with self.topics.empty(partitions) as topic:
+                return by.write(topic, shape, messages, partitions)
+
+        for name, connector in (("pulsar_spark", self.ours), ("the peer", self.peer)):
+            with self.topics.empty(partitions) as topic:
+                connector.write(topic, shape, count, partitions)
+                self._check(name, self.ours.rows(topic, shape), shape, count)
+        return self._compared("write", shape, partitions, count, repeat, written)
+
+    def warm_up(self, shape: Shape) -> None:
+        """Let the JVMs of both and of the broker compile."""
+        with self.topics.filled(shape, 1, shape.reads) as topic:
+            for connector in (self.ours, self.peer) * _WARM_UPS:
+                connector.read(topic, shape)
+        for connector in (self.ours, self.peer) * _WARM_UPS:
+            with self.topics.empty(1) as topic:
+                connector.write(topic, shape, shape.writes, 1)
+
+    def _check(self, name: str, found: Rows, shape: Shape, count: int) -> None:
+        expected = self.ours.rows_to_write(shape, count)
+        if found != expected:
+            raise ValueError(f"{shape.title}: the rows of {name} are {found}, not {expected}")
+
+    def _compared(
+        self,
+        direction: str,
+        shape: Shape,
+        partitions: int,
+        count: int,
+        repeat: int,
+        run: Callable[[Connector, int], Cost],
+    ) -> Result:
+        trials = [
+            Trial(Side.OURS, count, lambda messages: run(self.ours, messages), count),
+            Trial(Side.PEER, count, lambda messages: run(self.peer, messages), count),
+        ]
+        return interleaved(direction, shape, partitions, trials, repeat)
+
+
+def line(result: Result) -> str:
+    """One result in a line, with the goals."""
+    ratio, ours, peers = result.ratio(Side.PEER), result.cpu(Side.OURS), result.cpu(Side.PEER)
+    assert ratio is not None
+    assert ours is not None
+    assert peers is not None
+    required = REQUIRED_WRITE if result.direction == "write" else REQUIRED.get(("read", result.shape.name))
+    goal = ""
+    if required is not None:
+        goal = f" (needs {required:g} x{', BELOW' * (ratio < required)})"
+    return (
+        f"{result.direction}, {result.shape.title}, partitions: {result.partitions}: "
+        f"{result.best(Side.OURS):,.0f}/s, peer {result.best(Side.PEER):,.0f}/s, {ratio:.2f} x{goal}; "
+        f"us of CPU a row: {ours:.2f}, peer {peers:.2f} (needs less{', ABOVE' * (ours >= peers)})"
+    )
+
+
+@contextmanager
+def pair(topics: Topics, jar: Path, folder: Path) -> Iterator[Pair]:
+    """Ours and the connector of ``jar``, each with a Spark that keeps its files in ``folder``.
+
+    Raises:
+        ValueError: as :func:`data_source_of`.
+    """
+    given = {"service.url": topics.service_url}
+    places = (
+        Place(None, _OURS, folder / "ours"),
+        Place(jar.resolve(), data_source_of(jar), folder / "peer"),
+    )
+    # Some connectors ask brokers over HTTP.
+    options = (given, given | {"admin.url": topics.admin.url})
+    with Connector(places[0], options[0]) as ours, Connector(places[1], options[1]) as peers:
+        yield Pair(topics, ours, peers)
+
+
+# What follows runs in a connector's process.
+
+
+@cache
+def _spark(place: Place) -> SparkSession:
+    settings = {"spark.driver.memory": "2g"}
+    if place.jar is not None:
+        settings["spark.jars"] = str(place.jar)
+    return local_spark(place.folder, "bench", settings, cores="*")
+
+
+def _stop(place: Place) -> None:
+    _spark(place).stop()
+
+
+def _loaded(place: Place, options: _Options, shape: Shape) -> DataFrame:
+    more = {"startingOffsets": "earliest"}
+    if shape.value_only and place.data_source == _OURS:
+        more["metadataColumns"] = ""  # Spark tells no Python source which columns it needs
+    rows = _spark(place).read.format(place.data_source).options(**options, **more).load()
+    return rows.select("value") if shape.value_only else rows
+
+
+def _read(place: Place, options: _Options, shape: Shape) -> Cost:
+    def run() -> None:
+        _loaded(place, options, shape).write.format("noop").mode("overwrite").save()
+
+    return _timed(place, run)
+
+
+def _write(place: Place, options: _Options, shape: Shape, count: int, partitions: int) -> Cost:
+    rows = rows_to_write(_spark(place), shape, count, partitions)
+    return _timed(place, rows.write.format(place.data_source).options(**options).mode("append").save)
+
+
+def _rows(place: Place, options: _Options, shape: Shape) -> Rows:
+    return _sum(_loaded(place, options, shape), shape)
+
+
+def _rows_to_write(place: Place, shape: Shape, count: int) -> Rows:
+    return _sum(rows_to_write(_spark(place), shape, count, 1), shape)
+
+
+def _sum(rows: DataFrame, shape: Shape) -> Rows:
+    hashed = [f.col("value")]
+    if not shape.value_only:
+        hashed.append(f.col("__key").cast("binary"))
+    if shape.properties:
+        hashed.append(f.to_json(f.array_sort(f.map_entries("__messageProperties"))))
+    if shape.event_time:
+        hashed.append(f.unix_millis("__eventTime"))
+    each = f.xxhash64(*hashed).cast("decimal(20)")
+    found = rows.agg(f.count("*"), f.coalesce(f.sum(each), f.lit(0))).head()
+    assert found is not None
+    return Rows(int(found[0]), int(found[1]))
+
+
+def _timed(place: Place, run: Callable[[], None]) -> Cost:
+    spark = _spark(place)
+    cpu, began = spark_cpu_seconds(spark), time.perf_counter()
+    run()
+    seconds = time.perf_counter() - began
+    return Cost(seconds, spark_cpu_seconds(spark) - cpu)
