@@ -7,14 +7,12 @@ that begins before it may still complete. Where none was, an acknowledgement tha
 ledger needs to know that the last few entries up to it are no chunks: the partition's tail has seen them, or
 they are probed. The broker removes whole ledgers, of which everything is acknowledged. So while a later entry
 of the same ledger is known, an acknowledgement within that removes nothing.
-:meth:`PartitionState.ack_step`; the first row that fits holds:
+:meth:`PartitionState.ack_step`; the first row that fits holds, and then the last one:
 
     known                                                         step
     nothing is processed by this run, as far as it knows          NOTHING
     nothing is processed that is not acknowledged                 NOTHING
     chunks were met, and messages complete at any time            NOTHING
-    a probe failed less than a second ago, or ten times as long   WAIT
-    as it took
     chunks were met, and what is processed is dated               ACKNOWLEDGE, what :meth:`settle` gives
     chunks were met; all is read up to the end, or it was never   PROBE
     probed, or in another ledger, or a second ago
@@ -28,6 +26,9 @@ of the same ledger is known, an acknowledgement within that removes nothing.
     it is the last message for less than a second, and there      WAIT, for the tail
     will be other triggers soon
     else                                                          PROBE: there may be no later occasion
+    PROBE by these rows, but a probe failed lately: less than a   WAIT
+    second ago, or than the time that it took, twice, four times
+    and at most ten times that time if those before failed, too
 
 ``expire`` is the longest time between the publishing of the first chunk of a message and that of its last,
 over which readers give it up; with 0 messages complete at any time. :meth:`PartitionState.settle`, where
@@ -61,8 +62,9 @@ _PROBED_FOR = 10.0
 _DATED_FOR = 1.0
 # Seconds that a tail is waited for, between two probes of older ledgers, and after one that failed.
 _PATIENCE = 1.0
-# So many times as long as a probe took in vain it is not tried again: the query waits for probes.
-_REST = 10
+# Maximum rest after a probe that failed, in multiples of the time that it took: the query waits for probes.
+# Rests grow from one failure to the next, because a single one may come from an unload of the topic.
+_MAX_REST = 10
 
 
 class AckStep(Enum):
@@ -126,6 +128,7 @@ class PartitionState:
     _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
+    _failed_probes: int = 0  # since the last that did not fail
     # The last entry that no tail had seen when it was to be acknowledged, and since when.
     _unseen: tuple[MessageId, float] | None = None
     # Processed positions that may not be acknowledged yet, in order; None while no chunk was met.
@@ -217,14 +220,17 @@ class PartitionState:
         done = self.processed
         if done is None or not self.is_unacknowledged(done) or (self.has_chunks and expire == 0):
             return AckStep.NOTHING
-        if now < self._probe_again_at:
-            return AckStep.WAIT
+        if self.has_chunks:
+            step = self._step_with_chunks(done, now)
+        else:
+            step = self._step_without_chunks(done, now, seen, is_polled=is_polled)
+        return AckStep.WAIT if step is AckStep.PROBE and now < self._probe_again_at else step
+
+    def _step_with_chunks(self, done: MessageId, now: float) -> AckStep:
         if self._held and self._held[-1].position >= done:
             return AckStep.ACKNOWLEDGE
-        if self.has_chunks:
-            is_due = done >= self.end or not self._is_probed(done, now, _DATED_FOR)
-            return AckStep.PROBE if is_due else AckStep.ACKNOWLEDGE
-        return self._step_without_chunks(done, now, seen, is_polled=is_polled)
+        is_due = done >= self.end or not self._is_probed(done, now, _DATED_FOR)
+        return AckStep.PROBE if is_due else AckStep.ACKNOWLEDGE
 
     def _step_without_chunks(
         self, done: MessageId, now: float, seen: Seen | None, *, is_polled: bool
@@ -267,10 +273,13 @@ class PartitionState:
     def probed(self, entry: MessageId, now: float) -> None:
         """Take in that the entries up to one were probed for chunks."""
         self._probed = _Probed(entry.ledger, now)
+        self._failed_probes = 0
 
     def probe_failed(self, now: float, waited: float) -> None:
         """Take in that the entries could not be probed now, which was found out after ``waited`` seconds."""
-        self._probe_again_at = now + max(_PATIENCE, _REST * waited)
+        rest = min(2**self._failed_probes, _MAX_REST) * waited
+        self._probe_again_at = now + max(_PATIENCE, rest)
+        self._failed_probes += 1
 
     def dated(self, entry: MessageId, time_ms: int, now: float) -> None:
         """Take in when a processed entry was published, where chunks were met.

@@ -116,8 +116,7 @@ def test_the_next_step_of_an_acknowledgement(position, acknowledged, probed, fro
         state.dated(state.processed, 0, 100.0)
         assert state.ack_step(100.0, EXPIRE) is (NOTHING if step is NOTHING else ACKNOWLEDGE)
     state.probe_failed(100.0, 0.01)
-    assert state.ack_step(100.9, EXPIRE) is (NOTHING if step is NOTHING else WAIT)
-    assert state.ack_step(101.0, EXPIRE) is not WAIT
+    assert state.ack_step(100.9, EXPIRE) is not WAIT, "what is dated needs no other probe"
     assert state.ack_step(101.0, 0.0) is NOTHING
 
 
@@ -204,13 +203,28 @@ def test_no_ledger_is_acknowledged_with_a_chunk_near_its_end_that_nobody_has_loo
     assert len(looked_at) >= 16 or set(looked_at) >= set(unacknowledged)
 
 
-@pytest.mark.parametrize(("waited", "seconds"), [(0.0, 1.0), (0.05, 1.0), (30.0, 300.0)])
-def test_a_probe_that_fails_leaves_time_for_other_partitions(waited, seconds):
-    state = state_of("5:4")
-    assert state.ack_step(100.0, EXPIRE) is PROBE
-    state.probe_failed(100.0, waited)
-    assert state.ack_step(99.9 + seconds, EXPIRE) is WAIT
-    assert state.ack_step(100.0 + seconds, EXPIRE) is PROBE
+@pytest.mark.parametrize(
+    ("waited", "rests"),
+    [(0.0, [1.0, 1.0, 1.0]), (0.05, [1.0, 1.0]), (30.0, [30.0, 60.0, 120.0, 240.0, 300.0, 300.0])],
+)
+def test_probes_that_fail_again_and_again_leave_time_for_other_partitions(waited, rests):
+    state, now = state_of("5:4"), 100.0
+    assert state.ack_step(now, EXPIRE) is PROBE
+    for seconds in rests:
+        state.probe_failed(now, waited)
+        assert state.ack_step(now + seconds - 0.1, EXPIRE) is WAIT
+        now += seconds
+        assert state.ack_step(now, EXPIRE) is PROBE
+    state.probed(at("4:0"), now)
+    state.probe_failed(now, waited)
+    assert state.ack_step(now + rests[0], EXPIRE) is PROBE, "the last probe did not fail"
+
+
+def test_a_probe_that_failed_holds_nothing_that_needs_no_probe():
+    state = state_of("5:4", acknowledged="5:3")
+    state.probe_failed(100.0, 30.0)
+    assert state.ack_step(100.0, EXPIRE, Seen(at("5:3"), at("5:3"))) is WAIT
+    assert state.ack_step(100.0, EXPIRE, Seen(at("5:3"), at("5:4"))) is ACKNOWLEDGE
 
 
 def test_without_chunks_all_that_is_processed_is_settled():

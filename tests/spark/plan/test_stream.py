@@ -957,6 +957,31 @@ def test_chunks_are_found_in_a_topic_that_had_none_for_long(cluster, topic, entr
     assert mark(spark) < first
 
 
+@pytest.mark.parametrize("probe", ["has_chunks_before", "probe_entry"])
+def test_one_probe_that_fails_late_delays_acknowledgements_little(cluster, topic, monkeypatch, probe):
+    """Such as one that meets the unload of its topic, which takes 30 s to be loaded."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", expireTimeOfIncompleteChunkedMessage="60s")
+    topic.produce(5)
+    real, waits = getattr(cluster, probe), [30.0]
+
+    def fail_once(*args):
+        if waits:
+            cluster.clock += waits.pop()
+            raise DeadlineError("late")
+        return real(*args)
+
+    monkeypatch.setattr(cluster, probe, fail_once)
+    spark.trigger()
+    topic.roll_over()
+    topic.produce(4, chunks=True, time=cluster.time_ms())
+    spark.drain()
+    spark.poll(60.0)
+    assert mark(spark) < topic.ids[5]
+    spark.poll(60.0)
+    assert not waits
+    assert mark(spark) == topic.last
+
+
 # ---- subscriptions that somebody moves or removes
 
 
