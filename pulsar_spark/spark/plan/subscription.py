@@ -82,6 +82,7 @@ class Subscription:
         self._consumers: dict[TopicName, Consumer] = {}
         self._held_for_chunks: set[TopicName] = set()
         self._asked: PendingCalls[TopicName] = PendingCalls()
+        self._asked_at: dict[TopicName, float] = {}  # when the last call that was answered began
 
     # ---- opening and closing
 
@@ -206,19 +207,22 @@ class Subscription:
         deadline = self._client.operation()
         until = Deadline(_PATIENCE if patience is None else patience)
 
-        def ask_one(topic: TopicName, consumer: Consumer, state: PartitionState) -> LastMessageId:
+        def ask_one(topic: TopicName, consumer: Consumer) -> LastMessageId:
             now = self._client.now()
             answer = self._last_message_id(topic, consumer, deadline)
-            state.asked_at = now
+            self._asked_at[topic] = now
             return answer
 
         answers = self._ask_at_once(topics, until)
         calls = {
-            topic: partial(ask_one, topic, self._consumers[topic], self.partitions[topic])
-            for topic in topics
-            if topic not in answers
+            topic: partial(ask_one, topic, self._consumers[topic]) for topic in topics if topic not in answers
         }
-        return {**self._asked.run(calls, None if patience is None else until.left), **answers}
+        found = self._asked.run(calls, None if patience is None else until.left)
+        for topic, answer in found.items():
+            # Not when it came: until it is taken in, the partition may have more than is known.
+            if not isinstance(answer, PulsarError):
+                self.partitions[topic].asked_at = self._asked_at[topic]
+        return {**found, **answers}
 
     def _ask_at_once(self, topics: Sequence[TopicName], until: Deadline) -> dict[TopicName, LastMessageId]:
         """Ask all in one thread; the answers of those that give one at the first attempt and in time."""

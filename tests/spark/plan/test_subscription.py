@@ -12,6 +12,7 @@ from pulsar_spark.spark.options.consumer import SubscriptionSettings
 from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.partition import Seen
 from pulsar_spark.spark.plan.subscription import Subscription
+from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 
 T = TopicName.parse("t")
@@ -192,6 +193,25 @@ def test_a_fast_clock_does_not_expire_the_chunks_of_others(cluster):
         processed(subscription, entry)
         subscription.acknowledge_processed(60.0)
     assert mark(cluster).entry == -1
+
+
+def test_an_answer_that_is_late_shows_no_silence_before_it_is_taken_in(cluster):
+    """The last chunk of a message may have come with it."""
+    subscription = opened(cluster)
+    cluster.topics[P0].produce(1, chunks=True)
+    subscription.meet_chunks(P0)
+    processed(subscription, 2)
+    subscription.acknowledge_processed(60.0)
+    cluster.clock += 60.0
+    late = cluster.stalled[P0] = threading.Event()
+    assert subscription.ask([P0], 0.0) == {}
+    cluster.topics[P0].produce(1)
+    late.set()
+    wait_until(lambda: not subscription.silent)
+    subscription.acknowledge_processed(60.0)
+    assert mark(cluster).entry == -1
+    assert subscription.ask([P0], 0.0).keys() == {P0}
+    assert subscription.partitions[P0].asked_at == cluster.clock
 
 
 def test_chunks_that_never_expire_are_held_with_a_warning(cluster, caplog):
