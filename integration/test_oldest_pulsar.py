@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from integration.broker import StandaloneBroker
 from integration.broker.jars import VERSION_VARIABLE
-from integration.broker.waiting import wait_until
+from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import by_key, numbered
 from integration.cluster import TEST_JVM
 from integration.fix_spark import PulsarInSpark, await_rows
@@ -89,7 +89,8 @@ def test_a_stream_from_topic_to_topic(
             for number in range(_PARTITIONS):
                 partition = f"{topic}-partition-{number}"
                 (held,) = admin.durable_subscriptions(partition)
-                wait_until(lambda name=partition, held=held: admin.backlog(name, held) == 0)
+                # Late for the chunks, and later where a probe for them met a topic that was not open yet.
+                wait_until(lambda name=partition, held=held: admin.backlog(name, held) == 0, timeout=3 * HANG)
         finally:
             query.stop()
         copied = peer.read_all(copy)

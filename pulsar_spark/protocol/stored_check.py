@@ -139,7 +139,7 @@ def check_error(check: StoredCheck, topic: str, producer_name: str, pending: Seq
             "the broker would drop them if they were sent again. Whether all of them are stored cannot be "
             "read before the transaction ends",
             topic=topic,
-            advice="Let Spark retry tasks (spark.task.maxFailures)",
+            advice="Let Spark retry tasks (spark.task.maxFailures), or start the query again",
         )
     return foreign_writes(topic, producer_name) if check is StoredCheck.FOREIGN else incomplete_message(topic)
 
