@@ -80,11 +80,13 @@ def test_a_commit_and_an_abort(client: Client, peer: Peer, topic: str, batching:
     assert peer.read_all(topic) == [Record(b"committed"), Record(b"committed", key="k")]
 
 
-@pytest.mark.parametrize("deduplicates", [False, True])
-def test_what_may_be_stored_is_not_sent_again_unless_the_broker_would_drop_it(
-    client: Client, peer: Peer, proxy: Proxy, admin: Admin, topic: str, deduplicates: bool
+@pytest.mark.parametrize(
+    ("deduplicates", "reason"), [(False, "not certain that the namespace"), (True, "cannot be read before")]
+)
+def test_what_may_be_stored_is_not_sent_again(
+    client: Client, proxy: Proxy, admin: Admin, topic: str, deduplicates: bool, reason: str
 ):
-    transactions, transaction = begin(client)
+    _, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
         writer.send(columns_of([Record(b"acknowledged")]))
         writer.flush()
@@ -95,13 +97,27 @@ def test_what_may_be_stored_is_not_sent_again_unless_the_broker_would_drop_it(
             proxy.cut_all()
         finally:
             proxy.resume()
-        if not deduplicates:
-            with pytest.raises(SendError, match="1 messages of a transaction unacknowledged"):
-                writer.flush()
-            return
+        with pytest.raises(SendError, match=f"1 messages of a transaction .*{reason}"):
+            writer.flush()
+
+
+@pytest.mark.parametrize("deduplicates", [True])
+def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
+    client: Client, peer: Peer, proxy: Proxy, topic: str, deduplicates: bool
+):
+    transactions, transaction = begin(client)
+    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
+        writer.send(columns_of([Record(b"acknowledged")]))
+        writer.flush()
+        proxy.stall(Direction.TO_BROKER)
+        try:
+            writer.send(columns_of([Record(b"lost")]))
+            proxy.cut_all()
+        finally:
+            proxy.resume()
         writer.flush()
     transactions.commit(transaction.id)
-    assert peer.read_all(topic) == [Record(b"acknowledged"), Record(b"unknown")]
+    assert peer.read_all(topic) == [Record(b"acknowledged"), Record(b"lost")]
 
 
 def test_a_lost_answer_is_never_taken_for_a_commit(client: Client, peer: Peer, proxy: Proxy, topic: str):
