@@ -20,7 +20,6 @@ from integration.bench.transport import Repeat, Rows, Transport, repeated_batch
 from pulsar_spark.client import (
     ClientOptions,
     Consumer,
-    ProducerOptions,
     SubscriptionOptions,
     read_range,
     shared_client,
@@ -29,7 +28,6 @@ from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.batcher import Batch, Batcher
 from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.codecs import compress
 from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 
 _BEGINNING = MessageId(-1, -1)
@@ -79,7 +77,7 @@ class _Send(DataSourceArrowWriter):
         each = made.messages if isinstance(made, Batch) else 1
         client = shared_client(ClientOptions(service_url=self._service_url))
         topics = client.partitions(TopicName.parse(self._topic))
-        options = ProducerOptions(batching=self._shape.batching)
+        options = shapes.producer_options(self._shape)
         taken = sent = 0
         with ExitStack() as stack:
             producers = [Producer(client, topic, options, len(topics)) for topic in topics]
@@ -100,13 +98,13 @@ class _Send(DataSourceArrowWriter):
 
 
 def _made_batch(shape: Shape) -> Batch:
-    """A batch as our sink makes it, compressed already where the shape is."""
+    """A batch as our sink makes it, not compressed: the producer does that, as for the sink's rows."""
     options = shapes.producer_options(shape)
     encoded = encode_batch_messages(shapes.columns(shape, 0, options.batching_max_messages or shapes.CHUNK))
     batcher = Batcher(options.batching_max_messages, options.batching_max_bytes, 1.0)
     first = [*batcher.add(encoded.buffer, encoded.offsets, 0.0), batcher.take()][0]
     assert first is not None
-    payload = compress(options.compression, b"".join(first.parts))
+    payload = b"".join(first.parts)
     return Batch((payload,), first.messages, len(payload))
 
 

@@ -79,8 +79,8 @@ partition is a topic without partitions and one Spark task; four are four tasks.
   options, to a new topic. Time and CPU are those of `save()`, which returns when the broker has
   acknowledged all.
 * **Write, Spark's transport**: the same rows to a `DataSourceArrowWriter` that drops them.
-* **Write, both ends alone**: Spark's transport, while as many rows are sent in entries that were made and
-  compressed before: about the rate that could be reached if encoding messages cost nothing.
+* **Write, both ends alone**: Spark's transport, while as many rows are sent in batches that were encoded
+  before, and are compressed again: about the rate that could be reached if encoding messages cost nothing.
 * **Write, pulsar-client**: one process, `send_async` without a callback for messages made before, then
   `flush`. Batching, compression and pending limits are those of our sink.
 
