@@ -235,6 +235,7 @@ def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, top
     assert names["day"].count() == 4
     (payment,) = peer.read_all(f"{topic}-payments")
     assert (payment.key, payment.event_time) == ("ann", 1_767_225_600_000)
+    assert payment.properties == (("source", "shop"),)
     assert {tuple(row) for row in names["counts"].collect()} == {
         (f"{topic}-orders-eu", 2),
         (f"{topic}-orders-us", 1),
@@ -258,14 +259,12 @@ def run_recipes(spark: SparkSession, service_url: str, topic: str, home: Path) -
     page = ROOT / "docs" / "recipes.md"
     text = page.read_text()
     end = text[: text.index("\n## Delta Lake")].count("\n")
-    places = {
-        "pulsar://localhost:6650": service_url,
-        "/tmp/": f"{home}/",
-        ".start()": ".trigger(availableNow=True).start().awaitTermination()",
-    }
+    places = {"pulsar://localhost:6650": service_url, "/tmp/": f"{home}/"}
     names: dict[str, Any] = {"spark": spark}
     for block in blocks(page, "python"):
         if block.line < end:
+            wait = "" if ".awaitTermination()" in block.text else ".awaitTermination()"
+            places[".start()"] = f".trigger(availableNow=True).start(){wait}"
             code = re.sub(
                 r"(?<=[\"'])(mirror|orders|payments|accepted|rejected|located)", rf"{topic}-\1", block.text
             )
