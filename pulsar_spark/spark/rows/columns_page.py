@@ -42,7 +42,8 @@ COLUMN_TEXTS = {
         read="The full name of the topic, with `-partition-N` if it is partitioned.",
         null_read=_NEVER,
         written="The topic of the row, as a short or a full name. Needed without the option `topic`, which "
-        "wins.",
+        "takes precedence. Without that option, rows that are written as they were read go back into the "
+        "topic they came from.",
         null_written="an error",
     ),
     "__messageId": ColumnText(
