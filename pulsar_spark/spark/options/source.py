@@ -103,7 +103,8 @@ _MAX_MESSAGES_PER_TRIGGER = SOURCE.add(
     "number",
     parsers.count(1),
     None,
-    "Maximum messages of a micro-batch. docs/limits.md says when this is exact.",
+    "Maximum messages of a micro-batch. An entry of the broker is never divided, so a micro-batch may have "
+    "up to one entry for each partition more. docs/limits.md says when this is exact.",
     only=Mode.STREAM,
 )
 _MAX_BYTES_PER_TRIGGER = SOURCE.add(
@@ -111,7 +112,8 @@ _MAX_BYTES_PER_TRIGGER = SOURCE.add(
     "size",
     parsers.size(1),
     None,
-    "Maximum bytes of a micro-batch, as stored at the broker.",
+    "Maximum bytes of a micro-batch, as stored at the broker. An entry is never divided, so a micro-batch "
+    "may have up to one entry for each partition more.",
     only=Mode.STREAM,
 )
 _MIN_MESSAGES_PER_TRIGGER = SOURCE.add(
@@ -177,7 +179,8 @@ _WAIT_FOR_TOPICS = SOURCE.add(
     "boolean",
     parsers.boolean,
     "false",
-    "Wait for a topic that does not exist yet. `false`: fail at the start.",
+    "Wait for a topic that does not exist yet. `Trigger.AvailableNow` and batches do not wait: they read the "
+    "topics that exist. `false`: fail at the start.",
 )
 _READ_COMPACTED = SOURCE.add(
     "readCompacted",
