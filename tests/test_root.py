@@ -19,7 +19,7 @@ EXAMPLES = {file.name: file.read_text() for file in sorted((ROOT / "examples").g
 PROGRAMS = {**PYTHON, **EXAMPLES}
 
 # Names with dots in the text of pages that are no imports: the logger of the listener, and a command.
-NOT_IMPORTED = {"pulsar_spark.progress", "pulsar_spark.spark"}
+NOT_IMPORTED = {"pulsar_spark.progress", "pulsar_spark.spark", "pulsar_spark.__file__"}
 
 
 def foreign_names(program, public):
