@@ -109,6 +109,7 @@ def test_reads_exactly_through_cuts(
     assert read
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("batching", [True, False])
 def test_writes_completely_through_cuts(

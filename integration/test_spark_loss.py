@@ -124,6 +124,7 @@ def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
 # ---- no loss
 
 
+@pytest.mark.long
 def test_what_was_consumed_may_be_trimmed(
     pulsar_in_spark: PulsarInSpark, broker: StandaloneBroker, admin: Admin, topic, checkpoint: Path, produce
 ):

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.fix_spark import Collector, PulsarInSpark, drain, finish, start
+from integration.fix_spark import Collector, PulsarInSpark, await_rows, drain, finish, start
 from integration.peer import Peer, Record
 from pulsar_spark.ids import TopicName
 
@@ -184,18 +184,18 @@ def test_two_queries_on_one_subscription(
     pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, checkpoint: Path
 ):
     peer.produce(topic, records("1"))
-    named = {"predefinedSubscription": "the-only-one", **IMPATIENT}
+    named = {"predefinedSubscription": "the-only-one"}
     sink = Collector()
     query = start(pulsar_in_spark.stream(topic, **named), sink, checkpoint)
     try:
-        wait_until(lambda: sink.values == ["1"] or not query.isActive)
-        second = pulsar_in_spark.stream(topic, **named)
+        await_rows(query, lambda: sink.values == ["1"])
+        second = pulsar_in_spark.stream(topic, **named, **IMPATIENT)
         with pytest.raises(StreamingQueryException, match=r"\[PULSAR_BUSY\]") as caught:
             drain(second, Collector(), checkpoint.with_name("second"))
         assert "the-only-one" in str(caught.value)
         assert topic in str(caught.value)
         peer.produce(topic, records("2"))
-        wait_until(lambda: sink.values == ["1", "2"] or not query.isActive)
+        await_rows(query, lambda: sink.values == ["1", "2"])
     finally:
         query.stop()
     assert query.exception() is None
