@@ -121,19 +121,19 @@ def test_what_may_be_there_twice_is_told_or_refused(
     strict = {"delivery": "effectively-once", "failOnDuplicates": "true"}
     with pytest.raises(StreamingQueryException, match=r"\[PULSAR_DUPLICATES\].*failOnDuplicates=false"):
         pipe.run(lambda rows: rows.where("__key <> 'key-0'"), **strict)
-    stored = pipe.written()
-    assert set(Counter(stored).values()) == {1}
+    assert set(Counter(pipe.written()).values()) == {1}
     listener = PulsarProgressListener()
     spark.streams.addListener(listener)
     notes = notes_of(once_topic)
     try:
         pipe.run(lambda rows: rows.limit(10), onBatchWritten="integration.users_code.note_duplicates")
-        wait_until(lambda: f"up to {len(stored)} messages may be duplicated" in caplog.text)
-        assert [int(line) for line in notes.read_text().splitlines()] == [len(stored)]
+        # Counted afterwards: a task of a failed run may write on for a moment.
+        stored = len(pipe.written()) - 10
+        wait_until(lambda: f"up to {stored} messages may be duplicated" in caplog.text)
+        assert [int(line) for line in notes.read_text().splitlines()] == [stored]
     finally:
         spark.streams.removeListener(listener)
         notes.unlink(missing_ok=True)
-    assert len(pipe.written()) == len(stored) + 10
 
 
 def test_an_initial_sequence_id_is_not_ignored(
