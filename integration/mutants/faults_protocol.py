@@ -167,7 +167,7 @@ FAULTS = (
     Fault(
         name="missing-end-of-a-range-not-reported",
         file="pulsar_spark/protocol/range_progress.py",
-        old="if self._visible and (found is None or found.ledger != self.end.ledger):",
+        old="if is_left and (found is None or found.ledger != self.end.ledger):",
         new="if self._visible and found is None:",
         test="tests/protocol/test_range_progress.py::test_the_end_does_not_come",
     ),

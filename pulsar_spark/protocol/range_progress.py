@@ -231,7 +231,8 @@ class RangeProgress:
     def passed(self, found: MessageId | None) -> LostRange | None:
         """Take in that nothing more of the range will come; ``found`` is the entry after it that came."""
         lost = None
-        if self._visible and (found is None or found.ledger != self.end.ledger):
+        is_left = self._visible and self.position < self.end.whole_entry
+        if is_left and (found is None or found.ledger != self.end.ledger):
             where = "the broker sent nothing more" if found is None else f"the broker sent {found}"
             lost = LostRange(self.position, self.end, f"after {self.position} {where}")
         self.position = self.end
