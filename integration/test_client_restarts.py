@@ -36,7 +36,7 @@ COUNT = 3000
 STEP = 50
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.long), "kill"])
 def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic: str, how: str) -> None:
     """What was acknowledged is there, the reader gives each entry once and in order."""
     broker: StandaloneBroker = broker_factory()
@@ -101,6 +101,7 @@ class Writing(threading.Thread):
         assert not self._failures
 
 
+@pytest.mark.long
 def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> None:
     """Each chunk waits until the one before is stored, so a part of a message is there when it dies."""
     broker: StandaloneBroker = broker_factory()
@@ -131,6 +132,7 @@ def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> N
         assert_complete(read_topic(client, topic), len(messages))
 
 
+@pytest.mark.long
 def test_an_idle_reader_keeps_its_connection(broker_factory, topic: str) -> None:
     """Its caller does nothing for longer than both sides' patience, as Spark may; then messages come."""
     broker: StandaloneBroker = broker_factory({"keepAliveIntervalSeconds": "3"})

@@ -37,6 +37,7 @@ def compacted(pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str) -> dict[
     return {row["__key"].decode(): None if row.value is None else row.value.decode() for row in rows}
 
 
+@pytest.mark.long
 def test_word_count(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admin, topic, checkpoint):
     counts = f"{topic}-counts"
     query = word_count.query(pulsar_in_spark.spark, cluster.service_url, topic, counts, str(checkpoint))

@@ -69,6 +69,7 @@ def run(
     return subprocess.run(command, cwd=home, env=variables, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_register_lets_spark_find_the_package(environment, plain_shell, tmp_path, cluster: Cluster, topic):
     given = (cluster.service_url, topic, str(tmp_path / "checkpoint"))
     done = run(environment, plain_shell, tmp_path, *given, "True")

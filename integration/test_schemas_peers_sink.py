@@ -100,7 +100,7 @@ def test_spark_reads_its_json(pulsar_in_spark: PulsarInSpark, topic: str) -> Non
     check(pulsar_in_spark.read(topic, **TYPED), READ_COLUMNS, ROWS)
 
 
-@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+@pytest.mark.parametrize("kind", ["AVRO", pytest.param("JSON", marks=pytest.mark.long)])
 def test_a_java_class_reads_what_spark_writes_by_its_schema(
     pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic: str, kind: str
 ) -> None:

@@ -49,6 +49,7 @@ def namespace(secured: Secured) -> str:
     return name
 
 
+@pytest.mark.long
 def test_source_and_sink_use_the_prefix_for_all_their_subscriptions(
     spark: SparkSession,
     secured: Secured,

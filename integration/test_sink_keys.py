@@ -86,7 +86,9 @@ def key_fields(metadata: pb.MessageMetadata) -> tuple[Any, ...]:
     return key, metadata.partition_key_b64_encoded, ordering_key, metadata.num_messages_in_batch
 
 
-@pytest.mark.parametrize("builder", BatcherBuilder)
+@pytest.mark.parametrize(
+    "builder", [pytest.param(BatcherBuilder.DEFAULT, marks=pytest.mark.long), BatcherBuilder.KEY_BASED]
+)
 def test_entries_say_the_keys_that_those_of_java_say(
     client: Client, cluster: Cluster, topic: str, builder: BatcherBuilder
 ) -> None:

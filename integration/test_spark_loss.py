@@ -234,7 +234,15 @@ def truncate(admin: Admin, topic: str, subscription: str) -> None:
     admin.request("DELETE", f"{topic_path(topic)}/truncate")
 
 
-@pytest.mark.parametrize("remove", [remove_subscription, skip_all, expire, truncate])
+@pytest.mark.parametrize(
+    "remove",
+    [
+        remove_subscription,
+        expire,
+        pytest.param(skip_all, marks=pytest.mark.long),
+        pytest.param(truncate, marks=pytest.mark.long),
+    ],
+)
 def test_unprocessed_data_that_is_removed_while_stopped(
     pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce, remove, capfd
 ):

@@ -153,7 +153,7 @@ def test_chunked_messages_of_several_producers(
     assert sorted(bytes(row.value) for row in sink.rows) == everything
 
 
-@pytest.mark.parametrize("chunks_before", [2, 5])
+@pytest.mark.parametrize("chunks_before", [2, pytest.param(5, marks=pytest.mark.long)])
 def test_a_batch_that_ends_inside_a_chunked_message(
     pulsar_in_spark: PulsarInSpark,
     connection: RawConnection,
