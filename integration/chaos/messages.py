@@ -13,6 +13,7 @@ from pulsar_spark.client import Client, Consumer, SubscriptionOptions, read_rang
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.batches import decode_batches
 from pulsar_spark.wire.codecs import decompress
+from pulsar_spark.wire.decode_columns import DecodedColumns
 from pulsar_spark.wire.entries import Entries, Entry
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import decode_singles
@@ -35,7 +36,7 @@ def columns_of(records: Sequence[Record]) -> MessageColumns:
     )
 
 
-def decoded(entry: Entry) -> MessageColumns:
+def decoded(entry: Entry) -> DecodedColumns:
     """The messages of one entry."""
     metadata = entry.metadata
     payload = decompress(metadata.compression, entry.payload, metadata.uncompressed_size, _LIMIT)
@@ -52,7 +53,7 @@ def records_of(entries: Iterable[Entry], partition: int = 0) -> list[Record]:
 def read_partition(
     client: Client, topic: TopicName, start: MessageId = BEGINNING, end: MessageId | None = None
 ) -> Iterator[Entry]:
-    """Give the entries behind `start` up to `end`, or to what is the last one now."""
+    """Give the entries after `start` up to `end`, or to what is the last one now."""
     for group in read_range(client, topic, start, end or last_message(client, topic), poll_timeout=HANG):
         yield from group
 
@@ -117,7 +118,7 @@ def assert_complete(
     return seen.total() - count
 
 
-def _records(columns: MessageColumns, partition: int) -> Iterator[Record]:
+def _records(columns: DecodedColumns, partition: int) -> Iterator[Record]:
     count = len(columns)
     times = columns.event_time.to_pylist() if columns.event_time is not None else [None] * count
     properties = columns.properties.to_pylist() if columns.properties is not None else [[]] * count

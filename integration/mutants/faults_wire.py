@@ -127,8 +127,8 @@ FAULTS = (
     Fault(
         name="null-value-becomes-empty",
         file="pulsar_spark/wire/decode_columns.py",
-        old="value = gather(body, *fields.value, None if no_value is None else ~no_value, held)",
-        new="value = gather(body, *fields.value, None, held)",
+        old="None if null is None else ~null, self._held)",
+        new="None, self._held)",
         test="tests/wire/test_batches.py::test_all_fields_of_a_message",
     ),
     Fault(

@@ -98,17 +98,19 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
 
     Exact enough for text and most binary values; a value that holds such a header by chance spoils it. Sizes
     below 1 KiB begin with two zero bytes and one below 4. Where a header lies even, the first two are a
-    word; where it lies odd, the second and the third: only such words are looked for in all bytes.
+    word; where it lies odd, the second and the third: only such words are looked for in all bytes. The first
+    message's tag stands four bytes after the start of a header.
     """
     words = array[: (len(array) - 3) // 2 * 2].view("<u2")
     found = np.flatnonzero(words & 0xFCFF == 0)
     if not count <= len(found) <= _MAX_ZEROS * count or found[0] != 0:
         return None
-    starts = np.repeat(2 * found, 2)
-    starts[::2] -= 1
-    starts = starts[1:]
-    for place, byte in ((4, array[4]), (0, 0), (1, 0)):
-        starts = starts[array[starts + place] == byte]
+    found *= 2
+    is_odd = (array[found + 3] == array[4]) & (array[found - 1] == 0)
+    is_odd[0] = False
+    starts = (found - is_odd)[is_odd | (array[found + 4] == array[4])]
+    if len(starts) > count:
+        starts = starts[(array[starts] == 0) & (array[starts + 1] == 0)]
     if len(starts) > count:
         starts = starts[array[starts + 2] == array[2]]
     return starts if len(starts) == count else None

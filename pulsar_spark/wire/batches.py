@@ -18,7 +18,7 @@ from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import encode_columns, keys_and_texts
 from pulsar_spark.wire import field_spans as fs
 from pulsar_spark.wire.batch_walk import find_fields, find_separated_fields
-from pulsar_spark.wire.decode_columns import Numbers, Readable, flag, joined_buffer, to_columns
+from pulsar_spark.wire.decode_columns import DecodedColumns, Numbers, Readable, flag, joined_buffer
 from pulsar_spark.wire.message_columns import MessageColumns
 
 _NUMBERS = Numbers(
@@ -42,7 +42,7 @@ class DecodedBatches:
         batch_index: int64[m], each row's index in its batch.
     """
 
-    columns: MessageColumns
+    columns: DecodedColumns
     held: fs.Ints
     batch_index: fs.Ints
 
@@ -100,7 +100,7 @@ def decode_joined(
         batch = np.repeat(np.arange(len(expected)), expected)
         expected = np.bincount(batch[held], minlength=len(expected))
         index = index[held]
-    return DecodedBatches(to_columns(body, fields, _NUMBERS, held), expected, index)
+    return DecodedBatches(DecodedColumns(body, fields, _NUMBERS, held), expected, index)
 
 
 def encode_batch_messages(

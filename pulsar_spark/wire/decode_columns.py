@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,7 +11,6 @@ import pyarrow as pa
 
 from pulsar_spark.wire import keys_and_texts
 from pulsar_spark.wire.field_spans import Fields, Flags, Ints
-from pulsar_spark.wire.message_columns import MessageColumns
 
 Readable: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -27,35 +27,88 @@ class Numbers(NamedTuple):
     null_key: int
 
 
-def to_columns(
-    body: pa.Buffer, fields: Fields, numbers: Numbers, held: Ints | None, value: pa.BinaryArray | None = None
-) -> MessageColumns:
-    """Make the columns of the rows ``held`` (None: all), by the rules of :func:`batches.decode_batches`.
+class DecodedColumns:
+    """Messages by column, as in :class:`~pulsar_spark.wire.message_columns.MessageColumns`.
+
+    A column is made when it is first requested. Rules: :func:`batches.decode_batches`.
 
     Args:
         body: what the spans of the fields lie in.
         fields: where they lie.
         numbers: which is which.
-        held: rows that are taken, ascending.
+        held: rows that are taken, ascending; None: all.
         value: the values of all rows, where they do not lie in the body; with ``held`` None only.
 
     Raises:
         CorruptError: a key flagged as base64 is not.
     """
-    if value is None:
-        no_value = flag(fields, numbers.null_value)
-        value = gather(body, *fields.value, None if no_value is None else ~no_value, held)
-    ordering = fields.spans.get(numbers.ordering_key)
-    if ordering is not None and not ordering[2].any():
-        ordering = None
-    return MessageColumns(
-        value=value,
-        key=_keys(body, fields, numbers, held),
-        event_time=signed(fields, numbers.event_time, held),
-        properties=_properties(body, fields, held),
-        ordering_key=None if ordering is None else gather(body, *ordering, held=held),
-        sequence_id=signed(fields, numbers.sequence_id, held),
-    )
+
+    def __init__(
+        self,
+        body: pa.Buffer,
+        fields: Fields,
+        numbers: Numbers,
+        held: Ints | None = None,
+        value: pa.BinaryArray | None = None,
+    ) -> None:
+        self._body = body
+        self._fields = fields
+        self._numbers = numbers
+        self._held = held
+        self._value = value
+        if flag(fields, numbers.key_is_base64) is not None:
+            _ = self.key  # whether it can be decoded does not depend on who requests it
+
+    def __len__(self) -> int:
+        return len(self._fields.start) if self._held is None else len(self._held)
+
+    @cached_property
+    def value(self) -> pa.BinaryArray:
+        """``binary``; null is a tombstone."""
+        if self._value is not None:
+            return self._value
+        null = flag(self._fields, self._numbers.null_value)
+        return gather(self._body, *self._fields.value, None if null is None else ~null, self._held)
+
+    @cached_property
+    def key(self) -> pa.BinaryArray:
+        """``binary``; null is no key."""
+        fields, numbers, held = self._fields, self._numbers, self._held
+        if numbers.key not in fields.spans:
+            return pa.nulls(len(self), pa.binary())
+        at, end, has = fields.spans[numbers.key]
+        null = flag(fields, numbers.null_key)
+        keys = gather(self._body, at, end, has if null is None else has & ~null, held)
+        base64_text = flag(fields, numbers.key_is_base64)
+        if base64_text is None:
+            return keys
+        return keys_and_texts.decode_keys(keys, base64_text if held is None else base64_text[held])
+
+    @cached_property
+    def event_time(self) -> pa.Int64Array | None:
+        """``int64`` in ms since the epoch, null where unset; None where no message has one."""
+        return _signed(self._fields, self._numbers.event_time, self._held)
+
+    @cached_property
+    def properties(self) -> pa.MapArray | None:
+        """``map<string, string>``, null-free; None where no message has any."""
+        return _properties(self._body, self._fields, self._held)
+
+    @cached_property
+    def ordering_key(self) -> pa.BinaryArray | None:
+        """``binary``, null where unset; None where no message has one."""
+        spans = self._fields.spans.get(self._numbers.ordering_key)
+        return None if spans is None or not spans[2].any() else gather(self._body, *spans, held=self._held)
+
+    @cached_property
+    def sequence_id(self) -> pa.Int64Array | None:
+        """``int64``, null where unset; None where no message has one."""
+        return _signed(self._fields, self._numbers.sequence_id, self._held)
+
+    def rows(self, rows: Ints) -> DecodedColumns:
+        """The messages at the given indexes, ascending, of those whose values lie in the body."""
+        held = rows if self._held is None else self._held[rows]
+        return DecodedColumns(self._body, self._fields, self._numbers, held)
 
 
 def joined_buffer(parts: Sequence[Readable]) -> pa.Buffer:
@@ -102,7 +155,7 @@ def flag(fields: Fields, number: int) -> Flags | None:
     return true if true.any() else None
 
 
-def signed(fields: Fields, number: int, held: Ints | None) -> pa.Int64Array | None:
+def _signed(fields: Fields, number: int, held: Ints | None) -> pa.Int64Array | None:
     """Return a number of the rows ``held``, null where unset; None where no message has it."""
     if number not in fields.numbers:
         return None
@@ -112,19 +165,6 @@ def signed(fields: Fields, number: int, held: Ints | None) -> pa.Int64Array | No
     if held is not None:
         values, has = values[held], has[held]
     return pa.array(values, mask=None if has.all() else ~has)
-
-
-def _keys(body: pa.Buffer, fields: Fields, numbers: Numbers, held: Ints | None) -> pa.BinaryArray:
-    count = len(fields.start) if held is None else len(held)
-    if numbers.key not in fields.spans:
-        return pa.nulls(count, pa.binary())
-    at, end, has = fields.spans[numbers.key]
-    null = flag(fields, numbers.null_key)
-    keys = gather(body, at, end, has if null is None else has & ~null, held)
-    base64_text = flag(fields, numbers.key_is_base64)
-    if base64_text is None:
-        return keys
-    return keys_and_texts.decode_keys(keys, base64_text if held is None else base64_text[held])
 
 
 def _properties(body: pa.Buffer, fields: Fields, held: Ints | None) -> pa.MapArray | None:

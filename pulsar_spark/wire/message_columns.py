@@ -1,4 +1,4 @@
-"""MessageColumns: many messages as Arrow arrays, the one shape that readers produce and writers take."""
+"""MessageColumns: many messages as Arrow arrays, as writers take them."""
 
 from __future__ import annotations
 

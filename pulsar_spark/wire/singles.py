@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.wire import encode_columns, keys_and_texts
-from pulsar_spark.wire.decode_columns import flag, gather, joined_buffer, to_columns
+from pulsar_spark.wire.decode_columns import DecodedColumns, flag, gather, joined_buffer
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import NUMBERS, EntryField
 from pulsar_spark.wire.field_spans import Flags
@@ -39,7 +39,7 @@ class EncodedSingle(NamedTuple):
     sequence_ids: tuple[int, int] | None = None
 
 
-def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -> MessageColumns:
+def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -> DecodedColumns:
     """Decode entries that hold one message each; the rules are those of :func:`batches.decode_batches`.
 
     Args:
@@ -56,7 +56,7 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
         value = gather(pa.py_buffer(entries.body), *fields.value, None if null is None else ~null)
     else:
         value = _values(entries.payloads if payloads is None else payloads, null)
-    return to_columns(pa.py_buffer(heads), fields, NUMBERS, None, value)
+    return DecodedColumns(pa.py_buffer(heads), fields, NUMBERS, value=value)
 
 
 def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> list[EncodedSingle]:

@@ -218,6 +218,16 @@ def test_decoding_agrees_with_protobuf(decode, batches, times):
     assert found.held == [len(rows) for rows in expected]
 
 
+def test_columns_that_are_not_requested_are_not_made():
+    """Values alone cost no more where messages have keys and properties."""
+    pair = pb.KeyValue(key=b"a", value=b"1")
+    full = message(b"value", partition_key=b"key", properties=[pair], ordering_key=b"x", event_time=7)
+    columns = decode_batches([full * 40], [40]).columns
+    assert columns.value.to_pylist() == [b"value"] * 40
+    made = {name for name in vars(columns) if not name.startswith("_")}
+    assert made == {"value"}
+
+
 @each_way
 @pytest.mark.parametrize("times", [1, 50])
 def test_all_fields_of_a_message(decode, times):

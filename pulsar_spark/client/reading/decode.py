@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
-import pyarrow as pa
 
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
 from pulsar_spark.errors import CorruptError
@@ -257,7 +256,7 @@ class _Decoder:
         entry_of_row = np.repeat(np.arange(len(decoded.held)), decoded.held)[inside]
         return DecodedRun(
             parts,
-            decoded.columns.take(pa.array(np.flatnonzero(inside))),
+            decoded.columns.rows(np.flatnonzero(inside)),
             np.bincount(entry_of_row, minlength=len(decoded.held)),
             decoded.batch_index[inside],
         )

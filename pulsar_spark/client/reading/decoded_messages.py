@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import keys_and_texts
+from pulsar_spark.wire.decode_columns import DecodedColumns
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.field_spans import Flags, Ints
-from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import serialize_chunked_id, serialize_ids
 
 _Array = TypeVar("_Array", Ints, Flags)
@@ -38,7 +38,7 @@ class DecodedRun:
     """
 
     entries: Sequence[Entries]
-    columns: MessageColumns
+    columns: DecodedColumns
     counts: Ints
     batch_index: Ints | None
 
@@ -164,7 +164,7 @@ class DecodedMessages:
         return column(runs[0]) if len(runs) == 1 else pa.concat_arrays([column(run) for run in runs])
 
     def _optional(
-        self, column: Callable[[MessageColumns], pa.Array | None], unset: Callable[[int], pa.Array]
+        self, column: Callable[[DecodedColumns], pa.Array | None], unset: Callable[[int], pa.Array]
     ) -> pa.Array | None:
         arrays = [column(run.columns) for run in self.runs]
         if all(array is None for array in arrays):
