@@ -49,7 +49,8 @@ def docs_page() -> str:
         "codes do not. `pulsar_spark explain CODE` prints a line of the table.",
         "",
         "*Retried*: such an error can be temporary. The operation is retried until its timeout, and the "
-        "error is raised only then. Spark retries a task after any error, up to `spark.task.maxFailures`.",
+        "error is raised only then. Spark retries a task after any error, up to `spark.task.maxFailures`, "
+        "but never on a `local[n]` master.",
         "",
         "| code | what happened | retried | what to do |",
         "|---|---|---|---|",
