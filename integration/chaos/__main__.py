@@ -2,6 +2,7 @@
 
 python -m integration.chaos RUN [--seed N] [--times N]
 python -m integration.chaos once [--seed N] [--runs N] [--rows N]
+python -m integration.chaos soak [--minutes N] [--trigger SECONDS] [--samples FILE] [--again]
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from pathlib import Path
 
 from integration.chaos.cluster import cluster
 from integration.chaos.cuts import cuts
@@ -20,6 +21,7 @@ from integration.chaos.login import login
 from integration.chaos.once import once
 from integration.chaos.pauses import pauses
 from integration.chaos.restarts import restarts
+from integration.chaos.soak import judge, read_samples, soak
 from integration.chaos.starts import starts
 from integration.chaos.storm import storm
 from integration.chaos.transactional import transactional
@@ -42,27 +44,53 @@ RUNS: dict[str, Run] = {
     "workers": workers,
 }
 
+_SAMPLES = Path("build/soak.jsonl")
+
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m integration.chaos", description="Long runs with faults.")
-    parser.add_argument("run", choices=[*RUNS, "once"], help="what to do")
+    parser.add_argument("run", choices=[*RUNS, "once", "soak"], help="what to do")
     parser.add_argument("--seed", type=int, default=1, help="of what happens by chance (default: 1)")
     parser.add_argument("--times", type=int, default=200, help="how often to break something (default: 200)")
     parser.add_argument("--runs", type=int, default=30, help="of once: how many (default: 30)")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of once: in each run (default: 1000000)")
+    parser.add_argument("--minutes", type=float, default=120, help="of soak: how long (default: 120)")
+    parser.add_argument("--trigger", type=float, default=1, help="of soak: seconds (default: 1)")
+    parser.add_argument(
+        "--samples", type=Path, default=_SAMPLES, help=f"of soak: a file (default: {_SAMPLES})"
+    )
+    parser.add_argument("--again", action="store_true", help="of soak: run nothing, judge the file")
     chosen = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has it ignored, as in the background
         signal.signal(number, signal.default_int_handler)
-    run = RUNS.get(chosen.run, partial(once, rows=chosen.rows))
-    times = chosen.times if chosen.run in RUNS else chosen.runs
-    print(f"chaos {chosen.run}: seed {chosen.seed}, {times} times", flush=True)
+    title, table = _start(chosen)
+    print(f"chaos {chosen.run}: {title}", flush=True)
     began = time.monotonic()
-    rows = [tuple(str(cell) for cell in row) for row in run(chosen.seed, times)]
+    rows: list[tuple[str, ...]] = []
+    try:
+        rows.extend(tuple(map(str, row)) for row in table)
+    finally:  # also where a promise is not kept
+        _show(rows)
+    print(f"all promises kept, in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+def _start(chosen: argparse.Namespace) -> tuple[str, Iterable[tuple[object, ...]]]:
+    """What runs in words, and its table."""
+    if chosen.run == "soak":
+        if chosen.again:
+            return f"judged again from {chosen.samples}", judge(read_samples(chosen.samples))
+        title = f"{chosen.minutes:g} minutes, a micro-batch every {chosen.trigger:g} s"
+        return title, soak(chosen.minutes, chosen.trigger, chosen.samples)
+    if chosen.run == "once":
+        return f"seed {chosen.seed}, {chosen.runs} times", once(chosen.seed, chosen.runs, rows=chosen.rows)
+    return f"seed {chosen.seed}, {chosen.times} times", RUNS[chosen.run](chosen.seed, chosen.times)
+
+
+def _show(rows: list[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print(f"all promises kept, in {time.monotonic() - began:.0f} s")
-    return 0
 
 
 if __name__ == "__main__":
