@@ -5,6 +5,7 @@
     python3 -m integration bench --client     our client alone against pulsar-client, without Spark
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
     python3 -m integration bench values       values with a schema alone, against fastavro, without a broker
+    python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
     python3 -m integration bench latency [N]  milliseconds from produce to foreachBatch, N samples
@@ -33,6 +34,7 @@ from integration.bench import (
     planning,
     report,
     scaling,
+    stages,
     typed,
     values,
 )
@@ -71,6 +73,8 @@ def main() -> int:
     """Measure, print, and write what is asked for."""
     if sys.argv[1:] == ["values"]:
         return values.main()
+    if sys.argv[1:] == ["stages"]:
+        return stages.main()
     if sys.argv[1:2] == ["typed"]:
         return typed.main(*map(int, sys.argv[2:]))
     if sys.argv[1:2] == ["planning"]:
