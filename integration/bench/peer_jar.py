@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -38,6 +38,7 @@ _SERVICES = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _OURS = "pulsar"
 _WARM_UPS = 3  # runs of each: both JVMs compile meanwhile
 _Options = dict[str, str]
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,28 +102,32 @@ class Connector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.submit(_stop, self._place).result()
+        self._result(partial(_stop, self._place))
         self._process.shutdown()
 
     def read(self, topic: str, shape: Shape) -> Cost:
         """Read all of a topic."""
-        return self._process.submit(_read, self._place, self._of(topic), shape).result()
+        return self._result(partial(_read, self._place, self._of(topic), shape))
 
     def rows(self, topic: str, shape: Shape) -> Rows:
         """What it reads from a topic."""
-        return self._process.submit(_rows, self._place, self._of(topic), shape).result()
+        return self._result(partial(_rows, self._place, self._of(topic), shape))
 
     def write(self, topic: str, shape: Shape, count: int, partitions: int) -> Cost:
         """Write the first messages of a shape."""
         options = self._of(topic) | {
             "pulsar.producer.batchingEnabled": str(shape.batching).lower(),
             "pulsar.producer.compressionType": "LZ4" if shape.lz4 else "NONE",
+            "pulsar.producer.blockIfQueueFull": "true",  # Java's default fails when rows come fast
         }
-        return self._process.submit(_write, self._place, options, shape, count, partitions).result()
+        return self._result(partial(_write, self._place, options, shape, count, partitions))
 
     def rows_to_write(self, shape: Shape, count: int) -> Rows:
         """What these are."""
-        return self._process.submit(_rows_to_write, self._place, shape, count).result()
+        return self._result(partial(_rows_to_write, self._place, shape, count))
+
+    def _result(self, run: Callable[[], _Made]) -> _Made:
+        return self._process.submit(_reported, run, self._place.data_source).result()
 
     def _of(self, topic: str) -> _Options:
         return self._options | {"topic": topic}
@@ -244,6 +249,14 @@ def _spark(place: Place) -> SparkSession:
     return local_spark(place.folder, "bench", settings, cores="*")
 
 
+def _reported(run: Callable[[], _Made], data_source: str) -> _Made:
+    """What ``run`` gives; its error as text, since Spark's errors cannot go to another process."""
+    try:
+        return run()
+    except Exception as error:
+        raise RuntimeError(f"{data_source}: {error}") from error
+
+
 def _stop(place: Place) -> None:
     _spark(place).stop()
 
@@ -265,6 +278,9 @@ def _read(place: Place, options: _Options, shape: Shape) -> Cost:
 
 def _write(place: Place, options: _Options, shape: Shape, count: int, partitions: int) -> Cost:
     rows = rows_to_write(_spark(place), shape, count, partitions)
+    if shape.event_time and place.data_source != _OURS:
+        # The JVM connector writes the microseconds of a timestamp as milliseconds.
+        rows = rows.withColumn("__eventTime", f.unix_millis("__eventTime"))
     return _timed(place, rows.write.format(place.data_source).options(**options).mode("append").save)
 
 

@@ -1,5 +1,7 @@
 """The peer's jar and its line; what it reads and writes is checked where there is a jar."""
 
+import pickle
+import threading
 import zipfile
 
 import pytest
@@ -28,6 +30,15 @@ def test_the_class_that_a_jar_registers_is_found(tmp_path):
 def test_a_jar_without_one_data_source_is_refused(tmp_path, text, count):
     with pytest.raises(ValueError, match=f"registers {count} data sources"):
         peer_jar.data_source_of(jar_of(tmp_path, text))
+
+
+def test_an_error_that_cannot_be_pickled_reaches_the_caller_as_text():
+    def fails():
+        raise OSError("the queue is full", threading.RLock())
+
+    with pytest.raises(RuntimeError, match=r"org\.example\.Provider: .*the queue is full") as caught:
+        peer_jar._reported(fails, "org.example.Provider")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def line_of(direction, shape, ours, peers, cpu):
