@@ -8,6 +8,7 @@
     python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
+    python3 -m integration bench executors [N ...]  rows through N executors: CPU, memory, connections
     python3 -m integration bench latency [N]  milliseconds from produce to foreachBatch, N samples
     python3 -m integration bench --write-docs
 
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from integration.bench import (
     backlog,
+    executors,
     latency,
     machine,
     memory,
@@ -79,6 +81,8 @@ def main() -> int:
         return typed.main(*map(int, sys.argv[2:]))
     if sys.argv[1:2] == ["planning"]:
         return planning.main(*map(int, sys.argv[2:]))
+    if sys.argv[1:2] == ["executors"]:
+        return executors.main(*map(int, sys.argv[2:]))
     if sys.argv[1:2] == ["latency"]:
         return latency.main(*map(int, sys.argv[2:]))
     options = _parsed()

@@ -66,7 +66,7 @@ def idle_mib(spark: SparkSession) -> float:
 def _sizes(field: str) -> list[int]:
     """A size, KiB, of each worker."""
     found = []
-    for worker in _workers():
+    for worker in workers():
         for line in (worker / "status").read_text().splitlines():
             name, _, text = line.partition(":")
             if name == field:
@@ -76,11 +76,11 @@ def _sizes(field: str) -> list[int]:
 
 def set_peaks_back() -> None:
     """Forget what workers took so far."""
-    for worker in _workers():
+    for worker in workers():
         (worker / "clear_refs").write_text(_RESET_PEAK)
 
 
-def _workers() -> list[Path]:
+def workers() -> list[Path]:
     """The /proc folders of Spark's Python workers below this process: forks of a ``pyspark.daemon``."""
     processes = {int(folder.name): folder for folder in Path("/proc").iterdir() if folder.name.isdigit()}
     parents = {}

@@ -285,14 +285,15 @@ def _write(place: Place, options: _Options, shape: Shape, count: int, partitions
 
 
 def _rows(place: Place, options: _Options, shape: Shape) -> Rows:
-    return _sum(_loaded(place, options, shape), shape)
+    return rows_of(_loaded(place, options, shape), shape)
 
 
 def _rows_to_write(place: Place, shape: Shape, count: int) -> Rows:
-    return _sum(rows_to_write(_spark(place), shape, count, 1), shape)
+    return rows_of(rows_to_write(_spark(place), shape, count, 1), shape)
 
 
-def _sum(rows: DataFrame, shape: Shape) -> Rows:
+def rows_of(rows: DataFrame, shape: Shape) -> Rows:
+    """What rows with the columns of a shape are."""
     hashed = [f.col("value")]
     if not shape.value_only:
         hashed.append(f.col("__key").cast("binary"))
