@@ -4,18 +4,23 @@
 
 It does what Spark's planner process does, with offsets as JSON on their way in and out, and triggers as often
 as Spark's default trigger. Producers are in another process. Requests are what the broker answers; FLOW,
-which it does not, is shown beside them.
+which it does not, is shown beside them. Each number of partitions has a planner's process of its own, and at
+the end stands how costs grow with it.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
@@ -24,6 +29,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from integration.bench.commands_sent import UNANSWERED, counted_commands
+from integration.bench.sockets import connections
 from integration.broker import Jvm, StandaloneBroker
 from pulsar_spark.client import Client, ClientOptions, MessageColumns, ProducerOptions, TopicWriter, now
 from pulsar_spark.ids import TopicName
@@ -41,6 +47,10 @@ _SETTLED = 3.0
 _IDLE = 10.0
 _PAUSE = 2.0
 _SEEN_PAUSE = 0.5
+
+# The most that a partition may add to latestOffset, ms.
+_REQUIRED_SLOPE = 1.0
+_SELF = Path("/proc/self")
 
 
 class Trigger(NamedTuple):
@@ -190,14 +200,59 @@ class Meter:
         return Costs(seconds, cpu, Counter(self._counted) - self._before)
 
 
-def measure(broker: StandaloneBroker, partitions: int, counted: Counter[str]) -> None:
-    """Measure with one topic and print."""
-    topic = f"persistent://public/default/planning-{partitions}"
-    broker.admin.create_partitioned_topic(topic, partitions)
+class Point(NamedTuple):
+    """What is compared between numbers of partitions.
+
+    Attributes:
+        partitions: how many.
+        latest: milliseconds of latestOffset with news in all of them, and a pause before: the median.
+        cpu: milliseconds of CPU of such a plan.
+        mib: that the process has grown by at the end.
+        connections: to the broker.
+        requests: of the planner, a micro-batch.
+    """
+
+    partitions: int
+    latest: float
+    cpu: float
+    mib: float
+    connections: int
+    requests: float
+
+
+def growth_lines(points: Sequence[Point]) -> list[str]:
+    """The line that fits best (least squares) for each cost, as ``a + b x partitions``.
+
+    Args:
+        points: with at least two different numbers of partitions.
+    """
+    partitions = [point.partitions for point in points]
+
+    def line(values: Sequence[float]) -> statistics.LinearRegression:
+        return statistics.linear_regression(partitions, values)
+
+    latest, cpu = line([point.latest for point in points]), line([point.cpu for point in points])
+    memory, requests = line([point.mib for point in points]), line([point.requests for point in points])
+    above = ", ABOVE" * (latest.slope >= _REQUIRED_SLOPE)
+    most = max(point.connections for point in points)
+    return [
+        f"{min(partitions)} to {max(partitions)} partitions, with news in all:",
+        f"  latestOffset: {latest.intercept:.1f} ms + {latest.slope:.2f} ms x partitions "
+        f"(needs less than {_REQUIRED_SLOPE:g} ms{above})",
+        f"  CPU of planning: {cpu.intercept:.1f} ms + {cpu.slope:.2f} ms x partitions",
+        f"  memory of the planner: {memory.intercept:.1f} MiB + {memory.slope * 1024:.0f} KiB x partitions",
+        f"  requests of a micro-batch: {requests.intercept:.1f} + {requests.slope:.2f} x partitions",
+        f"  connections: at most {most}",
+    ]
+
+
+def measure(service_url: str, topic: str, partitions: int) -> Point:
+    """Measure with one topic and print; in a process of its own."""
     print(f"\n{partitions} partitions", flush=True)
-    with Producers(broker.service_url, topic, partitions) as producers:
+    with counted_commands() as counted, Producers(service_url, topic, partitions) as producers:
+        began = _resident_mib()
         meter = Meter(counted)
-        planner = Planner(broker.service_url, topic)
+        planner = Planner(service_url, topic)
         planner.poll(_SETTLED)
         print(f"  start: {meter.costs().line(partitions)} a partition")
         meter = Meter(counted)
@@ -206,10 +261,21 @@ def measure(broker: StandaloneBroker, partitions: int, counted: Counter[str]) ->
         rate = f"{triggers / idle.seconds:.0f} triggers and {idle.line(idle.seconds)} a second"
         print(f"  idle: {idle.cpu / idle.seconds:.1%} of a core, {rate}", flush=True)
         _measure_latency(planner, producers)
-        for name, pause in (("after each other", 0.0), ("with pauses", _PAUSE)):
-            _measure_rounds(planner, producers, counted, partitions, name, pause)
+        _measure_rounds(planner, producers, counted, partitions, "after each other", 0.0)
+        latest, planning = _measure_rounds(planner, producers, counted, partitions, "with pauses", _PAUSE)
+        (opened,) = connections([_SELF], int(service_url.rpartition(":")[2]))
+        grown = _resident_mib() - began
+        print(
+            f"  memory: {grown:.1f} MiB, of which {grown / partitions * 1024:.0f} KiB a partition", flush=True
+        )
         planner.stop()
-    broker.admin.delete_partitioned_topic(topic)
+    cpu, requests = planning.cpu / _ROUNDS * 1000, planning.requests / _ROUNDS
+    return Point(partitions, latest, cpu, grown, opened, requests)
+
+
+def _resident_mib() -> float:
+    lines = (_SELF / "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
 
 def _measure_latency(planner: Planner, producers: Producers) -> None:
@@ -229,8 +295,12 @@ def _measure_latency(planner: Planner, producers: Producers) -> None:
 
 def _measure_rounds(
     planner: Planner, producers: Producers, counted: Counter[str], partitions: int, name: str, pause: float
-) -> None:
-    """Micro-batches with news in all partitions, and the rest of what they cost until the next one."""
+) -> tuple[float, Costs]:
+    """Micro-batches with news in all partitions, and the rest of what they cost until the next one.
+
+    Returns:
+        Milliseconds of latestOffset, the median; and the planner's costs of all rounds.
+    """
     latest, planned, planning, reading = [], [], Counter[str](), Counter[str]()
     cpu = 0.0
     for number in range(-1, _ROUNDS):
@@ -264,15 +334,22 @@ def _measure_rounds(
     )
     print(f"    planner: {Costs(0, 0, planning).line(batches)} a partition and micro-batch")
     print(f"    tasks: {Costs(0, 0, reading).line(batches)} a partition and micro-batch", flush=True)
+    return statistics.median(latest), Costs(sum(latest) / 1000, cpu, planning)
 
 
 def main(*partitions: int) -> int:
     """Measure and print."""
-    with ExitStack() as stack:
-        broker = stack.enter_context(StandaloneBroker(jvm=Jvm(heap="1g", direct_memory="1g")))
-        counted = stack.enter_context(counted_commands())
+    points = []
+    context = multiprocessing.get_context("spawn")
+    with StandaloneBroker(jvm=Jvm(heap="1g", direct_memory="1g")) as broker:
         for count in partitions or _PARTITIONS:
-            measure(broker, count, counted)
+            topic = f"persistent://public/default/planning-{count}"
+            broker.admin.create_partitioned_topic(topic, count)
+            with ProcessPoolExecutor(max_workers=1, mp_context=context) as process:
+                points.append(process.submit(measure, broker.service_url, topic, count).result())
+            broker.admin.delete_partitioned_topic(topic)
+    if len({point.partitions for point in points}) > 1:
+        print("\n" + "\n".join(growth_lines(points)))
     return 0
 
 
