@@ -1,4 +1,4 @@
-"""Rows: the columns that Spark sees, from decoded messages and back to messages.
+"""Rows: the columns that Spark sees, made from decoded messages and turned back into messages.
 
-Owns the schema, and both directions side by side. Must not know connections, planning or the sink.
+This package owns the schema and both directions. It must not know about connections, planning or the sink.
 """

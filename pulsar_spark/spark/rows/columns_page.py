@@ -9,14 +9,14 @@ from pulsar_spark.spark.rows.write import written_types
 
 
 class ColumnText(NamedTuple):
-    """What the page says of a column, besides its types.
+    """The page's text for one column, except its types.
 
     Attributes:
-        unit: of its values, or their form.
-        read: what the source gives; empty: only the sink has the column.
-        null_read: what a null of the source means.
-        written: what the sink makes of it; empty: only the source has the column.
-        null_written: what a null means to the sink.
+        unit: unit of the values, or their form.
+        read: meaning of a value that the source reads; empty if only the sink has the column.
+        null_read: meaning of a null that the source reads.
+        written: what the sink does with a value; empty if only the source has the column.
+        null_written: meaning of a null that is written.
     """
 
     unit: str

@@ -1,7 +1,7 @@
-"""The columns that rows have beside their value: one table of names, types and makers.
+"""The columns that rows have besides their value: one table of names, types and makers.
 
-A maker makes a column of Spark's type from decoded messages, with kernel calls for all rows at once. Owns
-nothing of Pulsar's formats: :class:`pulsar_spark.client.DecodedMessages` has read them.
+A maker turns decoded messages into a column of Spark's type, with kernel calls for all rows at once. This
+module knows nothing of Pulsar's formats: :class:`pulsar_spark.client.DecodedMessages` has decoded them.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ IS_NULL = "__isNull"
 INDEX = "__index"
 CORRUPT_VALUE = "__corruptValue"
 
-MAX_ROWS = 10_000  # of a record batch
+MAX_ROWS = 10_000  # maximum rows of a record batch
 
-# Columns that are the same in all rows are kept up to this length; longer ones are made when they are needed.
+# Columns with the same value in all rows are kept up to this many rows; longer ones are made each time.
 KEPT_ROWS = 10 * MAX_ROWS
 
-_MAX_MS = (1 << 63) // 1000 - 1  # the latest time in ms that fits into microseconds
+_MAX_MS = (1 << 63) // 1000 - 1  # latest time in ms that fits into an int64 of microseconds
 _TIMESTAMP, _PROPERTIES = TimestampType(), MapType(StringType(), StringType())
 _ARROW_TIMESTAMP = to_arrow_type(_TIMESTAMP, timezone="UTC")
 _ARROW_PROPERTIES = to_arrow_type(_PROPERTIES)
@@ -61,11 +61,12 @@ Maker: TypeAlias = Callable[[DecodedMessages], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class MetadataColumn:
-    """A column beside the value.
+    """A column besides the value.
 
     Attributes:
-        type: Spark's.
-        maker: gives the maker for a topic partition; what it keeps between batches goes with the read.
+        type: Spark type of the column.
+        maker: returns the maker for a topic partition. A maker, with what it keeps between batches, lives as
+            long as the read.
     """
 
     type: DataType
@@ -73,14 +74,14 @@ class MetadataColumn:
 
 
 class Repeated:
-    """A column that is the same in all rows, of any length: a slice of an array that grows to a limit."""
+    """A column with the same value in all rows, of any length: a slice of an array that grows to a limit."""
 
     def __init__(self, make: Callable[[int], pa.Array]) -> None:
         self._make = make
         self._array = make(0)
 
     def of(self, length: int) -> pa.Array:
-        """The column for so many rows."""
+        """The column for ``length`` rows."""
         if length > KEPT_ROWS:
             return self._make(length)
         if length > len(self._array):
@@ -98,12 +99,12 @@ NO_PROPERTIES = Repeated(
 
 
 def _any_topic(make: Maker) -> Callable[[TopicName], Maker]:
-    """A maker that is the same for all topics."""
+    """Return a function that gives the same maker for all topics."""
     return lambda topic: make
 
 
 def _same(value: Callable[[TopicName], pa.Scalar]) -> Callable[[TopicName], Maker]:
-    """A maker of a column that is the same in all rows of a topic partition."""
+    """Return a maker of a column whose value is the same in all rows of a topic partition."""
 
     def maker(topic: TopicName) -> Maker:
         scalar = value(topic)
@@ -114,7 +115,7 @@ def _same(value: Callable[[TopicName], pa.Scalar]) -> Callable[[TopicName], Make
 
 
 def _entry_field(field: EntryField) -> Callable[[TopicName], Maker]:
-    """A maker of a field of the metadata of each message's entry."""
+    """Return a maker of a metadata field of the entry that holds each message."""
     return _any_topic(lambda messages: messages.entry_field(field))
 
 
@@ -127,7 +128,7 @@ def _publish_time(messages: DecodedMessages) -> pa.TimestampArray:
 
 
 def _microseconds(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Times in ms, at most the latest that fits; negative ones are beyond 2**63."""
+    """Convert times in ms to microseconds, limited to the latest that fits; negatives mean 2**63 or more."""
     return np.where(times < 0, _MAX_MS, np.minimum(times, _MAX_MS)) * 1000
 
 
@@ -135,7 +136,8 @@ def _event_time(messages: DecodedMessages) -> pa.TimestampArray:
     times = messages.event_time
     if times is None:
         return NO_TIME.of(len(messages))
-    # 0 is Pulsar's unset; what does not fit into microseconds becomes the earliest or latest that does.
+    # In Pulsar 0 means unset. Times that do not fit into microseconds become the earliest or latest that
+    # does.
     times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)
     times = pc.min_element_wise(times, _MAX_MS, skip_nulls=False)
     times = pc.max_element_wise(times, -_MAX_MS, skip_nulls=False)
@@ -148,7 +150,7 @@ def _properties(messages: DecodedMessages) -> pa.MapArray:
 
 
 def _offset(messages: DecodedMessages) -> pa.StringArray:
-    """``ledger:entry``, followed by ``:batch`` for messages of batches."""
+    """Positions as ``ledger:entry``, followed by ``:batch`` for messages of batches."""
     parts = [messages.ledger, messages.entry, messages.batch_index]
     texts = [part.cast(pa.string()) for part in parts if part is not None]
     return pc.binary_join_element_wise(*texts, ":", null_handling="skip")
@@ -159,7 +161,7 @@ def _ordering_key(messages: DecodedMessages) -> pa.BinaryArray:
     return NO_BYTES.of(len(messages)) if keys is None else keys
 
 
-# In the order of the docs.
+# The columns, in the order of the docs.
 METADATA_COLUMNS: dict[str, MetadataColumn] = {
     KEY: MetadataColumn(BinaryType(), _any_topic(lambda messages: messages.key)),
     TOPIC: MetadataColumn(StringType(), _same(lambda topic: pa.scalar(str(topic)))),
@@ -176,7 +178,7 @@ METADATA_COLUMNS: dict[str, MetadataColumn] = {
     REPLICATED_FROM: MetadataColumn(StringType(), _entry_field(EntryField.REPLICATED_FROM)),
     IS_NULL: MetadataColumn(BooleanType(), _any_topic(lambda messages: messages.is_null)),
     INDEX: MetadataColumn(LongType(), _any_topic(lambda messages: messages.broker_index)),
-    # Where there are bad rows, what reads the payloads makes it.
+    # These are all nulls. If there are bad rows, the reader of the payloads makes the column instead.
     CORRUPT_VALUE: MetadataColumn(BinaryType(), _any_topic(lambda messages: NO_BYTES.of(len(messages)))),
 }
 DEFAULT_METADATA_COLUMNS = (KEY, TOPIC, MESSAGE_ID, PUBLISH_TIME, EVENT_TIME, PROPERTIES)

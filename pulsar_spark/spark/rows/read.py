@@ -1,7 +1,7 @@
-"""Entries -> Arrow record batches of :class:`schema.RowColumns`: the rows that Spark gets.
+"""Entries -> Arrow record batches of :class:`schema.RowColumns`: the rows that Spark reads.
 
-All columns but key and value must cost next to nothing. Must not know how entries are decoded, nor a Spark
-session.
+Columns other than key and value must cost next to nothing. This module must not know how entries are decoded,
+nor use a Spark session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.spark.rows.values import PayloadReader, RawValues
 
-# A batch is closed at this or at MAX_ROWS. With half of it messages of 1 KiB are read a tenth slower.
+# A batch is closed at this size or at MAX_ROWS. Half this size reads messages of 1 KiB 10 % slower.
 MAX_BYTES = 6 * 1024 * 1024
 
 
@@ -42,21 +42,26 @@ def record_batches(
     """Turn whole entries into record batches of rows, in order.
 
     Args:
-        topic: the topic partition they are from.
-        entries: as :func:`pulsar_spark.client.read_range` gives them; chunked messages whole, and
+        topic: topic partition of the entries.
+        entries: entries as :func:`pulsar_spark.client.read_range` gives them: chunked messages assembled,
             nothing encrypted.
-        start: where this has a batch index, rows of its entry up to that index are left out.
-        end: where this has a batch index, rows of its entry after that index are left out.
-        columns: of the rows.
-        values: makes those of the payloads; None: their bytes as they are.
-        max_rows: a batch is closed when it has so many; with its last entry it never reaches twice as many.
-        max_bytes: the same for the bytes of payloads; only a single row that is larger makes a larger batch.
+        start: start position. If it has a batch index, rows of its entry up to and including that index are
+            left out.
+        end: end position. If it has a batch index, rows of its entry after that index are left out.
+        columns: columns of the rows.
+        values: makes the columns of the payloads; None: the column ``value`` holds their bytes.
+        max_rows: a batch is closed once it has this many rows. Its last entry never takes it to twice as
+            many.
+        max_bytes: the same limit for the payload bytes of a batch. Only a single larger row makes a larger
+            batch.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
-        max_message_size: gives that of the cluster, bytes, when entries have come; None for the default.
+        max_message_size: returns the cluster's maximum message size in bytes, once entries have been read;
+            None for the default.
 
     Raises:
-        CorruptError: an entry cannot be decoded, where that is an error; topic and message id are in it.
-        PulsarError: what ``values`` raises.
+        CorruptError: an entry cannot be decoded, and ``leave_out_corrupt`` is false. It names topic and
+            message id.
+        PulsarError: an error that ``values`` raises.
     """
     assembler = _Assembler(topic, columns, values or RawValues(columns), max_rows, max_bytes)
     decoded = decode_entries(
@@ -73,7 +78,7 @@ def record_batches(
 
 
 class _Assembler:
-    """Makes record batches of the rows of one topic partition."""
+    """Makes record batches from the rows of one topic partition."""
 
     def __init__(
         self, topic: TopicName, columns: RowColumns, values: PayloadReader, max_rows: int, max_bytes: int
@@ -85,16 +90,16 @@ class _Assembler:
         self._max_bytes = max_bytes
 
     def record_batches(self, messages: DecodedMessages) -> Iterator[pa.RecordBatch]:
-        """Give the rows as one record batch, or as several that share memory where they are too many.
+        """Yield the rows as one record batch, or as several that share memory if they are too many.
 
-        Nothing is kept while rows are used, and none of them when the next are decoded: memory that is free
-        again is in the processor's cache.
+        No reference to a batch is kept while its rows are used, and none to its rows while the next are
+        decoded: freed memory that is used again is still in the processor's cache.
         """
         if not len(messages):
             return
         count, first = len(messages), 0
         ends = [count]
-        # What was read counts, not the columns that are made of it.
+        # The size read counts, not the size of the columns made from it.
         if count >= 2 * self._max_rows or messages.size >= 2 * self._max_bytes:
             ends = [sum(part) for part in _parts(messages.value, self._max_rows, self._max_bytes)]
         made: dict[str, pa.Array] = {}
@@ -122,10 +127,10 @@ class _Assembler:
 
 
 def _parts(payloads: pa.BinaryArray, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut rows that their last entry made more than twice too many, by the bytes of their payloads.
+    """Split rows that their last entry made more than twice too many, by the bytes of their payloads.
 
     Yields:
-        The first row of each part, and how many it has: at least one.
+        The first row of each part, and its number of rows, at least one.
     """
     ends = np.cumsum(pc.fill_null(pc.binary_length(payloads), 0).to_numpy(), dtype=np.int64)
     first = taken = 0

@@ -1,4 +1,4 @@
-"""RowColumns: the columns of rows that are read: their schema for Spark and Arrow, and what makes them."""
+"""RowColumns: the columns of rows that are read, with their Spark and Arrow schema and their makers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, M
 
 VALUE = "value"
 
-_SHOWN = 20  # names in an error
+_SHOWN = 20  # maximum number of names in an error
 
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """The columns of rows: those of the payload, then metadata columns; or a choice of them, in any order.
+    """The columns of rows: those of the payload, then metadata columns; or a selection of them in any order.
 
     Attributes:
-        metadata: names out of ``METADATA_COLUMNS``, in the order of the columns.
-        value_type: what payloads are decoded to; None: the column ``value`` has their bytes.
-        is_flat: whether the fields of ``value_type``, if it is a struct, are columns; else ``value`` is one.
-        projection: the columns that the user wants; None: all.
+        metadata: names from ``METADATA_COLUMNS``, in the order of the columns.
+        value_type: type that payloads are decoded to; None: the column ``value`` holds their bytes.
+        is_flat: whether a ``value_type`` that is a struct gives a column for each field; otherwise the column
+            ``value`` holds it.
+        projection: the columns that the user selects; None: all.
     """
 
     metadata: tuple[str, ...] = DEFAULT_METADATA_COLUMNS
@@ -37,10 +38,10 @@ class RowColumns:
 
     @property
     def schema(self) -> StructType:
-        """For Spark.
+        """The Spark schema of the rows.
 
         Raises:
-            OptionError: two columns have one name.
+            OptionError: two columns have the same name.
         """
         if self.projection is not None:
             return self.projection
@@ -50,7 +51,10 @@ class RowColumns:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The same as Spark compares the first batch of a read with, exactly; later ones it only believes."""
+        """The Arrow schema.
+
+        Spark compares it exactly with a read's first batch; it does not check later batches.
+        """
         return to_arrow_schema(self.schema, timezone="UTC")
 
     @property
@@ -60,9 +64,9 @@ class RowColumns:
 
     @property
     def target(self) -> pa.DataType | None:
-        """What payloads are decoded to for these columns, fields in the order of ``value_type``.
+        """The Arrow type that payloads are decoded to, with fields in the order of ``value_type``.
 
-        All of it where none of its columns are wanted.
+        It is the whole type if none of its columns are selected.
         """
         if self.projection is None or self.value_type is None:
             return self.value_type
@@ -73,17 +77,19 @@ class RowColumns:
         return pa.struct(fields) if self.has_fields else fields[0].type
 
     def makers(self, topic: TopicName) -> dict[str, Maker]:
-        """What makes the metadata columns for a topic partition."""
+        """The makers of the metadata columns for a topic partition, by name."""
         payload = set(self._payload.names)
         return {
             name: METADATA_COLUMNS[name].maker(topic) for name in self.schema.names if name not in payload
         }
 
     def projected(self, wanted: StructType) -> RowColumns:
-        """The same with the columns that the user wants; whether types are promoted is left to the decoder.
+        """These columns limited to those that the user selects.
+
+        The decoder checks whether types can be promoted.
 
         Raises:
-            OptionError: one that the source does not have, or whose type or name it cannot have.
+            OptionError: the source does not have a selected column, or cannot give it that type or name.
         """
         payload, metadata = ({f.name: f for f in each.fields} for each in (self._payload, self._metadata))
         if wanted.fields == [*payload.values(), *metadata.values()]:
@@ -96,7 +102,7 @@ class RowColumns:
             given = payload.get(field.name) or metadata.get(field.name)
             if given is None:
                 raise self._unknown(field.name)
-            # Old versions, tombstones and bad rows give nulls, whatever a schema says.
+            # Old schema versions, tombstones and bad rows give nulls, whatever the schema says.
             if not field.nullable or _has_not_null(field.dataType):
                 raise OptionError(
                     f"column {field.name} is NOT NULL in .schema(...)", advice="Declare it as nullable"
@@ -127,7 +133,7 @@ class RowColumns:
         return StructType([StructField(name, METADATA_COLUMNS[name].type) for name in self.metadata])
 
     def _check_names(self, names: Iterable[str]) -> None:
-        """Spark does not tell names apart by their case."""
+        """Raise OptionError for names that differ only by case, which Spark does not tell apart."""
         counts = Counter(name.lower() for name in names)
         twice = [name for name, count in counts.items() if count > 1]
         if twice:
@@ -148,7 +154,7 @@ class RowColumns:
 
 
 def _has_not_null(kind: DataType) -> bool:
-    """Whether something within a type must not be null."""
+    """Whether a field, element or map value within the type is not nullable."""
     if isinstance(kind, ArrayType):
         return not kind.containsNull or _has_not_null(kind.elementType)
     if isinstance(kind, MapType):
@@ -158,5 +164,5 @@ def _has_not_null(kind: DataType) -> bool:
     return False
 
 
-# With the columns that are given by default.
+# The schema of the default columns.
 SOURCE_SCHEMA = RowColumns().schema

@@ -1,6 +1,7 @@
-"""The columns that rows have of their payloads: one way for each format of values, chosen once a read.
+"""The columns that payloads become: one implementation for each format of values, chosen once per read.
 
-Owns what becomes of bad rows. Must not know how values are decoded, nor of record batches.
+This module decides what happens to bad rows. It must not know how values are decoded, nor about record
+batches.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NULL = pa.scalar(None, pa.binary())
 
 
 class BadRows(Enum):
-    """What becomes of rows whose payload cannot be read by the schema; in Spark's words."""
+    """What happens to rows whose payload the schema cannot decode, in the terms of Spark's ``mode``."""
 
     FAILFAST = "FAILFAST"
     PERMISSIVE = "PERMISSIVE"
@@ -34,12 +35,12 @@ class BadRows(Enum):
 
 
 class PayloadColumns(NamedTuple):
-    """What n payloads are in rows.
+    """The rows that n payloads become.
 
     Attributes:
-        rows: n.
-        columns: by name, n rows each; it may have more than are wanted.
-        left_out: bool[n], the rows that are left out; None where none is.
+        rows: number of rows, n.
+        columns: columns by name, n rows each. There may be more than are selected.
+        left_out: bool[n], true for rows that are left out; None if none is.
     """
 
     rows: int
@@ -48,34 +49,34 @@ class PayloadColumns(NamedTuple):
 
 
 class PayloadReader(Protocol):
-    """Makes columns of payloads."""
+    """Makes columns from payloads."""
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """The columns of at least one message, in parts; raises what the format says of bad rows.
+        """Yield the columns of at least one message, in parts; raises the errors of the format for bad rows.
 
-        No part is kept when the next one is made.
+        No reference to a part is kept while the next one is made.
         """
         ...
 
 
 class RawValues:
-    """Payloads as they are: the column ``value``, where it is wanted."""
+    """Payloads without a schema: the column ``value``, if it is selected."""
 
     def __init__(self, columns: RowColumns) -> None:
         self._is_wanted = VALUE in columns.schema.names
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """The column ``value``, in one part."""
+        """Yield the column ``value``, in one part."""
         yield PayloadColumns(len(messages), {VALUE: messages.value} if self._is_wanted else {})
 
 
 class SchemaValues:
-    """Payloads read by their topic's schema.
+    """Payloads decoded with their topic's schema.
 
     Args:
-        reader: gives values of the columns' target.
-        columns: of the rows.
-        bad_rows: what becomes of those that cannot be read.
+        reader: decodes payloads to the target type of the columns.
+        columns: columns of the rows.
+        bad_rows: what happens to rows that cannot be decoded.
     """
 
     def __init__(self, reader: TypedValueReader, columns: RowColumns, bad_rows: BadRows) -> None:
@@ -86,11 +87,12 @@ class SchemaValues:
         self._bad_rows = bad_rows
 
     def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
-        """The fields of the payloads, or one column ``value``; parts as those of the reader.
+        """Yield the fields of the payloads, or one column ``value``, in the same parts as the reader.
 
         Raises:
-            SchemaError: the first row that cannot be read, in the mode FAILFAST.
-            SchemaChangedError: as :meth:`pulsar_spark.client.TypedValueReader.read`.
+            SchemaError: a row cannot be decoded, and the mode is FAILFAST; the error names the first such
+                row.
+            SchemaChangedError: as in :meth:`pulsar_spark.client.TypedValueReader.read`.
         """
         return map(partial(self._columns, messages), self._reader.read(messages))
 
@@ -106,7 +108,7 @@ class SchemaValues:
         if self._bad_rows is BadRows.DROPMALFORMED:
             return PayloadColumns(len(column), columns, values.is_bad)
         if self._has_corrupt:
-            # A bad key may come without a payload; null would say that the row is good.
+            # A bad key may come without a payload. A null in this column would mean that the row is good.
             given = pc.coalesce(values.payloads, values.keys, pa.scalar(b""))
             columns[CORRUPT_VALUE] = pc.replace_with_mask(given, pa.array(~values.is_bad), _NULL)
         return PayloadColumns(len(column), columns)
@@ -117,7 +119,7 @@ class SchemaValues:
         if is_fatal:
             raise first
         fate = "are left out" if self._bad_rows is BadRows.DROPMALFORMED else "have null in their columns"
-        # A topic may have many of them: one warning a task, or they hide all else.
+        # A topic may have many bad rows. One warning per task keeps them from hiding all other log lines.
         _log.log(
             logging.DEBUG if self._has_warned else logging.WARNING,
             "%s: %d of %d messages cannot be read and %s; first: %s",

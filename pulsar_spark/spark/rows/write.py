@@ -1,4 +1,4 @@
-"""Arrow record batches that Spark writes -> message columns, a group for each topic. Kernels, no row loop."""
+"""Arrow record batches that Spark writes -> message columns, one group per topic. Kernels, no row loop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from pulsar_spark.spark.rows.write_values import (
     value_columns,
 )
 
-# Columns of rows to be written only.
+# The metadata columns that exist only for writing.
 DELIVER_AT = "__deliverAt"
 DELIVER_AFTER = "__deliverAfter"
 
@@ -55,23 +55,25 @@ _NO_PROPERTIES = pa.array([[]], _MAP)
 
 
 class Encoders(Protocol):
-    """What makes rows the values of topics that have a schema."""
+    """The encoders of rows into values, for topics that have a schema."""
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """The encoder of a topic's rows; raises PulsarError where there is none."""
+        """The encoder of a topic's rows; raises PulsarError if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MessageShape:
-    """Which column of the rows means what; made by :func:`message_shape`.
+    """The meaning of each column of the rows; made by :func:`message_shape`.
 
     Attributes:
-        value: name of the column whose bytes are the value, or the columns that a schema makes values of.
-        topic: for all rows, whatever they name themselves; None where each row names its own.
-        reserved: names of the reserved columns that the rows have.
-        ignored: names of columns that only the source makes.
-        upsert: whether each row must have a key, as a compacted topic keeps the last message of each.
+        value: name of the column that holds the bytes of the value, or the columns from which a schema makes
+            values.
+        topic: topic of all rows, whatever topic they name; None if each row names its own.
+        reserved: names of the reserved columns in the rows.
+        ignored: names of columns that only the source has; they are not written.
+        upsert: whether each row must have a key, because a compacted topic keeps the last message of each
+            key.
     """
 
     value: str | ValueColumns
@@ -83,15 +85,15 @@ class MessageShape:
     def messages(
         self, batch: pa.RecordBatch, encoders: Encoders | None = None
     ) -> Iterator[tuple[TopicName, MessageColumns]]:
-        """The messages of a batch by topic, each topic's in the order of the rows.
+        """Yield the messages of a batch by topic, each topic's in the order of the rows.
 
         Args:
-            batch: n rows.
-            encoders: of values that a schema makes; None where the value is a column's bytes.
+            batch: record batch of n rows.
+            encoders: encoders of values that have a schema; None if the value is the bytes of a column.
 
         Raises:
-            OptionError: a row without a topic, or with a bad one; one without a key where that is needed; one
-                with two times of delivery, or with two keys.
+            OptionError: a row has no topic or an invalid one, no key although ``upsert`` needs it, two
+                delivery times, or two keys.
             SchemaError: a row does not fit the schema of its topic.
         """
         columns = self._columns(batch)
@@ -114,7 +116,7 @@ class MessageShape:
     def _encoded(
         self, topic: TopicName, columns: MessageColumns, rows: pa.Array | None, encoders: Encoders | None
     ) -> MessageColumns:
-        """Make the values of one topic's rows, and the keys that are a part of them."""
+        """Encode the values of one topic's rows, and the keys that are part of them."""
         if rows is not None:
             assert encoders is not None
             encoder = encoders.of(topic)
@@ -159,7 +161,7 @@ class MessageShape:
         )
 
 
-# The types of the columns that a sink takes. All other metadata columns are made by the source only: a sink
+# The types of the metadata columns that the sink accepts. All others exist only in the source: the sink
 # leaves them out, so that rows can be written as they were read.
 _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
     TOPIC: (StringType,),
@@ -176,24 +178,24 @@ _RAW = SinkValues()
 
 
 def written_types() -> dict[str, list[str]]:
-    """The types, in Spark's SQL, of each metadata column that a sink takes."""
+    """The Spark SQL types of each metadata column that the sink accepts, by column name."""
     return {name: _ddls(name) for name in _ALLOWED}
 
 
 def message_shape(
     schema: StructType, topic: TopicName | None, *, upsert: bool = False, values: SinkValues = _RAW
 ) -> MessageShape:
-    """Find out what the columns of rows to be written mean.
+    """Determine the meaning of each column of the rows to write.
 
     Args:
-        schema: of the rows.
-        topic: the option ``topic``, if it is given.
-        upsert: the option.
-        values: what the user says of values.
+        schema: schema of the rows.
+        topic: the option ``topic``; None if it is not set.
+        upsert: the option ``upsert``.
+        values: the user's options for values.
 
     Raises:
-        OptionError: no topic, no value or several, a type that does not fit; with a schema, a name that
-            begins with __ and is of no known column.
+        OptionError: there is no topic, no value column or several, or a column of a type that is not
+            accepted; with a schema, also an unknown column whose name begins with ``__``.
     """
     fields = {field.name: field for field in schema.fields}
     if len(fields) < len(schema.fields):
@@ -226,7 +228,7 @@ def message_shape(
 
 
 def _check_names(payload: Sequence[StructField]) -> None:
-    """A mistyped column must not become a field of the topic's schema."""
+    """Raise OptionError for unknown names with ``__``, so that a mistyped name is not added to a schema."""
     for field in payload:
         if field.name.startswith("__"):
             known = {name.lower(): name for name in (*METADATA_COLUMNS, *_ALLOWED)}
@@ -258,7 +260,7 @@ def _ddl(kind: type[DataType]) -> str:
 
 
 def _by_topic(names: pa.Array) -> tuple[list[TopicName], np.ndarray]:
-    """The topics of rows, and for each row the number of its topic; short and full names are one topic."""
+    """The topics, and each row's index into them. Short and full names of a topic are the same topic."""
     if names.null_count:
         raise OptionError(f"a row has no topic: its {TOPIC} is null", advice="Fill the column")
     coded = names.dictionary_encode()
@@ -288,7 +290,7 @@ def _integers(array: pa.Array) -> pa.Array | None:
 
 
 def _delivery_times(at: pa.Int64Array | None, after: pa.Array | None) -> pa.Int64Array | None:
-    """When to deliver, by a time in ms or so many ms from now."""
+    """Delivery times in ms since 1970, from such times (``at``) or delays in ms from now (``after``)."""
     if after is None:
         return at
     from_now = pc.add(after.cast(pa.int64()), epoch_ms())
@@ -300,7 +302,7 @@ def _delivery_times(at: pa.Int64Array | None, after: pa.Array | None) -> pa.Int6
 
 
 def _properties(maps: pa.MapArray) -> pa.MapArray | None:
-    """Maps without nulls: a null map is empty, a null value is left out. None where all are empty."""
+    """Maps without nulls: a null map becomes empty, a null value is left out. None if all maps are empty."""
     maps = maps.cast(_MAP)
     if maps.null_count:
         rows = np.where(maps.is_null().to_numpy(zero_copy_only=False), len(maps), np.arange(len(maps)))

@@ -1,6 +1,6 @@
-"""Which columns of rows to be written are their values: bytes, or what a schema makes of them.
+"""The columns of written rows that are the value: bytes, or values that a schema encodes.
 
-Owns the shape of rows for each ``valueFormat``. Must not know which schema a topic has.
+This module owns the shape of rows for each ``valueFormat``. It must not know which schema a topic has.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pulsar_spark.errors import OptionError
 
 
 class SinkFormat(Enum):
-    """What the value of a message is."""
+    """The format of a message's value, as in the option ``valueFormat``."""
 
     RAW = "raw"
     AVRO = "avro"
@@ -48,13 +48,15 @@ class SinkFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SinkValues:
-    """What the user says of values.
+    """The user's options for values.
 
     Attributes:
-        format: what the value of a message is.
-        key_columns: names of the columns that are the key of a KEY_VALUE schema; none: it is no such schema.
-        key_value_encoding: where that key is; None: as the topic's schema says.
-        may_register: whether a schema may be registered where the topic's does not do.
+        format: format of the values.
+        key_columns: names of the columns that are the key of a KEY_VALUE schema; empty: the schema is not
+            KEY_VALUE.
+        key_value_encoding: where that key is stored; None: as the topic's schema says.
+        may_register: whether a new schema version may be registered if the topic's schema does not fit the
+            rows.
     """
 
     format: SinkFormat = SinkFormat.RAW
@@ -65,12 +67,13 @@ class SinkValues:
 
 @dataclass(frozen=True, slots=True)
 class PartColumns:
-    """The columns that are a value, or its key.
+    """The columns that are a value or its key.
 
     Attributes:
-        names: of the columns.
-        is_record: whether they are the fields of a record; else the one column is the value itself.
-        type: of the values.
+        names: names of the columns.
+        is_record: whether the columns are the fields of a record; otherwise the one column is the value
+            itself.
+        type: type of the values.
     """
 
     names: tuple[str, ...]
@@ -78,7 +81,7 @@ class PartColumns:
     type: PartType
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
-        """The values of n rows, of the type."""
+        """The values of a batch of n rows, as an array of n values of ``type``."""
         if not self.is_record:
             return _cast(batch.column(self.names[0]), self.type.arrow)
         arrays = [_cast(batch.column(field.name), field.type) for field in self.type.arrow]
@@ -87,12 +90,12 @@ class PartColumns:
 
 @dataclass(frozen=True, slots=True)
 class ValueColumns:
-    """The columns of rows that are values of a schema; made by :func:`value_columns`.
+    """The columns of rows that a schema encodes; made by :func:`value_columns`.
 
     Attributes:
-        value: those that are the value.
-        key: those that are its key, where the schema is KEY_VALUE; else None.
-        encoding: where that key is; None: as the topic's schema says.
+        value: columns of the value.
+        key: columns of the key if the schema is KEY_VALUE; otherwise None.
+        encoding: where that key is stored; None: as the topic's schema says.
     """
 
     value: PartColumns
@@ -101,11 +104,11 @@ class ValueColumns:
 
     @property
     def type(self) -> RowType:
-        """Of the rows."""
+        """The type of the rows."""
         return RowType(self.value.type, None if self.key is None else self.key.type, self.encoding)
 
     def rows(self, batch: pa.RecordBatch) -> pa.Array:
-        """Rows as an encoder takes them: values, or a struct of ``key`` and ``value``."""
+        """Rows in an encoder's form: values, or a struct of ``key`` and ``value``."""
         values = self.value.values(batch)
         if self.key is None:
             return values
@@ -113,14 +116,15 @@ class ValueColumns:
 
 
 def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueColumns:
-    """Find out which columns are values of a schema.
+    """Determine which columns a schema encodes as value and key.
 
     Args:
-        fields: the columns without those that mean something else; their names differ.
-        options: of the user; the format is not RAW.
+        fields: the columns of the payload, without reserved ones; their names differ.
+        options: the user's options for values; the format is not RAW.
 
     Raises:
-        OptionError: no value or several, a type that does not fit, a key that is not there.
+        OptionError: there is no value column or more than the format allows, a column has a type that no
+            schema has, or a key column is missing.
     """
     by_name = {field.name: field for field in fields}
     missing = [name for name in options.key_columns if name not in by_name]
@@ -152,7 +156,7 @@ def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueCo
 
 
 def raw_value(fields: Sequence[StructField]) -> str:
-    """The name of the column whose bytes are the value; raises OptionError where there is not one."""
+    """The name of the one column that holds the bytes of the value; raises OptionError if it is not one."""
     if not fields:
         raise OptionError(
             "the rows have no value column", advice="Add one binary or string column, such as value"
@@ -174,13 +178,14 @@ def raw_value(fields: Sequence[StructField]) -> str:
 
 
 def to_binary(array: pa.Array) -> pa.BinaryArray:
-    """Also from the large types, which Spark uses under spark.sql.execution.arrow.useLargeVarTypes."""
+    """Cast to binary. Spark uses large types with spark.sql.execution.arrow.useLargeVarTypes."""
     if pa.types.is_large_string(array.type):
         array = array.cast(pa.large_binary())
     return array.cast(pa.binary())
 
 
-# Not a record of one field: the shape that a source gives with valueFormat=struct, and that has tombstones.
+# A struct column of this name is the record itself, not a record of one field: the source gives this shape
+# with valueFormat=struct, and it can hold tombstones.
 _WHOLE = "value"
 _RECORDS = {SinkFormat.AVRO: PartKind.AVRO, SinkFormat.JSON: PartKind.JSON}
 _RAW_TYPES = (StringType, BinaryType, NullType)
@@ -233,7 +238,7 @@ def _arrow(kind: DataType) -> pa.DataType:
 
 
 def _check_type(path: str, kind: DataType) -> None:
-    """Raise OptionError for a type that is in no schema."""
+    """Raise OptionError for a type that no schema has."""
     if isinstance(kind, ArrayType):
         _check_type(f"{path}[]", kind.elementType)
     elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
@@ -261,5 +266,5 @@ def _check_type(path: str, kind: DataType) -> None:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """From Spark's other Arrow types of the same: large ones, and timestamps of the session's zone."""
+    """Cast Spark's other Arrow types of the same Spark type: large ones, and timestamps in session time."""
     return array if array.type == kind else array.cast(kind)
