@@ -31,8 +31,8 @@ class Process(NamedTuple):
 class CpuCount:
     """CPU of a process and of all that it has started, ended ones included.
 
-    PySpark's daemon does not wait for its workers, so the system forgets what an ended worker has taken. Spark
-    ends workers that were idle for a minute: what was seen of them last is all that they have taken.
+    PySpark's daemon does not wait for its workers, so the system forgets what an ended worker has taken.
+    Spark ends workers that were idle for a minute: what was seen of them last is all that they have taken.
 
     Args:
         root: number of the process.
