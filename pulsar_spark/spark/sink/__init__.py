@@ -1,6 +1,6 @@
-"""The sink: what a task sends (task), what is promised of it (delivery), what the driver does then (driver).
+"""The sink: how a task sends rows (task), its guarantee (delivery), and the driver's work after it (driver).
 
-Owns de-duplication and transactions of micro-batches as Spark names them, and the report of what is written.
-Its decisions are pure: decide_dedup, commit_plan, commit_records, TaskSearch. It must not know how anything
-is read, nor import spark/plan.
+This package owns the de-duplication and the transactions of micro-batches, which Spark names, and the report
+of what a batch wrote. Its decisions are pure: decide_dedup, commit_plan, commit_records, TaskSearch. It must
+not know how anything is read, nor import spark/plan.
 """

@@ -1,9 +1,9 @@
-"""CommitLog: the small topic of a query by which its driver knows, after a crash, what it had committed.
+"""CommitLog: a query's small topic that tells its driver, after a crash, what was already committed.
 
-Per micro-batch it holds, in this order: which transactions the tasks have opened, which of them the driver is
-about to commit, and in each of these one marker, which readers see if and only if it was committed
-(:mod:`~pulsar_spark.spark.sink.commit_records`). What is older than the last intent is released, and the
-broker removes it. What somebody else has written there is left out.
+For each micro-batch it holds, in this order: the transactions that the tasks have opened, the intent of the
+driver to commit some of them, and in each of these one marker, which readers see if and only if that
+transaction was committed (:mod:`~pulsar_spark.spark.sink.commit_records`). Records before the last intent are
+released, and the broker removes them. Messages that somebody else has written there are ignored.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from pulsar_spark.spark.sink.commit_records import (
 
 _log = logging.getLogger(__name__)
 
-# Of the driver's subscription and producer: there is one driver at a time.
+# Name of the driver's subscription and producer: there is one driver at a time.
 _NAME = "transactions"
 
-# Characters of a key, below which it can be guessed.
+# Minimum characters of a key. A shorter one could be guessed.
 _MIN_KEY = 16
 
 
 @dataclass(frozen=True, slots=True)
 class LogProtection:
-    """What keeps a query's log from others.
+    """Protection of a query's log against others.
 
     Attributes:
-        key: with which its records are signed, or None; secret.
-        encryptor: of its messages, where the namespace takes encrypted ones only, or None.
+        key: secret key that signs its records; None: they are not signed.
+        encryptor: encrypts its messages, if the namespace requires encryption; otherwise None.
     """
 
     key: bytes | None = field(default=None, repr=False)
@@ -57,12 +57,12 @@ class LogProtection:
 
 @dataclass(frozen=True, slots=True)
 class QueryLog:
-    """The log of a query, for one micro-batch.
+    """A query's log, for one micro-batch.
 
     Attributes:
-        topic: of the log, without a partition.
+        topic: topic of the log, without a partition.
         batch: id of the micro-batch.
-        protection: what keeps others from it.
+        protection: protection of the log against others.
     """
 
     topic: TopicName
@@ -71,16 +71,16 @@ class QueryLog:
 
 
 def log_topic(topic: TopicName | None, query: str) -> TopicName:
-    """A query's log: in the namespace of the topic it writes to, or public/default where rows name theirs."""
+    """The log's topic: in the namespace of ``topic``; in public/default if each row names its own topic."""
     near = topic or TopicName.parse("persistent://public/default/any")
     return TopicName.parse(f"persistent://{near.tenant}/{near.namespace}/{COMMIT_LOG_PREFIX}{query}")
 
 
 def read_log_key(place: str) -> bytes:
-    """The key that ``file:///PATH`` or ``env:NAME`` names.
+    """Read the key from ``file:///PATH`` or ``env:NAME``.
 
     Raises:
-        OptionError: it is not there, or is too short.
+        OptionError: the key does not exist, cannot be read or is too short.
     """
     try:
         if place.startswith("env:"):
@@ -106,8 +106,8 @@ def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
     """Record a task's transaction before anything is written in it, so that the driver can abort it.
 
     Raises:
-        SendError: a backlog quota keeps producers out, for the sake of records that are still needed.
-        PulsarError: the broker did not take it.
+        SendError: a backlog quota blocks producers, and the records in the backlog are still needed.
+        PulsarError: the broker did not accept the record.
     """
     value = _format(log).encode(OpenedRecord(transaction))
     try:
@@ -119,19 +119,19 @@ def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
 
 
 class CommitLog:
-    """The log as the driver has it, alone; a context manager.
+    """A query's log, open for its driver alone; a context manager.
 
     Args:
-        client: where to connect.
-        log: which one; its topic is created if it does not exist.
+        client: client of the cluster.
+        log: the log to open. Its topic is created if it does not exist.
 
     Attributes:
-        state: what the records add up to that were read or written here.
+        state: state after all records that were read or written here.
 
     Raises:
-        BusyError: another driver of this query has it.
-        BrokerError: it cannot be had within the operation timeout.
-        CorruptError: a record of the query's own cannot be read by this version.
+        BusyError: another driver of this query has opened the log.
+        BrokerError: the log cannot be opened within the operation timeout.
+        CorruptError: this version cannot read a record that the query has written.
     """
 
     def __init__(self, client: Client, log: QueryLog) -> None:
@@ -165,22 +165,22 @@ class CommitLog:
         return self._records.topic
 
     def close(self) -> None:
-        """Let the next driver have it."""
+        """Release the log, so that the next driver can open it."""
         self._records.close()
 
     def refresh(self) -> None:
-        """Read what has become visible."""
+        """Read the records that have become visible."""
         self._take(self._records.read())
 
     def write(self, intent: Intent) -> None:
-        """Write down what is about to be committed; returns when it is visible.
+        """Write the intent to commit, and return once it is visible.
 
-        From then on nobody else writes to the topic until ``close``.
+        From then on nobody else can write to the topic until ``close``.
 
         Raises:
-            DeadlineError: an open transaction of somebody else's keeps it from being visible.
-            TransactionError: another driver of the query has written one meanwhile; or an older version has
-                written the log.
+            DeadlineError: an open transaction of somebody else keeps the intent invisible.
+            TransactionError: another driver of the query has written an intent meanwhile, or an older version
+                has written the log.
         """
         self._refuse_old_records()
         try:
@@ -193,7 +193,7 @@ class CommitLog:
         if warning is not None:
             _log.warning("%s, micro-batch %d: %s", self.topic, intent.batch, warning)
         value, before, opened = self._format.encode(intent), self._records.read_to, self.state.opened
-        # All that an open transaction has hidden is visible then, too.
+        # Once the intent is visible, so is everything that an open transaction has hidden before it.
         records = self._records.read_through(value)
         self._take(records)
         if self.state.intent != intent:
@@ -203,46 +203,50 @@ class CommitLog:
                 topic=str(self.topic),
                 advice="Run only one query with this checkpoint, and start it again",
             )
-        # What is released ends right before the intent: else a copy of an older one, which somebody wrote
-        # before the topic was shut, would be the first that the next driver reads, and this one would not
-        # follow it.
+        # The records before the intent are released, and none of them stays. Somebody may have written a copy
+        # of an older intent before the topic was shut: if it stayed, the next driver would read it first and
+        # ignore this intent, because it does not follow the copy.
         for stored in takewhile(lambda each: each.value != value, records):
             before = stored.position
         self._append(map(OpenedRecord, sorted(self.state.opened - opened)))
         self._before_intent = before
 
     def announce(self, transaction: TxnId) -> None:
-        """Record a task's transaction; returns with the broker's receipt."""
+        """Record a task's transaction. Returns once the broker has acknowledged the record."""
         self._append([OpenedRecord(transaction)])
 
     def mark(self, transactions: Sequence[TxnId]) -> None:
-        """Write a marker in each, in order; this topic must be a part of each. Returns with the receipts."""
+        """Write a marker in each transaction, in order, and wait for the receipts.
+
+        This topic must be a part of each transaction.
+        """
         for transaction in transactions:
             record = CommittedRecord(transaction)
             self._records.append(self._format.encode(record), transaction=transaction)
         self._records.flush()
 
     def await_markers(self) -> None:
-        """Wait until all markers are visible that ever will be, and read them.
+        """Wait until all markers that will ever be visible are visible, and read them.
 
-        All transactions that have one must have been ended.
+        All transactions that have a marker must have ended.
         """
         self._read_through_token()
 
     def trim(self) -> None:
-        """Let the broker remove all that is before the intent that was written here."""
+        """Let the broker remove everything before the intent that was written here."""
         if self._before_intent is not None:
             self._records.release(self._before_intent)
 
     def make_room(self, error: SendError) -> None:
-        """Remove the backlog, by which a quota keeps producers out, and rewrite the records that still count.
+        """Release the backlog for which a quota blocks producers, and rewrite the records that still count.
 
-        Only where a later micro-batch is written: the transactions of the last intent are settled then, and
-        it only counts that there was one. A driver that dies in between leaves the transactions of running
-        tasks to their time-out.
+        This is allowed only when a later micro-batch is written. The transactions of the last intent are
+        settled then, and all that counts is that there was an intent. If a driver dies in between, the
+        transactions of running tasks end by their timeout.
 
         Args:
-            error: by which a producer was refused, raised where the records are still needed.
+            error: the error that refused a producer; it is the cause of the SendError raised if the records
+                are still needed.
         """
         self._refuse_old_records()
         intent = self.state.intent
@@ -258,7 +262,7 @@ class CommitLog:
         )
         self._records.release_all()
         self._records.open_for_writing()
-        # What others have written meanwhile may be a copy of an older intent: it must not come before this.
+        # Others may have written a copy of an older intent meanwhile. It must not stay before this intent.
         self._read_through_token()
         self._records.release(self._records.read_to)
         intent = self.state.intent
@@ -266,13 +270,13 @@ class CommitLog:
         self._append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
 
     def _refuse_old_records(self) -> None:
-        """Raise TransactionError where only an older version has written intents."""
+        """Raise TransactionError if only an older version has written intents."""
         error = self._old_records.error(self._batch, str(self.topic))
         if self.state.intent is None and error is not None:
             raise error
 
     def _read_through_token(self) -> None:
-        """Read all that is in the topic now, and is not aborted, also what an open transaction hides."""
+        """Read everything in the topic now that is not aborted, also what an open transaction hides."""
         self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
 
     def _append(self, records: Iterable[CommitRecord]) -> None:
@@ -294,7 +298,7 @@ class CommitLog:
     def _decoded(
         self, records: Iterable[StoredRecord], left_out: list[tuple[StoredRecord, str]]
     ) -> Iterator[CommitRecord]:
-        """The query's own records; the others, and why they are none, are added to ``left_out``."""
+        """Yield the query's own records. Add the others to ``left_out``, each with the reason."""
         last = self.state.intent
         for stored in records:
             try:

@@ -1,12 +1,12 @@
-"""CommitPlan: which step the commit of a micro-batch takes next, by the log and the broker's answers. Pure.
+"""CommitPlan: the next step in the commit of a micro-batch, from the log and the broker's answers. Pure.
 
-A micro-batch is committed at one moment, the end of the first transaction of its intent: before it a restart
-writes the micro-batch anew, after it a restart commits what is left. So that a driver may die between any two
-steps, the intent is durable, and each transaction has its marker, before the first commit.
+A micro-batch is committed at one moment: when the first transaction of its intent ends. Before it, a restart
+writes the micro-batch again; after it, a restart commits the rest. The driver may die between any two steps,
+so before the first commit the intent is durable and each transaction has its marker.
 
-"Earlier" is the intent of the same micro-batch that a run before this one has left in the log. A transaction
-"had ended" where the broker refuses to add to it, commit or abort it: it says the same of one that was
-committed and of one that was aborted. Then its marker in the log decides.
+"Earlier" is the intent of the same micro-batch that a previous run has left in the log. A transaction "had
+ended" if the broker refuses to add to it, commit it or abort it. The broker gives the same answer for a
+committed and an aborted transaction, so its marker in the log decides.
 
     stage                step                              answer -> next stage
     -------------------  --------------------------------  ---------------------------------------------------
@@ -40,8 +40,8 @@ committed and of one that was aborted. Then its marker in the log decides.
                          visible that ever will be         else -> FAIL
     TRIM_LOG             release what is before the intent -> END
 
-Any other error of a step, but for those of ABORT_OPEN and GIVE_UP, leads to FAIL and is raised as it is: the
-next run continues from the log.
+Any other error of a step leads to FAIL and is raised as it is, except in ABORT_OPEN and GIVE_UP. The next run
+continues from the log.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from pulsar_spark.spark.sink.commit_records import Intent, LogState
 
 
 class CommitAction(Enum):
-    """What the driver does in a step; see the table above."""
+    """An action of the driver; see the table above."""
 
     READ_LOG = auto()
     AWAIT_MARKERS = auto()
@@ -74,7 +74,7 @@ class CommitAction(Enum):
 
 
 class CommitStage(Enum):
-    """Where a commit stands: the step that is to be taken now; see the table above."""
+    """Where a commit stands, named after the step to take now; see the table above."""
 
     ABORT_EARLIER = auto()
     FIND_EARLIER = auto()
@@ -96,18 +96,18 @@ class CommitStage(Enum):
 
 
 class CommitStep(NamedTuple):
-    """What to do now.
+    """The step to take now.
 
     Attributes:
         action: the kind of step.
-        transactions: those to add to, mark, commit or abort, in order; may be none.
+        transactions: transactions to add to, mark, commit or abort, in order; may be empty.
     """
 
     action: CommitAction
     transactions: tuple[TxnId, ...]
 
 
-# The errors of a step by transaction, in the order of the step; of MARK at most one, which may be any's.
+# The errors of a step by transaction, in the order of the step. MARK has at most one, of any transaction.
 Failures = Mapping[TxnId, PulsarError]
 
 
@@ -118,13 +118,14 @@ class CommitPlan:
     Attributes:
         batch: id of the micro-batch.
         written: the transactions of the tasks that have succeeded.
-        topic: of the log, for errors.
-        stage: the step that is to be taken now.
+        topic: topic of the log, for errors.
+        stage: the step to take now.
         log: the state of the log.
-        intent: the one to be committed or aborted: the earlier one or, from WRITE_INTENT on, this run's.
-        is_replay: whether the micro-batch is found to be committed by an earlier run.
-        unknown: transactions that had ended before they were committed here, in either way.
-        error: why the commit has failed, or what to raise if the first transaction's marker is not found.
+        intent: the intent to commit or abort: the earlier one, or from WRITE_INTENT on this run's.
+        is_replay: whether an earlier run has already committed the micro-batch.
+        unknown: transactions that had ended, committed or aborted, before this run committed them.
+        error: why the commit has failed, or the error to raise if the first transaction's marker is not
+            found.
     """
 
     batch: int
@@ -139,28 +140,28 @@ class CommitPlan:
 
     @property
     def step(self) -> CommitStep:
-        """What to do now."""
+        """The step to take now."""
         row = _TABLE[self.stage]
         return CommitStep(row.action, row.transactions(self))
 
     @property
     def first(self) -> TxnId:
-        """The transaction with which the whole intent is committed."""
+        """The transaction whose commit commits the whole intent."""
         assert self.intent is not None
         return self.intent.first
 
     @property
     def transactions(self) -> tuple[TxnId, ...]:
-        """The intent's transactions."""
+        """The transactions of the intent."""
         assert self.intent is not None
         return self.intent.transactions
 
     def after(self, log: LogState, failures: Failures) -> CommitPlan:
-        """The plan when the step is taken.
+        """The plan after the step was taken.
 
         Args:
-            log: its state now.
-            failures: what failed of the step.
+            log: the state of the log now.
+            failures: the errors of the step.
         """
         row = _TABLE[self.stage]
         plan = replace(self, log=log)
@@ -192,13 +193,13 @@ class CommitPlan:
 
 
 def plan_commit(batch: int, written: Sequence[TxnId], log: LogState, topic: TopicName) -> CommitPlan:
-    """The plan of a commit that begins.
+    """Start the plan of a commit.
 
     Args:
         batch: id of the micro-batch.
-        written: the transactions of the tasks that have succeeded, without repetition.
-        log: what was found in the log.
-        topic: of the log.
+        written: the transactions of the tasks that have succeeded, each once.
+        log: the state of the log.
+        topic: topic of the log.
     """
     plan = CommitPlan(batch=batch, written=tuple(written), topic=topic, stage=CommitStage.ABORT_OPEN, log=log)
     earlier = log.intent
@@ -219,9 +220,9 @@ def plan_commit(batch: int, written: Sequence[TxnId], log: LogState, topic: Topi
 
 
 def transactions_to_abort(log: LogState, written: Iterable[TxnId], batch: int) -> list[TxnId]:
-    """What to abort of a micro-batch that has failed: all that is open, but for what its intent names.
+    """The transactions of a failed micro-batch to abort: all open ones except those of its intent.
 
-    A commit that has begun ends those of the intent: the next run does, which sees how far this one came.
+    Once an intent is written, the next run ends its transactions: it sees how far this run came.
     """
     begun = log.intent.transactions if log.intent is not None and log.intent.batch == batch else ()
     return sorted(log.opened.union(written).difference(begun))
@@ -255,7 +256,7 @@ def _open_aborted(plan: CommitPlan, _: Failures) -> CommitPlan:
 
 
 def _added(plan: CommitPlan, failures: Failures) -> CommitPlan:
-    # The first one decides: if a transaction has ended, the others are aborted immediately.
+    # The first error decides. If a transaction had ended, the others are aborted immediately.
     for transaction, error in failures.items():
         if not isinstance(error, TransactionError):
             return plan._failed(error)
@@ -331,12 +332,12 @@ def _all(plan: CommitPlan) -> tuple[TxnId, ...]:
 
 
 def _unmarked(plan: CommitPlan) -> tuple[TxnId, ...]:
-    """The intent's transactions but the first that are not known to be committed."""
+    """The transactions of the intent, except the first, that are not known to be committed."""
     return tuple(each for each in plan.transactions[1:] if each not in plan.log.committed)
 
 
 def _abandoned(plan: CommitPlan) -> tuple[TxnId, ...]:
-    """What tasks that failed or were killed have left open, which holds readers back."""
+    """The transactions that failed or killed tasks have left open; open ones hold readers back."""
     return tuple(sorted(plan.log.opened.difference(plan.transactions if plan.is_replay else plan.written)))
 
 
@@ -347,13 +348,13 @@ def _to(stage: CommitStage) -> Callable[[CommitPlan, Failures], CommitPlan]:
 _TABLE = {
     CommitStage.ABORT_EARLIER: _Row(CommitAction.ABORT, _first, _first_aborted),
     CommitStage.FIND_EARLIER: _Row(CommitAction.READ_LOG, _no_transactions, _earlier_found),
-    # None may stay open: it would hide the markers after its own.
+    # None of them may stay open: it would hide the markers that come after its own.
     CommitStage.ABORT_EARLIER_REST: _Row(CommitAction.ABORT, _rest, _to(CommitStage.READ_LOG)),
     CommitStage.REPORT_REPLAY: _Row(CommitAction.REPORT_REPLAY, _no_transactions, _replay_reported),
     CommitStage.READ_LOG: _Row(CommitAction.READ_LOG, _no_transactions, _to(CommitStage.ABORT_OPEN)),
     CommitStage.ABORT_OPEN: _Row(CommitAction.TRY_ABORT, _abandoned, _open_aborted),
     CommitStage.WRITE_INTENT: _Row(CommitAction.WRITE_INTENT, _all, _to(CommitStage.ADD_LOG)),
-    # A transaction whose time is over shows here, while nothing is committed.
+    # A transaction that timed out is found here, while nothing is committed.
     CommitStage.ADD_LOG: _Row(CommitAction.ADD_LOG, _all, _added),
     CommitStage.MARK: _Row(CommitAction.MARK, _all, _marked),
     CommitStage.COMMIT_FIRST: _Row(CommitAction.COMMIT, _first, _first_committed),

@@ -1,6 +1,6 @@
-"""The records of a query's commit log: their JSON, and the state that they add up to. Pure.
+"""The records of a query's commit log: their JSON, and the state that results from them. Pure.
 
-Each kind of record is a small value with a ``parse`` that checks every field of it; nothing else reads them.
+Each kind of record is a small value whose ``parse`` checks every field; nothing else reads the JSON.
 
     record            JSON                                              written by
     ----------------  ------------------------------------------------  -----------------------------------
@@ -10,8 +10,8 @@ Each kind of record is a small value with a ``parse`` that checks every field of
     CommittedRecord   {"committed": [most, least]}                      the driver, in that very transaction
     TokenRecord       {"read to": text}                                 the driver, to see how far it can read
 
-Where the query has a key, each is signed (:class:`RecordFormat`). What others may do, who may write to the
-topic, and what follows:
+If the query has a key, each record is signed (:class:`RecordFormat`). Others who may write to the topic can
+do the following, with these results:
 
     record            made up by others      a copy of a signed one
     ----------------  ---------------------  ------------------------------------------------------------
@@ -21,10 +21,10 @@ topic, and what follows:
     TokenRecord       signed: left out       means nothing: no other one is waited for
     anything else     left out               -
 
-Without a key what others make up is believed, but for a marker outside its transaction and for an intent that
-does not follow the last one.
+Without a key, records made up by others are believed, except a marker outside its transaction and an intent
+that does not follow the last one.
 
-Before records were signed they were stored as messages' payloads (:class:`OldRecords`).
+Older versions stored records without a signature, as payloads of messages (:class:`OldRecords`).
 """
 
 from __future__ import annotations
@@ -41,42 +41,42 @@ from pulsar_spark.ids import TxnId
 
 _Fields = Mapping[str, Any]
 
-# Of each number in a record: that of the protocol.
+# Maximum of each number in a record, as in the protocol.
 _MAX_NUMBER = 2**64 - 1
 
-# Characters of a signature.
+# Length of a signature in characters.
 _SIGNATURE_SIZE = 2 * hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedRecord:
-    """A task has opened a transaction.
+    """Record of a task that has opened a transaction.
 
     Attributes:
-        transaction: the task writes its rows in it.
+        transaction: the transaction in which the task writes its rows.
     """
 
     transaction: TxnId
 
     def fields(self) -> _Fields:
-        """What is stored."""
+        """The fields to store."""
         return {"opened": self.transaction}
 
     @classmethod
     def parse(cls, fields: _Fields) -> OpenedRecord:
-        """Read what ``fields`` gives; raises ValueError."""
+        """Parse the stored fields; raises ValueError."""
         return cls(_transaction(fields["opened"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a driver was about to commit.
+    """The intent of a driver to commit a micro-batch.
 
     Attributes:
         batch: id of the micro-batch.
-        transactions: all that make it up, at least one, each once; the batch is committed if and only if the
-            first is.
-        after: the first transaction of the intent before it, or None where there was none.
+        transactions: all transactions of the micro-batch, at least one, each once. The batch is committed if
+            and only if the first one is.
+        after: first transaction of the previous intent; None if there was none.
     """
 
     batch: int
@@ -85,16 +85,16 @@ class Intent:
 
     @property
     def first(self) -> TxnId:
-        """The transaction with which the batch is committed; no other intent has it."""
+        """The transaction whose commit commits the batch; no other intent has it."""
         return self.transactions[0]
 
     def fields(self) -> _Fields:
-        """What is stored."""
+        """The fields to store."""
         return {"batch": self.batch, "after": self.after, "transactions": self.transactions}
 
     @classmethod
     def parse(cls, fields: _Fields) -> Intent:
-        """Read what ``fields`` gives; raises ValueError."""
+        """Parse the stored fields; raises ValueError."""
         given, after = fields.get("transactions"), fields.get("after")
         if not isinstance(given, list) or not given:
             raise ValueError("an intent names transactions")
@@ -106,41 +106,41 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class CommittedRecord:
-    """The marker of a transaction: visible if and only if the transaction was committed.
+    """The marker of a transaction, visible if and only if the transaction was committed.
 
     Attributes:
-        transaction: the one that it is written in.
+        transaction: the transaction in which the marker is written.
     """
 
     transaction: TxnId
 
     def fields(self) -> _Fields:
-        """What is stored."""
+        """The fields to store."""
         return {"committed": self.transaction}
 
     @classmethod
     def parse(cls, fields: _Fields) -> CommittedRecord:
-        """Read what ``fields`` gives; raises ValueError."""
+        """Parse the stored fields; raises ValueError."""
         return cls(_transaction(fields["committed"]))
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A record that means nothing but its place: when it is visible, so is all before it that ever will be.
+    """A record used only for its position: once it is visible, so is all before it that ever will be.
 
     Attributes:
-        token: unique.
+        token: unique text.
     """
 
     token: str
 
     def fields(self) -> _Fields:
-        """What is stored."""
+        """The fields to store."""
         return {"read to": self.token}
 
     @classmethod
     def parse(cls, fields: _Fields) -> TokenRecord:
-        """Read what ``fields`` gives; raises ValueError."""
+        """Parse the stored fields; raises ValueError."""
         token = fields["read to"]
         if not isinstance(token, str):
             raise ValueError("a token is text")
@@ -151,7 +151,7 @@ CommitRecord = OpenedRecord | Intent | CommittedRecord | TokenRecord
 
 _ADVICE = "Use the version of this package that wrote it"
 
-# The field by which each kind is known.
+# The field that identifies each kind of record.
 _KINDS: dict[str, type[CommitRecord]] = {
     "batch": Intent,
     "committed": CommittedRecord,
@@ -161,15 +161,15 @@ _KINDS: dict[str, type[CommitRecord]] = {
 
 
 def encode_record(record: CommitRecord) -> bytes:
-    """The JSON of a record."""
+    """Encode a record as JSON."""
     return json.dumps(record.fields()).encode()
 
 
 def decode_record(value: bytes) -> CommitRecord:
-    """Read the JSON of a record.
+    """Decode a record from its JSON.
 
     Raises:
-        CorruptError: it is none, or a field of it is not what it must be.
+        CorruptError: the JSON is not a record, or one of its fields is invalid.
     """
     try:
         fields = json.loads(value)
@@ -184,10 +184,10 @@ def decode_record(value: bytes) -> CommitRecord:
 
 
 class OldRecords:
-    """The records that versions have stored which put them into payloads, without ``after`` and signatures.
+    """The records of older versions, which were payloads, without ``after`` and signatures.
 
-    They are not believed. A query that has no other ones would write a micro-batch again that is committed,
-    and their subscription ``spark-transactions`` would hold the log for ever.
+    They are not believed, but must be found. In a log that has no others, a query would write a micro-batch
+    again that was committed, and the old subscription ``spark-transactions`` would retain the log forever.
     """
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class OldRecords:
         self._last: int | None = None
 
     def add(self, payload: bytes) -> None:
-        """Take the payload of a message that is no record as they are stored now."""
+        """Add the payload of a message that is not a record in the current form."""
         try:
             record = decode_record(payload)
         except CorruptError:
@@ -205,11 +205,11 @@ class OldRecords:
             self._last = record.batch
 
     def error(self, batch: int, topic: str) -> TransactionError | None:
-        """Why nothing may be committed in a log that has no intent; None where there are no such records.
+        """The error if nothing may be committed in a log without an intent; None if it has no old records.
 
         Args:
-            batch: id of the micro-batch that is to be committed.
-            topic: of the log.
+            batch: id of the micro-batch to commit.
+            topic: topic of the log.
         """
         if not self._are_there:
             return None
@@ -224,13 +224,13 @@ class OldRecords:
 
 
 class RecordFormat:
-    """The bytes of a query's records as they are stored: JSON, after its signature where there is a key.
+    """The stored bytes of a query's records: JSON, after its signature if there is a key.
 
     The signature is an HMAC with SHA-256 over the log's topic and the JSON, in hexadecimal.
 
     Args:
-        topic: of the log, so that records of another log are not taken for its own.
-        key: secret of the query; None: records are not signed, and no signature is verified.
+        topic: topic of the log. It is signed too, so that records of another log are not accepted.
+        key: secret key of the query; None: records are not signed, and no signature is verified.
     """
 
     def __init__(self, topic: str, key: bytes | None) -> None:
@@ -238,15 +238,16 @@ class RecordFormat:
         self._key = key
 
     def encode(self, record: CommitRecord) -> bytes:
-        """The bytes to store."""
+        """Encode a record as the bytes to store."""
         text = encode_record(record)
         return text if self._key is None else self._signature(self._key, text) + text
 
     def decode(self, value: bytes) -> CommitRecord | None:
-        """Read stored bytes; None for what somebody else has written.
+        """Decode stored bytes; None for bytes that somebody else has written.
 
         Raises:
-            CorruptError: it is signed with the query's key, and is no record: another version wrote it.
+            CorruptError: the bytes are signed with the query's key but are not a record: another version
+                wrote them.
         """
         signature, text = b"", value
         if not value.startswith(b"{"):
@@ -267,12 +268,12 @@ class RecordFormat:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What the records that are visible add up to.
+    """The state that results from the visible records.
 
     Attributes:
-        intent: the last one, or None.
+        intent: the last intent, or None.
         committed: transactions whose markers are visible.
-        opened: transactions that tasks have opened, and that the last intent does not name.
+        opened: transactions that tasks have opened, except those that the last intent names.
     """
 
     intent: Intent | None = None
@@ -280,11 +281,11 @@ class LogState:
     opened: frozenset[TxnId] = frozenset()
 
     def follows(self, intent: Intent) -> bool:
-        """Whether ``intent`` was written by who had read the last one; any may be the first."""
+        """Whether the writer of ``intent`` had read the last intent. Any intent may be the first."""
         return self.intent is None or self.intent.first == intent.after
 
     def after(self, records: Iterable[CommitRecord]) -> LogState:
-        """The state when ``records`` are read too, in their order; to read them all again changes nothing."""
+        """The state after ``records``, in order. Reading records again changes nothing."""
         intent, committed, opened = self.intent, set(self.committed), set(self.opened)
         named = set() if intent is None else set(intent.transactions)
         for record in records:
@@ -300,10 +301,10 @@ class LogState:
 
 
 def lost_history(state: LogState, *, drivers_before: int, is_found_again: bool) -> str | None:
-    """What to warn of when a driver is about to write its intent; None where no record is missing.
+    """The warning for a driver about to write its intent; None if no record is missing.
 
-    The last intent is not acknowledged by the query, so where it is missing, or is acknowledged, a message
-    TTL, a backlog quota or somebody did it.
+    The query itself does not acknowledge the last intent. If the intent is missing or acknowledged, a message
+    TTL, a backlog quota or somebody else did it.
 
     ======  ============  ==============  ======================================================
     intent  acknowledged  drivers before  result
@@ -315,9 +316,9 @@ def lost_history(state: LogState, *, drivers_before: int, is_found_again: bool) 
     ======  ============  ==============  ======================================================
 
     Args:
-        state: what was read.
-        drivers_before: how many have begun to write to the log before; brokers count them.
-        is_found_again: whether the intent was found among what was acknowledged.
+        state: state after the records that were read.
+        drivers_before: number of drivers that have begun to write to the log before; brokers count them.
+        is_found_again: whether the intent was found among acknowledged messages.
     """
     cause = "by a message TTL, by a backlog quota or by somebody"
     if state.intent is not None:
@@ -336,7 +337,10 @@ def lost_history(state: LogState, *, drivers_before: int, is_found_again: bool) 
 
 
 def is_next(last: Intent | None, intent: Intent) -> bool:
-    """Whether ``intent`` was written by who had read the last one; any may be the first that is read."""
+    """Whether the writer of ``intent`` had read the intent ``last``.
+
+    Any intent may be the first that is read.
+    """
     return last is None or last.first == intent.after
 
 

@@ -1,4 +1,4 @@
-"""The delivery of the rows that a task writes: each once if Spark names the micro-batch, or not."""
+"""The delivery guarantee of a task's rows: effectively once if Spark names the micro-batch, or not."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pulsar_spark.spark.sink.micro_batch import MicroBatch
 
 _log = logging.getLogger(__name__)
 
-# By query, what the driver is to warn of; None: nothing.
+# The warning that the driver must log for each query; None: no warning.
 _warnings: dict[str | None, str | None] = {}
 
 
 class Dedup(Enum):
-    """How a task deduplicates what it writes; see :func:`decide_dedup`."""
+    """How a task deduplicates the rows it writes; see :func:`decide_dedup`."""
 
     NO = auto()
     WHERE_ENABLED = auto()
@@ -39,7 +39,7 @@ def decide_dedup(
     is_encrypted: bool,
     has_initial_id: bool,
 ) -> Dedup:
-    """Decide how a task deduplicates.
+    """Decide how a task deduplicates the rows it writes.
 
     ===============================  ============  ===========  =========  ====================
     delivery                         micro-batch   row's ids    encrypted  result
@@ -54,16 +54,16 @@ def decide_dedup(
     not given                        yes           no           no         WHERE_ENABLED
     ===============================  ============  ===========  =========  ====================
 
-    Encrypted entries get no digest of their plain content unless somebody asks for it. In place of REQUIRED
-    and WHERE_ENABLED it is REFUSED_INITIAL_ID where the user gives an id before the first one: ids come from
-    the micro-batch then.
+    Encrypted entries get a digest of their plain content only if the user asks for de-duplication. The result
+    is REFUSED_INITIAL_ID instead of REQUIRED or WHERE_ENABLED if the user sets the initial sequence id,
+    because the micro-batch determines the ids then.
 
     Args:
-        delivery: the option; None where it is not given.
-        is_micro_batch: whether Spark names the micro-batch that the task writes a part of.
-        has_sequence_ids: whether rows have sequence ids of their own, by which the broker deduplicates.
+        delivery: the option ``delivery``; None if it is not set.
+        is_micro_batch: whether the task writes a part of a micro-batch that Spark names.
+        has_sequence_ids: whether rows have their own sequence ids, by which the broker deduplicates.
         is_encrypted: whether payloads are encrypted.
-        has_initial_id: whether the user says where sequence ids begin.
+        has_initial_id: whether the user sets the initial sequence id.
     """
     found = _decide(delivery, is_micro_batch, has_sequence_ids, is_encrypted)
     if has_initial_id and found in (Dedup.REQUIRED, Dedup.WHERE_ENABLED):
@@ -84,24 +84,24 @@ def _decide(
 
 
 def name_prefix(options: SinkOptions, batch: MicroBatch) -> str:
-    """The name of a query's producers, without the number of the task."""
+    """The prefix of the names of a query's producers: the name without the number of the task."""
     return f"{options.producer.name or 'spark'}-{batch.query}"
 
 
 def dedup_task(
     client: Client, options: SinkOptions, batch: MicroBatch | None, *, has_sequence_ids: bool
 ) -> DedupTask | None:
-    """What makes each row of this task be stored once; None where it is not deduplicated here.
+    """The de-duplication of this task, which stores each row once; None if the task does not deduplicate.
 
     Args:
-        client: where to connect.
-        options: of the sink.
+        client: client of the cluster.
+        options: options of the sink.
         batch: the micro-batch, or None.
-        has_sequence_ids: whether rows have sequence ids of their own.
+        has_sequence_ids: whether rows have their own sequence ids.
 
     Raises:
-        OptionError: effectively-once is set, and this is not a micro-batch, or rows have ids; or rows are
-            deduplicated, and the user sets the first sequence id.
+        OptionError: effectively-once is set, but this is not a micro-batch or rows have sequence ids; or rows
+            are deduplicated, and the user sets the initial sequence id.
     """
     decision = decide_dedup(
         options.delivery,
@@ -138,10 +138,10 @@ def dedup_task(
 
 
 def log_protection(options: SinkOptions) -> LogProtection:
-    """What keeps the query's log from others, where there are transactions; reads the key.
+    """The protection of the query's log against others, if there are transactions; reads the key.
 
     Raises:
-        OptionError: the key, or the reader of the encryption's keys, cannot be had.
+        OptionError: the key cannot be read, or the reader of the encryption keys cannot be loaded.
     """
     place, encryption = options.transaction_log_key, options.encryption
     return LogProtection(
@@ -151,17 +151,17 @@ def log_protection(options: SinkOptions) -> LogProtection:
 
 
 def query_log(options: SinkOptions, batch: MicroBatch | None) -> QueryLog | None:
-    """The log of a query, for a task; None where it has none. Raises what ``log_protection`` does."""
+    """A task's view of its query's log; None if the query has none. Raises as ``log_protection`` does."""
     if options.transaction_timeout is None or batch is None:
         return None
     return QueryLog(log_topic(options.topic, batch.query), batch.number, log_protection(options))
 
 
 def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> str | None:
-    """Log what is promised, once for each query on a machine; to be called when all is written.
+    """Log the delivery guarantee, once for each query on a machine. Call it when everything is written.
 
     Returns:
-        What the driver is to warn of: it does so once, however many tasks and machines there are.
+        The warning for the driver, which logs it once, however many tasks and machines there are.
     """
     query = None if batch is None else batch.query
     if query not in _warnings:
@@ -169,7 +169,7 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
         if promised is None:
             return None
         said, _warnings[query] = promised
-        # A batch write has no name by which others would know it.
+        # A batch write has no name by which other processes could identify it.
         if said and (query is None or is_first_to_say(f"what is promised of query {query}")):
             _log.info("%s", said)
     return _warnings[query]
@@ -178,7 +178,7 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
 def _promised(
     options: SinkOptions, query: str | None, dedup: DedupTask | None
 ) -> tuple[str | None, str | None] | None:
-    """What is promised, and what is to be warned of; None where it is not known yet."""
+    """The guarantee and the warning about it; None as long as they are unknown."""
     if options.delivery is Delivery.TRANSACTIONAL:
         return _promised_in_transactions(options, query)
     if dedup is None:
@@ -188,7 +188,7 @@ def _promised(
         ), None
     try:
         is_deduplicated = dedup.deduplicates()
-    except PulsarError as error:  # all is written: only the log line has to wait
+    except PulsarError as error:  # everything is written: only the log line is delayed
         _log.info("query %s: not known yet whether the broker has deduplication enabled: %s", query, error)
         return None
     if is_deduplicated is None:

@@ -1,4 +1,4 @@
-"""What the driver does when the tasks have finished: commit, look for doubled rows, report; or abort."""
+"""The driver's work after the tasks: commit, find duplicated rows, report; or abort."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ CommitMessages = Sequence[WriterCommitMessage | None]
 
 
 def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
-    """All tasks have succeeded: commit their transactions, and report what is written.
+    """Finish a write whose tasks have all succeeded: commit their transactions, and report what they wrote.
 
     Args:
-        options: of the sink.
+        options: options of the sink.
         messages: the reports of the tasks.
-        batch: the number of the micro-batch; None: a batch write.
+        batch: id of the micro-batch; None: a batch write.
 
     Raises:
-        PulsarError: the transactions are not all committed; or rows are written twice, in a query that is to
-            fail then.
+        PulsarError: not all transactions are committed; or rows are duplicated, and the options make that an
+            error.
     """
     client = shared_client(options.client)
     if options.transaction_timeout is not None:
@@ -62,12 +62,12 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
 
 
 def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
-    """The write has failed: abort the transactions of the tasks that have succeeded.
+    """Abort the transactions of the tasks that have succeeded, because the write has failed.
 
     Args:
-        options: of the sink.
-        messages: the reports of the tasks; None for one that has failed.
-        batch: the number of the micro-batch; None: a batch write.
+        options: options of the sink.
+        messages: the reports of the tasks; None for a task that has failed.
+        batch: id of the micro-batch; None: a batch write.
     """
     if options.transaction_timeout is not None:
         number = -1 if batch is None else batch

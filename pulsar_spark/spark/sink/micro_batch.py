@@ -1,7 +1,7 @@
-"""The micro-batch that a task writes a part of, as Spark names it.
+"""The micro-batch of which a task writes a part, as Spark names it.
 
-Spark tells tasks the query and the number of the micro-batch by local properties, in a stream and in what
-foreachBatch writes; they are its internals, and absent in a plain batch write.
+Spark gives tasks the query and the number of the micro-batch as local properties, in a stream and in writes
+of foreachBatch. They are internals of Spark, and absent in a plain batch write.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
-# The first micro-batch that this process has written a part of, by run of a query. Processes outlive runs.
+# The first micro-batch that this process wrote a part of, by run of a query. A process may outlive runs.
 _first_batches: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The micro-batch that a task writes a part of.
+    """The micro-batch of which a task writes a part.
 
     Attributes:
-        query: id of the query, the same after a restart.
-        run: id of its run.
-        number: of the micro-batch.
+        query: id of the query; a restart does not change it.
+        run: id of the query's run.
+        number: number of the micro-batch.
         task: number of the Spark partition.
-        is_retried: whether this task was tried before.
+        is_retried: whether this task is a second or later attempt.
     """
 
     query: str
@@ -33,16 +33,16 @@ class MicroBatch:
     is_retried: bool
 
     def is_possible_replay(self) -> bool:
-        """Whether an earlier run of the micro-batch may have written something.
+        """Whether an earlier attempt of the micro-batch may have written rows.
 
-        True if the task was tried before, and for all tasks of the first micro-batch of a run in this
-        process: only the first one of a run can be a replay.
+        It is true if the task was tried before, and for all tasks of a run's first micro-batch in this
+        process: only the first micro-batch of a run can be a replay.
         """
         return self.number <= _first_batches.setdefault(self.run, self.number) or self.is_retried
 
 
 def micro_batch() -> MicroBatch | None:
-    """The one that this task writes a part of; None in a plain batch write."""
+    """The micro-batch of which this task writes a part; None in a plain batch write."""
     context = TaskContext.get()
     if context is None:
         return None

@@ -1,4 +1,4 @@
-"""Whether an earlier run of a micro-batch had more tasks than this one, and what they have stored."""
+"""Find out whether an earlier run of a micro-batch had more tasks than this one, and what they stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsar_spark.client import Client, Schema, last_sequence_id, run_all
 from pulsar_spark.errors import DuplicatesError, PulsarError
 from pulsar_spark.ids import TopicName
 
-# Consecutive task numbers unknown to the broker after which no more are requested.
+# Consecutive task numbers that the broker does not know, after which the search ends.
 _MAX_GAP = 4
 
 _log = logging.getLogger(__name__)
@@ -19,12 +19,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DedupAttempt:
-    """What the driver must know of a micro-batch that may be a replay.
+    """The driver's information about a micro-batch that may be a replay.
 
     Attributes:
-        prefix: of the producers' names, before the number of the task.
-        first_sequence_id: of the micro-batch.
-        topics: that a task wrote to, without their partitions.
+        prefix: prefix of the producers' names, before the number of the task.
+        first_sequence_id: first sequence id of the micro-batch.
+        topics: topics that a task wrote to, without their partitions.
     """
 
     prefix: str
@@ -33,16 +33,17 @@ class DedupAttempt:
 
 
 class TaskSearch:
-    """Which numbers of tasks to ask about, and what the answers mean. Pure.
+    """The search for tasks of an earlier run: their numbers, and what the answers mean. Pure.
 
     Args:
-        tasks: how many there are now, so the first number that none of them has.
-        first_sequence_id: of the micro-batch.
+        tasks: number of tasks now, which is also the first number that none of them has.
+        first_sequence_id: first sequence id of the micro-batch.
 
     Attributes:
-        number: of the task to ask about now.
-        last_found: number of the last task that has stored messages of the micro-batch; None: there is none.
-        stored: by topic partition, how many messages of the micro-batch the tasks have stored.
+        number: number of the task to ask about now.
+        last_found: number of the last task that has stored messages of the micro-batch; None if there is
+            none.
+        stored: number of messages of the micro-batch that the tasks have stored, by topic partition.
     """
 
     def __init__(self, tasks: int, first_sequence_id: int) -> None:
@@ -54,14 +55,15 @@ class TaskSearch:
 
     @property
     def is_done(self) -> bool:
-        """Whether as many numbers in a row are unknown to the broker that no more are expected."""
+        """Whether the broker does not know so many numbers in a row that no more are expected."""
         return self._gap >= _MAX_GAP
 
     def add(self, last_sequence_ids: Mapping[TopicName, int]) -> None:
-        """Take what the broker says of the task, and go on to the next one.
+        """Add the broker's answer about the task, and go on to the next one.
 
         Args:
-            last_sequence_ids: of its producer on each topic partition; -1 where there was none.
+            last_sequence_ids: last sequence id of the task's producer on each topic partition; -1 if there
+                was none.
         """
         for topic, last in last_sequence_ids.items():
             if last >= self._first_sequence_id:
@@ -80,22 +82,22 @@ def count_of_other_tasks(
     has_schema: bool,
     strict: bool,
 ) -> dict[TopicName, int]:
-    """Count the rows of the same micro-batch that tasks have written with a higher number than there are now.
+    """Count rows of this micro-batch stored by tasks of an earlier run whose numbers no longer exist.
 
     Args:
-        client: where to connect.
-        attempts: of the tasks; None where it is certain that the micro-batch is no replay.
-        tasks: how many there are now.
-        is_encrypted: whether they encrypt.
-        has_schema: whether they write by a schema; a namespace may take no producer without it.
-        strict: whether it is an error where there are such rows, or it cannot be found out.
+        client: client of the cluster.
+        attempts: one for each task; None if the micro-batch is certainly no replay.
+        tasks: number of tasks now.
+        is_encrypted: whether the tasks encrypt.
+        has_schema: whether the tasks write with a schema; a namespace may refuse producers without one.
+        strict: whether it is an error if there are such rows, or if it cannot be determined.
 
     Returns:
-        Messages by topic partition; those without any are left out.
+        Number of messages by topic partition; partitions without any are left out.
 
     Raises:
-        DuplicatesError: there are, in a strict query.
-        PulsarError: it cannot be found out, in a strict query.
+        DuplicatesError: there are such rows, and ``strict`` is true.
+        PulsarError: it cannot be determined, and ``strict`` is true.
     """
     known = [attempt for attempt in attempts if attempt is not None]
     if not known:
@@ -144,7 +146,7 @@ def _last_sequence_ids(
     *,
     is_encrypted: bool,
 ) -> dict[TopicName, int]:
-    """What the broker says of a producer on each topic partition; raises the first error."""
+    """The last sequence id of a producer on each topic partition, from the broker; raises the first error."""
     answers = run_all(
         [
             partial(last_sequence_id, client, topic, producer, is_encrypted=is_encrypted, schema=schema)

@@ -1,4 +1,4 @@
-"""What a batch has written: from the tasks to the driver's log and to a function of the user's."""
+"""The report of what a batch wrote: from the tasks to the driver's log and to the user's function."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 
 _log = logging.getLogger(__name__)
 
-# Topic partitions that a log line names one by one.
+# Maximum topic partitions that a log line lists one by one.
 _MAX_LISTED = 30
 
-# A topic partition in a report: its number, messages, bytes, possible duplicates, and the first and last
-# message id, each three numbers.
+# The numbers of a topic partition in a report: partition, messages, bytes, possible duplicates, and the first
+# and last message id as three numbers each.
 _Numbers = tuple[int, int, int, int, int, int, int, int, int, int]
 _NO_ID = MessageId(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitionMetrics:
-    """What was written to one topic partition.
+    """Metrics of what was written to one topic partition.
 
     Attributes:
-        topic: its full name.
+        topic: full name of the topic partition.
         messages: acknowledged messages, including those that the broker had stored before.
         bytes: bytes of their entries as stored at the broker: metadata and compressed payloads.
         first_id: id of the first message; None if it is unknown: the broker had stored all of them before.
@@ -53,14 +53,14 @@ class TopicPartitionMetrics:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport(WriterCommitMessage):
-    """What a task reports to the driver: small when it is pickled, some 50 bytes a topic partition.
+    """A task's report to the driver. It is small when pickled: about 50 bytes per topic partition.
 
     Attributes:
-        topics: for each topic, by its name without the partition, the numbers of each partition.
-        attempt: where the micro-batch may be a replay.
+        topics: numbers of each partition, by topic name without the partition.
+        attempt: what the driver must know if the micro-batch may be a replay; otherwise None.
         query: id of the query; None in a plain batch write.
-        retries: requests to brokers that the task has repeated.
-        warning: what the driver is to warn of, once.
+        retries: number of requests to brokers that the task has repeated.
+        warning: warning that the driver must log once.
     """
 
     topics: dict[str, list[_Numbers]]
@@ -77,7 +77,7 @@ class TaskReport(WriterCommitMessage):
         query: str | None = None,
         retries: int = 0,
     ) -> TaskReport:
-        """The report of what was sent to each topic partition; for the others see the attributes."""
+        """Make the report from the totals of each topic partition; the other arguments are attributes."""
         topics: dict[str, list[_Numbers]] = {}
         for topic, part in sent.items():
             first, last = part.first_id or _NO_ID, part.last_id or _NO_ID
@@ -88,7 +88,7 @@ class TaskReport(WriterCommitMessage):
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """What was sent to each topic partition."""
+        """The totals of each topic partition."""
         found = {}
         for name, partitions in self.topics.items():
             base = TopicName.parse(name)
@@ -106,7 +106,7 @@ class TaskReport(WriterCommitMessage):
 
 
 def add_up(parts: Iterable[Mapping[TopicName, SentTotals]]) -> dict[TopicName, SentTotals]:
-    """The sum of what several writers have sent, by topic partition."""
+    """Add up the totals of several writers, by topic partition."""
     total: dict[TopicName, SentTotals] = {}
     for part in parts:
         for topic, sent in part.items():
@@ -126,11 +126,12 @@ def add_up(parts: Iterable[Mapping[TopicName, SentTotals]]) -> dict[TopicName, S
 def metrics_of(
     messages: Iterable[WriterCommitMessage | None], of_other_tasks: Mapping[TopicName, int]
 ) -> list[TopicPartitionMetrics]:
-    """What all tasks have written to each topic partition, in the order of topics and partitions.
+    """The metrics of each topic partition over all tasks, in the order of topics and partitions.
 
     Args:
-        messages: the tasks' reports; anything else than a :class:`TaskReport` is ignored.
-        of_other_tasks: by topic partition, messages stored by tasks of an earlier run that no longer exist.
+        messages: the tasks' reports; anything other than a :class:`TaskReport` is ignored.
+        of_other_tasks: number of messages stored by tasks of an earlier run that no longer exist, by topic
+            partition.
     """
     reports = [message.sent for message in messages if isinstance(message, TaskReport)]
     total = add_up(
@@ -150,14 +151,14 @@ def report_batch(
     batch: int | None,
     callback: str | None,
 ) -> None:
-    """Log what all tasks have written, and give it to the user's function and to the query's listener.
+    """Log what all tasks wrote, and pass it to the user's function and to the query's listener.
 
     Args:
         messages: the tasks' reports.
-        of_other_tasks: as :func:`metrics_of` takes it.
-        batch: the number of the micro-batch; None: of a batch write.
+        of_other_tasks: as in :func:`metrics_of`.
+        batch: id of the micro-batch; None: a batch write.
         callback: dotted name of a function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`,
-            by topic. An error in it is logged, and that is all: what is written stays written.
+            by topic. An error in it is only logged, because the rows are already written.
     """
     metrics = metrics_of(messages, of_other_tasks)
     what = "the batch" if batch is None else f"micro-batch {batch}"

@@ -1,4 +1,4 @@
-"""What one Spark task does: send its rows, in a transaction or deduplicated, and report what it has sent."""
+"""The work of one Spark task: send its rows, in a transaction or deduplicated, and report what was sent."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def write_task(
     """Send the rows of one Spark partition; returns when the brokers have acknowledged all of them.
 
     Args:
-        options: of the sink.
-        shape: which column means what.
-        schemas: that the driver has chosen, by topic.
+        options: options of the sink.
+        shape: the meaning of each column.
+        schemas: the schemas that the driver has chosen, by topic.
         batches: the rows.
-        log: of the query, where there are transactions; None in a batch write.
+        log: log of the query if there are transactions; None in a batch write.
 
     Raises:
         PulsarError: not all rows are acknowledged.
@@ -104,7 +104,7 @@ def _send(
                 for topic, columns in shape.messages(batch, encoders):
                     writers.of(topic).send(columns)
             if dedup is not None and micro is not None and is_possible_replay:
-                # An earlier run may have written to it, though this one has no rows.
+                # An earlier run may have written to the topic, even if this one has no rows.
                 if options.topic is not None:
                     writers.of(options.topic)
                 topics = frozenset(writers.topics)
@@ -127,10 +127,11 @@ def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:
 
 
 def _producer_options(options: SinkOptions, transaction: Transaction | None) -> ProducerOptions:
-    """Those of this task: a name that the user gives is made the task's own.
+    """The options of this task's producers. A name that the user gives is made unique to the task.
 
-    In a transaction it is made that of the transaction too. A broker that deduplicates drops by the name what
-    is sent again, and what it has of a transaction cannot be compared: so nobody else may ever have the name.
+    In a transaction the name is made unique to the transaction too. A broker that deduplicates drops messages
+    by producer name, and what it stored in a transaction cannot be compared. So no other producer may ever
+    have the same name.
     """
     producer, context = options.producer, TaskContext.get()
     if producer.name is None:

@@ -1,9 +1,9 @@
-"""By which schemas rows are written: pinned on the driver, or chosen by a task that meets a topic.
+"""The schemas that rows are written with: chosen by the driver, or by a task for topics that rows name.
 
-A micro-batch that is run again must give the same bytes. So the driver chooses, before any row, where the
-option names the topic. Where each row names its own, tasks choose, each topic once; they come to the same.
-Others may register a version between two runs: a task that finds rows of the earlier run goes back to the
-version of those (``ReplayEncoders``).
+A micro-batch that is run again must give the same bytes. So if the option names the topic, the driver chooses
+its schema before any row is written. If each row names its topic, tasks choose, once per topic, and all tasks
+choose the same. Somebody may register a new version between two runs. A task that finds rows of the earlier
+run then returns to the version of those rows (``ReplayEncoders``).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _log = logging.getLogger(__name__)
 
 
 class TopicEncoders:
-    """What makes the rows of one task values of their topics.
+    """The encoders that turn the rows of one task into values of their topics.
 
     Args:
-        rows: what they are.
+        rows: type of the rows.
         pinned: schemas by topic.
-        choose: gives the schema of a topic that is not among those; asked once for each.
+        choose: returns the schema of a topic that is not in ``pinned``; called once per topic.
     """
 
     def __init__(
@@ -52,31 +52,31 @@ class TopicEncoders:
         self._encoders: dict[TopicName, ValueEncoder] = {}
 
     def schema(self, topic: TopicName) -> VersionedSchema:
-        """The schema that the topic's rows are written by; raises what :func:`schema_of_rows` does."""
+        """The schema of the topic's rows; raises the errors of :func:`schema_of_rows`."""
         if topic not in self._schemas:
             self._schemas[topic] = self._choose(topic)
         return self._schemas[topic]
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """The encoder of the topic's rows; raises what :func:`schema_of_rows` does."""
+        """The encoder of the topic's rows; raises the errors of :func:`schema_of_rows`."""
         if topic not in self._encoders:
             self._encoders[topic] = row_encoder(self.schema(topic).schema, self._rows)
         return self._encoders[topic]
 
     def replace(self, topic: TopicName, schema: VersionedSchema) -> None:
-        """Write the topic's rows by another schema; raises SchemaError if they do not fit it."""
+        """Write the topic's rows with another schema; raises SchemaError if they do not fit it."""
         self._encoders[topic] = row_encoder(schema.schema, self._rows)
         self._schemas[topic] = schema
 
 
 class ReplayEncoders:
-    """The encoders of a task that may be run again: by the versions that an earlier run has written by.
+    """The encoders of a task that may be a replay: they use the schema versions of the earlier run.
 
     Args:
-        client: where to connect.
-        encoders: of the task.
-        writers: of the task; a topic's is opened before its rows are encoded.
-        dedup: of the task; it finds what is stored.
+        client: client of the cluster.
+        encoders: encoders of the task.
+        writers: writers of the task; a topic's writer is opened before its rows are encoded.
+        dedup: de-duplication of the task; it finds the stored rows.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class ReplayEncoders:
         self._writers = writers
         self._dedup = dedup
         self._known: set[TopicName] = set()
-        self._load = uuid4().hex  # what is kept in the process may be of a topic that was deleted since
+        self._load = uuid4().hex  # schemas cached in the process may be those of a topic deleted since
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """The encoder of the topic's rows; raises what opening a writer does, too."""
+        """The encoder of the topic's rows; also raises the errors of opening a writer."""
         if topic not in self._known:
             self._writers.of(topic)
             version = self._dedup.stored_version(topic)
@@ -100,7 +100,10 @@ class ReplayEncoders:
         return self._encoders.of(topic)
 
     def _go_back(self, topic: TopicName, version: int) -> None:
-        """Write by an older version. If that cannot be had, what is stored is found not to be the same."""
+        """Write with an older schema version.
+
+        If it cannot be loaded, the comparison finds that the stored rows differ.
+        """
         schema = self._client.schemas.at(topic, version, load=self._load)
         if schema is None:
             return
@@ -118,7 +121,7 @@ class ReplayEncoders:
 def topic_encoders(
     client: Client, options: SinkOptions, shape: MessageShape, pinned: Mapping[TopicName, VersionedSchema]
 ) -> TopicEncoders | None:
-    """The encoders of a task; None where values are bytes without a schema."""
+    """The encoders of a task; None if values are bytes without a schema."""
     if isinstance(shape.value, str):
         return None
     rows = shape.value.type
@@ -126,13 +129,13 @@ def topic_encoders(
 
 
 def pinned_schemas(options: SinkOptions, shape: MessageShape) -> dict[TopicName, VersionedSchema]:
-    """Choose, on the driver, by which schema rows are written, and register it where it is new.
+    """Choose on the driver the schema that rows are written with, and register it if it is new.
 
     Returns:
-        The schema of the topic that the option names; nothing where rows name theirs, or have no schema.
+        The schema of the topic that the option names; empty if rows name their topics or have no schema.
 
     Raises:
-        PulsarError: what :func:`schema_of_rows` raises.
+        PulsarError: as raised by :func:`schema_of_rows`.
     """
     if options.topic is None or isinstance(shape.value, str):
         return {}

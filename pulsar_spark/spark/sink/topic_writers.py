@@ -1,4 +1,4 @@
-"""TopicWriters: the writers of one task, at most so many at a time."""
+"""TopicWriters: the writers of one task, up to a maximum number open at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pulsar_spark.client import (
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.report import add_up
 
-# Topics that a task writes to at the same time: each has a thread and a window of its own.
+# Maximum topics that a task writes to at the same time: each has its own thread and window.
 MAX_OPEN_TOPICS = 100
 
 
@@ -31,17 +31,19 @@ class TopicWriters:
     """The writers of one task, one for each topic; a context manager that does not flush.
 
     Args:
-        client: where to connect.
-        options: of all producers.
-        max_open: how many may be open; for one more, the least recently used one is flushed and closed.
-        transaction: that all they write belongs to.
+        client: client of the cluster.
+        options: options of all producers.
+        max_open: maximum number of open writers. For one more, the least recently used one is flushed and
+            closed.
+        transaction: the transaction that all messages belong to, or None.
         dedup: the task's de-duplication in a micro-batch, or None.
-        place: of the task in a micro-batch, by which rows without keys are spread; None in a batch write.
-        code: the user's router, encryptor and interceptors, of all of them.
-        schema_of: gives the schema that a topic's values were encoded by; None: they are bytes.
+        place: the task's place in a micro-batch, by which rows without keys are spread; None in a batch
+            write.
+        code: the user's router, encryptor and interceptors, for all writers.
+        schema_of: returns the schema that a topic's values were encoded with; None: values are bytes.
 
     Attributes:
-        topics: that were opened.
+        topics: all topics for which a writer was opened.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class TopicWriters:
             writer.close()
 
     def of(self, topic: TopicName) -> TopicWriter:
-        """The writer of ``topic``, opened where it is not."""
+        """The writer of ``topic``; opens it if necessary."""
         if topic in self._open:
             self._open.move_to_end(topic)
             return self._open[topic]
@@ -102,7 +104,7 @@ class TopicWriters:
         return writer
 
     def close(self, topic: TopicName) -> None:
-        """Close the writer of ``topic`` when all sent messages are acknowledged; ``of`` opens it again."""
+        """Close the writer of ``topic`` once all its messages are acknowledged. ``of`` opens it again."""
         writer = self._open[topic]
         writer.flush()
         self._closed = add_up([self._closed, writer.sent])
@@ -111,14 +113,15 @@ class TopicWriters:
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """The acknowledged messages so far, by topic partition."""
+        """The totals of acknowledged messages so far, by topic partition."""
         return add_up([self._closed, *(writer.sent for writer in self._open.values())])
 
     def finish(self) -> None:
-        """No more rows come: wait until everything is acknowledged."""
+        """Wait until everything is acknowledged; no more rows come after this."""
         for writer in self._open.values():
             writer.finish()
-        # Only after the others: one that is closed for one of these must not hold rows back for comparison.
+        # This comes after the others: a writer that is closed to open one of these must not hold back rows
+        # for comparison.
         if self._dedup is not None:
             for topic in self._dedup.unfinished:
                 self.of(topic).finish()

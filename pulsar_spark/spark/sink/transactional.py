@@ -1,16 +1,16 @@
-"""``delivery=transactional``: each task writes in a transaction of its own, the driver commits them all.
+"""``delivery=transactional``: each task writes in its own transaction, and the driver commits them all.
 
-The commit of a micro-batch has one point at which it happens, the end of the batch's first transaction:
+A micro-batch is committed at one moment: when its first transaction ends.
 
-1. the driver writes down which transactions it will commit (``CommitLog``), and a marker in each of them;
-2. it commits the first one. Until then nothing of the batch is visible, and a restart writes it again;
-3. it commits the others. From then on a restart writes nothing, but commits what is left of them.
+1. The driver writes the intent to commit these transactions (``CommitLog``), and a marker in each of them.
+2. It commits the first one. Before this, nothing of the batch is visible, and a restart writes it again.
+3. It commits the others. From now on a restart writes nothing, but commits the remaining ones.
 
-So it does not matter whether a replay has the rows in the same order or in as many Spark partitions. One case
-remains: a driver dies during 3 and comes back after the transactions' timeout. Then the rest is lost, which
-is an error each time, until somebody decides.
+So a replay may have its rows in another order or in another number of Spark partitions. One case remains: a
+driver dies during step 3 and returns after the transactions' timeout. Then the remaining rows are lost. Every
+restart reports this as an error, until the user decides.
 
-``commit_plan`` says which step is next; here the steps are taken.
+``commit_plan`` decides the next step; this module takes the steps.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TransactionalTaskReport(WriterCommitMessage):
-    """What a task reports to the driver.
+    """A task's report to the driver.
 
     Attributes:
-        report: as without a transaction.
+        report: the report as without a transaction.
         log: topic of the query's log; None in a batch write, which is never replayed.
-        transaction: that holds its rows; None where there were none.
+        transaction: transaction that holds the task's rows; None if there were none.
     """
 
     report: TaskReport
@@ -65,14 +65,14 @@ def write_in_transaction(
     batches: Batches,
     write: Callable[[Batches, Transaction | None], TaskReport],
 ) -> TransactionalTaskReport:
-    """Do one task's work in a transaction; it is aborted if that fails.
+    """Run one task's write in a transaction, which is aborted if the write fails.
 
     Args:
-        client: where to connect.
-        log: of the query; None in a batch write.
+        client: client of the cluster.
+        log: log of the query; None in a batch write.
         ttl: seconds after which the broker aborts the transaction.
         batches: the rows.
-        write: writes them in a transaction, and has closed all its producers when it returns or raises.
+        write: writes the rows in a transaction. It has closed all its producers when it returns or raises.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     topic = None if log is None else log.topic
@@ -96,17 +96,17 @@ def commit_batch(
     batch: int,
     protection: LogProtection,
 ) -> None:
-    """Commit a micro-batch of a stream, or find that it is committed: all of it, or nothing and an error.
+    """Commit all of a stream's micro-batch, or nothing and raise; a committed one is left as it is.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         messages: the reports of the tasks.
         batch: id of the micro-batch.
-        protection: of the query's log.
+        protection: protection of the query's log.
 
     Raises:
-        TransactionError: transactions ran out. The text says whether nothing of the batch is committed, so
-            that a restart writes it again, or a part.
+        TransactionError: transactions timed out. The text says whether nothing of the batch is committed, so
+            that a restart writes it again, or only a part.
         PulsarError: a broker could not be reached; a restart continues from there.
     """
     reports = _reports(messages)
@@ -125,9 +125,9 @@ def abort_batch(
     batch: int,
     protection: LogProtection,
 ) -> None:
-    """Abort what the tasks of a micro-batch wrote, but for what a commit that has begun will end.
+    """Abort the transactions of a failed micro-batch, except those that a started commit will end.
 
-    Where no task has succeeded nobody says which query it is: the next commit aborts what they wrote. The
+    If no task has succeeded, the query is unknown here, and its next commit aborts the transactions. The
     arguments are those of :func:`commit_batch`.
     """
     reports = _reports(messages)
@@ -140,10 +140,10 @@ def abort_batch(
 
 
 def commit_once(client: Client, messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Commit a batch write, which has no log: what could not be committed is named in the error.
+    """Commit a batch write, which has no log. The error names the first transaction that was not committed.
 
     Raises:
-        PulsarError: of the first that could not.
+        PulsarError: the error of that transaction.
     """
     written = _transactions(_reports(messages))
     transactions = Transactions(client)
@@ -152,7 +152,7 @@ def commit_once(client: Client, messages: Iterable[WriterCommitMessage | None]) 
 
 
 def _run(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> None:
-    """Take the steps of a plan, one after the other, until it ends."""
+    """Take the steps of a plan one after another until it ends."""
     while (action := plan.step.action) is not CommitAction.END:
         if action is CommitAction.FAIL:
             assert plan.error is not None
@@ -162,10 +162,10 @@ def _run(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> None:
 
 
 def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> Failures:
-    """Do what a plan's step says, and return what failed of it by transaction.
+    """Take a plan's next step, and return its errors by transaction.
 
     Raises:
-        PulsarError: of a step on the log alone.
+        PulsarError: an error of the log itself.
     """
     action, ids = plan.step
     if action is CommitAction.READ_LOG:
@@ -209,7 +209,7 @@ def _transactions(reports: Iterable[TransactionalTaskReport]) -> list[TxnId]:
 
 
 def _failures(ids: Sequence[TxnId], call: Callable[[TxnId], None]) -> dict[TxnId, PulsarError]:
-    """Call it for each transaction, many in parallel, and return the errors."""
+    """Call ``call`` for each transaction, many in parallel, and return the errors."""
     answers = zip(ids, run_all([partial(call, each) for each in ids]), strict=True)
     return {transaction: error for transaction, error in answers if error is not None}
 
@@ -218,13 +218,14 @@ def _abort(transactions: Transactions, ids: Sequence[TxnId]) -> Failures:
     failures = _failures(ids, transactions.abort)
     for transaction, error in failures.items():
         if isinstance(error, TransactionError):
-            # The broker forgets a transaction when all its topics know how it ended: a marker is visible now.
+            # The broker forgets a transaction once all its topics know how it ended. So its marker is visible
+            # by now.
             _log.info("transaction %s had already ended: %s", transaction, error)
     return failures
 
 
 def _try_abort(transactions: Transactions, ids: Sequence[TxnId]) -> None:
-    """Abort what is still open of ``ids``; what cannot be is aborted by the broker when its time is over."""
+    """Abort those of ``ids`` that are still open. The broker aborts the rest when they time out."""
     for transaction, error in _failures(ids, transactions.abort).items():
         if isinstance(error, TransactionError):
             _log.debug("transaction %s had already ended: %s", transaction, error)
