@@ -1,16 +1,17 @@
-"""Admission control: where a micro-batch ends, so that it keeps to the user's limits.
+"""Admission control: the end of each micro-batch, within the user's limits.
 
-Pure: ``now`` and the broker's answers come from the caller.
+Pure: the caller passes ``now`` and the broker's answers.
 
-Partitions share a limit in proportion to the entries that wait in each. Each takes at least one entry, so
-that there is progress under any limit and none starves; beyond that only what fits its share. A batch
-is thus at most the limit and one entry a partition. What a share has left goes to the larger partitions.
+Partitions share a limit in proportion to the entries that wait in each. Each partition takes at least one
+entry, so that any limit allows progress and none starves; beyond that it takes only what fits its share. So a
+batch exceeds the limit by at most one entry per partition. The unused part of a share goes to larger
+partitions.
 
     within SCAN_ENTRIES and SCAN_BYTES   exact: every entry was probed (known_entries.KnownEntries)
     beyond, with the broker's indexes    messages exact: the end is searched by index difference
     beyond, bytes or without indexes     estimated from the entries that were probed
 
-An estimated end never goes over its ledger's end, and is always a visible message.
+An estimated end never goes past the end of its ledger, and is always a visible message.
 """
 
 from __future__ import annotations
@@ -30,45 +31,45 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Probes of single entries, in the search for the end of a share by the broker's indexes: guesses by the mean,
-# which mostly find it, and then halvings, which always do.
+# Probes of single entries in the search for the end of a share by the broker's indexes: first guesses by the
+# mean, which mostly find it, then halvings, which always do.
 GUESSES = 6
 MAX_PROBES = GUESSES + 32
 
 
 class RunAll(Protocol):
-    """Runs calls at the same time: results in their order, a PulsarError in the place of one that failed."""
+    """Runs calls in parallel. Results are in the order of the calls, a PulsarError for each that failed."""
 
     def __call__(self, calls: Sequence[Callable[[], T]]) -> list[T | PulsarError]:
-        """Run them all."""
+        """Run all calls."""
 
 
 class Room(NamedTuple):
-    """What may still be taken; None: any amount."""
+    """What may still be taken; None: no limit."""
 
     messages: int | None
     size: int | None
 
     def part(self, weight: int, of: int) -> Room:
-        """A share of it in proportion; never less than nothing."""
+        """The share ``weight / of`` of this room; never negative."""
         return Room(*(None if whole is None else max(0, whole * weight // of) for whole in self))
 
     def less(self, messages: int, size: int) -> Room:
-        """The rest of it."""
+        """The remaining room after ``messages`` messages and ``size`` bytes."""
         return Room(
             None if self.messages is None else self.messages - messages,
             None if self.size is None else self.size - size,
         )
 
     def holds(self, messages: int, size: int) -> bool:
-        """Whether so much fits in."""
+        """Whether ``messages`` messages and ``size`` bytes fit."""
         return (self.messages is None or messages <= self.messages) and (
             self.size is None or size <= self.size
         )
 
 
 class Taken(NamedTuple):
-    """A partition's part of a batch: up to ``end``, and ``room`` for more entries that are not known."""
+    """A partition's part of a batch: up to ``end``, and the ``room`` left for entries not yet known."""
 
     end: MessageId
     messages: int
@@ -80,12 +81,12 @@ class Admission:
     """Plans the ends of one query's micro-batches.
 
     Args:
-        limits: what the user set.
-        source: answers about partitions.
-        run_all: runs calls to ``source`` at the same time.
+        limits: the user's limits.
+        source: gives the broker's answers about partitions.
+        run_all: runs calls to ``source`` in parallel.
 
     Attributes:
-        late: the partitions about which the broker gave no answer, or not all, for the last plan.
+        late: partitions for which the broker gave no answer, or only a part of it, for the last plan.
     """
 
     def __init__(self, limits: Limits, source: EntrySource, run_all: RunAll) -> None:
@@ -106,21 +107,23 @@ class Admission:
         *,
         available_now: bool = False,
     ) -> dict[TopicName, MessageId]:
-        """The end of the next batch; ``starts`` where none is due yet.
+        """The ends of the next batch; equal to ``starts`` if no batch is due yet.
 
         Args:
-            starts: up to where each partition is taken.
-            ends: up to where each could be taken: its last visible message (whole entry), nowhere before its
-                start. The same partitions.
-            backlogs: about how many entries lie between, the weights of the shares; 1 where it is not given.
-            now: seconds of a clock that never goes back.
-            available_now: do not wait for ``min_messages``.
+            starts: the position up to which each partition is taken.
+            ends: the maximum end of each of the same partitions: its last visible message (whole entry),
+                never before its start.
+            backlogs: approximate number of entries in between, the weights of the shares; 1 for partitions
+                that are not given.
+            now: time in seconds of a monotonic clock.
+            available_now: whether to ignore ``min_messages``.
 
-        A partition about which the broker gives no answer now stays at its start, with a warning.
+        A partition for which the broker gives no answer now stays at its start, with a warning.
 
         Raises:
-            PulsarError: the broker will never answer, such as for a topic that was deleted; or, with
-                ``available_now``, no partition can go on: the query would end as if all were read.
+            PulsarError: the broker will never answer, for example about a deleted topic; or, with
+                ``available_now``, no partition can advance, so that the query would end as if everything were
+                read.
         """
         self._failure = None
         self.late = set()
@@ -148,7 +151,7 @@ class Admission:
         self._known.clear()
 
     def _forget(self, starts: Mapping[TopicName, MessageId]) -> None:
-        """Drop what is known of other positions than ``starts``."""
+        """Drop the known entries of positions other than ``starts``."""
         for topic, known in list(self._known.items()):
             if topic not in starts or not known.follow(starts[topic]):
                 del self._known[topic]
@@ -160,7 +163,7 @@ class Admission:
         ends: Mapping[TopicName, MessageId],
         open_: Mapping[TopicName, int],
     ) -> bool:
-        """Whether ``min_messages`` wait; estimated where more wait in a partition than is probed."""
+        """Whether ``min_messages`` are waiting; an estimate if more wait in a partition than is probed."""
         wanted = self._limits.min_messages or 0
         found = 0.0
         for topic, known in self._scan(starts, ends, dict.fromkeys(open_, Room(wanted, None))).items():
@@ -181,7 +184,7 @@ class Admission:
         known = self._scan(starts, ends, {topic: left.part(each, weight) for topic, each in open_.items()})
         planned = dict(starts)
         further: dict[TopicName, Room] = {}
-        # The small ones first: what is left of their shares goes to the larger ones.
+        # Small partitions come first: the unused parts of their shares go to the larger ones.
         for topic in sorted(known, key=lambda topic: (open_[topic], topic)):
             share = left.part(open_[topic], weight)
             weight -= open_[topic]
@@ -209,11 +212,11 @@ class Admission:
         ends: Mapping[TopicName, MessageId],
         rooms: Mapping[TopicName, Room],
     ) -> dict[TopicName, KnownEntries]:
-        """What lies after the starts, enough of it to fill ``rooms``; without partitions that fail."""
+        """The entries after the starts, enough to fill ``rooms``; without partitions that fail."""
 
         def scan(topic: TopicName) -> KnownEntries:
             known = self._known.get(topic) or KnownEntries(self._source, topic, starts[topic])
-            # Kept before it is used, so that it is closed whatever becomes of it.
+            # It is stored before it is used, so that it is closed in any case.
             self._known[topic] = known
             messages, size = (None if part is None else max(1, part) for part in rooms[topic])
             known.scan(messages, size, ends[topic])
@@ -236,7 +239,7 @@ class Admission:
         return found
 
     def _leave_out(self, error: PulsarError, topic: TopicName) -> None:
-        """Let the other partitions go on where the broker may answer later."""
+        """Leave a partition out of the plan if the broker may answer later; raise the error otherwise."""
         self._failure = error.located(str(topic))
         if not error.is_passing:
             raise self._failure
@@ -245,7 +248,7 @@ class Admission:
 
 
 def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
-    """The entries that fit ``share``, at least one."""
+    """The entries that fit into ``share``, at least one."""
     messages = size = 0
     last = None
     for entry in known.entries:
@@ -256,7 +259,7 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
             return Taken(last, messages, size)
         last, messages, size = entry.id, more, larger
     if last is None or known.reached >= end:
-        # Nothing visible is left before the end: whether that is loss is for the task to find out.
+        # No visible entry is left before the end. The task finds out whether that is data loss.
         return Taken(end, messages, size)
     return Taken(last, messages, size, share.less(messages, size) if known.is_full else None)
 
@@ -264,9 +267,10 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
 def beyond(
     source: EntrySource, topic: TopicName, known: KnownEntries, room: Room, end: MessageId
 ) -> MessageId:
-    """The end of a share that goes over what was probed; at least the last entry that was.
+    """The end of a share that exceeds the probed entries; not before the last probed entry.
 
-    By the averages of what is known, within the last known entry's ledger; with indexes by search.
+    It is estimated from the averages of the known entries, within the last known entry's ledger; with indexes
+    it is searched.
     """
     last = known.entries[-1]
     ledger, first = last.id.ledger, last.id.entry
@@ -308,5 +312,5 @@ def beyond(
 
 
 def _messages_between(first: EntryInfo, last: EntryInfo) -> int | None:
-    """Messages after ``first`` up to ``last``, where the broker sends indexes."""
+    """The number of messages after ``first`` up to ``last``; None if the broker sends no indexes."""
     return None if first.index is None or last.index is None else last.index - first.index

@@ -1,4 +1,4 @@
-"""The plan of a batch read: what the topics hold now, between the start and the end that the user gave."""
+"""The plan of a batch read: what the topics hold now, between the user's start and end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pulsar_spark.spark.plan.topics import first_contact
 
 
 def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> list[Range]:
-    """The tasks of a batch read; no subscription is left, and no position is moved.
+    """Plan the tasks of a batch read. No subscription is left behind, and no position is moved.
 
     Args:
-        options: what is read.
-        client: where to connect; None for this process's client for ``options``.
+        options: options of the source.
+        client: client of the cluster; None for this process's client for ``options``.
 
     Raises:
         TopicNotFoundError: a topic does not exist.
-        OptionError: a start or an end that does not fit the partitions.
+        OptionError: a start or an end does not fit the partitions.
         BrokerError: no broker answered.
     """
     client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)

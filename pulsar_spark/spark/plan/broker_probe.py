@@ -1,4 +1,4 @@
-"""BrokerProbe: the broker as admission control and splitting see it; it remembers where ledgers end."""
+"""BrokerProbe: the broker, as admission control and splitting see it. It remembers where ledgers end."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from pulsar_spark.spark.plan.resolve import run_for_each
 
 _log = logging.getLogger(__name__)
 
-# Maximum ledgers of one range whose ends are requested, to cut it there; else known ends are used.
+# Maximum ledgers of one range whose ends are requested, to cut the range there. For more, only known ends are
+# used.
 _MAX_LEDGERS = 100
 
 
 class BrokerProbe:
-    """An :class:`known_entries.EntrySource` and a :class:`ranges.SplitSource`; requests each ledger once.
+    """A :class:`known_entries.EntrySource` and a :class:`ranges.SplitSource`; requests each ledger once.
 
     Args:
-        client: where to connect.
-        admin_url: of the admin service, which gives all ledgers in one request; None: do not use it.
-        on_chunk: called with each partition in which a part of a chunked message is met.
+        client: client of the cluster.
+        admin_url: URL of the admin service, which returns all ledgers in one request; None: do not use it.
+        on_chunk: called with each partition in which a part of a chunked message is found.
     """
 
     def __init__(
@@ -43,14 +44,14 @@ class BrokerProbe:
         return _ChunkReporter(self._client.probe_entries(topic, after), lambda: self._on_chunk(topic))
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
-        """The first visible entry at or after ``position``, which exists."""
+        """The first visible entry at or after ``position``; there must be one."""
         found = self._client.probe_entry(topic, position)
         if found.chunked:
             self._on_chunk(topic)
         return found
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> LedgerEnd:
-        """Where the ledger of ``position`` ends; it is an older one than that of ``last``."""
+        """The end of the ledger of ``position``, which is older than the ledger of ``last``."""
         known = self._ends.get((topic, position.ledger)) or self._ask_admin(topic, position.ledger)
         if known is None:
             entry, following = self._client.ledger_end(topic, position, last)
@@ -60,14 +61,14 @@ class BrokerProbe:
         return known
 
     def ledger_ends(self, ranges: Iterable[Range]) -> dict[TopicName, list[MessageId]]:
-        """By topic, the last entries of the ledgers that end within its range, as far as known."""
+        """The last entries of ledgers that end within each range, by topic, as far as they are known."""
         across = [each for each in ranges if each.start.ledger < each.end.ledger]
         return run_for_each({each.topic: partial(self._ends_within, each) for each in across})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
-        """What the first entry of each range holds: the same again when the range is planned again.
+        """The messages in the first entry of each range; the same result if the range is planned again.
 
-        A range of one entry, which cannot be split, is left out.
+        A range of one entry cannot be split, and is left out.
         """
 
         def first_messages(each: Range) -> float:
@@ -89,7 +90,7 @@ class BrokerProbe:
         return ends
 
     def _ask_admin(self, topic: TopicName, ledger: int) -> LedgerEnd | None:
-        """What the admin service knows; None where there is none, or it does not answer."""
+        """The ledger's end from the admin service; None if it does not know it, or does not answer."""
         if self._admin is None:
             return None
         try:

@@ -1,12 +1,13 @@
-"""What is data loss, when topics and subscriptions are not as a query left them. Pure, but for the report.
+"""The rules of data loss, for topics and subscriptions that differ from what a query left. Mostly pure.
 
-Nobody but the query moves its durable subscription: it has no permits, so the broker does not either, but for
-one thing: where a consumed ledger was removed it may stand at (next ledger, -1). What lies after a
-subscription's position is there. So where it stands anywhere else after what is processed, somebody has
-skipped messages. Where the topic begins then shows whether they are gone: a topic that begins after the last
-processed message may have lost some, or none where that was the last of its ledger; it counts as loss.
+Only the query moves its durable subscription. The subscription has no permits, so the broker does not move
+it, with one exception: after a consumed ledger was removed it may stand at (next ledger, -1). The messages
+after a subscription's position still exist. So if the subscription stands anywhere else after the processed
+position, somebody has skipped messages. The begin of the topic then shows whether they are gone. A topic that
+begins after the last processed message may have lost some, or none if that message was the last of its
+ledger; it counts as loss.
 
-:func:`judge_restart`, when a query with a checkpoint starts; the first row that fits holds:
+:func:`judge_restart`, when a query with a checkpoint starts; the first matching row applies:
 
     found                                                     judged as
     the topic ends in an older ledger than a message that     SET_BACK: it was made again, or its broker was
@@ -16,7 +17,7 @@ processed message may have lost some, or none where that was the last of its led
     it stands at an entry after what is processed             MOVED or LOST
     it stands elsewhere                                       FINE
 
-:func:`judge_answer`, under the running query:
+:func:`judge_answer`, while the query runs:
 
     the subscription stands                                   judged as
     before a message that the query has processed, and the    SET_BACK
@@ -26,25 +27,25 @@ processed message may have lost some, or none where that was the last of its led
     before a ledger, with nothing seen and skipped before     FINE: the broker removed a consumed ledger
     elsewhere                                                 MOVED or LOST
 
-MOVED or LOST, for which the caller asks where the topic begins (ASK_BEGIN, until it knows):
+MOVED or LOST, for which the caller asks where the topic begins (ASK_BEGIN, until it is known):
 
     the topic begins                                          judged as
     at or before what is processed                            MOVED: put back, nothing is lost
     after what is processed                                   LOST: from there to where the topic begins
 
-The end of a topic is its last visible message. Markers of transactions may lie after it, in later ledgers,
-too, and a query may begin at one of them. There a subscription that stands at or after what is processed
-shows that the topic's log goes so far.
+The end of a topic is its last visible message. Transaction markers may come after it, also in later ledgers,
+and a query may begin at one of them. A subscription that then stands at or after the processed position shows
+that the topic's log extends that far.
 
-SET_BACK is an error or a warning, as loss is. Nobody knows which of the topic's messages the query has had:
-after the error the user decides, and with the warning the query goes on from the topic's end.
+SET_BACK is an error or a warning, like loss. Nobody knows which of the topic's messages the query has
+processed: after the error the user decides; with the warning the query continues from the topic's end.
 
-LOST under the running query is RECREATED, and no loss, where the broker has reported that the topic was
-deleted, and all that was seen of it is processed: it is as if the topic had been gone for a while.
+LOST while the query runs is RECREATED, and no loss, if the broker has reported that the topic was deleted,
+and all messages seen in it were processed: the topic was merely absent for a while.
 
-A topic that is gone, under the running query (:func:`lost_by_deletion`): LOST if messages after what is
-processed were seen. While the query was stopped (:func:`lost_while_stopped`): LOST if it is still to be read,
-since nobody knows what came meanwhile.
+A topic that is deleted while the query runs (:func:`lost_by_deletion`): LOST if messages after the processed
+position were seen. While the query was stopped (:func:`lost_while_stopped`): LOST if it is still to be read,
+because nobody knows which messages came meanwhile.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _WHILE_RUNNING = (
 
 
 class LossVerdict(Enum):
-    """What a partition is judged as."""
+    """The judgement of a partition, in one word."""
 
     FINE = "the subscription stands where it may"
     ASK_BEGIN = "where the topic begins decides"
@@ -83,12 +84,12 @@ class Judgement:
     """A verdict on one partition.
 
     Attributes:
-        verdict: what it is.
-        why: how that is known, where the subscription was moved or removed.
-        lost: the messages that are gone; None unless the verdict is LOST.
-        was_removed: whether the subscription was removed, so that an error must remove it again: the next
-            start then finds the same.
-        is_all_seen_processed: whether only messages are gone that were never seen.
+        verdict: the verdict.
+        why: how it is known, if the subscription was moved or removed.
+        lost: the deleted messages; None unless the verdict is LOST.
+        was_removed: whether the subscription was removed. An error must then remove it again, so that the
+            next start finds the same state.
+        is_all_seen_processed: whether only messages that were never seen are gone.
     """
 
     verdict: LossVerdict
@@ -98,7 +99,7 @@ class Judgement:
     is_all_seen_processed: bool = False
 
     def of_deleted(self, was_deleted: Callable[[], bool]) -> Judgement:
-        """The judgement where the topic may have been deleted and made again, which ``was_deleted`` tells."""
+        """The judgement if the topic may have been deleted and recreated, as ``was_deleted`` tells."""
         if self.verdict is LossVerdict.LOST and self.is_all_seen_processed and was_deleted():
             return Judgement(LossVerdict.RECREATED, "the topic was deleted and created again")
         return self
@@ -119,13 +120,13 @@ def judge_restart(
     """Judge what happened to a partition while the query was stopped.
 
     Args:
-        position: up to where the checkpoint has processed it.
-        last: the last visible message of the partition.
-        mark_delete: where the subscription stands, just opened; at the end where it was missing.
+        position: position up to which the checkpoint has processed the partition.
+        last: last visible message of the partition.
+        mark_delete: position of the subscription right after it was opened; the end if it was missing.
         was_missing: whether the broker did not have the subscription.
-        is_message: whether ``position`` is a message that the query has processed; else it is where the user
-            let it begin, or before the first message of a ledger.
-        begin: the position before the topic's first entry; None where that was not asked yet.
+        is_message: whether ``position`` is a message that the query has processed; otherwise it is the user's
+            start, or the position before the first message of a ledger.
+        begin: position before the topic's first entry; None if it was not requested yet.
     """
     if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK, was_removed=was_missing)
@@ -146,18 +147,18 @@ def judge_answer(
     is_message: bool,
     begin: MessageId | None = None,
 ) -> Judgement:
-    """Judge whether somebody moved or removed the subscription under the running query.
+    """Judge whether somebody moved or removed the subscription while the query runs.
 
-    One that was removed is made again, at the end, when its consumer subscribes again.
+    A removed subscription is created again, at the end, when its consumer subscribes again.
 
     Args:
-        position: up to where the query has processed the partition.
-        acknowledged: up to where it has acknowledged it.
-        last_seen: the last visible message of the answer before.
-        last: the last visible message now.
-        mark_delete: where the subscription stands now.
+        position: position up to which the query has processed the partition.
+        acknowledged: position up to which the query has acknowledged the partition.
+        last_seen: last visible message of the previous answer.
+        last: last visible message now.
+        mark_delete: position of the subscription now.
         is_message: as in :func:`judge_restart`.
-        begin: the position before the topic's first entry; None where that was not asked yet.
+        begin: position before the topic's first entry; None if it was not requested yet.
     """
     if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK)
@@ -183,23 +184,23 @@ def _judge_moved(position: MessageId, begin: MessageId | None, why: str, *, was_
 
 
 def lost_by_deletion(position: MessageId, last_seen: MessageId) -> LostRange | None:
-    """The loss with a topic, or one partition, that was deleted under the running query."""
+    """The loss from a topic, or one partition, that was deleted while the query runs."""
     return LostRange(position, last_seen, "the topic was deleted") if position < last_seen else None
 
 
 def lost_while_stopped(position: MessageId, *, is_read: bool) -> LostRange | None:
-    """The loss with a deleted partition of the checkpoint; None if it is no longer to be read."""
+    """The loss from a deleted partition of the checkpoint; None if the query no longer reads it."""
     return LostRange(position, None, "the topic was deleted while the query was stopped") if is_read else None
 
 
 class LossReporter:
-    """Reports what is lost in one run of a query: as an error, or as a WARNING that is counted.
+    """Reports the losses in one run of a query: as an error, or as a WARNING that is counted.
 
     Args:
-        fail_on_data_loss: whether it is an error.
+        fail_on_data_loss: whether a loss is an error.
 
     Attributes:
-        count: how many losses were warned of.
+        count: number of losses reported as warnings.
     """
 
     def __init__(self, *, fail_on_data_loss: bool) -> None:
@@ -210,7 +211,7 @@ class LossReporter:
         """Report lost messages of a partition; the query then continues with the remaining ones.
 
         Raises:
-            DataLossError: where it is an error; it has the topic and the range.
+            DataLossError: if a loss is an error; it has the topic and the range.
         """
         self._report(
             DataLossError(
@@ -224,7 +225,7 @@ class LossReporter:
         """Report a partition that ends at ``last``, before ``position``, which was processed.
 
         Raises:
-            DataLossError: if it is an error; else the query continues from ``last``.
+            DataLossError: if it is an error; otherwise the query continues from ``last``.
         """
         self._report(
             DataLossError(

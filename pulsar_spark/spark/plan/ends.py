@@ -1,10 +1,10 @@
 """EndTracker: where topic partitions end, with few requests and little delay.
 
 Spark's default trigger runs every 12 ms. A partition whose end stays the same gets a :class:`Tail`, to which
-the broker sends the next entry by itself: that costs no request while nothing comes, and a new message is
-still seen immediately. The tail follows while a few entries come at a time. A partition that gets many has
-no tail; its end is requested again after a moment. Whether it is read to its end makes no difference:
-messages may wait there for hours, for ``minMessagesPerTrigger`` others. When the end is requested
+the broker sends the next entry unasked. That costs no request while nothing comes, and a new message is still
+seen immediately. The tail follows while a few entries come at a time. A partition that gets many has no tail;
+its end is requested again after a moment. Whether it is read to its end makes no difference: messages may
+wait there for hours, until ``minMessagesPerTrigger`` is reached. When the end is requested
 (:class:`EndSchedule`):
 
     since the last answer    with a tail                      requested
@@ -19,8 +19,8 @@ Entries up to the known end do not count as new while the tail follows. If trigg
 processed later than a second after the answer. Then the tail may have waited for permits, so the end is
 requested.
 
-A partition whose tail got nothing takes no work: :class:`Arrivals` reports new entries, and the requests that
-are made nevertheless wait in a queue by time.
+A partition whose tail receives nothing takes no work: :class:`Arrivals` reports new entries, and the
+remaining requests wait in a queue by time.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ _log = logging.getLogger(__name__)
 _KNOWN_FOR = 0.05
 # Seconds without a new message after which a partition gets a tail: opening it costs a few requests.
 _IDLE_AFTER = 0.25
-# Seconds after an answer within which its tail must have requested the entries that it has not seen.
+# Seconds after an answer within which its tail must have requested the entries not seen yet.
 _FOLLOWS_WITHIN = 1.0
-# Seconds after which the end of a partition with a tail is requested nevertheless, the minimum for each of
-# many partitions, and the step of these times: requests that are due together cost one round.
+# Seconds after which the end of a partition with a tail is requested anyway; the minimum for each of many
+# partitions; the step of these times: requests due at the same time cost one round.
 _ASKED_ANYWAY = 10.0
 _ASKED_ANYWAY_EACH = 0.5
 _STEP = 5.0
 # Maximum seconds between two triggers without data after which more triggers are expected soon.
 _POLLED_WITHIN = 1.0
-# Seconds that a trigger waits: minimum, for each partition, maximum. New entries end the wait, but a query
-# with other sources waits so much longer for theirs.
+# Seconds that a trigger waits: minimum, per partition, maximum. New entries end the wait, but a query's other
+# sources are delayed by it.
 _MIN_WAIT = 0.05
 _WAIT_EACH = 0.00015
 _MAX_WAIT = 0.5
@@ -64,11 +64,11 @@ Ask = Callable[[Sequence[TopicName]], Mapping[TopicName, LastMessageId | PulsarE
 
 
 class EndAnswers(NamedTuple):
-    """What one refresh found out.
+    """The result of one refresh.
 
     Attributes:
-        answers: of the partitions that were asked and answered.
-        gone: the partitions that do not exist any more.
+        answers: the answers of partitions that were asked.
+        gone: the partitions that no longer exist.
     """
 
     answers: Mapping[TopicName, LastMessageId]
@@ -77,13 +77,13 @@ class EndAnswers(NamedTuple):
 
 @dataclass(slots=True)
 class EndSchedule:
-    """When the end of one partition is requested. Pure; times are seconds of a clock that never goes back.
+    """The times when one partition's end is requested. Pure; times are seconds of a monotonic clock.
 
     Attributes:
-        last: the last message of the last answer.
-        known_until: when that is too old.
+        last: last message in the last answer.
+        known_until: when that answer becomes too old.
         idle_at: when the partition counts as idle, unless a new message comes.
-        ask_anyway_at: when it is requested although the tail shows nothing new.
+        ask_anyway_at: when the end is requested although the tail shows nothing new.
     """
 
     last: MessageId
@@ -97,13 +97,13 @@ class EndSchedule:
         return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
 
     def due_at(self, *, has_news: bool | None) -> float:
-        """When to request it; ``has_news``: whether its tail shows new entries, None without a tail."""
+        """When to request the end. ``has_news``: whether the tail shows new entries; None without a tail."""
         if has_news is None or has_news:
             return self.known_until
         return max(self.known_until, self.ask_anyway_at)
 
     def asked(self, now: float) -> None:
-        """Note a request, with an answer or without."""
+        """Note a request, answered or not."""
         self.known_until = now + _KNOWN_FOR
 
     def answered(self, last: MessageId, now: float) -> None:
@@ -112,16 +112,16 @@ class EndSchedule:
             self.last, self.idle_at = last, now + _IDLE_AFTER
 
     def is_idle(self, now: float) -> bool:
-        """Whether it is worth a tail."""
+        """Whether the partition is idle, so that a tail pays off."""
         return now >= self.idle_at
 
     def followed(self, now: float, partitions: int, number: int = 0) -> None:
-        """Note that its tail shows the end.
+        """Note that the tail has reached the end.
 
         Args:
-            now: the time.
-            partitions: how many there are.
-            number: of this one among them: requests are spread in groups.
+            now: time in seconds of a monotonic clock.
+            partitions: number of partitions.
+            number: number of this partition; requests are spread in groups by it.
         """
         interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
         spread = 1 + number % max(1, partitions) / max(1, partitions)
@@ -130,14 +130,14 @@ class EndSchedule:
 
 @dataclass(slots=True)
 class _Tracked:
-    """One partition: the schedule of requests, and its tail.
+    """One partition: the schedule of its requests, and its tail.
 
     Attributes:
-        number: among all, in the order in which they came.
+        number: number of the partition, in the order in which partitions were added.
         is_queued: whether it waits in the queue by time.
-        is_behind: whether its tail, or its last one, never came to an end that was known.
-        is_blind: whether an answer showed news that its tail did not.
-        has_failed: whether its last question failed.
+        is_behind: whether its tail, or its previous tail, never reached a known end.
+        is_blind: whether an answer showed new entries that its tail did not.
+        has_failed: whether its last request failed.
     """
 
     schedule: EndSchedule
@@ -150,13 +150,13 @@ class _Tracked:
 
 
 class EndTracker:
-    """The ends of the partitions of one query.
+    """The ends of a query's partitions.
 
     Args:
-        client: for the clock and the tails.
-        ask: asks the broker for the last messages of partitions, all at the same time.
-        tail_start: gives the entry after which a partition's tail is to begin.
-        on_chunk: called with each partition in which a part of a chunked message was met.
+        client: client for the clock and the tails.
+        ask: requests the last messages of partitions, in parallel.
+        tail_start: returns the entry after which a partition's tail begins.
+        on_chunk: called with each partition in which a part of a chunked message is found.
     """
 
     def __init__(
@@ -172,13 +172,13 @@ class EndTracker:
         self._on_chunk = on_chunk
         self._tracked: dict[TopicName, _Tracked] = {}
         self._arrivals = Arrivals()
-        # Partitions without a tail, or with new entries: requested when their answer is too old. In order.
+        # Partitions without a tail, or with new entries, in order: requested when their answers are too old.
         self._active: dict[TopicName, None] = {}
         self._queue: list[tuple[float, int, TopicName]] = []
         self._numbers = 0
 
     def add(self, answers: Mapping[TopicName, LastMessageId]) -> None:
-        """Track more partitions, which have just answered."""
+        """Track more partitions, whose answers have just come."""
         now = self._client.now()
         for topic, answer in answers.items():
             self._tracked[topic] = _Tracked(EndSchedule.of(answer.last, now), self._numbers)
@@ -201,21 +201,21 @@ class EndTracker:
 
     @property
     def due_at(self) -> float:
-        """When a refresh has work to do; new entries make it due immediately."""
+        """When the next refresh has work to do. New entries make it due immediately."""
         known = [self._tracked[topic].schedule.known_until for topic in self._active]
         return min([*known, *(at for at, _, _ in self._queue[:1])], default=math.inf)
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether something came at a tail; asks nobody."""
+        """Whether a tail has received something; sends no request."""
         return bool(self._arrivals)
 
     def wait_for_arrivals(self, seconds: float) -> None:
-        """Wait until something comes at a tail, at most so long."""
+        """Wait until a tail receives something, at most ``seconds``."""
         self._arrivals.wait(seconds)
 
     def seen(self, topic: TopicName) -> Seen | None:
-        """What the partition's tail has seen; None where it has none."""
+        """The entries that the partition's tail has seen; None if it has no tail."""
         tracked = self._tracked.get(topic)
         tail = None if tracked is None else tracked.tail
         return None if tail is None else Seen(tail.after, tail.reached)
@@ -223,11 +223,11 @@ class EndTracker:
     def refresh(self) -> EndAnswers:
         """Request the ends that are due.
 
-        A broker that does not answer is logged, and the next call tries again: an exception would end the
-        query. Until it answers, its partitions are left out.
+        If a broker does not answer, that is logged and the next call tries again: an exception would end the
+        query. Its partitions are left out until it answers.
 
         Raises:
-            PulsarError: the broker refuses the answer.
+            PulsarError: the broker refuses to answer.
         """
         self._take_arrivals()
         due = self._due(self._client.now())
@@ -239,7 +239,7 @@ class EndTracker:
             elif isinstance(answer, PulsarError):
                 if not (answer.retriable or isinstance(answer, DeadlineError)):
                     raise answer
-                # Asked again soon: one warning until it answers.
+                # The request is repeated soon, so there is one warning until the partition answers.
                 level = logging.DEBUG if self._tracked[topic].has_failed else logging.WARNING
                 _log.log(
                     level,
@@ -262,20 +262,20 @@ class EndTracker:
         return EndAnswers(answers, gone)
 
     def _take_arrivals(self) -> None:
-        """Find out which arrivals are news; the others lie before ends that are known."""
+        """Determine which arrivals are new entries; the others lie before known ends."""
         now = self._client.now()
         for topic in self._arrivals.take():
             tracked = self._tracked.get(topic)
             if tracked is None or tracked.tail is None:
                 continue
             end = tracked.schedule.last.whole_entry
-            # What may be news is not taken in before the answer: then all that is to follow is known.
+            # What may be new is not consumed before the answer, which shows how far the tail has to follow.
             has_news = tracked.tail.has_passed(end) or not self._follow(topic, tracked, tracked.tail)
             if has_news or now >= tracked.schedule.known_until + _FOLLOWS_WITHIN:
                 self._active[topic] = None
 
     def _follow(self, topic: TopicName, tracked: _Tracked, tail: Tail) -> bool:
-        """Let a tail see what lies up to the end; False where it cannot."""
+        """Let a tail see the entries up to the end; False if it cannot."""
         end = tracked.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:
@@ -297,7 +297,7 @@ class EndTracker:
                 due.append(topic)
             else:
                 self._enqueue(topic, tracked)
-        # They stay so until they are answered.
+        # They stay active until their answers come.
         self._active |= dict.fromkeys(due)
         return due
 
@@ -308,9 +308,9 @@ class EndTracker:
             heapq.heappush(self._queue, (at, tracked.number, topic))
 
     def renew_tails(self, topics: Sequence[TopicName]) -> None:
-        """Let the tails of partitions that have answered follow, and open tails for those that are idle.
+        """Let the tails of partitions that have answered follow, and open tails for idle partitions.
 
-        To be called when the answers are judged: what goes wrong here must not hide what they say.
+        Call this after the answers were judged: an error here must not hide them.
         """
         now = self._client.now()
         left_behind = []
@@ -323,7 +323,7 @@ class EndTracker:
                 left_behind.append(tracked)
             elif tail.reached <= known:
                 self._is_followed(topic, tracked, now)
-            # Else it processed entries after the answer; the next request comes soon.
+            # Otherwise the tail would process entries after the answer. The next request comes soon.
         self._close_tails(left_behind)
         without = [topic for topic in topics if self._tracked[topic].tail is None]
         self._active |= dict.fromkeys(without)
@@ -337,7 +337,7 @@ class EndTracker:
     def _open_tails(self, topics: list[TopicName]) -> None:
         def open_tail(topic: TopicName) -> Tail:
             tracked = self._tracked[topic]
-            # What the last one could not see for its size the next one could not either.
+            # The next tail could not see either what was too large for the last one.
             after = tracked.schedule.last.whole_entry if tracked.is_behind else self._tail_start(topic)
             return self._client.open_tail(topic, after, partial(self._arrivals.add, topic))
 
@@ -360,11 +360,11 @@ class EndTracker:
 
 
 class QuietTime:
-    """For how long triggers have nothing to do: a start for which there is nothing to plan. Pure.
+    """How long triggers have nothing to do: calls with a start for which there is nothing to plan. Pure.
 
-    Spark's default trigger calls with the same start while nothing comes. The answer costs nothing then, but
-    Spark writes and reads the start, the answer and the report as JSON each time. So a trigger that directly
-    follows another one waits a moment, unless entries come.
+    While nothing comes, Spark's default trigger calls with the same start again. The answer then costs
+    nothing, but each time Spark writes and reads the start, the answer and the report as JSON. So a trigger
+    that directly follows another one waits a moment, unless entries come.
 
     Attributes:
         is_polled: whether triggers follow one another directly.
@@ -378,24 +378,24 @@ class QuietTime:
         self._until = self._triggered_at = -math.inf
 
     def trigger(self, start: Offsets, now: float) -> None:
-        """Take in that a trigger begins."""
+        """Note that a trigger begins."""
         if self._start is start:
             self.is_polled = now < self._triggered_at + _POLLED_WITHIN
         self._triggered_at = now
 
     def begin(self, start: Offsets, partitions: Sequence[TopicName], until: float, *, limited: bool) -> None:
-        """Take in that there is nothing to plan.
+        """Note that there is nothing to plan.
 
         Args:
-            start: the end of the batch before.
-            partitions: that are read, as one object.
-            until: when there is something to do though nothing comes.
-            limited: whether the user's limits hold.
+            start: end of the previous batch.
+            partitions: the partitions that are read, as one object.
+            until: when there is work even if nothing comes.
+            limited: whether the user's limits apply.
         """
         self._start, self._partitions, self._until, self._limited = start, partitions, until, limited
 
     def end(self) -> None:
-        """Take in that there may be something to plan."""
+        """Note that there may be something to plan."""
         self._start = None
 
     def lasts(self, start: Offsets, partitions: Sequence[TopicName], now: float, *, limited: bool) -> bool:
@@ -404,7 +404,7 @@ class QuietTime:
         return is_same and now < self._until
 
     def seconds_to_wait(self, now: float) -> float:
-        """How long the next trigger is to wait for news; 0 where the last found some, or it comes late."""
+        """How long the next trigger should wait for entries; 0 if the last found some, or it comes late."""
         if self._start is None or not self.is_polled:
             return 0.0
         wait = max(_MIN_WAIT, min(_MAX_WAIT, _WAIT_EACH * len(self._partitions)))

@@ -1,4 +1,4 @@
-"""KnownEntries: what admission control asks about a partition, and what it keeps of the answers. Pure."""
+"""KnownEntries: the entries of a partition that admission control has probed, and keeps. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pulsar_spark.client import EntryInfo
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 
-# What is probed after a partition's position, entry by entry; the rest of its share is estimated.
+# Maximum entries and bytes after a partition's position that are probed one by one; the rest of its share is
+# estimated.
 SCAN_ENTRIES = 1000
 SCAN_BYTES = 4 << 20
 
 
 class LedgerEnd(NamedTuple):
-    """Where a ledger ends.
+    """The end of a ledger.
 
     Attributes:
         entry: number of its last entry.
-        size: bytes of all its entries, if the admin service gave them.
+        size: bytes of all its entries; None if the admin service did not give them.
     """
 
     entry: int
@@ -27,44 +28,44 @@ class LedgerEnd(NamedTuple):
 
 
 class EntryReader(Protocol):
-    """Gives one partition's entries in order, from a position on; the client's EntryProbe."""
+    """Gives one partition's entries in order, from a position on. The client's EntryProbe is one."""
 
     def read(self, messages: int, size: int, end: MessageId) -> Sequence[EntryInfo]:
-        """The next, until they hold so many messages or bytes, or reach ``end``; none if nothing is left.
+        """The next entries, until they hold that many messages or bytes, or reach ``end``; empty at the end.
 
         Raises:
-            DeadlineError: it is not known what comes next. Another reader has to be opened.
+            DeadlineError: the next entry is not known in time. Another reader must be opened.
         """
 
     def close(self) -> None:
-        """Close it at the broker, too."""
+        """Close the reader, also at the broker."""
 
 
 class EntrySource(Protocol):
     """The broker, as admission control sees it. Its methods raise PulsarError."""
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryReader:
-        """Open a reader of the entries after ``after``, a whole entry."""
+        """Open a reader of the entries after ``after``, which is a whole entry."""
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
-        """The first visible entry at or after ``position``, which exists."""
+        """The first visible entry at or after ``position``; there must be one."""
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> LedgerEnd:
-        """Where the ledger of ``position`` ends; it is an older one than that of ``last``."""
+        """The end of the ledger of ``position``, which is older than the ledger of ``last``."""
 
 
 def messages_in(entry: EntryInfo) -> int:
-    """Messages that are complete with ``entry``: what counts for a limit of messages."""
+    """The messages that ``entry`` completes, which count toward a limit of messages."""
     return 0 if entry.chunk else entry.messages
 
 
 class KnownEntries:
-    """The entries known after a partition's position, and the reader that finds more.
+    """The known entries after a partition's position, and the reader that finds more.
 
     Attributes:
-        entries: what is known, without a gap from the position on.
-        reached: up to here everything is known.
-        is_late: whether the broker did not send what comes next in time. What is known is used then, and
+        entries: the known entries, without a gap from the position on.
+        reached: position up to which everything is known.
+        is_late: whether the broker did not send the next entry in time. The known entries are then used and
             forgotten.
     """
 
@@ -77,7 +78,7 @@ class KnownEntries:
         self.is_late = False
 
     def follow(self, start: MessageId) -> bool:
-        """Drop what is before ``start``; False if it lies elsewhere than what is known, or that is late."""
+        """Drop entries up to ``start``; False if ``start`` is not among the known ones, or these are late."""
         if self.is_late or not self._after <= start <= self.reached:
             return False
         self._after = max(self._after, start.last_whole_entry)
@@ -86,23 +87,24 @@ class KnownEntries:
 
     @property
     def messages(self) -> int:
-        """How many are complete within what is known."""
+        """The messages that the known entries complete."""
         return sum(map(messages_in, self.entries))
 
     @property
     def size(self) -> int:
-        """Bytes of what is known."""
+        """The bytes of the known entries."""
         return sum(entry.size for entry in self.entries)
 
     @property
     def is_full(self) -> bool:
-        """Whether no more will be probed entry by entry."""
+        """Whether the maximum of entries probed one by one is reached."""
         return len(self.entries) >= SCAN_ENTRIES or self.size >= SCAN_BYTES
 
     def scan(self, messages: int | None, size: int | None, end: MessageId) -> None:
-        """Probe until so much is known, or everything up to ``end``, or :attr:`is_full`.
+        """Probe until this much is known, or everything up to ``end``, or :attr:`is_full`.
 
-        Each round asks for as many messages as the entries seen so far suggest: few rounds, little too much.
+        Each round requests as many messages as the entries seen so far suggest: few rounds, few entries too
+        many.
 
         Raises:
             DeadlineError: nothing is known, and the broker sends nothing.
@@ -115,7 +117,7 @@ class KnownEntries:
             held = sum(entry.messages for entry in self.entries)
             wanted = left * held // len(self.entries) if self.entries else left
             if messages is not None:
-                # Chunks complete nothing: as many again as there were, not one a round.
+                # Chunks complete no message: request as many again as there were, not one per round.
                 wanted = min(wanted, max(messages, held) - count)
             bytes_wanted = SCAN_BYTES - known if size is None else min(SCAN_BYTES, size) - known
             try:

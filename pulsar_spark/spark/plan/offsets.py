@@ -3,8 +3,8 @@
     {"subscription": "spark-pulsar-6f1c...",
      "topics": {"persistent://public/default/t": {"0": "12:99", "1": "13:4"}}}
 
-A position is the last message taken, ``ledger:entry`` for a whole entry or ``ledger:entry:batch``; the key of
-a topic without partitions is ``"-1"``. Pure: no Spark, no client.
+A position is the last message taken: ``ledger:entry`` for a whole entry, or ``ledger:entry:batch``. The key
+of a topic without partitions is ``"-1"``. Pure: no Spark, no client.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import Any
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
 
-# json.loads of an offset; Spark hands it over as a plain dict.
+# An offset after json.loads; Spark passes it as a plain dict.
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Everything up to these positions is taken.
+    """The positions up to which everything is taken.
 
     Attributes:
-        subscription: name of the durable subscription that holds what is not taken yet.
-        positions: the last message taken, by topic partition.
+        subscription: name of the durable subscription that holds the messages not taken yet.
+        positions: last message taken, by topic partition.
     """
 
     subscription: str
     positions: Mapping[TopicName, MessageId]
 
     def to_json(self) -> Json:
-        """The dict for Spark. Keys are in one fixed order: Spark compares offsets as JSON text."""
+        """The dict for Spark. Its keys are in a fixed order, because Spark compares offsets as JSON text."""
         return {"subscription": self.subscription, "topics": positions_to_json(self.positions)}
 
     def to_json_after(self, before: Offsets, json: Json) -> Json:
-        """:meth:`to_json`, faster where little has moved since ``before``, whose dict is ``json``.
+        """Like :meth:`to_json`, but faster if few positions moved since ``before``, whose dict is ``json``.
 
-        What is the same is shared with that dict, which must not be changed.
+        Parts that are equal are shared with that dict, which must not be changed.
         """
         if self.subscription != before.subscription or self.positions.keys() != before.positions.keys():
             return self.to_json()
@@ -56,13 +56,14 @@ class Offsets:
 
     @classmethod
     def from_json(cls, data: Json) -> Offsets:
-        """Read what :meth:`to_json` made.
+        """Read a dict made by :meth:`to_json`.
 
-        A key that is not known is refused: it was written by a newer version, for which the positions alone
-        may not say where to go on, and the next checkpoint would drop it.
+        An unknown key is refused: a newer version wrote it, for which the positions alone may not tell where
+        to continue, and the next checkpoint would drop it.
 
         Raises:
-            OptionError: it is something else, such as another source's offset or a newer version's.
+            OptionError: it is not such a dict, but for example the offset of another source or of a newer
+                version.
         """
         newer = sorted(data.keys() - {"subscription", "topics"})
         if newer and data.keys() >= {"subscription", "topics"}:
@@ -83,23 +84,23 @@ class Offsets:
 
 
 class OffsetCache:
-    """Offsets and their dicts, made again only for moved positions: Spark passes them again and again.
+    """Cache of offsets and their dicts, rebuilt only for moved positions: Spark passes them repeatedly.
 
-    A dict that Spark gives is compared, not read, where it is one of the last two.
+    A dict from Spark that equals one of the last two is only compared, not parsed.
     """
 
     def __init__(self) -> None:
-        self._known: list[tuple[Offsets, Json]] = []  # the last one at the end
+        self._known: list[tuple[Offsets, Json]] = []  # most recent last
 
     def from_json(self, data: Json) -> Offsets:
-        """:meth:`Offsets.from_json`; the same object for the same dict."""
+        """Like :meth:`Offsets.from_json`; returns the same object for equal dicts."""
         for offsets, json in reversed(self._known):
             if json == data:
                 return offsets
         return self._keep(Offsets.from_json(data), data)[0]
 
     def to_json(self, offsets: Offsets) -> Json:
-        """:meth:`Offsets.to_json`; it must not be changed."""
+        """Like :meth:`Offsets.to_json`; the result must not be changed."""
         if not self._known:
             return self._keep(offsets, offsets.to_json())[1]
         return self._keep(offsets, offsets.to_json_after(*self._known[-1]))[1]

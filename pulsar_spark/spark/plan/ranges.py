@@ -1,12 +1,12 @@
-"""The ranges that tasks read, from a start and an end: long ones are split, short ones share a task. Pure.
+"""The ranges that tasks read, from a start to an end: long ones are split, short ones share a task. Pure.
 
 Entries of a ledger are numbered without gaps, so a range is cut by entry numbers, without a request to the
-broker. Over several ledgers it is cut in the last one, and in those whose last entries the caller knows. As
-far as is known, a range's pieces have the same number of entries, to within one; whatever is known, together
-they are the range, in its order and without overlap.
+broker. A range over several ledgers is cut in the last one, and in those whose last entries the caller knows.
+As far as is known, the parts of a range have the same number of entries, give or take one. In any case the
+parts together are the range, in order and without overlap.
 
-To start a Python task costs as much as to read some hundred entries. So where there are many ranges, those of
-a few entries are read by few tasks.
+Starting a Python task costs as much as reading a few hundred entries. So if there are many ranges, few tasks
+read those that have only a few entries.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from typing import NamedTuple, Protocol, TypeAlias
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 
-# So many ranges have a task each; more never have fewer tasks than this.
+# Up to this many ranges have a task each. More ranges never have fewer tasks than this.
 _MIN_TASKS = 16
-# Of a task of several ranges. The bytes of entries are not known here: a batch of a producer has up to
-# 128 KiB by default, and so many of them are read in about a second; so many single messages cost nothing.
+# Maximum entries, and maximum ranges, of a task of several ranges. The bytes of entries are not known here: a
+# producer's batch has up to 128 KiB by default, and that many of them are read in about a second; that many
+# single messages cost almost nothing.
 _MAX_ENTRIES = 512
 _MAX_RANGES = 64
-# Messages that an entry is taken to hold: producers put as many into a batch by default.
+# Assumed messages per entry: producers put up to this many into a batch by default.
 _MESSAGES_PER_ENTRY = 1000
 
 
 class Range(NamedTuple):
-    """What a task reads, alone or after others: all of ``topic``, a partition, in ``(start, end]``.
+    """A range that a task reads, alone or after others: the messages of a partition in ``(start, end]``.
 
     Attributes:
-        topic: the partition.
-        start: taken up to here.
-        end: the last message, inclusive.
-        visible: whether ``end`` is a message that was visible when it was planned: not to find it is data
-            loss. False for borders within a split range and for ends that users gave, which may be markers,
-            aborted, or after their ledger's end.
-        begins: batches: the position before the first entry that the broker had when it was planned; a reader
-            that begins later has lost data. None in streams, whose durable subscription holds the data.
+        topic: topic partition.
+        start: position up to which everything is taken already.
+        end: last message, inclusive.
+        visible: whether ``end`` was a visible message when the range was planned; it is data loss if that is
+            not found. False for borders within a split range, and for ends from users, which may be markers,
+            aborted, or after the end of their ledger.
+        begins: in batch reads, the position before the broker's first entry when the range was planned; a
+            reader that begins later has lost data. None in streams, whose durable subscription retains the
+            data.
     """
 
     topic: TopicName
@@ -50,19 +52,19 @@ class Range(NamedTuple):
     begins: MessageId | None = None
 
 
-# What one task reads: ranges, one after the other.
+# The ranges that one task reads, one after another.
 Task: TypeAlias = tuple[Range, ...]
 
 
 def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, MessageId]) -> list[Range]:
-    """One range for each partition that has something between ``start`` and ``end``.
+    """Make one range for each partition that has something between ``start`` and ``end``.
 
     Args:
-        start: the end of the batch before. If it names another subscription than ``end``, it is not the
-            start of the first plan, but was created again for a batch 0 that did not finish.
-        end: as it was planned first.
-        starts: for each partition, where the subscription of ``end`` stood when this run opened it: the start
-            of partitions that ``start`` does not know, and of a batch 0 that is planned again.
+        start: end of the previous batch. If it names another subscription than ``end``, it is not the start
+            of the first plan, but was created again for a batch 0 that did not finish.
+        end: end of the batch as it was planned first.
+        starts: position of the subscription of ``end`` when this run opened it, by partition: the start of
+            partitions that ``start`` does not have, and of a batch 0 that is planned again.
     """
     anew = start.subscription != end.subscription
     ranges = []
@@ -71,7 +73,7 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
         first = start.positions.get(topic, opened)
         if anew:
             first = min(first, opened)
-        # An end before the start is that of a topic that was set back: nothing of it was read.
+        # An end before the start belongs to a topic that was set back: nothing of it was read.
         if first < last:
             ranges.append(Range(topic, first, last))
     return ranges
@@ -83,14 +85,14 @@ def plan_batch(
     begins: Mapping[TopicName, MessageId],
     lasts: Mapping[TopicName, MessageId],
 ) -> list[Range]:
-    """One range for each partition of a batch read that has something between its start and its end.
+    """Make one range for each partition of a batch read that has something between its start and end.
 
     Args:
-        starts: by partition, resolved: up to where it counts as taken. A position before the first message
-            that is left means that one.
-        ends: of the same partitions, resolved. A position after the last message means that one.
-        begins: the position before the first entry the broker has.
-        lasts: the last visible message; entry -1 where there is none.
+        starts: resolved starts, by partition: everything up to them counts as taken. A position before the
+            first message still there means that message.
+        ends: resolved ends of the same partitions. A position after the last message means that message.
+        begins: position before the broker's first entry, by partition.
+        lasts: last visible message, by partition; entry -1 if there is none.
     """
     ranges = []
     for topic, begin in begins.items():
@@ -102,21 +104,21 @@ def plan_batch(
 
 
 class SplitSource(Protocol):
-    """What the splitting of ranges asks the broker. Its methods raise PulsarError."""
+    """The information from the broker for splitting ranges. Its methods raise PulsarError."""
 
     def ledger_ends(self, ranges: Sequence[Range]) -> Mapping[TopicName, Sequence[MessageId]]:
-        """By topic, the last entries of the ledgers that end within its range, as far as known."""
+        """The last entries of ledgers that end within each range, by topic, as far as they are known."""
 
     def messages_per_entry(self, ranges: Sequence[Range]) -> Mapping[TopicName, float]:
-        """By topic, an estimate."""
+        """An estimate of the messages per entry, by topic."""
 
 
 def split_ranges(
     ranges: list[Range], source: SplitSource, *, min_partitions: int | None, max_messages: int | None
 ) -> list[Range]:
-    """:func:`split` with what the broker knows, which is asked only where it matters.
+    """Call :func:`split` with information from the broker, requested only if it matters.
 
-    The same again when the batch is planned again.
+    The result is the same when the batch is planned again.
     """
     if (min_partitions is None or min_partitions <= len(ranges)) and max_messages is None:
         return ranges
@@ -137,17 +139,18 @@ def split(
     ledger_ends: Mapping[TopicName, Sequence[MessageId]] | None = None,
     messages_per_entry: Mapping[TopicName, float] | None = None,
 ) -> list[Range]:
-    """Cut ranges until there are ``min_partitions`` and none holds more than ``max_messages``.
+    """Cut ranges until there are ``min_partitions``, and none holds more than ``max_messages``.
 
     Args:
-        ranges: what is to be read, at most one of each topic.
-        min_partitions: of tasks in all; the longest are cut first. None: any number.
-        max_messages: of one task, by estimate. None: any number.
-        ledger_ends: by topic the last entries of the ledgers that it holds, in order, as far as known.
-        messages_per_entry: by topic an average; 1 where it is not given.
+        ranges: ranges to read, at most one for each topic.
+        min_partitions: minimum number of tasks; the longest ranges are cut first. None: no minimum.
+        max_messages: estimated maximum messages of one task. None: no maximum.
+        ledger_ends: last entries of the ledgers within each range, by topic, in order, as far as they are
+            known.
+        messages_per_entry: average messages per entry, by topic; 1 for topics that are not given.
 
     Returns:
-        Fewer than requested if there are fewer entries.
+        The parts; fewer than requested if there are fewer entries.
     """
     tracks = [_track(each, (ledger_ends or {}).get(each.topic, ())) for each in ranges]
     lengths = [sum(_entries(a, b) for a, b in pairwise(track)) for track in tracks]
@@ -180,14 +183,14 @@ def _raise_to(pieces: list[int], lengths: Sequence[int], wanted: int) -> None:
 
 
 def _track(each: Range, ledger_ends: Sequence[MessageId]) -> list[MessageId]:
-    """The range's start, the ledgers' ends within it, and its end, whole entries all."""
+    """The range's start, the ends of ledgers within it, and its end, all as whole entries."""
     start, end = each.start.last_whole_entry, each.end.whole_entry
     between = sorted(border for border in ledger_ends if start < border and border.ledger < end.ledger)
     return [start, *between, end]
 
 
 def _entries(start: MessageId, end: MessageId) -> int:
-    """How many entries of ``end``'s ledger lie in (start, end]: all that are known."""
+    """The number of entries in (start, end] that lie in the ledger of ``end``; others are unknown."""
     count = end.entries_since(start)
     return end.entry + 1 if count is None else count
 
@@ -202,7 +205,7 @@ def _cut(each: Range, track: Sequence[MessageId], length: int, count: int) -> li
 
 
 def _place(track: Sequence[MessageId], offset: int) -> MessageId:
-    """The position after so many entries of the track."""
+    """The position after ``offset`` entries of the track."""
     for start, end in pairwise(track):
         entries = _entries(start, end)
         if offset <= entries:
@@ -214,20 +217,19 @@ def _place(track: Sequence[MessageId], offset: int) -> MessageId:
 def share_tasks(
     ranges: Sequence[Range], *, min_tasks: int | None = None, max_messages: int | None = None
 ) -> list[Task]:
-    """Put ranges that are short into tasks together, where there are many.
+    """Combine short ranges into tasks if there are many.
 
-    All follows from the ranges and the user's options, and nothing from the cluster: a micro-batch that is
-    planned again after a restart, with more cores or fewer, has the same tasks with the same rows in the same
-    order. A sink that writes each row once compares a task's rows with what that task has stored before.
+    The result depends only on the ranges and the user's options, not on the cluster. So a micro-batch that is
+    planned again after a restart, with more or fewer cores, has the same tasks with the same rows in the same
+    order. A sink that stores each row once compares a task's rows with those that the task has stored before.
 
     Args:
-        ranges: what is to be read, in any order, which stays: within a task, and of tasks by their first
-            ranges.
-        min_tasks: there are at least so many tasks, or one for each range. None: any number.
-        max_messages: of a task of several ranges, by estimate. None: any number.
+        ranges: ranges to read. Their order is kept: within a task, and among tasks by their first ranges.
+        min_tasks: minimum number of tasks; one for each range if there are fewer ranges. None: no minimum.
+        max_messages: estimated maximum messages of a task of several ranges. None: no maximum.
 
     Returns:
-        Tasks that hold each range once.
+        The tasks, which together hold each range once.
     """
     wanted = max(_MIN_TASKS, min_tasks or 0)
     if len(ranges) <= wanted:
@@ -244,13 +246,13 @@ def share_tasks(
 
 
 def _size(each: Range) -> int:
-    """How many entries a range has: very many if it goes over the end of a ledger, which may be far."""
+    """The number of entries of a range; very many if it crosses the end of a ledger, which may be long."""
     count = each.end.whole_entry.entries_since(each.start.last_whole_entry)
     return _MAX_ENTRIES if count is None else count
 
 
 def _fill(places: Sequence[int], sizes: Sequence[int], share: int, wanted: int) -> list[list[int]]:
-    """Put places together, one after the other, in at least ``wanted`` lists if there are as many."""
+    """Combine consecutive places into lists, at least ``wanted`` lists if there are enough places."""
     filled: list[list[int]] = []
     entries = 0
     for number, place in enumerate(places):

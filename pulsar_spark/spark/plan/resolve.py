@@ -1,6 +1,6 @@
-"""Start and end positions: words, times and message ids become positions of each partition.
+"""Resolve start and end positions: words, times and message ids become positions of each partition.
 
-It uses non-durable readers that are closed immediately, so nothing is left at the broker.
+It uses non-durable readers that are closed immediately, so nothing is left behind at the broker.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-# Partitions that a warning names.
+# Maximum partitions that a warning names.
 _MAX_LISTED = 10
 
 
 def probe_bounds(
     client: PlanningClient, topics: Iterable[TopicName], *, must_exist: bool = True
 ) -> dict[TopicName, PartitionBounds]:
-    """Where partitions begin and end now, with parallel requests.
+    """Request where partitions begin and end now, in parallel.
 
     Args:
-        client: where to ask.
+        client: client of the cluster.
         topics: the partitions.
-        must_exist: whether it is an error that one does not exist (any more); else it is left out.
+        must_exist: whether a partition that does not exist (any more) is an error; otherwise it is left out.
 
     Raises:
         BrokerError: the first error of a partition.
@@ -45,15 +45,16 @@ def resolve(
     positions: Mapping[TopicName, Position],
     bounds: Mapping[TopicName, PartitionBounds],
 ) -> dict[TopicName, MessageId]:
-    """The positions of a start or of an end, "taken up to here".
+    """The positions of a start or an end; everything up to them counts as taken.
 
-    A time after the last message means that one, and a message id stays as it is: what does not exist yet is
-    waited for. A message id before the first message that exists stays, too.
+    A time after the last message means that message. A message id stays as it is: if it does not exist yet,
+    the query waits for it, and an id before the first existing message stays too.
 
     Args:
-        client: where to search for times.
-        positions: by partition; not :attr:`PositionWord.SUBSCRIPTION`, which :func:`subscribed` resolves.
-        bounds: of the same partitions.
+        client: client that searches for times.
+        positions: positions by partition; not :attr:`PositionWord.SUBSCRIPTION`, which :func:`subscribed`
+            resolves.
+        bounds: bounds of the same partitions.
 
     Raises:
         BrokerError: the broker did not answer.
@@ -76,14 +77,14 @@ def warn_of_late_starts(
     starts: Mapping[TopicName, MessageId],
     bounds: Mapping[TopicName, PartitionBounds],
 ) -> None:
-    """Warn of partitions that end before their start: nothing of them is read until they have grown past it.
+    """Warn of partitions that end before their start. They are not read until they have grown past it.
 
     Args:
-        client: where to ask for what readers are not given, such as markers of transactions: a start there is
-            a query's whose end it was.
-        option: that the starts come from.
-        starts: by partition.
-        bounds: of the same partitions.
+        client: client that finds entries that readers do not receive, such as transaction markers: a start at
+            one of them was the end of a query.
+        option: name of the option that gives the starts.
+        starts: starts by partition.
+        bounds: bounds of the same partitions.
     """
     late = [topic for topic, start in starts.items() if start.is_message and start > bounds[topic].last]
     ends = run_all([partial(client.stored_end, topic) for topic in late]) if late else []
@@ -105,13 +106,14 @@ def warn_of_late_starts(
 def before_time(
     client: PlanningClient, topic: TopicName, time: AtTime, begin: MessageId, last: MessageId
 ) -> MessageId:
-    """The position in ``[begin, last]`` after which the first message published at or after ``time`` lies.
+    """The position in ``[begin, last]`` before the first message published at or after ``time``.
 
-    Where the message at ``begin`` is in time, so is everything after it: what other clocks, or another
-    cluster, dated earlier is not left out. (Where it is gone, the first that is left counts.)
+    If the message at ``begin`` is in time, so is everything after it: messages with earlier times, by other
+    clocks or from another cluster, are not left out. (If that message is gone, the first remaining one
+    counts.)
 
     Returns:
-        ``last`` where all are older.
+        That position; ``last`` if all messages are older.
     """
     if begin >= last:
         return last
@@ -122,11 +124,11 @@ def before_time(
 
 
 def subscribed(client: PlanningClient, topics: Iterable[TopicName], name: str) -> dict[TopicName, MessageId]:
-    """Where a durable subscription stands on each of these partitions; it is left as it is.
+    """The positions of a durable subscription on these partitions; the subscription is not changed.
 
     Raises:
-        OptionError: it does not exist.
-        BusyError: another consumer has it.
+        OptionError: the subscription does not exist.
+        BusyError: another consumer uses the subscription.
     """
 
     def mark_delete(topic: TopicName) -> MessageId:
@@ -146,7 +148,10 @@ def run_for_each(
     calls: Mapping[TopicName, Callable[[], T]],
     leave_out: type[PulsarError] | tuple[type[PulsarError], ...] = (),
 ) -> dict[TopicName, T]:
-    """Run calls at the same time, by topic; raise the first error but those to leave out, with its topic."""
+    """Run calls in parallel, one per topic.
+
+    Raise the first error except those to leave out, with its topic.
+    """
     found = {}
     for topic, answer in zip(calls, run_all(list(calls.values())), strict=True):
         if isinstance(answer, leave_out):

@@ -1,4 +1,4 @@
-"""The start of a query that has no checkpoint: its subscription, and the start position on each partition.
+"""The start of a query that has no checkpoint: its subscription, and the start position of each partition.
 
     the user named        and gave a start    the query begins               the subscription is moved
     no subscription       or not              at the start, else at latest   to the start, at once
@@ -7,9 +7,9 @@
                                                                              Spark has checkpointed the start
     one, and it is new    or not              at the start, else at latest   forward only then
 
-So nothing but a start that the user gave moves a position forward that exists, and it is warned of where
-there is a backlog. It waits for the checkpoint because a batch 0 that did not finish is planned again from
-what Spark has written down, though "latest" is later then.
+So only a start from the user moves an existing position forward, and a backlog that is skipped is warned of.
+The move waits for the checkpoint, because a batch 0 that did not finish is planned again from what Spark has
+written, even if "latest" is later by then.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class QueryStart(NamedTuple):
     """A new query.
 
     Attributes:
-        subscription: its durable subscription.
-        answers: where each partition ends.
-        positions: the start position of each partition: up to there it counts as taken.
+        subscription: durable subscription of the query.
+        answers: the end of each partition.
+        positions: start position of each partition; everything up to it counts as taken.
     """
 
     subscription: Subscription
@@ -61,19 +61,19 @@ def start_query(
     partitions: Iterable[TopicName],
     losses: LossReporter | None = None,
 ) -> QueryStart:
-    """Make the subscription of a new query, or take the one that the user named, and place it at the start.
+    """Create a new query's subscription, or open the one that the user named, and move it to the start.
 
     Args:
-        client: where to connect.
-        options: what is read, and from where on.
-        partitions: that exist. Those that are deleted meanwhile are left out, unless they must exist.
-        losses: gets the losses of messages deleted later; None: they are an error.
+        client: client of the cluster.
+        options: what to read, and the start.
+        partitions: existing partitions. Those deleted meanwhile are left out, unless they must exist.
+        losses: reports messages that are deleted later; None: they are an error.
 
     Raises:
         TopicNotFoundError: a topic that the user named was deleted meanwhile.
-        OptionError: the start does not fit what is read, or a subscription to go on with does not exist.
-        BusyError: another query has the subscription.
-        BrokerError: the broker could not be asked. A subscription that was made here is removed again.
+        OptionError: the start does not fit what is read, or a subscription to continue from does not exist.
+        BusyError: another query uses the subscription.
+        BrokerError: the broker did not answer. A subscription created here is removed again.
     """
     given = options.subscription
     name = given or f"{options.client.subscription_prefix}-{uuid4()}"
@@ -105,7 +105,7 @@ def start_query(
             _put_back(subscription, positions)
             if given is None:
                 _acknowledge(subscription, positions)
-    except BaseException:  # SystemExit, too: that is how Spark ends the planner
+    except BaseException:  # also SystemExit, by which Spark ends the planner
         if given is None:
             subscription.unsubscribe()
         else:
@@ -125,7 +125,7 @@ def _existing(
 
 
 def _put_back(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Hold what comes after the positions."""
+    """Move the subscription back, so that it holds the messages after the positions."""
     run_for_each(
         {
             topic: partial(subscription.put_back, topic, position.last_whole_entry)
@@ -141,16 +141,16 @@ def after_start_times(
     partitions: Mapping[TopicName, PartitionState],
     ranges: Sequence[Range],
 ) -> list[Range]:
-    """Leave out what was published before ``startingTime``: it may have come after the query began.
+    """Leave out messages published before ``startingTime`` that came after the query began.
 
     Args:
-        client: where to search for times.
-        options: they give the start.
-        partitions: the state of each; of those in which the time is found it is kept there.
-        ranges: what is to be read, at most one of each partition.
+        client: client that searches for times.
+        options: options of the source, with the start.
+        partitions: state of each partition; it keeps whether the time was found.
+        ranges: ranges to read, at most one for each partition.
 
     Raises:
-        BrokerError: the broker could not be asked.
+        BrokerError: the broker did not answer.
     """
     start = options.start
     searched: dict[TopicName, Callable[[], MessageId]] = {}
@@ -173,7 +173,7 @@ def after_start_times(
 
 
 def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Hold only messages after the positions; messages that do not exist yet cannot be acknowledged."""
+    """Acknowledge up to the positions; messages that do not exist yet cannot be acknowledged."""
     states = subscription.partitions
     subscription.acknowledge(
         {
@@ -185,7 +185,7 @@ def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, Messa
 
 
 def _warn_of_backlog(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Say where the start leaves out unread messages of a subscription that exists."""
+    """Warn of unread messages of an existing subscription that the start leaves out."""
     states = subscription.partitions
     behind = [topic for topic, each in positions.items() if states[topic].start < each.last_whole_entry]
     for topic, backlog in subscription.backlogs(behind).items():

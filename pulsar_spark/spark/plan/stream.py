@@ -1,6 +1,6 @@
-"""QueryPlanner: what Spark's planner process keeps for one run of a streaming query.
+"""QueryPlanner: the state of one run of a streaming query, in Spark's planner process.
 
-Spark checkpoints the start and end of each batch; what is decided here must come out the same from there.
+Spark checkpoints the start and end of each batch. All decisions here must be reproducible from these.
 
     fresh query     initial() makes a subscription, which holds everything from the start on. Unless that is
                     "earliest" the first latest() takes nothing: Spark checkpoints an empty batch 0 and with
@@ -11,7 +11,7 @@ Spark checkpoints the start and end of each batch; what is decided here must com
                     over that start. A subscription made for it is removed again, and the batch begins no
                     later than where the one in ``end`` stands, to which nothing was acknowledged yet.
 
-Decisions are made elsewhere, each in a pure module; here is their order.
+The decisions are made in pure modules; this module calls them in order.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ T = TypeVar("T")
 
 # Seconds until a batch that was not due, or not possible, is planned again.
 _HELD_BACK = 0.5
-# Seconds after which acknowledgements and answers that wait are looked at again.
+# Seconds after which pending acknowledgements and answers are checked again.
 _LOOK_AGAIN = 0.1
-# Seconds that a trigger waits for the answers of brokers about the partitions that it reads.
+# Seconds that a trigger waits for the brokers' answers about the partitions that it reads.
 _PATIENCE = 1.0
-# So many times as long as a partition was waited for in vain the others are read before the next attempt.
+# After a vain wait for a partition the others are read for this many times as long before the next.
 _REST = 10
 
 
 class QueryPlanner:
-    """Plans the batches of one run of a query and acknowledges what is processed.
+    """Plans the batches of one run of a query, and acknowledges what is processed.
 
     Args:
-        options: what is read.
-        client: where to connect; None for this process's client for ``options``.
+        options: options of the source.
+        client: client of the cluster; None for this process's client for ``options``.
 
     Raises:
         TopicNotFoundError: a topic does not exist.
@@ -74,7 +74,7 @@ class QueryPlanner:
         self._ends = EndTracker(self._client, self._ask, self._tail_start, self._meet_chunks)
         self._losses = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
         self._reporter = SourceReporter(self._client)
-        self._absent: set[TopicName] = set()  # partitions of the checkpoint that were reported as gone
+        self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
@@ -91,7 +91,7 @@ class QueryPlanner:
     # ---- called by Spark
 
     def initial(self) -> Offsets:
-        """Where a query begins that has no checkpoint; always the same in one run."""
+        """The start of a query that has no checkpoint; the same in all calls of one run."""
         if self._fresh is None:
             started = start_query(self._client, self._options, self._topics.partitions, self._losses)
             self._subscription = started.subscription
@@ -100,7 +100,7 @@ class QueryPlanner:
         return self._fresh
 
     def freeze(self) -> None:
-        """Take what the topics hold now as all there is (Trigger.AvailableNow)."""
+        """Limit the run to what the topics hold now (Trigger.AvailableNow)."""
         bounds = probe_bounds(self._client, self._topics.partitions, must_exist=False)
         self._frozen = {topic: each.last for topic, each in bounds.items()}
         for topic, state in self._partitions.items():
@@ -112,8 +112,8 @@ class QueryPlanner:
         Does nothing if the last call with the same object found nothing, and nothing has come since.
 
         Args:
-            start: the end of the batch before.
-            limited: whether the user's limits hold.
+            start: end of the previous batch.
+            limited: whether the user's limits apply.
         """
         self._reporter.begin_trigger()
         self._quiet.trigger(start, self._client.now())
@@ -161,7 +161,7 @@ class QueryPlanner:
         return self._quiet.lasts(start, self._topics.partitions, now, limited=limited)
 
     def _next_due(self, *, is_all_acknowledged: bool) -> float:
-        """When there is something to do though nothing comes."""
+        """When the next work is due if nothing comes."""
         now = self._client.now()
         times = [self._ends.due_at, *self._open_again_at.values(), *self._rest_until.values()]
         if self._held_back_until > now:
@@ -171,18 +171,18 @@ class QueryPlanner:
         return min(times)
 
     def report(self) -> Json:
-        """Ends and backlogs for the query's progress, as of the last trigger; see :mod:`source_report`."""
+        """Ends and backlogs for the query's progress, at the last trigger; see :mod:`source_report`."""
         if self._report is None:
             subscription = "" if self._subscription is None else self._subscription.name
             self._report = self._reporter.report(subscription, self._partitions, self._losses.count)
         return self._reporter.renewed(self._report)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
-        """What the tasks of the batch ``(start, end]`` read."""
+        """The ranges that the tasks of the batch ``(start, end]`` read."""
         self._report = None
         processed = start.positions if start.subscription == end.subscription else end.positions
-        # A partition that the end leaves out was gone when that was planned, and one whose end lies before
-        # its start was set back: that was reported then.
+        # A partition missing in the end was gone when the batch was planned, and one whose end lies before
+        # its start was set back. Both were reported then.
         subscription = self._follow(
             end,
             {
@@ -199,7 +199,7 @@ class QueryPlanner:
         return self._without_deleted(subscription, partial(self._tasks, subscription, start, end))
 
     def commit(self) -> None:
-        """Acknowledge what the last ``latest`` was given as processed, where that has failed."""
+        """Acknowledge what the last ``latest`` received as processed, if that has failed."""
         if self._subscription is not None:
             self._acknowledge(self._subscription)
 
@@ -217,7 +217,7 @@ class QueryPlanner:
     # ---- subscription and topics
 
     def _ask_ends(self, subscription: Subscription) -> None:
-        """Take in where partitions end, and go on without those that are gone."""
+        """Request where partitions end, and continue without those that are gone."""
         answers, gone = self._ends.refresh()
         deleted = list(gone)
         for topic, answer in answers.items():
@@ -231,14 +231,14 @@ class QueryPlanner:
                 )
             except TopicNotFoundError:
                 deleted.append(topic)
-        # Later reports are of what these answers do not show yet.
+        # Later reports are about deletions that these answers do not show yet.
         self._topics.forget_deleted(answers)
         self._ends.renew_tails(list(answers))
         for topic in deleted:
             self._drop(subscription, topic)
 
     def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
-        """What ``plan`` gives, again and again without the partition of which it says that it is gone."""
+        """Call ``plan`` repeatedly, each time without the partition that it finds gone; return its result."""
         while True:
             try:
                 return plan()
@@ -253,10 +253,10 @@ class QueryPlanner:
         return {} if self._subscription is None else self._subscription.partitions
 
     def _follow(self, offsets: Offsets, processed: Mapping[TopicName, MessageId]) -> Subscription:
-        """The subscription that a checkpointed offset names, on all partitions that are read now.
+        """The subscription that a checkpointed offset names, open on all partitions that are read now.
 
-        It is opened as one that would begin at the end: if somebody removed it, it shows as one that has
-        acknowledged what this query never did.
+        It is opened so that it would begin at the end. If somebody removed it, it shows as one that has
+        acknowledged messages that this query never acknowledged.
         """
         before, name = self._subscription, offsets.subscription
         if before is not None and before.name == name:
@@ -280,7 +280,7 @@ class QueryPlanner:
                     found, topic, processed[topic], answers, missing
                 ):
                     self._check_absent(topic, processed[topic], name)
-        except BaseException:  # SystemExit, too: that is how Spark ends the planner
+        except BaseException:  # also SystemExit, by which Spark ends the planner
             found.close()
             raise
         finally:
@@ -319,14 +319,14 @@ class QueryPlanner:
     def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
         """Whether a position is a message that was processed.
 
-        Else it is where the user let it begin, or before the first message of a ledger.
+        Otherwise it is the user's start, or the position before the first message of a ledger.
         """
         return (
             position is not None and position.is_message and position != self._options.start.named.get(topic)
         )
 
     def _track(self, answers: Mapping[TopicName, LastMessageId]) -> None:
-        """Take in partitions on which the subscription was opened."""
+        """Track partitions on which the subscription was opened."""
         self._ends.add(answers)
         self._absent -= answers.keys()
         if self._frozen is not None:
@@ -342,7 +342,7 @@ class QueryPlanner:
             subscription.close()
 
     def _add_new_partitions(self, subscription: Subscription) -> None:
-        """Read topics and partitions that are new from their first message."""
+        """Add new topics and partitions, which are read from their first message."""
         if self._frozen is not None:
             return
         self._topics.refresh()
@@ -384,7 +384,7 @@ class QueryPlanner:
             )
 
     def _drop(self, subscription: Subscription, topic: TopicName) -> None:
-        """Go on without a topic, or one partition, that was deleted."""
+        """Continue without a topic, or one partition, that was deleted."""
         state = subscription.partitions[topic]
         subscription.drop(topic)
         self._ends.drop(topic)
@@ -401,7 +401,7 @@ class QueryPlanner:
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
         if self._subscription is None:
             return {}
-        # A run over what there was when it began would end as if all were read: it waits for everybody.
+        # A run limited to existing messages would end as if everything were read, so it waits for all.
         answers = self._subscription.ask(topics, _PATIENCE if self._frozen is None else None)
         silent = self._subscription.silent
         for topic in silent - self._silent:
@@ -417,7 +417,7 @@ class QueryPlanner:
         return self._partitions[topic].tail_start
 
     def _acknowledge(self, subscription: Subscription) -> bool:
-        """Returns whether nothing is left to be acknowledged later."""
+        """Acknowledge what is processed; return whether nothing is left to acknowledge later."""
         is_polled = self._quiet.is_polled and self._frozen is None
         return subscription.acknowledge_processed(
             self._options.chunks.expire, self._ends.seen, is_polled=is_polled
@@ -432,7 +432,7 @@ class QueryPlanner:
         starts = {topic: state.position for topic, state in states.items() if state.position is not None}
         left_out = self._silent | self._resting()
         ends = {
-            # One that was set back must be in the checkpoint before anything of it is read.
+            # A partition that was set back must be in the checkpoint before anything of it is read.
             topic: position
             if checkpoint.positions.get(topic, position) > position or topic in left_out
             else max(position, states[topic].end)
@@ -456,13 +456,13 @@ class QueryPlanner:
         return planned
 
     def _resting(self) -> set[TopicName]:
-        """Partitions whose entries were probed in vain of late; none in a run over what there was."""
+        """Partitions whose probe has failed recently; none in a run limited to existing messages."""
         now = self._client.now()
         self._rest_until = {topic: until for topic, until in self._rest_until.items() if now < until}
         return set() if self._frozen is not None else set(self._rest_until)
 
     def _count_backlogs(self, subscription: Subscription) -> None:
-        """Count what is not processed: within a ledger by the numbers of entries, else the broker counts."""
+        """Count unprocessed entries: within a ledger by entry numbers, otherwise by the broker."""
         states = subscription.partitions
         across = [topic for topic, state in states.items() if not state.count_backlog()]
         for topic, count in (subscription.backlogs(across) if across else {}).items():

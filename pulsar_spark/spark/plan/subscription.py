@@ -1,8 +1,8 @@
-"""The durable subscription of one query: it holds what Spark has not checkpointed, on each topic partition.
+"""A query's durable subscription: it retains, on each topic partition, what Spark has not checkpointed.
 
-It is made before the first row is planned, so that the broker keeps what is not processed. It has no permits:
-nothing is sent to it, and the broker moves it only as :mod:`data_loss` says. If anybody else moves it, data
-may be lost.
+It is created before the first row is planned, so that the broker keeps unprocessed messages. It has no
+permits: the broker sends it nothing, and moves it only as :mod:`data_loss` says. If anybody else moves it,
+data may be lost.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _PATIENCE = 1.0
 
 
 class OpenAnswers(NamedTuple):
-    """What came of opening a subscription on partitions; those that do not exist are in neither.
+    """The result of opening a subscription on partitions; partitions that do not exist are left out.
 
     Attributes:
-        opened: where each partition ends, and where the subscription stands there.
-        failed: why it could not be opened.
+        opened: end of each partition, and the subscription's position there.
+        failed: errors of partitions on which it could not be opened.
     """
 
     opened: Mapping[TopicName, LastMessageId]
@@ -57,14 +57,14 @@ class Subscription:
     """One durable, exclusive subscription on any number of partitions.
 
     Args:
-        client: where to connect.
-        name: of the subscription, the same on each partition.
-        losses: gets the losses of deleted messages; None: they are an error.
-        settings: of the subscription at the broker.
+        client: client of the cluster.
+        name: name of the subscription, the same on each partition.
+        losses: reports the losses of deleted messages; None: they are an error.
+        settings: settings of the subscription at the broker.
 
     Attributes:
-        name: of the subscription.
-        partitions: the state of each partition on which it is open.
+        name: name of the subscription.
+        partitions: state of each partition on which it is open.
     """
 
     def __init__(
@@ -82,24 +82,24 @@ class Subscription:
         self._consumers: dict[TopicName, Consumer] = {}
         self._held_for_chunks: set[TopicName] = set()
         self._asked: PendingCalls[TopicName] = PendingCalls()
-        self._asked_at: dict[TopicName, float] = {}  # when the last call that was answered began
+        self._asked_at: dict[TopicName, float] = {}  # start of the last call that was answered
 
     # ---- opening and closing
 
     def open(self, initial: Mapping[TopicName, InitialPosition]) -> Mapping[TopicName, LastMessageId]:
-        """Open it on more partitions, those left out that do not exist (any more).
+        """Open it on more partitions; those that do not exist (any more) are left out.
 
         After a failure it may be open on some of them.
 
         Args:
-            initial: where it begins on partitions that do not have it yet.
+            initial: initial position on partitions that do not have the subscription yet.
 
         Returns:
-            Where each partition ends, and where the subscription stands there.
+            The end of each partition, and the subscription's position there.
 
         Raises:
-            BusyError: another query has it.
-            BrokerError: it cannot be opened on one of them.
+            BusyError: another query uses it.
+            BrokerError: it cannot be opened on one of the partitions.
         """
         opened, failed = self.try_open(initial)
         for error in failed.values():
@@ -107,10 +107,11 @@ class Subscription:
         return opened
 
     def try_open(self, initial: Mapping[TopicName, InitialPosition]) -> OpenAnswers:
-        """The same, without those on which it cannot be opened now."""
+        """Like :meth:`open`, but partitions on which it cannot be opened now are not an error."""
 
         def open_one(topic: TopicName, position: InitialPosition) -> LastMessageId:
-            # Brokers remove idle partitions; the topic's metadata still names them: they may be made again.
+            # Brokers remove idle partitions, but the topic's metadata still names them: they may be created
+            # again.
             options = SubscriptionOptions(
                 name=self.name,
                 durable=True,
@@ -135,13 +136,13 @@ class Subscription:
         return OpenAnswers(opened, failed)
 
     def begin_before(self, topics: Iterable[TopicName]) -> None:
-        """Begin on partitions before their logs, where what compaction left is read: it outlives them."""
+        """Move it before the partitions' logs: messages that compaction has kept outlive the logs."""
         if self._client.read_compacted:
             for topic in topics:
                 self.partitions[topic].start = MessageId.EARLIEST
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
-        """The partitions on which the broker does not have it (any more); call it before ``open``.
+        """The partitions on which the broker does not have it (any more). Call it before ``open``.
 
         Raises:
             BrokerError: a broker did not answer.
@@ -163,7 +164,7 @@ class Subscription:
             consumer.close()
 
     def unsubscribe(self) -> None:
-        """Remove the subscription from the brokers and close it; what cannot be removed is logged."""
+        """Remove the subscription from the brokers and close it. Failures are logged."""
         deadline = self._client.operation()
         silent = self.silent
         for topic in silent:
@@ -196,12 +197,12 @@ class Subscription:
     def ask(
         self, topics: Sequence[TopicName], patience: float | None = None
     ) -> dict[TopicName, LastMessageId | PulsarError]:
-        """Ask for the last messages, all at the same time and within one operation timeout.
+        """Request the last messages of partitions, in parallel and within one operation timeout.
 
-        A partition that gives no answer is :attr:`silent`, until a later call has its answer.
+        A partition that does not answer is :attr:`silent`, until a later call has its answer.
 
         Args:
-            topics: whom to ask, unless they are silent.
+            topics: partitions to ask, unless they are silent.
             patience: seconds to wait for the answers; None: until all have answered.
         """
         deadline = self._client.operation()
@@ -219,14 +220,15 @@ class Subscription:
         }
         found = self._asked.run(calls, None if patience is None else until.left)
         for topic, answer in found.items():
-            # Not when it came: until it is taken in, the partition may have more than is known.
+            # The time of the request, not of the answer: the partition may have grown since the answer was
+            # made.
             if not isinstance(answer, PulsarError):
                 self.partitions[topic].asked_at = self._asked_at[topic]
         return {**found, **answers}
 
     def _ask_at_once(self, topics: Sequence[TopicName], until: Deadline) -> dict[TopicName, LastMessageId]:
         """Ask all in one thread; the answers of those that give one at the first attempt and in time."""
-        if self._client.read_compacted:  # one answer may need another question
+        if self._client.read_compacted:  # one answer may require another request
             return {}
         now, silent = self._client.now(), self.silent
         begun = [
@@ -248,7 +250,7 @@ class Subscription:
     def _last_message_id(
         self, topic: TopicName, consumer: Consumer, deadline: Deadline | None = None
     ) -> LastMessageId:
-        """Where a partition ends; where its log is empty, with the last message that compaction has kept."""
+        """A partition's end; if its log is empty, the last message that compaction has kept."""
         answer = consumer.last_message_id(deadline)
         state = self.partitions.get(topic)
         is_fresh = state is None or state.position is None or not state.position.is_message
@@ -257,7 +259,7 @@ class Subscription:
         return answer
 
     def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
-        """Entries that are not acknowledged, of partitions whose broker answers."""
+        """The number of unacknowledged entries, of partitions whose broker answers."""
         silent = self.silent
         topics = [topic for topic in topics if topic not in silent]
         counts = run_all([self._consumers[topic].backlog for topic in topics])
@@ -275,18 +277,18 @@ class Subscription:
         was_missing: bool,
         is_message: bool,
     ) -> None:
-        """Judge what happened to a partition while the query was stopped, and hold what is not processed.
+        """Judge what happened to a partition while the query was stopped, and retain unprocessed messages.
 
         Args:
-            topic: the partition, on which it was opened just now.
-            position: up to where the checkpoint has processed it.
-            answer: how the broker answered then.
+            topic: partition on which it was just opened.
+            position: position up to which the checkpoint has processed the partition.
+            answer: the broker's answer when it was opened.
             was_missing: whether the broker did not have the subscription.
             is_message: whether ``position`` is a message that was processed.
 
         Raises:
-            DataLossError: messages that were not processed are gone. The broker is left as it was, so that
-                the next start finds the same.
+            DataLossError: unprocessed messages are gone. The broker's state is not changed, so that the next
+                start finds the same.
         """
 
         def judge(begin: MessageId | None) -> Judgement:
@@ -309,17 +311,17 @@ class Subscription:
         is_message: bool,
         was_deleted: Callable[[TopicName], bool],
     ) -> None:
-        """Judge whether somebody moved it under the running query, and take in what the broker answered.
+        """Judge whether somebody moved it while the query runs, and store the broker's answer.
 
         Args:
-            topic: the partition.
-            answer: what the broker has just answered.
+            topic: partition.
+            answer: the broker's latest answer.
             is_message: whether the partition's position is a message that was processed.
             was_deleted: whether the partition was recently deleted and created again; called if messages seem
                 lost, may take seconds.
 
         Raises:
-            DataLossError: as :meth:`check_restart`.
+            DataLossError: as in :meth:`check_restart`.
         """
         state = self.partitions[topic]
         position = state.start if state.position is None else state.position
@@ -347,7 +349,7 @@ class Subscription:
         judge: Callable[[MessageId | None], Judgement],
         was_deleted: Callable[[TopicName], bool] = lambda topic: False,
     ) -> LossVerdict:
-        """Report what is lost, and put it back where it was moved; ``judge`` is given the topic's begin."""
+        """Report losses, and move it back if it was moved; ``judge`` receives the topic's begin."""
         found = judge(None)
         if found.verdict is LossVerdict.ASK_BEGIN:
             try:
@@ -379,13 +381,13 @@ class Subscription:
         return found.verdict
 
     def put_back(self, topic: TopicName, position: MessageId) -> None:
-        """Hold all that exists after ``position``."""
+        """Move it back, so that it holds everything that exists after ``position``."""
         consumer = self._consumers[topic]
         consumer.seek(position if position.is_message else MessageId.EARLIEST)
         self.partitions[topic].moved(consumer.last_message_id().mark_delete)
 
     def _go_on_from_end(self, topic: TopicName, answer: LastMessageId) -> None:
-        """Leave out all that the partition holds now."""
+        """Skip everything that the partition holds now."""
         last = answer.last.whole_entry
         self.partitions[topic].moved(answer.mark_delete)
         self.acknowledge({topic: last})
@@ -402,7 +404,7 @@ class Subscription:
     # ---- acknowledging
 
     def meet_chunks(self, topic: TopicName) -> None:
-        """Take in that a part of a chunked message was met in a partition."""
+        """Note that a part of a chunked message was found in a partition."""
         state = self.partitions.get(topic)
         if state is not None:
             state.meet_chunks()
@@ -417,13 +419,13 @@ class Subscription:
         """Acknowledge what is processed, as far as chunked messages allow.
 
         Args:
-            expire: seconds for which an incomplete chunked message is waited for, by publish times. 0: for
-                ever.
-            seen: gives what a partition's tail has seen.
+            expire: seconds to wait for the rest of an incomplete chunked message, by publish times. 0: no
+                limit.
+            seen: returns the entries that a partition's tail has seen.
             is_polled: whether it will be called again soon.
 
         Returns:
-            Whether nothing is left to be acknowledged later.
+            Whether nothing is left to acknowledge later.
         """
         now, silent = self._client.now(), self.silent
         steps = {
@@ -447,10 +449,10 @@ class Subscription:
         )
 
     def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
-        """Acknowledge everything up to ``positions``, where that is not acknowledged.
+        """Acknowledge everything up to ``positions`` that is not acknowledged yet.
 
-        A failure is logged, and the next call makes up for it: the checkpoint is the truth, the broker only
-        holds more than it must meanwhile.
+        A failure is logged, and the next call acknowledges the same: the checkpoint is authoritative, and the
+        broker only retains more than necessary meanwhile.
         """
         due = {
             topic: entry
@@ -472,7 +474,7 @@ class Subscription:
                 self.partitions[topic].acknowledged = entry
 
     def _warn_of_chunks(self) -> None:
-        """Say once of each partition with chunks that it is not acknowledged any more."""
+        """Log once for each partition with chunks that it is no longer acknowledged."""
         for topic, state in self.partitions.items():
             if state.has_chunks and topic not in self._held_for_chunks:
                 self._held_for_chunks.add(topic)
@@ -483,14 +485,14 @@ class Subscription:
                 )
 
     def _probe_chunks(self, topics: Sequence[TopicName]) -> set[TopicName]:
-        """Probe partitions for chunks up to what is processed; returns those for which that is done."""
+        """Probe partitions for chunks up to what is processed; returns those for which it succeeded."""
 
         def probe(topic: TopicName, entry: MessageId) -> None:
             state = self.partitions[topic]
             if not state.has_chunks and self._client.has_chunks_before(topic, entry, PROBED_ENTRIES):
                 state.meet_chunks()
             if state.has_chunks:
-                # By a clock that is fast the chunks of others would expire too early.
+                # With the publish time of a fast clock, chunks of other producers would expire too early.
                 published = min(self._client.probe_entry(topic, entry).publish_time, self._client.time_ms())
                 state.dated(entry, published, self._client.now())
 
@@ -516,7 +518,7 @@ class Subscription:
 
 
 def _naming(error: PulsarError, name: str) -> PulsarError:
-    """The same error; where another consumer has the subscription, it names the subscription."""
+    """The same error, which names the subscription if another consumer uses it."""
     if not isinstance(error, BusyError):
         return error
     return BusyError(

@@ -1,4 +1,4 @@
-"""Topics: which topic partitions a query reads, at its start and as topics and partitions come and go."""
+"""Topics: the topic partitions that a query reads, at its start and as topics and partitions come and go."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from pulsar_spark.spark.options.source import SourceOptions
 
 _log = logging.getLogger(__name__)
 
-# Seconds for which a report that a topic was deleted is waited for, where messages seem lost.
+# Seconds to wait for a report that a topic was deleted, if messages seem lost.
 _REPORT_TIMEOUT = 2.0
 
-# So many times as long as a list of topics was waited for in vain the topics that are known are read.
+# After a vain wait for a list of topics, the known ones are read for this many times its duration before the
+# next.
 _REST = 10
 
-# Topics of one namespace that are watched one by one; the partitions of more are looked up once a minute.
+# Maximum topics of one namespace that are watched one by one. The partitions of more are listed once a
+# minute.
 _MAX_WATCHES = 100
 
 
 def find_partitions(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
-    """All partitions of all topics that are to be read now, each once.
+    """All partitions of all topics to read now, each once.
 
     Raises:
-        TopicNotFoundError: a topic that was named does not exist, and the query does not wait for it.
-        BrokerError: no broker could be asked.
+        TopicNotFoundError: a named topic does not exist, and the query does not wait for it.
+        BrokerError: no broker answered.
     """
     listed = [] if options.pattern is None else client.topics_matching(options.pattern)
     names = [*options.topics, *dict.fromkeys(topic.base for topic in listed)]
@@ -40,7 +42,7 @@ def find_partitions(client: PlanningClient, options: SourceOptions) -> list[Topi
         if isinstance(partitions, TopicNotFoundError):
             if name in options.topics and not options.wait_for_topics:
                 raise partitions
-            # What is listed exists: a topic without partitions may have a name as if it were one of them.
+            # Listed topics exist, so a topic without partitions may have a name like that of a partition.
             partitions = [topic for topic in listed if topic.base == name]
         elif isinstance(partitions, PulsarError):
             raise partitions
@@ -49,12 +51,12 @@ def find_partitions(client: PlanningClient, options: SourceOptions) -> list[Topi
 
 
 def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
-    """:func:`find_partitions` at the start of a read: a wrong address is an error in seconds.
+    """Call :func:`find_partitions` at the start of a read: a wrong address is an error in seconds.
 
-    A pattern that no topic matches is warned of.
+    A pattern that matches no topic gives a warning.
 
     Raises:
-        TopicNotFoundError: a topic that was named does not exist, and the query does not wait for it.
+        TopicNotFoundError: a named topic does not exist, and the query does not wait for it.
         BrokerError: no broker answers within seconds.
     """
     with client.impatient() as impatient:
@@ -73,12 +75,12 @@ class Topics:
     """The partitions that a streaming query reads.
 
     Args:
-        client: where to list topics.
-        options: they name the topics, or have the pattern.
-        found: what :func:`find_partitions` gave at the start.
+        client: client that lists topics.
+        options: options of the source, with the topics or the pattern.
+        found: result of :func:`find_partitions` at the start.
 
     Attributes:
-        partitions: as far as known now.
+        partitions: partitions known now.
     """
 
     def __init__(self, client: PlanningClient, options: SourceOptions, found: Iterable[TopicName]) -> None:
@@ -91,17 +93,17 @@ class Topics:
         self._again_at = 0.0
 
     def refresh(self) -> None:
-        """List the partitions again, if some came or went, or the last time is a minute ago.
+        """List the partitions again, if some came or went, or the last list is a minute old.
 
-        A broker that does not answer is logged and asked again later: an exception would end the query. The
-        known partitions are read meanwhile, for ten times as long as the vain wait.
+        If a broker does not answer, that is logged, and it is asked again later: an exception would end the
+        query. The known partitions are read meanwhile, for ten times as long as the vain wait.
         """
         began = self._client.now()
         if began < self._again_at:
             return
         try:
             may_list = self._options.pattern is not None
-            # Those that were opened before one could not be are kept.
+            # If one cannot be opened, those opened before it are kept.
             for pattern in self._patterns[len(self._watches) :]:
                 self._watches.append(self._client.watch_topics(pattern, may_list=may_list))
             changed = [watch.changed for watch in self._watches]
@@ -110,7 +112,7 @@ class Topics:
                 self.partitions = find_partitions(self._client, self._options)
                 self._stale = False
         except TopicNotFoundError as error:
-            # The planner finds out which of its partitions are gone, and whether that is loss.
+            # The planner determines which of its partitions are gone, and whether that is loss.
             _log.warning("a topic of this query does not exist at the moment: %s", error)
             self._stale = False
         except PulsarError as error:
@@ -123,7 +125,7 @@ class Topics:
     def take_deleted(self, topic: TopicName) -> bool:
         """Whether a partition was deleted since the last call; it may exist again.
 
-        Waits a moment for the broker's report, so call it only if much depends on it.
+        It waits a moment for the broker's report, so call it only if much depends on it.
         """
         watches = [
             watch
@@ -133,7 +135,7 @@ class Topics:
         return any(watch.take_deleted(topic, _REPORT_TIMEOUT) for watch in watches)
 
     def forget_deleted(self, topics: Collection[TopicName]) -> None:
-        """Leave out of :meth:`take_deleted` what was reported up to now."""
+        """Ignore all reports up to now in :meth:`take_deleted`."""
         for watch in self._watches:
             watch.forget_deleted(topics)
 
@@ -148,7 +150,7 @@ class Topics:
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
-    """What to watch: the pattern, or each of the topics that are named; together where they are many."""
+    """The patterns to watch: the user's, or one per named topic; one for all if there are many."""
     if options.pattern is not None:
         return [options.pattern]
     places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)
