@@ -1,4 +1,5 @@
-"""Monitoring: what sources and sinks report of a query, and how the listener shows it.
+"""Monitoring: the reports of a query's sources and sinks, and how the listener shows them.
 
-It owns the figures, their way between Spark's processes on the driver's host, the metrics and the live page.
+It owns the figures, their exchange between Spark's processes on the driver's host, the metrics and the live
+page.
 """

@@ -1,8 +1,8 @@
-"""EntrySampler: how many messages and bytes an entry of a backlog holds, by a few probes.
+"""EntrySampler: estimates how many messages and bytes an entry of a backlog holds, by a few probes.
 
-Brokers count entries, and an entry is a batch of any size. Every ten seconds at most the first entries of the
-longest backlog are looked at: one non-durable reader, some 256 KiB. A query waits for the first probe of its
-run only, and for three seconds at most.
+Brokers count entries, and an entry is a batch of any size. At most every ten seconds, the first entries of
+the longest backlog are probed with one non-durable reader, about 256 KiB. A query waits only for the first
+probe of its run, and for at most three seconds.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pulsar_spark.spark.monitoring.source_report import EntryMeans
 
 _log = logging.getLogger(__name__)
 
-# Seconds between two probes, and those that the first one is waited for.
+# Seconds between two probes, and maximum seconds to wait for the first one.
 _EVERY = 10.0
 _PATIENCE = 3.0
-# A probe ends when its entries hold so many messages or bytes.
+# A probe ends when its entries hold this many messages or bytes.
 _MAX_MESSAGES = 10_000
 _MAX_BYTES = 256 << 10
-# So many probes count: the mean follows what producers change.
+# The number of last probes in the mean, which so follows changes of producers.
 _SAMPLES = 8
 
 
 class _Sample:
-    """Entries of one probe with the messages that they complete, and their bytes."""
+    """The entries of one probe, the messages that they complete, and their bytes."""
 
     def __init__(self, entries: int, messages: int, size: int) -> None:
         self.entries, self.messages, self.size = entries, messages, size
 
 
 class EntrySampler:
-    """The means of the entries that a query is about to read.
+    """Estimates the mean messages and bytes of the entries that a query will read.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
     """
 
     def __init__(self, client: PlanningClient) -> None:
@@ -50,7 +50,7 @@ class EntrySampler:
 
     @property
     def means(self) -> EntryMeans | None:
-        """What the entries probed of late hold; None before the first."""
+        """The means of the entries in recent probes; None before the first."""
         entries = sum(each.entries for each in self._samples)
         if entries == 0:
             return None
@@ -58,10 +58,11 @@ class EntrySampler:
         return EntryMeans(messages / entries, sum(each.size for each in self._samples) / entries)
 
     def refresh(self, backlogs: Mapping[TopicName, tuple[MessageId, MessageId, int]]) -> None:
-        """Take what probes have found, and begin another one where it is time. It never raises.
+        """Take the results of probes, and start another probe if it is due. It never raises.
 
         Args:
-            backlogs: by partition, up to where it is processed, its last message, and the entries between.
+            backlogs: by partition, the position up to which it is processed, its last message, and the number
+                of entries in between.
         """
         now = self._client.now()
         calls: dict[TopicName, Callable[[], _Sample]] = {}

@@ -1,7 +1,7 @@
-"""The metrics, and their text for Prometheus. Pure.
+"""The metrics, and their text in Prometheus' format. Pure.
 
-Names end in a unit, and in ``_total`` where they only grow. ``METRICS`` is the whole list: the table of the
-documentation is compared with it.
+Names end in a unit, and in ``_total`` if they only grow. ``METRICS`` is the complete list: a test compares it
+with the table in the documentation.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ PREFIX = "pulsar_spark_"
 
 
 class Snapshot(NamedTuple):
-    """All that is shown at one time.
+    """Everything that is shown at one time.
 
     Attributes:
-        time_ms: in ms since 1970.
-        queries: that run, by name.
-        failed_runs: by name of the query, runs that have ended with an error.
+        time_ms: time of the snapshot in ms since 1970.
+        queries: running queries, by name.
+        failed_runs: number of runs that have ended with an error, by name of the query.
     """
 
     time_ms: int
@@ -36,11 +36,11 @@ class Metric(NamedTuple):
     """One metric.
 
     Attributes:
-        name: without the prefix.
+        name: name without the prefix.
         kind: ``counter`` or ``gauge``.
-        labels: their names.
-        text: what it means, in one line.
-        samples: the values of a snapshot.
+        labels: names of the labels.
+        text: description, in one line.
+        samples: returns the values for a snapshot.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Metric(NamedTuple):
 
 
 def _each(value: Callable[[QueryFigures], float | None]) -> Callable[[Snapshot], Samples]:
-    """One sample a query, where there is a value."""
+    """Return a function that gives one sample per query, for queries that have a value."""
 
     def samples(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
         for query in snapshot.queries:
@@ -71,7 +71,8 @@ def _seconds(time_ms: int | None) -> float | None:
 
 
 def _failed_runs(snapshot: Snapshot) -> Samples:
-    # Those that run are there from the beginning: Prometheus sees no growth from nothing to one.
+    # Running queries are included from the start with 0, because Prometheus sees no increase when a series
+    # first appears with 1.
     counts = dict.fromkeys((each.name for each in snapshot.queries), 0) | dict(snapshot.failed_runs)
     return [({"query": name}, count) for name, count in counts.items()]
 
@@ -96,7 +97,7 @@ def _backlog_messages(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
 
 
 def bytes_per_second(batch: BatchFigures) -> float:
-    """Estimate of the stored bytes that a micro-batch has read for each second it took."""
+    """An estimate of the stored bytes that a micro-batch has read per second."""
     return sum(each.batch_bytes or 0 for each in batch.sources) / max(batch.seconds, 0.001)
 
 

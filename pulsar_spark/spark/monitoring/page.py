@@ -1,4 +1,4 @@
-"""The live page without its script: HTML and style. SCRIPT and STYLE stand where those go."""
+"""The live page without its script: HTML and style. SCRIPT and STYLE mark where those are inserted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live page's script: it asks for the figures every two seconds and draws them.
+"""The live page's script: it requests the figures every two seconds and draws them.
 
 Names are set as text, never as HTML.
 """

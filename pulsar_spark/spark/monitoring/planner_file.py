@@ -1,7 +1,7 @@
-"""PlannerFile: a planner's report, which the listener reads while a micro-batch still runs.
+"""PlannerFile: a planner's report, which the listener reads while a micro-batch is still running.
 
-Spark shows a source's report when the micro-batch has ended. One that takes an hour would hide the backlog
-for an hour, so each report is in a file from the trigger on.
+Spark shows a source's report only after the micro-batch. A micro-batch of an hour would hide the backlog for
+an hour, so each trigger writes its report to a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def new_planner_id() -> str:
-    """A name for this planner, which begins with the id of its process."""
+    """A new id for this planner; it begins with the id of its process."""
     return f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
@@ -34,7 +34,7 @@ class PlannerFile:
         self._is_broken = False
 
     def write(self, report: Json) -> None:
-        """Leave a report, unless nothing but its time is new."""
+        """Write a report, unless only its time has changed."""
         content = report | {"timeMs": 0}
         if self._is_broken or content == self._written:
             return
@@ -46,7 +46,7 @@ class PlannerFile:
         self._planner, self._written = str(report["planner"]), content
 
     def remove(self) -> None:
-        """The planner ends."""
+        """Remove the file, because the planner ends."""
         try:
             if self._planner is not None:
                 _files.remove(self._planner)
@@ -55,7 +55,7 @@ class PlannerFile:
 
 
 def planners_path() -> Path | None:
-    """The folder that planners on this host use; None where Spark does not run in or beside this process."""
+    """The folder of the planners on this host; None if Spark does not run in or beside this process."""
     try:
         return _files.path()
     except RuntimeError:
@@ -63,12 +63,12 @@ def planners_path() -> Path | None:
 
 
 def read_planners(path: Path | None) -> dict[str, SourceReport]:
-    """The last reports of all planners that run on this host, by their ids.
+    """Read the last reports of all planners that run on this host, by planner id.
 
-    It may be called in any thread.
+    It works in any thread.
 
     Args:
-        path: what :func:`planners_path` gave; None gives nothing.
+        path: result of :func:`planners_path`; None gives an empty dict.
     """
     found: dict[str, SourceReport] = {}
     try:
@@ -88,7 +88,7 @@ def read_planners(path: Path | None) -> dict[str, SourceReport]:
 
 
 def _runs(planner: str) -> bool:
-    """Whether the process of a planner is alive: one that was killed leaves its file."""
+    """Whether the planner's process is alive. A process that was killed leaves its file behind."""
     try:
         os.kill(int(planner.partition("-")[0]), 0)
     except (ValueError, ProcessLookupError):

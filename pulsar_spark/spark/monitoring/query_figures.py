@@ -1,7 +1,7 @@
-"""QueryFigures: what is known of a running query, from its progress and its planners' reports. Pure.
+"""QueryFigures: the figures of a running query, from its progress and its planners' reports. Pure.
 
-Figures never change: a micro-batch makes new ones. So the thread on which Spark reports and those that answer
-a scrape need no lock.
+Figures are immutable: a micro-batch makes new ones. So Spark's reporting thread and the threads that answer
+scrapes need no lock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pulsar_spark.spark.monitoring.sink_totals import SinkTotals
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport, sum_or_none
 
-# Points of a query that are kept for the live page.
+# Maximum points of a query that are kept for the live page.
 MAX_POINTS = 400
 
 _NOTHING = SinkTotals()
@@ -23,9 +23,9 @@ class BatchPoint(NamedTuple):
     """One micro-batch.
 
     Attributes:
-        time_ms: when it ended, in ms since 1970.
-        rows_per_second: rows it has read for each second it took.
-        seconds: how long it took.
+        time_ms: end of the micro-batch, in ms since 1970.
+        rows_per_second: rows read per second.
+        seconds: duration in seconds.
     """
 
     time_ms: int
@@ -34,12 +34,12 @@ class BatchPoint(NamedTuple):
 
 
 class BacklogPoint(NamedTuple):
-    """A backlog as one trigger found it.
+    """A backlog, as one trigger found it.
 
     Attributes:
-        time_ms: when the trigger ran, in ms since 1970.
-        entries: broker entries that were not processed.
-        messages: estimate of their messages; None where nothing is known.
+        time_ms: time of the trigger, in ms since 1970.
+        entries: number of unprocessed broker entries.
+        messages: estimate of their messages; None if unknown.
     """
 
     time_ms: int
@@ -48,16 +48,16 @@ class BacklogPoint(NamedTuple):
 
 
 class BatchFigures(NamedTuple):
-    """What one progress says.
+    """The figures of one micro-batch, from one progress.
 
     Attributes:
-        number: of the micro-batch.
-        end_ms: when it ended, in ms since 1970.
-        seconds: how long it took.
-        rows: that were read.
+        number: number of the micro-batch.
+        end_ms: end of the micro-batch, in ms since 1970.
+        seconds: duration in seconds.
+        rows: number of rows read.
         rows_per_second: Spark's processedRowsPerSecond.
-        sources: the reports of its Pulsar sources.
-        written: by its Pulsar sink.
+        sources: reports of its Pulsar sources.
+        written: totals of its Pulsar sink.
     """
 
     number: int
@@ -71,20 +71,21 @@ class BatchFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueryFigures:
-    """A query that runs; sums are of its run, from when the listener was added.
+    """A running query. Sums are those of its run, since the listener was added.
 
     Attributes:
-        name: its name, or its id without one; before its first progress perhaps its subscription's name.
+        name: name of the query, or its id if it has no name; before its first progress possibly the name of
+            its subscription.
         run: id of the run; empty before the first progress.
-        last: the last micro-batch; None before the first has ended.
-        rows: that were read.
-        read_bytes: estimate of the stored bytes that were read.
-        written: by a Pulsar sink.
-        progress_ms: when it was last seen to make progress, in ms since 1970; None before the first
-            micro-batch has ended. A query that waits for messages also makes progress.
-        sources: the last reports of its Pulsar sources.
-        batches: the last micro-batches, oldest first.
-        backlogs: the backlogs at the last triggers, oldest first.
+        last: last micro-batch; None before the first has ended.
+        rows: number of rows read.
+        read_bytes: estimate of the stored bytes read.
+        written: totals of its Pulsar sink.
+        progress_ms: last time of progress, in ms since 1970; None before the first micro-batch has ended. A
+            query that waits for messages also makes progress.
+        sources: last reports of its Pulsar sources.
+        batches: last micro-batches, oldest first.
+        backlogs: backlogs at the last triggers, oldest first.
     """
 
     name: str
@@ -100,7 +101,7 @@ class QueryFigures:
 
     @property
     def partitions(self) -> tuple[PartitionBacklog, ...]:
-        """One for each topic partition: the larger one, where a query reads a partition twice."""
+        """The backlog of each topic partition; the larger one if the query reads a partition twice."""
         found: dict[tuple[str, str], PartitionBacklog] = {}
         for each in (each for source in self.sources for each in source.partitions):
             before = found.setdefault((each.topic, each.partition), each)
@@ -110,12 +111,12 @@ class QueryFigures:
 
     @property
     def backlog_entries(self) -> int:
-        """Entries that are not processed."""
+        """The number of unprocessed entries."""
         return sum(each.entries for each in self.partitions)
 
     @property
     def backlog_messages(self) -> int | None:
-        """Estimate of the messages that are not processed; None where it is not known for all partitions."""
+        """An estimate of the unprocessed messages; None unless it is known for all partitions."""
         return sum_or_none([each.messages for each in self.partitions])
 
     @property
@@ -125,12 +126,12 @@ class QueryFigures:
 
     @property
     def data_losses(self) -> int:
-        """Losses of this run that planners warned of."""
+        """The number of losses in this run that planners have reported as warnings."""
         return sum(each.data_losses for each in self.sources)
 
     @property
     def planner_retries(self) -> int:
-        """Requests that planners have repeated in this run."""
+        """The number of requests that planners have repeated in this run."""
         return sum(each.retries for each in self.sources)
 
     @property
@@ -139,7 +140,7 @@ class QueryFigures:
         return frozenset(each.planner for each in self.sources)
 
     def after(self, batch: BatchFigures) -> QueryFigures:
-        """The figures when one more micro-batch has ended."""
+        """The figures after one more micro-batch."""
         point = BatchPoint(batch.end_ms, batch.rows_per_second, batch.seconds)
         return replace(
             self,
@@ -153,15 +154,15 @@ class QueryFigures:
         )._with_backlog_point()
 
     def when_idle(self, time_ms: int, live: Mapping[str, SourceReport]) -> QueryFigures:
-        """The figures when Spark says that the query waits for messages."""
+        """The figures when Spark reports that the query waits for messages."""
         new = self.with_live(live.values())
-        # A planner leaves a report for each change, so what it has left last still holds.
+        # A planner writes a report for each change, so its last report is still valid.
         reports = (each if each.planner in live else each.when_idle() for each in new.sources)
         sources = tuple(replace(each, time_ms=max(each.time_ms, time_ms)) for each in reports)
         return replace(new, progress_ms=time_ms, sources=sources)._with_backlog_point()
 
     def with_live(self, reports: Iterable[SourceReport]) -> QueryFigures:
-        """The figures with later reports of its planners in the place of earlier ones."""
+        """The figures, with later reports of its planners in place of earlier ones."""
         later = {each.planner: each for each in reports}
         sources = tuple(
             found if (found := later.get(each.planner)) and found.time_ms > each.time_ms else each
@@ -178,11 +179,11 @@ class QueryFigures:
 
 
 class StartedQuery(NamedTuple):
-    """A query that has started and has not yet reported anything.
+    """A query that has started and not reported anything yet.
 
     Attributes:
-        name: as of :class:`QueryFigures`.
-        start_ms: when it started, in ms since 1970.
+        name: as in :class:`QueryFigures`.
+        start_ms: start time, in ms since 1970.
     """
 
     name: str
@@ -192,10 +193,10 @@ class StartedQuery(NamedTuple):
 def not_yet_reported(
     live: Iterable[SourceReport], started: Iterable[StartedQuery]
 ) -> tuple[QueryFigures, ...]:
-    """Figures of queries that are known from their planners only: their first micro-batch still runs.
+    """Figures of queries known only from their planners: their first micro-batch is still running.
 
-    A planner does not know its query's name. Where only one query can have started it, the figures have that
-    name, else that of the subscription.
+    A planner does not know its query's name. If only one query can have started it, the figures have that
+    query's name, otherwise the name of the subscription.
     """
     waiting = list(started)
     sources: dict[str, list[SourceReport]] = {}

@@ -1,4 +1,4 @@
-"""SinkTotals: what a query has written, from the process that commits to the one that listens."""
+"""SinkTotals: what a query has written, passed from the process that commits to the one that listens."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class SinkTotals(NamedTuple):
     """Sums over micro-batches.
 
     Attributes:
-        messages: acknowledged by brokers.
-        bytes: of their entries as they are stored.
-        possible_duplicates: messages that may be there twice, at most.
-        retries: requests to brokers that tasks have repeated.
+        messages: messages acknowledged by brokers.
+        bytes: stored bytes of their entries.
+        possible_duplicates: maximum number of messages that may be duplicated.
+        retries: number of requests to brokers that tasks have repeated.
     """
 
     messages: int = 0
@@ -29,16 +29,16 @@ class SinkTotals(NamedTuple):
     retries: int = 0
 
     def plus(self, other: SinkTotals) -> SinkTotals:
-        """The sums of both."""
+        """Add ``other``."""
         return SinkTotals(*(one + two for one, two in zip(self, other, strict=True)))
 
     def minus(self, other: SinkTotals) -> SinkTotals:
-        """The difference to ``other``."""
+        """Subtract ``other``."""
         return SinkTotals(*(one - two for one, two in zip(self, other, strict=True)))
 
 
 def add_sink_totals(query: str, batch: SinkTotals) -> None:
-    """Add what a micro-batch has written; called by one process of a query at a time."""
+    """Add the totals of a micro-batch; only one process of a query may call it at a time."""
     if not any(batch):
         return
     try:
@@ -48,7 +48,7 @@ def add_sink_totals(query: str, batch: SinkTotals) -> None:
 
 
 def read_sink_totals(query: str) -> SinkTotals:
-    """What a query has written since Spark was started; nothing where Spark does not run beside us."""
+    """The totals of a query since Spark was started; all 0 if Spark does not run beside this process."""
     try:
         return _read(query)
     except (OSError, RuntimeError, ValueError):

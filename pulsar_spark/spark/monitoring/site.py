@@ -1,7 +1,7 @@
-"""The site of the listener: the live page, what it asks for, and the answer to a scrape. Pure.
+"""The listener's site: the live page, the data that it requests, and the answer to a scrape. Pure.
 
-Names of queries and topics are data of others: the page gets them as JSON and shows them as text. Its policy
-lets a browser run the one script, load nothing from elsewhere, and send nothing elsewhere.
+Others choose the names of queries and topics: the page gets them as JSON and shows them as text. Its policy
+lets a browser run only the one script, load nothing from elsewhere, and send nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pulsar_spark.spark.monitoring.query_figures import QueryFigures
 
 PAGE_PATH, METRICS_PATH, JSON_PATH = "/", "/metrics", "/queries.json"
 
-# Topic partitions of a query that the page lists, those with the longest backlogs.
+# Maximum topic partitions of a query that the page lists: those with the longest backlogs.
 MAX_PARTITIONS = 20
 
 
@@ -44,7 +44,7 @@ _HTML = PAGE.replace("STYLE", STYLE).replace("SCRIPT", SCRIPT).encode()
 
 
 def answer(path: str, snapshot: Snapshot) -> HttpAnswer | None:
-    """What the site has at a path; None for nothing."""
+    """The site's answer for a path; None if there is no such path."""
     if path == PAGE_PATH:
         return HttpAnswer("text/html; charset=utf-8", _HTML, {"Content-Security-Policy": _POLICY})
     if path == METRICS_PATH:
@@ -55,7 +55,7 @@ def answer(path: str, snapshot: Snapshot) -> HttpAnswer | None:
 
 
 def page_data(snapshot: Snapshot) -> dict[str, Any]:
-    """What the page shows; times are in ms since 1970, what is not known is null."""
+    """The data that the page shows. Times are in ms since 1970; null means unknown."""
     return {
         "timeMs": snapshot.time_ms,
         "queries": [_query(each) for each in snapshot.queries],
@@ -100,5 +100,8 @@ def _query(query: QueryFigures) -> dict[str, Any]:
 
 
 def _finite(number: float) -> float | None:
-    """JSON has no infinity, which Spark gives as the speed of an empty micro-batch."""
+    """The number; None if it is infinite.
+
+    JSON has no infinity, which Spark gives as the speed of an empty micro-batch.
+    """
     return number if math.isfinite(number) else None

@@ -1,4 +1,4 @@
-"""SourceReport: what a source reports to Spark at each trigger, shown as ``sources[i].latestOffset``. Pure.
+"""SourceReport: a source's report to Spark at each trigger, shown as ``sources[i].latestOffset``. Pure.
 
     {"planner": "4711-5f2a", "subscription": "spark-pulsar-...", "startTimeMs": 1763801000000,
      "timeMs": 1763802000000,
@@ -7,9 +7,8 @@
      "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000, "batchBytesEstimate": 92000,
      "dataLosses": 0, "retries": 0}
 
-A backlog is what the query had not processed when the trigger ran, up to the end of the topic: the
-micro-batch that the trigger begins is a part of it, ``batchEntries``. Estimates are left out where nothing is
-known yet.
+A backlog is everything that the query had not processed when the trigger ran, up to the end of the topic. It
+includes the micro-batch that the trigger begins, ``batchEntries``. Unknown estimates are left out.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ Json = dict[str, Any]
 
 
 class PartitionBacklog(NamedTuple):
-    """What waits in one topic partition.
+    """The backlog of one topic partition.
 
     Attributes:
-        topic: full name, without the partition.
-        partition: its number as text, ``-1`` for a topic without partitions.
-        end: id of its last message, or where the query stands if that is later.
-        entries: broker entries that were not processed when the trigger ran.
-        batch_entries: those of them that the micro-batch reads.
-        messages: estimate of the messages in ``entries``; None where nothing is known.
+        topic: full name of the topic, without the partition.
+        partition: partition number as text, ``-1`` for a topic without partitions.
+        end: id of the last message, or the query's position if that is later.
+        entries: number of broker entries that were not processed when the trigger ran.
+        batch_entries: number of those entries that the micro-batch reads.
+        messages: estimate of the messages in ``entries``; None if unknown.
     """
 
     topic: str
@@ -45,7 +44,7 @@ class PartitionBacklog(NamedTuple):
 
 
 class EntryMeans(NamedTuple):
-    """What entries hold, on average.
+    """The mean contents of an entry.
 
     Attributes:
         messages: number of messages in an entry.
@@ -58,17 +57,17 @@ class EntryMeans(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What one source of one run of a query reports.
+    """The report of one source in one run of a query.
 
     Attributes:
-        planner: identifies the process that plans for this source in this run.
+        planner: id of the process that plans for this source in this run.
         subscription: name of the query's durable subscription.
-        start_time_ms: when the planner began, in ms since 1970.
-        time_ms: when the trigger ran, in ms since 1970.
-        partitions: the backlogs, one for each topic partition.
-        batch_bytes: estimate of the stored bytes that the micro-batch reads; None where nothing is known.
-        data_losses: losses of this run that the planner warned of.
-        retries: requests to brokers that the planner has repeated in this run.
+        start_time_ms: start of the planner, in ms since 1970.
+        time_ms: time of the trigger, in ms since 1970.
+        partitions: backlog of each topic partition.
+        batch_bytes: estimate of the stored bytes that the micro-batch reads; None if unknown.
+        data_losses: number of losses in this run that the planner has reported as warnings.
+        retries: number of requests to brokers that the planner has repeated in this run.
     """
 
     planner: str
@@ -81,7 +80,7 @@ class SourceReport:
     retries: int
 
     def to_json(self) -> Json:
-        """The report as Spark takes it; see the head of this module."""
+        """The report as JSON for Spark; see the head of this module."""
         topics: dict[str, dict[str, Json]] = {}
         for each in self.partitions:
             shown: Json = {
@@ -110,10 +109,10 @@ class SourceReport:
 
     @classmethod
     def parse(cls, text: str | None) -> SourceReport | None:
-        """Read a report; None for what other sources report, or nothing.
+        """Read a report; None for a report of another source, or for none.
 
         Raises:
-            ValueError: it is a report of ours that cannot be read.
+            ValueError: the text is a report of this source, but cannot be read.
         """
         try:
             found = json.loads(text or "null")
@@ -163,12 +162,12 @@ def partition_backlog(
     """The backlog of one partition.
 
     Args:
-        topic: the partition.
-        position: up to where it is processed.
-        planned: where the micro-batch ends, which begins at ``position``; the same where there is none.
-        last: its last message, a whole entry; ``MessageId.EARLIEST`` where there is none.
-        entries: number of entries after ``position``, where the broker has counted them.
-        means: of entries; None where nothing is known.
+        topic: topic partition.
+        position: position up to which it is processed.
+        planned: end of the micro-batch that begins at ``position``; equal to it if there is none.
+        last: last message, a whole entry; ``MessageId.EARLIEST`` if there is none.
+        entries: number of entries after ``position``; None if the broker has not counted them.
+        means: mean contents of entries; None if unknown.
     """
     position, planned = position.last_whole_entry, planned.last_whole_entry
     waiting = batch = 0
@@ -192,7 +191,7 @@ def partition_backlog(
 
 
 def sum_or_none(numbers: list[int | None]) -> int | None:
-    """The sum; None where one of them is not known."""
+    """The sum; None if one of the numbers is unknown."""
     known = [each for each in numbers if each is not None]
     return sum(known) if len(known) == len(numbers) else None
 

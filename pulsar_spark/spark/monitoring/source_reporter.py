@@ -13,13 +13,13 @@ from pulsar_spark.spark.monitoring.source_report import Json, SourceReport, part
 
 
 class PlannedPartition(Protocol):
-    """What planning knows of a partition.
+    """The planner's state of a partition.
 
     Attributes:
-        position: up to where it is processed; None before the first trigger.
-        planned: where the last planned micro-batch ends; None before the first.
-        last: the last message; ``MessageId.EARLIEST`` where there is none.
-        backlog: entries in ``(position, last]``; None where it is not known.
+        position: position up to which it is processed; None before the first trigger.
+        planned: end of the last planned micro-batch; None before the first.
+        last: last message; ``MessageId.EARLIEST`` if there is none.
+        backlog: number of entries in ``(position, last]``; None if unknown.
     """
 
     position: MessageId | None
@@ -29,10 +29,10 @@ class PlannedPartition(Protocol):
 
 
 class SourceReporter:
-    """Reports how far a query is behind.
+    """Reports how far a query lags.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
     """
 
     def __init__(self, client: PlanningClient) -> None:
@@ -42,11 +42,11 @@ class SourceReporter:
         self._start_ms = self._triggered_ms = client.time_ms()
 
     def begin_trigger(self) -> None:
-        """A trigger runs now: what is counted from here on is of this time."""
+        """Note that a trigger runs now: everything counted from here on has this time."""
         self._triggered_ms = self._client.time_ms()
 
     def probe(self, partitions: Mapping[TopicName, PlannedPartition]) -> None:
-        """Look at some entries that wait, where it is time. The first look of a run takes 3 s at most."""
+        """Probe some waiting entries, if it is due. The first probe of a run takes at most 3 s."""
         self._samples.refresh(
             {
                 topic: (state.position, state.last, state.backlog or 1)
@@ -61,9 +61,9 @@ class SourceReporter:
         """The report of the last trigger; see :mod:`source_report`.
 
         Args:
-            subscription: the query's.
-            partitions: that it reads.
-            data_losses: of this run.
+            subscription: name of the query's subscription.
+            partitions: partitions that the query reads.
+            data_losses: number of losses in this run.
         """
         means = self._samples.means
         backlogs = tuple(
@@ -93,5 +93,5 @@ class SourceReporter:
         ).to_json()
 
     def renewed(self, report: Json) -> Json:
-        """A report of this run for a later trigger, at which nothing has moved; they share a dict."""
+        """The report for a later trigger of this run, at which nothing has moved. Both share a dict."""
         return report | {"timeMs": self._triggered_ms, "retries": self._client.retries()}
