@@ -1,4 +1,4 @@
-"""Which subscriptions Structured Streaming's checkpoints name."""
+"""Find the subscriptions that checkpoints of Structured Streaming name."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 
 def named_in(roots: list[Path]) -> dict[str, Path]:
-    """The UUIDs of the subscriptions that are named in checkpoints, each with the checkpoint's folder.
+    """The UUIDs of the subscriptions that checkpoints name, each with the checkpoint's folder.
 
-    Every UUID in an offset counts: what is found too much is only kept, and no change of the form in which
-    Spark or this package writes offsets makes a subscription look forsaken.
+    Every UUID in an offset counts. A wrong match only keeps a subscription, and no change in how Spark or
+    this package writes offsets can make a used subscription look unused.
 
     Args:
-        roots: checkpoints, or folders with checkpoints anywhere below them.
+        roots: checkpoints, or folders that contain checkpoints at any depth.
 
     Raises:
-        OSError: a folder does not exist, holds no checkpoint (it may not be mounted), or something in it
-            cannot be read: then nothing is known.
+        OSError: a folder does not exist, contains no checkpoint (it may not be mounted), or something in it
+            cannot be read, so that nothing is known.
     """
     found: dict[str, Path] = {}
     for root in roots:
         offsets = 0
         for checkpoint in _checkpoints(root):
             for file in sorted((checkpoint / "offsets").iterdir()):
-                if file.name.isdecimal():  # besides them there are checksums and temporary files
+                if file.name.isdecimal():  # there are also checksums and temporary files
                     offsets += 1
                     text = file.read_text(errors="replace")
                     found.update(dict.fromkeys(UUID.findall(text), checkpoint))
@@ -40,11 +40,14 @@ def named_in(roots: list[Path]) -> dict[str, Path]:
 
 
 def _checkpoints(root: Path) -> Iterator[Path]:
-    """The folders that hold a folder of offsets; what else is in them is Spark's and is not looked at."""
+    """Yield the folders that contain a folder of offsets.
+
+    Everything else in them is Spark's, and is not read.
+    """
     seen: set[Path] = set()
     for folder, names, _ in os.walk(root, onerror=_fail, followlinks=True):
         real = Path(folder).resolve()
-        if real in seen:  # a link to a folder above
+        if real in seen:  # a link to a parent folder
             names.clear()
             continue
         seen.add(real)

@@ -1,4 +1,4 @@
-"""``pulsar_spark explain``: what an error code means, and what to do."""
+"""``pulsar_spark explain``: show the meaning of an error code, and what to do."""
 
 from __future__ import annotations
 

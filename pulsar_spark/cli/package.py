@@ -1,12 +1,12 @@
-"""``pulsar_spark package``: what ``spark-submit --packages`` and ``--py-files`` take to a cluster.
+"""``pulsar_spark package``: write the files for ``spark-submit --packages`` and ``--py-files``.
 
     FOLDER/pulsar-spark/pulsar-spark/VERSION/pulsar-spark-VERSION.jar    both packages, and what they need
                                             /pulsar-spark-VERSION.pom    each with its .sha1
 
-A jar is a zip archive; Spark puts it on the Python path of driver and executors. It carries the Python part
-of the protobuf runtime that is installed here, which needs no compiled code and is used only where a cluster
-has none (:mod:`pulsar_spark.libraries`). numpy and pyarrow are compiled: a cluster has them for Spark's own
-sake.
+A jar is a zip archive; Spark puts it on the Python path of driver and executors. It contains the Python part
+of the protobuf runtime that is installed here. This needs no compiled code, and is used only if a cluster has
+no protobuf (:mod:`pulsar_spark.libraries`). numpy and pyarrow are compiled; a cluster has them because Spark
+itself needs them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUP = ARTIFACT = "pulsar-spark"
 _PACKAGES = ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark")
 _ROOT = Path(__file__).resolve().parents[2]
 _CARRIED = "pulsar_spark/carried/"
-_TIME = (1980, 1, 1, 0, 0, 0)  # the same files make the same archive
+_TIME = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same archive
 
 _MANIFEST = "Manifest-Version: 1.0\r\nImplementation-Title: pulsar-spark\r\n\r\n"
 
@@ -91,7 +91,7 @@ def build(repository: Path) -> Path:
 
 
 def coordinates() -> str:
-    """What ``--packages`` is to name."""
+    """The Maven coordinates for ``--packages``."""
     return f"{GROUP}:{ARTIFACT}:{VERSION}"
 
 
@@ -105,7 +105,7 @@ def _run(folder: Path) -> None:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    """Give each file of the archive, by its name there."""
+    """Yield each file of the archive: its name there and its bytes."""
     yield "META-INF/MANIFEST.MF", _MANIFEST.encode()
     for package in _PACKAGES:
         for file in sorted((_ROOT / package).rglob("*.py")):
@@ -125,7 +125,8 @@ def _files() -> Iterator[tuple[str, bytes]]:
 
 
 def _write_archive(path: Path, files: dict[str, bytes]) -> None:
-    # Folders are entries too: before Python 3.13 an archive's package without __init__.py is only found so.
+    # Folders are entries too: before Python 3.13, a package without __init__.py in an archive is found only
+    # by its entry.
     folders = {f"{parent.as_posix()}/" for name in files for parent in Path(name).parents if parent.name}
     with zipfile.ZipFile(path, "w") as archive:
         for name in sorted({*folders, *files}):

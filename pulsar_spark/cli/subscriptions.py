@@ -1,4 +1,4 @@
-"""``pulsar_spark subscriptions``: list the durable subscriptions of queries, remove the forsaken ones."""
+"""``pulsar_spark subscriptions``: list the durable subscriptions of queries, and remove unused ones."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Found:
     """A query's subscription on one topic partition.
 
     Attributes:
-        name: of the subscription.
-        topic: the partition.
-        connected: whether a consumer is.
-        backlog: entries after its position.
+        name: name of the subscription.
+        topic: topic partition.
+        connected: whether a consumer is connected.
+        backlog: number of entries after its position.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Found:
 
     @property
     def uuid(self) -> str:
-        """What follows the prefix."""
+        """The part of the name after the prefix."""
         return self.name[-36:]
 
 
@@ -57,7 +57,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--admin-url", required=True, metavar="URL", help="admin service, such as http://localhost:8080"
     )
-    # Named as in pulsar-admin.
+    # The options have the names of pulsar-admin's.
     parser.add_argument("--auth-plugin", metavar="NAME", help="like pulsar.client.authPluginClassName")
     parser.add_argument(
         "--auth-params",
@@ -97,7 +97,7 @@ def add_command(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """List, and remove where that is asked for.
+    """List the subscriptions, and remove them if requested.
 
     Raises:
         OptionError: wrong usage.
@@ -116,7 +116,8 @@ def run(arguments: argparse.Namespace) -> None:
     admin = Admin(arguments.admin_url, identity=_identity(arguments))
     topics = _topics(admin, arguments.topic or [], arguments.namespace or ["public/default"])
     found = _named(find(admin, topics, arguments.prefix), arguments.subscription)
-    # In this order: a subscription that was found without a consumer has had its checkpoint written by now.
+    # The checkpoints are read after the subscriptions were listed: a subscription found without a consumer
+    # has its checkpoint written by now.
     named = None if arguments.checkpoint is None else named_in(arguments.checkpoint)
     _print_table(found, named)
     forsaken = [] if named is None else forsaken_of(found, named)
@@ -145,7 +146,7 @@ def _identity(arguments: argparse.Namespace) -> Identity:
 
 
 def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:
-    """The durable subscriptions named ``<prefix>-<uuid>``; a topic that is deleted meanwhile has none."""
+    """Yield the durable subscriptions named ``<prefix>-<uuid>``. A topic deleted meanwhile has none."""
     name = re.compile(re.escape(prefix) + "-" + UUID.pattern)
     for topic in topics:
         try:
@@ -160,7 +161,7 @@ def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Fou
 
 
 def _named(found: Iterable[Found], name: str | None) -> list[Found]:
-    """All that were found, or those of one name."""
+    """The found subscriptions with this name; all of them if ``name`` is None."""
     named = [each for each in found if name in (None, each.name)]
     if name is not None and not named:
         raise OptionError(
@@ -173,14 +174,14 @@ def _named(found: Iterable[Found], name: str | None) -> list[Found]:
 
 
 def forsaken_of(found: Iterable[Found], named: dict[str, Path]) -> list[Found]:
-    """Those that no checkpoint names, of queries that are connected nowhere."""
+    """The subscriptions that no checkpoint names, of queries without any connected consumer."""
     found = list(found)
     alive = {each.name for each in found if each.connected}
     return [each for each in found if each.name not in alive and each.uuid not in named]
 
 
 def _topics(admin: Admin, wanted: list[str], namespaces: list[str]) -> list[TopicName]:
-    """All partitions of the topics that are asked about."""
+    """All partitions of the requested topics and namespaces."""
     if not wanted:
         return [topic for namespace in dict.fromkeys(namespaces) for topic in admin.topics(namespace)]
     found: dict[TopicName, None] = {}
