@@ -1,4 +1,4 @@
-"""The folder on a host that all of Spark's processes of an application know, and that goes with it."""
+"""The folder on a host that all of an application's Spark processes know, removed with the application."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark import SparkFiles
 
 
 def application_folder() -> Path:
-    """Spark's folder for the application's files, which only its user may read.
+    """Spark's folder for the application's files, which only its user can read.
 
     Raises:
         RuntimeError: Spark does not run in or beside this process.
@@ -20,5 +20,6 @@ def application_folder() -> Path:
             f"Spark has no folder for files in this process ({type(error).__name__})"
         ) from error
     folder = Path(root)
-    # Spark 4.2 and 4.3 name to a stream's planner a folder within that of all others, and do not make it.
+    # In Spark 4.2 and 4.3 a stream's planner is given a subfolder of this folder, which Spark does not
+    # create.
     return folder.parent if folder.name == "streaming_job" else folder

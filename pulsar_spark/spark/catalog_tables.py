@@ -1,8 +1,9 @@
-"""Tables of Spark's catalog: the options of ``CREATE TABLE ... USING pulsar OPTIONS (...)``.
+"""Tables in Spark's catalog: the options of ``CREATE TABLE ... USING pulsar OPTIONS (...)``.
 
-Spark 4.2 and 4.3 give them when the table is created, each a second time with ``option.`` before its name,
-together with what the catalog itself knows, such as the owner. When the table is read or written they give
-none. So the options go into the metadata of the table's first column, which Spark keeps, and gives then.
+Spark 4.2 and 4.3 pass the options when the table is created, each a second time with the prefix ``option.``,
+and together with properties of the catalog such as the owner. When the table is read or written they pass
+none. So the options are stored in the metadata of the table's first column, which Spark keeps and passes
+then.
 
     CREATE TABLE     options: topic, option.topic, owner, ...    the schema made here has them in its metadata
     SELECT           options: those of WITH (...)                the table's schema
@@ -29,10 +30,10 @@ _SIDES = {"source": SOURCE, "sink": SINK}
 
 
 def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
-    """The options of a table that is being created; None where none is.
+    """The options of a table that is being created; None if no table is.
 
     Raises:
-        OptionError: one is secret: Spark would show it with the columns.
+        OptionError: an option is secret, and Spark would show it with the columns.
     """
     given = {name[len(_PREFIX) :]: text for name, text in options.items() if name.startswith(_PREFIX)}
     if not given:
@@ -49,14 +50,14 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def for_side(options: Mapping[str, str], side: str) -> dict[str, str]:
-    """The options of a table, without those that only the other side knows; ``side`` is source or sink."""
+    """A table's options without those that only the other side has; ``side`` is source or sink."""
     known = {option.name.lower() for option in (*CONNECTION, *_SIDES[side])}
     others = {option.name.lower() for table in _SIDES.values() for option in table} - known
     return {name: text for name, text in options.items() if name.lower() not in others}
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema of a table, which keeps its options."""
+    """The schema of a table, with the options in its metadata."""
     first, *others = schema.fields
     metadata = {_KEY: json.dumps(dict(options))}
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
@@ -65,12 +66,12 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 def used_with(
     options: Mapping[str, str], schema: StructType, side: str
 ) -> tuple[Mapping[str, str], StructType]:
-    """The options of a read or a write, and its columns alone.
+    """The options of a read or a write, and its columns without options in their metadata.
 
     Args:
-        options: as Spark gives them. Where they name a cluster they are all: rows of a table may be written
-            elsewhere, and keep its metadata.
-        schema: which keeps options where it is a table's.
+        options: the options from Spark. If they name a cluster they are complete, because rows of a table may
+            be written elsewhere and still have its metadata.
+        schema: the schema from Spark; that of a table contains its options.
         side: source or sink.
     """
     kept = [field.metadata[_KEY] for field in schema.fields if _KEY in (field.metadata or {})]

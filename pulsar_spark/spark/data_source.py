@@ -30,13 +30,13 @@ from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.worker_python import use_this_python
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
-# Names of options that match one of them are not shown; with Spark's defaults.
+# Spark settings, with their defaults: options whose names match one of these patterns are not shown.
 _REDACTION = {
     "spark.sql.redaction.options.regex": "(?i)url",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
 }
 
-# All of them are options of the connection.
+# All secret options are options of the connection.
 _SECRETS = [option.name for option in CONNECTION if option.secret]
 
 _log = logging.getLogger(__name__)
@@ -53,15 +53,15 @@ class PulsarDataSource(DataSource):
         """The name for ``format(...)``."""
         return "pulsar"
 
-    # Spark sends this object to where readers are made, after it has asked for the schema: what was found
-    # out then holds for them all.
+    # Spark sends this object to the processes that make readers after it has asked for the schema, so they
+    # all use the same plan of rows.
     _rows: RowPlan | None = None
 
     @short_errors
     def schema(self) -> StructType:
-        """The columns of a source. Called by ``load()``, so bad options raise OptionError there.
+        """The columns of the source. ``load()`` calls this, so bad options raise OptionError there.
 
-        Not called where the user gives the schema.
+        Not called if the user gives the schema.
         """
         table = created_with(self.options)
         options = parse_source(self.options if table is None else for_side(table, "source"), None)
@@ -99,7 +99,7 @@ class PulsarDataSource(DataSource):
 
 
 class PulsarSparkDataSource(PulsarDataSource):
-    """The same by a name that no other connector has, for sessions that have one called ``pulsar``, too."""
+    """The same data source under a unique name, for sessions in which ``pulsar`` is another connector."""
 
     @classmethod
     def name(cls) -> str:
@@ -112,13 +112,13 @@ def register(spark: SparkSession) -> None:
     """Make ``format("pulsar")`` and ``"pulsar_spark"`` known to a session that does not find them itself.
 
     Needed if the package is not installed, but came with ``--packages``, ``--py-files`` or ``addPyFile``.
-    Call it after the last ``addPyFile``. Also needed if ``python3`` of the PATH is not the Python that
-    has the package, as in notebooks: Spark's processes on this machine then run the Python that calls this.
-    In other cases it has no effect.
+    Call it after the last ``addPyFile``. Also needed if ``python3`` of the PATH is not the Python that has
+    the package, as in notebooks: Spark's processes on this machine then run the Python that calls this. In
+    other cases it has no effect.
 
     Raises:
-        UnsupportedError: streams, or a Spark Connect server, cannot find the package, and it cannot be
-            made available to them.
+        UnsupportedError: streams, or a Spark Connect server, cannot find the package, and it cannot be made
+            available to them.
     """
     has_server = is_remote()
     if not has_server:
@@ -133,9 +133,9 @@ def register(spark: SparkSession) -> None:
 
 
 def _log_shown_options(spark: SparkSession) -> None:
-    """Log which options Spark would show that may hold a secret.
+    """Log the options that may hold a secret and that Spark would show.
 
-    At INFO: what they will hold is not known yet, and where they name a file there is nothing to do.
+    The level is INFO: the values are not known yet, and if they name a file there is nothing to do.
     """
     patterns = [spark.conf.get(name, default) or "" for name, default in _REDACTION.items()]
     shown = [name for name in _SECRETS if not any(_is_redacted(name, pattern) for pattern in patterns)]
@@ -149,7 +149,7 @@ def _log_shown_options(spark: SparkSession) -> None:
 
 
 def _is_redacted(name: str, pattern: str) -> bool:
-    """Whether a pattern of Spark's finds an option; False for one that only Java can read."""
+    """Whether a pattern of Spark's matches an option; False if only Java can parse the pattern."""
     try:
         return re.search(pattern, name) is not None
     except re.error:
@@ -157,7 +157,7 @@ def _is_redacted(name: str, pattern: str) -> bool:
 
 
 def _require_on_server(spark: SparkSession) -> None:
-    """Let the server make a source, which connects to nothing, to find out now whether it can."""
+    """Let the server create a source, which makes no connection, to find out now whether it can."""
     options = {"service.url": "pulsar://localhost:6650", "topic": "none"}
     try:
         spark.read.format("pulsar").options(**options).load().schema.simpleString()
@@ -169,14 +169,14 @@ def _require_on_server(spark: SparkSession) -> None:
 
 
 def _link_for_streams(archives: list[str] | None) -> None:
-    """Let the streaming planner import what came as a file.
+    """Let the streaming planner import packages that were added as files.
 
-    Spark 4.2 and 4.3 let that process look in ``<files>/streaming_job`` in place of ``<files>``, so links are
-    made there.
+    Spark 4.2 and 4.3 let that process search ``<files>/streaming_job`` instead of ``<files>``, so links are
+    created there.
 
     Args:
-        archives: names of zip files and jars within ``<files>``. Spark has no public way to ask for them:
-            None where it keeps them elsewhere, which is an error if this package came in one of them.
+        archives: names of zip files and jars in ``<files>``, for which Spark has no public interface. None if
+            Spark stores them elsewhere, which is an error if this package is in one of them.
     """
     files = Path(SparkFiles.getRootDirectory())
     if archives is None:

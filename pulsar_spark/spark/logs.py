@@ -1,7 +1,7 @@
-"""Log lines of the processes that Spark starts: planner and tasks, where no program can set up logging.
+"""Log lines of processes that Spark starts, planner and tasks, where no program can configure logging.
 
-What they write to the standard error goes where Spark's own log of that machine goes. The level is that of
-the option ``logLevel``, which each query sets for its processes: a worker may serve another query next.
+Their standard error goes to the same place as Spark's own log on that machine. The level is that of the
+option ``logLevel``, which each query sets for its processes: a worker may serve another query next.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING,
 
 _logger = logging.getLogger("pulsar_spark")
 
-# As Spark's console has it: time, level, who, what.
+# The format of Spark's console: time, level, logger, message.
 _FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")
 
 
 def set_up_logs(level: int | None) -> None:
-    """Show this package's log lines of this process from a level on, each once.
+    """Show this package's log lines in this process from a level on, each once.
 
     Args:
-        level: of :mod:`logging`; None for what is set up here already, else WARNING.
+        level: level of :mod:`logging`; None: the level that is configured already, otherwise WARNING.
     """
     _logger.setLevel(logging.NOTSET if level is None else level)
     if not _logger.hasHandlers():
@@ -33,10 +33,10 @@ def set_up_logs(level: int | None) -> None:
 
 
 def is_first_to_say(what: str) -> bool:
-    """Whether no process of this application on this machine has called this with the same text before.
+    """Whether this is the application's first call with this text on this machine, in any process.
 
     Spark runs the tasks of a query in several processes, and each step of its driver in another one. A file
-    in the folder that Spark has for the application keeps what was said; without such a folder it is True.
+    in Spark's folder for the application records the texts; without such a folder the result is True.
     """
     try:
         folder = application_folder() / "pulsar_spark_said"
@@ -45,5 +45,5 @@ def is_first_to_say(what: str) -> bool:
     except FileExistsError:
         return False
     except (OSError, RuntimeError):
-        return True  # Spark does not run in or beside this process, or the folder cannot be written
+        return True  # Spark does not run in or beside this process, or the folder is not writable
     return True

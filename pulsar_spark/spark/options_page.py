@@ -15,14 +15,14 @@ _MORE = "more"
 
 
 class _Scope(NamedTuple):
-    """The options of one side.
+    """The options of one side, source or sink.
 
     Attributes:
-        title: of its part of the page.
-        taker: who takes the options, as the page says it.
+        title: title of its part of the page.
+        taker: who accepts the options, in the page's words.
         table: the options.
-        groups: patterns of names by heading, without the title. An option is in the first group that has a
-            pattern for it; one that no pattern matches is in a last group of its own.
+        groups: patterns of option names by heading, without the title. An option belongs to the first group
+            with a matching pattern; options that no pattern matches form a last group.
     """
 
     title: str
@@ -115,7 +115,7 @@ def docs_page() -> str:
 
 
 def _grouped(table: Table, groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, Sequence[Option[Any]]]]:
-    """The options of each group that has some, in the order of the table."""
+    """Yield each group that has options, with its options in the order of the table."""
     found: dict[str, list[Option[Any]]] = {name: [] for name in [*groups, _MORE]}
     for option in table:
         names = (name for name, patterns in groups.items() if _matches(option.name, patterns))
@@ -132,7 +132,7 @@ def _heading(scope: _Scope, name: str) -> str:
 
 
 def _anchor(scope: _Scope, name: str) -> str:
-    """The anchor of a heading, as GitHub and the site make it."""
+    """The anchor of a heading, as GitHub and the docs site generate it."""
     return _heading(scope, name).lower().replace(":", "").replace(" ", "-")
 
 

@@ -1,7 +1,7 @@
-"""Names of options that other connectors have, and what takes their place here.
+"""Names of other connectors' options, and the options to use here instead.
 
-Those of Spark's Kafka source and sink and of Flink's Pulsar connector, in its SQL and its Java spelling. They
-are not accepted: an option that looks right and means something else would go unnoticed.
+They are those of Spark's Kafka source and sink, and of Flink's Pulsar connector in its SQL and Java spelling.
+They are not accepted, because a difference in meaning would go unnoticed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _FLINK = {
     "sink.message-delay-interval": "use a column __deliverAfter",
 }
 
-# By the beginning of a name: the longer ones first.
+# Advice by prefix of a name, longer prefixes first.
 _PREFIXES = {
     "kafka.sasl.": "use pulsar.client.authPluginClassName and pulsar.client.authParams, see docs/security.md",
     "kafka.ssl.": "use the options pulsar.client.tls..., see docs/security.md",
@@ -84,15 +84,15 @@ _BY_NAME = {
 
 
 def advice_for(name: str) -> str | None:
-    """What to write in place of an option of another connector; None for a name that none has.
+    """The advice for an option of another connector; None if no other connector has it.
 
     Args:
-        name: in lower case.
+        name: name of the option, in lower case.
     """
     return _BY_NAME.get(name)
 
 
 def advice_for_prefix(name: str) -> str | None:
-    """The same for a name that only begins like another connector's."""
+    """The advice for a name that only begins like another connector's; None if it does not."""
     found = next((ours for prefix, ours in _PREFIXES.items() if name.startswith(prefix)), None)
     return None if found is None else f"This is an option of another connector: {found}"

@@ -1,6 +1,6 @@
-"""PulsarProgressListener: how far queries are behind, as log lines, for Prometheus and as a live page.
+"""PulsarProgressListener: shows how far queries lag, in log lines, for Prometheus and on a live page.
 
-It reads what sources report to Spark of each micro-batch (``monitoring/source_report``), what their planners
+It reads what sources report to Spark for each micro-batch (``monitoring/source_report``), what their planners
 report at each trigger, before the micro-batch runs (``monitoring/planner_file``), and what sinks have written
 (``monitoring/sink_totals``). Sources of other formats are ignored.
 """
@@ -36,9 +36,9 @@ from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, Source
 
 _log = logging.getLogger("pulsar_spark.progress")
 
-# The maximum number of partitions whose ends are in a batch's line.
+# Maximum number of partitions whose ends are in a batch's log line.
 _MAX_ENDS = 20
-# The maximum number of queries whose failures are counted, those that failed last.
+# Maximum number of queries whose failures are counted: those that failed last.
 _MAX_FAILED = 1000
 
 
@@ -57,13 +57,13 @@ class PulsarProgressListener(StreamingQueryListener):
     """
 
     def __init__(self) -> None:
-        self._queries: Mapping[str, QueryFigures] = {}  # by name: that of a running query is its own
-        self._started: Mapping[str, StartedQuery] = {}  # by run, until it reports
+        self._queries: Mapping[str, QueryFigures] = {}  # by name; the names of running queries are unique
+        self._started: Mapping[str, StartedQuery] = {}  # by run, until the run reports
         self._names: dict[str, str] = {}  # by run
         self._failed_runs: Mapping[str, int] = {}
         self._ended: frozenset[str] = frozenset()  # planners that may not have stopped yet
         self._complained: set[str] = set()
-        self._written: dict[str, SinkTotals] = {}  # by query id, all that was there at its last progress
+        self._written: dict[str, SinkTotals] = {}  # by query id, the totals at its last progress
         self._path: Path | None = None  # of planners' reports; requested from Spark on its own thread only
         self._server: PageServer | None = None
 
@@ -85,7 +85,7 @@ class PulsarProgressListener(StreamingQueryListener):
                 self._queries = {**self._queries, name: idle}
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Take the figures of a micro-batch."""
+        """Add the figures of a micro-batch."""
         run = str(event.progress.runId)
         try:
             self._take(run, event.progress)
@@ -95,7 +95,7 @@ class PulsarProgressListener(StreamingQueryListener):
                 _log.warning("the progress of query %s cannot be read", run, exc_info=True)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Forget the query; count its failure."""
+        """Remove the query, and count its failure."""
         run = str(event.runId)
         ended = [query for query in self._queries.values() if query.run == run]
         self._ended = frozenset(each for query in ended for each in query.planners)
@@ -120,7 +120,7 @@ class PulsarProgressListener(StreamingQueryListener):
         There is no login: everybody who can connect can read names of queries and topics, but nothing else.
 
         Args:
-            port: to listen on; 0 = any free port.
+            port: port to listen on; 0 = any free port.
             host: address to listen on. With the default, only processes on this host can connect.
 
         Raises:
@@ -142,13 +142,13 @@ class PulsarProgressListener(StreamingQueryListener):
         return answer(path, self._snapshot())
 
     def _snapshot(self) -> Snapshot:
-        """The figures, with what planners have reported since."""
+        """The figures, including what planners have reported since."""
         queries, live = self._queries, read_planners(self._path)
         shown = [query.with_live(live.values()) for query in queries.values()]
         claimed = {planner for query in shown for planner in query.planners} | self._ended
         unclaimed = [report for planner, report in live.items() if planner not in claimed]
         shown += not_yet_reported(unclaimed, self._started.values())
-        # A query's new run may be there beside the one before, of whose end Spark has not reported yet.
+        # A query's new run may exist beside the previous one, whose end Spark has not reported yet.
         by_name = {each.name: each for each in shown}
         return Snapshot(epoch_ms(), tuple(by_name[name] for name in sorted(by_name)), self._failed_runs)
 
@@ -185,14 +185,14 @@ class PulsarProgressListener(StreamingQueryListener):
         _log_batch(new, progress.numInputRows)
 
     def _new_in_sink(self, query: str) -> SinkTotals:
-        """What the query's sink has written that was not known of at its last progress."""
+        """The totals that the query's sink has added since the query's last progress."""
         found = read_sink_totals(query)
         new, self._written[query] = found.minus(self._written.get(query, SinkTotals())), found
         return new
 
 
 def _ms(timestamp: str) -> int:
-    """A time of Spark's (``2026-11-21T11:00:00.000Z``) in ms since 1970."""
+    """Convert a time from Spark (``2026-11-21T11:00:00.000Z``) to ms since 1970."""
     return round(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp() * 1000)
 
 
@@ -218,7 +218,7 @@ def _messages(count: int | None) -> str:
 
 
 def _ends(partitions: Iterable[PartitionBacklog]) -> str:
-    """``topic 0=12:99 1=13:4, other -1=14:3``: topics with their partitions' ends, the first of many."""
+    """Topics with their partitions' ends, up to a maximum: ``topic 0=12:99 1=13:4, other -1=14:3``."""
     listed = list(partitions)
     topics: dict[str, list[str]] = {}
     for each in listed[:_MAX_ENDS]:

@@ -1,7 +1,7 @@
 """The readers that Spark calls, with Spark's method names; what they decide is in :mod:`query`.
 
-In a stream all methods but ``read`` run in one planner process for each run of a query. ``read`` runs in
-worker processes on another copy of the reader: all it knows comes from the options and the input partition.
+In a stream all methods except ``read`` run in one planner process for each run of a query. ``read`` runs in
+worker processes on another copy of the reader, which knows only the options and the input partition.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from pulsar_spark.spark.short_errors import short_errors, with_short_errors
 
 _log = logging.getLogger(__name__)
 
-# Spark wants a number in its marker; it is not used.
+# Spark requires a number in its marker; it is not used.
 _LIMITED = 1
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming source. Making it never fails: Spark would replace the error by one of its own.
+    """A streaming source. Creating it never fails, because Spark would replace the error by its own.
 
     Args:
-        options: as the user gave them.
-        schema: the user's, or ours.
-        rows: what the source has said of its rows, if it was asked.
+        options: options of the user.
+        schema: the user's schema, or the source's.
+        rows: the source's plan of rows; None if Spark did not ask it for the schema.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, rows: RowPlan | None = None) -> None:
@@ -69,18 +69,25 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def initialOffset(self) -> Json:  # noqa: N802
-        """Make the query's durable subscription; its position is the start. Called twice in a first batch."""
+        """Create the query's durable subscription, whose position is the start.
+
+        First batches call it twice.
+        """
         return self._offsets.to_json(self._planner().initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """A marker: Spark knows no limit of several kinds, and passes another one where none holds."""
+        """A marker that the limits apply.
+
+        Spark has no limit of several kinds, and passes another one if none applies.
+        """
         return ReadMaxRows(_LIMITED)
 
     @short_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """The next end under the user's limits; ``start`` itself, the same JSON, if there is nothing new.
+        """The next end within the user's limits; ``start`` itself, the same JSON, if there is nothing new.
 
-        Where Spark asks again and again it waits a moment for news: that costs less, and shows them sooner.
+        If Spark calls again and again, it waits a moment for new entries: that costs less, and shows them
+        sooner.
         """
         planner, limited = self._planner(), not isinstance(limit, ReadAllAvailable)
         position = self._offsets.from_json(start)
@@ -97,36 +104,36 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the run; Spark calls this first of all."""
+        """Fix the end of the run. Spark calls this before anything else."""
         self._planner().freeze()
 
     @short_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """The tasks for the topic partitions that have news; a restart begins here to finish a batch."""
+        """The tasks for topic partitions with new messages. A restart begins here to finish a batch."""
         begin = self._offsets.from_json(start)
         ranges = self._planner().ranges(begin, self._offsets.from_json(end))
         return _partitions(parse_source(self._options, Mode.STREAM), ranges)
 
     @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task: range after range, each in its order."""
+        """Yield the rows of one task, range after range, each in order."""
         return _read(parse_source(self._options, Mode.STREAM), self._planned_rows(), partition)
 
     @short_errors
     def commit(self, end: Json) -> None:
-        """Acknowledge once more what ``latestOffset`` got as processed.
+        """Acknowledge again what ``latestOffset`` received as processed.
 
-        Spark calls this late, with the offset that ``latestOffset`` got before as its start, and never for
-        the last batch. Positions of topics that were deleted, or created again, must not be acknowledged
-        again.
+        Spark calls this late, with the offset that ``latestOffset`` has already received as its start, and
+        never for the last batch. Positions of topics that were deleted, or created again, must not be
+        acknowledged again.
         """
         self._planner().commit()
 
     @short_errors
     def stop(self) -> None:
-        """Let go of the subscription."""
+        """Close the subscription."""
         if self._started is not None:
-            # Spark closes the pipe and sends SIGTERM, in any order: the second must not cut this short.
+            # Spark closes the pipe and sends SIGTERM, in any order: the second must not interrupt this.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._file.remove()
             self._started.close()
@@ -136,7 +143,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planned_rows()
             options = parse_source(self._options, Mode.STREAM)
             set_up_logs(options.log_level)
-            # Spark ends the planner with SIGTERM and does not call stop(): leave by way of its finally block.
+            # Spark ends the planner with SIGTERM and does not call stop(): exit through the planner's finally
+            # block.
             signal.signal(signal.SIGTERM, _exit)
             self._started = QueryPlanner(options)
         return self._started
@@ -148,7 +156,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class PulsarReader(DataSourceReader):
-    """A batch source: what the topics hold when it is planned. Arguments as :class:`PulsarStreamReader`."""
+    """A batch source: what topics hold when it is planned. Arguments as in :class:`PulsarStreamReader`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, rows: RowPlan | None = None) -> None:
         self._options = parse_source(options, Mode.BATCH)
@@ -156,13 +164,13 @@ class PulsarReader(DataSourceReader):
 
     @short_errors
     def partitions(self) -> list[InputPartition]:
-        """The tasks for the topic partitions that hold messages. Spark wants a list, of any length."""
+        """The tasks for topic partitions that hold messages. Spark requires a list, of any length."""
         set_up_logs(self._options.log_level)
         return _partitions(self._options, plan_read(self._options))
 
     @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; none for the one partition that Spark makes where there are none."""
+        """Yield the rows of one task; none for the partition that Spark makes if there are no partitions."""
         return _read(self._options, self._rows, partition)
 
 
@@ -180,7 +188,7 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
 
 
 def _prefetched(batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
-    # The second is closed first: its thread may be in the middle of a batch.
+    # The second one is closed first: its thread may be working on a batch.
     with closing(batches), closing(prefetch(batches)) as made:
         yield from made
 
@@ -215,7 +223,7 @@ def _task_batches(options: SourceOptions, rows: RowPlan, task: Task) -> Generato
 def _until_deleted(
     asked: Range, batches: Iterator[pa.RecordBatch], losses: LossReporter
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows; a topic that is deleted while it is read, or before, is reported as loss."""
+    """Yield the rows. A topic that is deleted before or while it is read is reported as data loss."""
     began, rows, size = now(), 0, 0
     try:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""The plan of rows: by which schema payloads are read, and so which columns they are, for a whole read."""
+"""The plan of rows: the schema that decodes payloads, and the resulting columns, for a whole read."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from pulsar_spark.spark.options.values import EvolutionMode, ValueFormat, ValueO
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.spark.rows.values import PayloadReader, RawValues, SchemaValues
 
-_SHOWN_TOPICS = 10  # of each schema, in an error
-_SHOWN_TYPE = 500  # characters
+_SHOWN_TOPICS = 10  # topics of each schema in an error
+_SHOWN_TYPE = 500  # characters of a type in an error
 
 _Found = Mapping[TopicName, tuple[int, Schema]]
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """What rows are in all tasks of a read.
+    """The plan of rows, the same in all tasks of a read.
 
     Attributes:
-        columns: of the rows.
-        reader: what payloads are read as; None: they are given as they are.
+        columns: columns of the rows.
+        reader: schema that decodes payloads; None: payloads are not decoded.
     """
 
     columns: RowColumns
@@ -49,11 +49,12 @@ class RowPlan:
     def values(
         self, client: Client, topic: TopicName, options: ValueOptions, *, ledger: int
     ) -> PayloadReader:
-        """What makes columns of the payloads of one range of a topic partition, which ends in a ledger."""
+        """Make the reader of payloads for one range of a topic partition, which ends in ``ledger``."""
         if self.reader is None:
             return RawValues(self.columns)
-        # A topic that is created again has other ledgers, and counts its versions from 0 again. Nothing of
-        # the old one is left to read. So versions kept for a ledger never belong to another topic.
+        # A topic that is created again has new ledgers, and its schema versions start at 0 again. Nothing of
+        # the old topic can still be read. So schema versions cached for a ledger never belong to another
+        # topic.
         versions_of = partial(client.schemas.at_all, load=f"{self.reader.load}/{ledger}")
         refuse_changes = options.evolution is EvolutionMode.RESTART
         return SchemaValues(
@@ -65,10 +66,10 @@ class RowPlan:
         )
 
     def projected(self, wanted: StructType) -> RowPlan:
-        """The same with the columns that the user wants.
+        """The plan, limited to the columns that the user selects.
 
         Raises:
-            OptionError: one that there is not, or that cannot have its type.
+            OptionError: a column does not exist, or cannot have its type.
         """
         columns = self.columns.projected(wanted)
         if self.reader is not None and columns is not self.columns:
@@ -87,15 +88,15 @@ def plan_rows(
     known: RowPlan | None = None,
     wanted: StructType | None = None,
 ) -> RowPlan:
-    """Find the type of rows, with requests to the broker if it depends on the schemas of topics.
+    """Determine the type of rows, with requests to the broker if it depends on the schemas of topics.
 
     Args:
-        options: what is read.
-        known: what was found out for this read before.
-        wanted: the columns that the user wants, or those of ``known``; None: all.
+        options: options of the source.
+        known: plan made for this read before; None if there is none.
+        wanted: columns that the user selects, or those of ``known``; None: all.
 
     Raises:
-        OptionError: a topic has no schema, topics have different ones, or columns do not go together.
+        OptionError: a topic has no schema, topics have different ones, or columns cannot be combined.
         UnsupportedError: values of the schema cannot be columns.
         SchemaError: the schema is malformed.
         BrokerError: no broker answered.
@@ -121,7 +122,7 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
     found = _schemas(options)
     schemas = list(dict.fromkeys(schema for _, schema in found.values()))
     load = uuid4().hex
-    # One will do where the user has chosen the columns.
+    # One schema is enough if the user has selected the columns.
     for schema in _widest(schemas)[: None if wanted is None else 1]:
         reader = ReaderSchema(schema, found, load=load)
         plan = _typed(options, reader)
@@ -140,7 +141,7 @@ def _typed(options: SourceOptions, reader: ReaderSchema) -> RowPlan:
 
 
 def _schemas(options: SourceOptions) -> _Found:
-    """The schema of each topic with its version: the latest, or the one that the user named."""
+    """The schema of each topic with its version: the latest, or the one that the user gave."""
     with impatient_client(options.client) as client:
         given = options.topics if options.pattern is None else client.topics_matching(options.pattern)
         topics = list(dict.fromkeys(topic.base for topic in given))
@@ -151,7 +152,7 @@ def _schemas(options: SourceOptions) -> _Found:
             advice="Start the query when a topic exists, or set valueFormat=raw",
         )
     found: dict[TopicName, tuple[int, Schema]] = {}
-    same: dict[Schema, Schema] = {}  # the plan is sent to each task: equal schemas are sent once
+    same: dict[Schema, Schema] = {}  # the plan is sent to each task: equal schemas are sent only once
     for topic, answer in zip(topics, answers, strict=True):
         if isinstance(answer, PulsarError):
             raise answer
@@ -180,9 +181,9 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
 
 
 def _widest(schemas: Sequence[Schema]) -> list[Schema]:
-    """The schemas with the most fields, of which one may have all that the others have; one of each type.
+    """The schemas with the most fields, one for each type. One of them may have all fields of the others.
 
-    There is none where kinds differ: some may have no columns at all.
+    It is empty if kinds differ, because some may have no columns at all.
     """
     if len({schema.type for schema in schemas}) > 1:
         return []
@@ -194,13 +195,13 @@ def _widest(schemas: Sequence[Schema]) -> list[Schema]:
 
 
 def _width(kind: pa.DataType) -> int:
-    """How many fields a type has, at any depth."""
+    """The number of fields of a type, at any depth."""
     children = [kind.field(number).type for number in range(kind.num_fields)]
     return 1 + sum(map(_width, children))
 
 
 def _is_read_by(reader: ReaderSchema, schema: Schema, target: pa.DataType, wanted: StructType | None) -> bool:
-    """Whether values of a topic's schema have the columns."""
+    """Whether values of a topic's schema can be decoded to the selected columns."""
     if schema == reader.schema:
         return True
     if reader.has_all_of(schema):
@@ -239,7 +240,7 @@ def _shown(kind: pa.DataType) -> str:
 
 
 def _definition(given: str) -> bytes:
-    """A schema in Avro's JSON, or what the file holds that is named."""
+    """A schema in Avro's JSON, given directly or as the name of a file."""
     if not given.startswith(("/", "file:")):
         return given.encode()
     path = path_of(given) if given.startswith("file:") else Path(given)

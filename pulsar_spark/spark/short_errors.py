@@ -1,9 +1,9 @@
-"""What a user reads of an error: its text, without the frames of this package and without its causes.
+"""The text of an error that a user sees, without the frames of this package and without causes.
 
-Spark prints the traceback of what a Python source or sink raises, with all causes, into the exception that
-the user gets, and again into each entry of its own log about it. The text of a :class:`PulsarError` says what
-happened and what to do, so at Spark's boundary the rest goes to this package's log at DEBUG. Any other
-exception is a fault of the package, or of a user's code, and keeps its traceback.
+If a Python source or sink raises, Spark puts the traceback with all causes into the exception that the user
+gets, and again into each of its log entries about it. The text of a :class:`PulsarError` says what happened
+and what to do. So at the boundary to Spark everything else goes to this package's log at DEBUG. Any other
+exception is a bug in the package, or in a user's code, and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def short_errors(method: Callable[P, R]) -> Callable[P, R]:
-    """Make a method that Spark calls, whose PulsarErrors have no traceback but from here on, and no cause."""
+    """Wrap a method that Spark calls: its PulsarErrors have no cause, and a traceback only from here on."""
 
     @wraps(method)
     def shortened(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -36,7 +36,7 @@ def short_errors(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_short_errors(rows: Iterator[T]) -> Iterator[T]:
-    """The same for an iterator that Spark takes rows from; closing it closes ``rows``."""
+    """Wrap an iterator from which Spark takes rows, like :func:`short_errors`; closing it closes ``rows``."""
     try:
         yield from rows
     except PulsarError as error:

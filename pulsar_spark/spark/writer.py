@@ -1,8 +1,8 @@
 """The writers that Spark calls: ``write`` returns when brokers have acknowledged every row.
 
-A failed task is run again by Spark and an unfinished micro-batch by the next run of the query; what that
-means for rows that are stored already is decided in ``sink/delivery``. A writer is pickled to the tasks, with
-the schema that the driver has chosen; ``write`` runs in worker processes.
+Spark runs a failed task again, and the next run of the query runs an unfinished micro-batch again;
+``sink/delivery`` decides what that means for rows that are already stored. A writer is pickled to the tasks,
+with the schema that the driver has chosen; ``write`` runs in worker processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class PulsarWriter(DataSourceArrowWriter):
-    """A batch sink; made on the driver, where a bad address is found before any task runs."""
+    """A batch sink. It is created on the driver, so that a wrong address is found before any task runs."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -51,13 +51,13 @@ class PulsarWriter(DataSourceArrowWriter):
 
     @short_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have succeeded: commit their transactions, and report what is written."""
+        """Commit the transactions of all tasks, which have all succeeded, and report what they wrote."""
         set_up_logs(self._options.log_level)
         finish_batch(self._options, messages, None)
 
     @short_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The write has failed: abort the transactions of the tasks that have succeeded."""
+        """Abort the transactions of the tasks that have succeeded, because the write has failed."""
         set_up_logs(self._options.log_level)
         fail_batch(self._options, messages, None)
 
@@ -75,7 +75,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition of a micro-batch."""
         set_up_logs(self._options.log_level)
-        # Later batches wait for a broker that restarts; in the first one a wrong address is an error soon.
+        # Later batches wait for a broker that restarts. In the first batch a wrong address is soon an error.
         batch = micro_batch()
         if batch is None or batch.number == 0:
             check_reachable(self._options.client)
@@ -84,13 +84,13 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     @short_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All tasks have succeeded: commit their transactions, and report what is written."""
+        """Commit the transactions of all tasks, which have all succeeded, and report what they wrote."""
         set_up_logs(self._options.log_level)
         finish_batch(self._options, messages, batchId)
 
     @short_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """The micro-batch has failed: abort the transactions of the tasks that have succeeded."""
+        """Abort the transactions of the tasks that have succeeded, because the micro-batch has failed."""
         set_up_logs(self._options.log_level)
         fail_batch(self._options, messages, batchId)
 
@@ -106,7 +106,7 @@ def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
 
 @lru_cache(maxsize=100)
 def _warn_of_ignored(names: tuple[str, ...]) -> None:
-    """Warn once for each set of columns; a query makes a writer for each batch, in a new process."""
+    """Warn once for each set of columns: a query makes a writer for each batch, in a new process."""
     if not is_first_to_say(f"not written: {names}"):
         return
     _log.warning("columns that only the source has are not written: %s", ", ".join(names))
