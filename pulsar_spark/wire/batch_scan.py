@@ -1,7 +1,7 @@
-"""The fields of a batch, read message by message: slower than :mod:`batch_walk`, and complete.
+"""Decode the fields of a batch message by message: slower than :mod:`batch_walk`, but complete.
 
-A scan takes whatever protobuf allows (unknown fields, any order, repeated fields), and it is the one place
-that says what is wrong with a corrupt batch.
+A scan accepts everything that protobuf allows (unknown fields, any order, repeated fields). It is the only
+place that says what is wrong with a corrupt batch.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pulsar_spark.wire.field_spans import (
 )
 
 _KNOWN = dict.fromkeys(NUMBERS, VARINT) | dict.fromkeys(SPANS, BYTES)
-_FIXED_WIDTH = {FIXED64: 8, FIXED32: 4}  # bytes
+_FIXED_WIDTH = {FIXED64: 8, FIXED32: 4}  # width in bytes
 
 
 def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Fields:
-    """Read all messages one by one; any well-formed protobuf is understood.
+    """Read all messages one by one. All well-formed protobuf is accepted.
 
     Raises:
-        CorruptError: with the index of the message and what is wrong with it; or there are more than
-            ``max_properties`` in all.
+        CorruptError: a message is malformed, and the error has its index and the fault; or there are more
+            than ``max_properties`` in total.
     """
     total = len(body)
     found = _Lists(count, max_properties)
@@ -67,7 +67,7 @@ class _MalformedError(Exception):
 
 
 class _Lists:
-    """Collects what a scan finds, in as many bytes as the columns take that are made of it."""
+    """Collects the results of a scan, in as many bytes as the columns made from them take."""
 
     def __init__(self, count: int, max_properties: int) -> None:
         self.start = _zeros(count)
@@ -168,7 +168,7 @@ def _scan_property(body: bytes, cursor: int, end: int) -> tuple[int, int, int, i
 
 
 def _skip(body: bytes, tag: int, cursor: int, end: int, highest_known: int) -> int:
-    """Return where an unknown field ends; groups, which Pulsar never used, are refused."""
+    """Return the end of an unknown field. Groups, which Pulsar never used, are refused."""
     number, wire = tag >> 3, tag & 7
     if not highest_known < number < 2**29:
         raise _MalformedError(f"an invalid field {number} with wire type {wire}")
@@ -182,7 +182,7 @@ def _skip(body: bytes, tag: int, cursor: int, end: int, highest_known: int) -> i
 
 
 def _scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
-    """Read an unsigned 64 bit varint; what does not fit is cut off, as protobuf does."""
+    """Read an unsigned 64 bit varint; higher bits are dropped, as protobuf does."""
     if cursor < end and body[cursor] < 0x80:
         return body[cursor], cursor + 1
     value = shift = 0

@@ -1,8 +1,8 @@
-"""The fields of a batch, all messages at once where that is possible (:mod:`field_walk`).
+"""Find the fields of a batch, in all messages at once if possible (:mod:`field_walk`).
 
-A walk needs to know where the messages start. That may be a mere guess, for a walk is kept only where every
-message ends exactly where the next one was said to start, which by induction from byte 0 proves all of them.
-What a walk does not understand, and what it finds wrong, is left to :mod:`batch_scan`.
+A walk must know where the messages start. A guess is enough, because a walk is accepted only if every message
+ends exactly where the next one is assumed to start; by induction from byte 0 this proves all starts.
+Everything that a walk does not understand, or finds malformed, is left to :mod:`batch_scan`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pulsar_spark.wire.field_spans import (
 )
 from pulsar_spark.wire.field_walk import FieldKind, Layout, NotPlainError, big_endian, every, require, walk
 
-_MIN_MESSAGE_SIZE = 6  # 4 bytes of size, then payload_size, which is required
-_FEW = 24  # messages; below it the fixed cost of numpy calls is more than a scan takes
-_LONG = 2048  # bytes a message; above it a search through the values takes longer than steps over them
-_MAX_ZEROS = 8  # words a message; where values are full of zeros, to look at each takes longer than steps
+_MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
+_FEW = 24  # messages; for fewer, the fixed cost of numpy calls is more than that of a scan
+_LONG = 2048  # bytes per message; above it, searching through the values takes longer than stepping over them
+_MAX_ZEROS = 8  # words per message; if values are full of zeros, checking each takes longer than stepping
 
 _LAYOUT = Layout(
     {
@@ -46,11 +46,11 @@ _LAYOUT = Layout(
 def find_fields(
     body: bytes | bytearray | memoryview | pa.Buffer, count: int, max_properties: int = MAX_PROPERTIES
 ) -> Fields:
-    """Find the fields of the ``count`` messages that make up ``body``, a whole decompressed batch or several.
+    """Find the fields of the ``count`` messages of ``body``, which is one or several decompressed batches.
 
     Raises:
-        CorruptError: ``body`` is anything but exactly ``count`` well-formed messages, or they have more than
-            ``max_properties`` in all.
+        CorruptError: ``body`` is not exactly ``count`` well-formed messages, or they have more than
+            ``max_properties`` in total.
     """
     array = np.frombuffer(body, np.uint8)
     if not 0 < count <= len(array) // _MIN_MESSAGE_SIZE or len(array) > LARGEST_BATCH:
@@ -60,7 +60,7 @@ def find_fields(
         fields = _walk_from(array, _starts_by_search(array, count), max_properties)
     if fields is not None:
         return fields
-    indexed = bytes(body)  # reading single bytes of anything else takes longer
+    indexed = bytes(body)  # reading single bytes of other types takes longer
     if count >= _FEW:
         fields = _walk_from(array, _starts_by_steps(indexed, count), max_properties)
     return scan(indexed, count, max_properties) if fields is None else fields
@@ -69,16 +69,17 @@ def find_fields(
 def find_separated_fields(
     body: bytes | bytearray | memoryview | pa.Buffer, counts: Ints, gap: int, max_properties: int
 ) -> Fields | None:
-    """Find the fields of several batches in ``body`` with ``gap`` bytes after each, also after the last one.
+    """Find the fields of several batches in ``body``, each followed by ``gap`` bytes, also the last one.
 
     Args:
         body: the batches, decompressed.
-        counts: messages of each.
-        gap: bytes; they belong to no message.
-        max_properties: as of ``find_fields``.
+        counts: number of messages in each batch.
+        gap: number of bytes after each batch that belong to no message.
+        max_properties: as in ``find_fields``.
 
     Returns:
-        None where they are malformed, or not read at once: ``find_fields`` takes batches without gaps.
+        The fields; None if the batches are malformed or cannot be read at once. ``find_fields`` accepts
+        batches without gaps.
     """
     array, count = np.frombuffer(body, np.uint8), int(counts.sum())
     if not max(_FEW, len(array) // _LONG + 1) <= count <= len(array) // _MIN_MESSAGE_SIZE:
@@ -94,12 +95,12 @@ def find_separated_fields(
 
 
 def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
-    """Take each place that looks like the first message's header, if there are just ``count`` of them.
+    """Find all places that look like the first message's header; accepted if there are exactly ``count``.
 
-    Exact enough for text and most binary values; a value that holds such a header by chance spoils it. Sizes
-    below 1 KiB begin with two zero bytes and one below 4. Where a header lies even, the first two are a
-    word; where it lies odd, the second and the third: only such words are looked for in all bytes. The first
-    message's tag stands four bytes after the start of a header.
+    This is exact enough for text and most binary values; a value that contains such a header by chance makes
+    it fail. Sizes below 1 KiB begin with two zero bytes and one below 4. If a header is at an even position,
+    the first two are a word; at an odd position, the second and the third are. Only such words are searched
+    in all bytes. The first message's tag comes four bytes after the start of a header.
     """
     words = array[: (len(array) - 3) // 2 * 2].view("<u2")
     found = np.flatnonzero(words & 0xFCFF == 0)
@@ -117,7 +118,7 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
 
 
 def _starts_by_steps(body: bytes, count: int) -> Ints | None:
-    """Go from message to message, reading only up to ``payload_size``; None for an unusual header."""
+    """Step from message to message, reading only up to ``payload_size``; None for an unusual header."""
     starts = [0] * count
     at = 0
     try:
@@ -151,9 +152,9 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
 def _walk_from(
     body: npt.NDArray[np.uint8], starts: Ints | None, max_properties: int, after: Ints | None = None
 ) -> Fields | None:
-    """Walk from the guessed starts, if there is a guess; None where it comes to nothing.
+    """Walk from the guessed starts, if there is a guess; None if the walk fails.
 
-    ``after`` has how many bytes lie after each message before the next one; None for none.
+    ``after`` has the number of bytes between each message and the next; None if there are none.
     """
     try:
         return None if starts is None else _walk(body, starts, max_properties, after)

@@ -1,9 +1,9 @@
 """A batch entry's payload <-> MessageColumns: the hot path of reading and of writing.
 
-Where the fields of a message lie comes from :mod:`batch_walk` (the layout is drawn in :mod:`field_spans`),
-how they become columns from :mod:`decode_columns`, how columns become fields from :mod:`encode_columns`.
-Which messages form a batch, its metadata and its compression are the business of others. No Python object is
-made for a message, either way.
+:mod:`batch_walk` finds where the fields of a message lie (the layout is drawn in :mod:`field_spans`),
+:mod:`decode_columns` makes columns from them, and :mod:`encode_columns` makes fields from columns. Other
+modules decide which messages form a batch, and handle its metadata and compression. No Python object is made
+per message in either direction.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _NUMBERS = Numbers(
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatches:
-    """The messages of several batches, m rows in all.
+    """The messages of several batches, m rows in total.
 
     Attributes:
-        columns: the messages held, batch after batch.
-        held: int64[n], how many rows each of the n batches has.
-        batch_index: int64[m], each row's index in its batch.
+        columns: the remaining messages, batch after batch.
+        held: int64[n], number of remaining rows in each of the n batches.
+        batch_index: int64[m], index of each row in its batch.
     """
 
     columns: DecodedColumns
@@ -48,20 +48,21 @@ class DecodedBatches:
 
 
 def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints) -> DecodedBatches:
-    """Decode batch payloads, decompressed, at once; ``counts`` has ``num_messages_in_batch`` of each.
+    """Decode decompressed batch payloads at once; ``counts`` has the ``num_messages_in_batch`` of each.
 
-    A message with ``compacted_out`` is left out. ``null_value`` gives a null value; no ``partition_key``, or
-    ``null_partition_key``, a null key (the empty key is a key). Keys are bytes and need not be UTF-8;
-    property names and values become strings, with U+FFFD for each malformed part. A property name that
-    occurs twice in a message is in its map twice, in the order of the wire. Unsigned 64 bit numbers beyond
-    2**63 - 1 come out negative, as in Java.
+    A message with ``compacted_out`` is left out. ``null_value`` gives a null value. A missing
+    ``partition_key``, or ``null_partition_key``, gives a null key (the empty key is a key). Keys are bytes
+    and need not be UTF-8. Property names and values become strings, with U+FFFD for each malformed part. A
+    property name that occurs twice in a message is twice in its map, in the order on the wire. Unsigned 64
+    bit numbers above 2**63 - 1 become negative, as in Java.
 
-    The fixed cost of a call is that of decoding hundreds of messages, so one call for several small batches
-    is much cheaper. There is at least one batch, and all are below 2 GiB in sum; a few MiB are fastest.
+    The fixed cost of a call equals that of decoding hundreds of messages, so one call for several small
+    batches is much cheaper. There must be at least one batch, and the total size must be below 2 GiB; a few
+    MiB are fastest.
 
     Raises:
-        CorruptError: a payload is anything but exactly as many well-formed messages as its count says, has
-            more than 1,000,000 properties, or a key flagged as base64 is not; decode them one by one to learn
+        CorruptError: a payload is not exactly as many well-formed messages as its count says, has more than
+            1,000,000 properties, or a key flagged as base64 is not base64. Decode them one by one to find out
             which.
     """
     return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
@@ -74,12 +75,12 @@ def decode_joined(
 
     Args:
         body: the payloads, decompressed.
-        sizes: bytes of each.
-        counts: ``num_messages_in_batch`` of each.
-        gap: bytes after each payload, also after the last one, that belong to none.
+        sizes: size of each payload in bytes.
+        counts: ``num_messages_in_batch`` of each payload.
+        gap: number of bytes after each payload, also the last one, that belong to none.
 
     Raises:
-        CorruptError: as :func:`decode_batches`.
+        CorruptError: as in :func:`decode_batches`.
     """
     expected = np.array(counts)
     if expected.min() <= 0:
@@ -108,15 +109,15 @@ def encode_batch_messages(
 ) -> encode_columns.EncodedMessages:
     """Encode each row as a single message of a batch, so that any run of rows is a batch's payload.
 
-    A key is written as it is if it is UTF-8, else as base64 text with its flag. A null value is
-    ``null_value`` and no payload; other nulls are left out. A message in a batch has no ``deliver_at``.
+    A key that is UTF-8 is written as it is, any other as base64 text with the flag. A null value is written
+    as ``null_value`` without a payload; other nulls are left out. A message in a batch has no ``deliver_at``.
 
     Args:
-        columns: the rows.
-        key_bytes: whether keys that are UTF-8 are base64 text, too.
+        columns: rows to encode.
+        key_bytes: whether keys that are UTF-8 are also written as base64 text.
 
     Raises:
-        OptionError: a null among the properties, or more than 2 GiB at once.
+        OptionError: the properties contain a null, or there are more than 2 GiB at once.
     """
     keys, is_base64 = keys_and_texts.encode_keys(columns.key, as_bytes=key_bytes)
     value, count = columns.value, len(columns)
@@ -143,7 +144,7 @@ def _without_gaps(body: pa.Buffer, sizes: fs.Ints, gap: int) -> pa.Buffer:
 
 
 def _check_properties(fields: fs.Fields, first: fs.Ints) -> None:
-    """Refuse a batch that has too many, decoded alone or with others; ``first`` is each one's first row."""
+    """Raise if a batch has too many properties, also among others; ``first`` is each one's first row."""
     if fields.properties is None or len(fields.properties[0]) <= fs.MAX_PROPERTIES:
         return
     begins = np.searchsorted(fields.properties[0], first)
@@ -153,6 +154,6 @@ def _check_properties(fields: fs.Fields, first: fs.Ints) -> None:
 
 
 def _held(fields: fs.Fields) -> fs.Ints | None:
-    """Return the rows that compaction has left, None where that is all of them."""
+    """The rows that compaction has not removed; None if that is all of them."""
     gone = flag(fields, fs.COMPACTED_OUT)
     return None if gone is None else np.flatnonzero(~gone)

@@ -7,7 +7,7 @@
     SNAPPY  raw: a varint of the size, then the block; no stream frame
     ======  ==========================================================
 
-None but SNAPPY is sure to hold its own size: MessageMetadata's ``uncompressed_size`` gives it.
+Only SNAPPY is sure to contain its own size; MessageMetadata's ``uncompressed_size`` gives it for the others.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ Readable: TypeAlias = "bytes | bytearray | memoryview"
 
 _ARROW_NAMES: dict[int, str] = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
 _LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
-_LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
+_LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # sizes in bytes
 _U32 = struct.Struct("<I")
 
-# What follows each of the blocks that are decompressed together; no producer can know it. Sizes of messages
-# have no such bytes: it is never taken for the start of one.
+# The separator after each of the blocks that are decompressed together; no producer can know it. Sizes of
+# messages have no such bytes, so it is never taken for the start of a message.
 SEPARATOR_SIZE = 8
 _SEPARATOR = bytes(byte | 0x80 for byte in os.urandom(SEPARATOR_SIZE))
-_SEPARATOR_BLOCK = _U32.pack(SEPARATOR_SIZE | 1 << 31) + _SEPARATOR  # as it is, not compressed
+_SEPARATOR_BLOCK = _U32.pack(SEPARATOR_SIZE | 1 << 31) + _SEPARATOR  # stored, not compressed
 _U32_MASK = 0xFFFFFFFF
-_ZSTD_LEVEL = 3  # what the Java and C++ clients use; Arrow's own default is 1
+_ZSTD_LEVEL = 3  # the level of the Java and C++ clients; Arrow's own default is 1
 
 
 def compress(kind: int, data: Readable) -> Readable:
     """Compress ``data`` with the CompressionType ``kind``; NONE returns ``data`` itself.
 
     Raises:
-        CorruptError: ``kind`` is not known.
+        CorruptError: ``kind`` is unknown.
     """
     if kind == pb.NONE:
         return data
@@ -55,17 +55,17 @@ def compress(kind: int, data: Readable) -> Readable:
 
 
 def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) -> Readable:
-    """Decompress ``data`` to exactly ``uncompressed_size`` bytes; NONE returns ``data`` itself, unlooked at.
+    """Decompress to exactly ``uncompressed_size`` bytes; NONE returns ``data`` itself, unchecked.
 
     Args:
         kind: CompressionType.
-        data: the compressed bytes.
-        uncompressed_size: bytes, as the message declares it.
-        limit: maximum bytes of output; checked before memory is taken.
+        data: compressed bytes.
+        uncompressed_size: size in bytes that the message declares.
+        limit: maximum size of the output in bytes, checked before memory is allocated.
 
     Raises:
-        CorruptError: ``kind`` is not known, ``data`` is malformed, or it does not hold just
-            ``uncompressed_size`` bytes, or these are more than ``limit``.
+        CorruptError: ``kind`` is unknown, ``data`` is malformed or does not decompress to exactly
+            ``uncompressed_size`` bytes, or that is more than ``limit``.
     """
     if kind == pb.NONE:
         return data
@@ -90,16 +90,17 @@ def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) ->
 
 
 def decompress_together(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buffer | None:
-    """Decompress LZ4 blocks into one buffer: several times faster than each by itself.
+    """Decompress LZ4 blocks into one buffer, several times faster than one by one.
 
     Args:
-        blocks: one or more.
-        sizes: bytes that each is declared to decompress to, and must: no block can move the next one's bytes.
+        blocks: one or more blocks.
+        sizes: declared decompressed size of each block in bytes. Each must be right, so that no block can
+            shift the bytes of the next.
 
     Returns:
-        The buffer: each block's bytes, and ``SEPARATOR_SIZE`` bytes without meaning after each, also after
-        the last one. None where a block is empty, larger than an LZ4 frame takes, malformed, or of another
-        size: ``decompress`` finds which, and what is wrong with it.
+        The buffer: the bytes of each block, and ``SEPARATOR_SIZE`` meaningless bytes after each, also after
+        the last one. None if a block is empty, malformed, larger than an LZ4 frame allows, or of another
+        size; ``decompress`` finds out which, and the fault.
     """
     if min(*sizes, *map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_BLOCK_SIZES[-1]:
         return None
@@ -109,7 +110,7 @@ def decompress_together(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.
         return None
     view, end = _view(plain), 0
     for size in sizes:
-        # The first that is out of its place shows the first block that is not of its size.
+        # The first separator that is not in its place shows the first block with a wrong size.
         if view[end + size : end + size + SEPARATOR_SIZE] != _SEPARATOR:
             return None
         end += size + SEPARATOR_SIZE
@@ -117,11 +118,11 @@ def decompress_together(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.
 
 
 def _view(plain: pa.Buffer) -> memoryview:
-    return memoryview(plain).cast("B")  # Arrow says its bytes are signed
+    return memoryview(plain).cast("B")  # Arrow declares its bytes as signed
 
 
 def _codec(kind: int) -> pa.Codec:
-    """Make a codec, one for each call: they are cheap, and not promised to be thread-safe."""
+    """Make a new codec for each call: they are cheap, and thread safety is not guaranteed."""
     if kind not in _ARROW_NAMES:
         raise CorruptError(f"unknown compression type {kind}", advice="Use a newer version of pulsar_spark")
     name = _ARROW_NAMES[kind]
@@ -140,7 +141,7 @@ def _inflate(data: Readable, size: int) -> bytes:
 
 
 def _snappy_size(data: Readable) -> int:
-    """Read the varint in front of a raw SNAPPY block; -1 where there is none."""
+    """Read the varint before a raw SNAPPY block; -1 if there is none."""
     size = 0
     for place, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << (7 * place)
@@ -150,12 +151,12 @@ def _snappy_size(data: Readable) -> int:
 
 
 def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int], separator: bytes = b"") -> pa.Buffer:
-    """Put raw blocks into an LZ4 frame that declares the sum of their sizes: its decoder verifies that.
+    """Put raw blocks into an LZ4 frame that declares the sum of their sizes, which the decoder verifies.
 
     Args:
-        blocks: one or more; no frame may declare 0 bytes, which means unknown.
-        sizes: bytes of each, decompressed.
-        separator: a block of the frame that follows each of them.
+        blocks: one or more blocks; no frame may declare 0 bytes, which means unknown.
+        sizes: decompressed size of each block in bytes.
+        separator: a block of the frame that is added after each of them.
     """
     total = sum(sizes) + (SEPARATOR_SIZE * len(blocks) if separator else 0)
     pieces: list[Readable] = [_lz4_frame_head(total, max(*sizes, *map(len, blocks)))]
@@ -167,9 +168,9 @@ def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int], separator:
 
 @lru_cache(maxsize=4096)
 def _lz4_frame_head(size: int, largest: int) -> bytes:
-    """The head of a frame of ``size`` bytes; ``largest`` bytes is its largest block, compressed or not."""
+    """The head of a frame of ``size`` bytes. Its largest block has ``largest`` bytes, compressed or not."""
     block_size = next(code for code, limit in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= limit)
-    # Version 1, independent blocks, no checksums, with the size of the content.
+    # Version 1, independent blocks, no checksums, with the content size.
     descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")
     return _LZ4_MAGIC + descriptor + bytes((_xxh32(descriptor) >> 8 & 0xFF,))
 
@@ -190,10 +191,10 @@ def _xxh32(data: bytes) -> int:
 
 
 def _fits(codec: pa.Codec, data: Readable, size: int) -> bool:
-    """Tell whether the data decompresses to ``size`` bytes or fewer.
+    """Whether the data decompresses to at most ``size`` bytes.
 
-    Arrow does not say how many bytes an LZ4 block gave, and leaves the rest of the output as it was. Blocks
-    up to 4 MiB are put into a frame instead, whose decoder knows.
+    Arrow does not report how many bytes an LZ4 block gave, and leaves the rest of the output as it was.
+    Blocks up to 4 MiB are therefore put into a frame, whose decoder verifies the size.
     """
     try:
         codec.decompress(data, size)

@@ -1,6 +1,6 @@
-"""One function a command that a client sends; each returns the framed bytes.
+"""One function for each command that a client sends; each returns the framed bytes.
 
-Ids are unsigned on the wire: -1 (earliest) and the like are written as their two's complement.
+Ids are unsigned on the wire: negative ones such as -1 (earliest) are written as their two's complement.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _U64 = (1 << 64) - 1
 
 _Type = pb.BaseCommand
 
-# What a consumer says that takes values of any schema, and those of topics without one.
+# The schema of a consumer that accepts values of any schema, and topics without one.
 _ANY_SCHEMA = to_wire_schema(Schema(SchemaType.AUTO_CONSUME))
 
 
 class InitialPosition(Enum):
-    """Where a new subscription begins; the values are CommandSubscribe.InitialPosition's."""
+    """Where a new subscription begins. The values are those of CommandSubscribe.InitialPosition."""
 
     LATEST = pb.CommandSubscribe.Latest
     EARLIEST = pb.CommandSubscribe.Earliest
@@ -35,15 +35,15 @@ class InitialPosition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What CONNECT and AUTH_RESPONSE carry: the method's name, and its data, which is secret."""
+    """The content of CONNECT and AUTH_RESPONSE: the name of the method, and its data, which is secret."""
 
     method: str
     data: bytes = field(repr=False)
 
     def blanked(self, text: str) -> str:
-        """What a peer says, without this login's data should it repeat them."""
+        """A text from a peer, with this login's data removed in case the peer repeats it."""
         data = self.data.decode(errors="replace")
-        # Of basic, the password is what follows the user's name; HTTP sends both in base64.
+        # In basic authentication the password follows the user name; HTTP sends both in base64.
         for secret in (data, base64.b64encode(self.data).decode(), data.partition(":")[2]):
             if secret:
                 text = text.replace(secret, "***")
@@ -64,7 +64,7 @@ def from_wire_id(data: pb.MessageIdData) -> MessageId:
 
 
 def from_wire_count(value: int) -> int:
-    """Read a count that a broker may send as the two's complement of a negative number: 0."""
+    """Read a count; 0 for a negative number, which a broker may send as its two's complement."""
     return max(0, _signed(value))
 
 
@@ -73,7 +73,7 @@ def _signed(value: int) -> int:
 
 
 def connect(client_version: str, proxy_to_broker_url: str | None = None, login: Login | None = None) -> bytes:
-    """CONNECT, with the features this client has."""
+    """CONNECT, with the feature flags of this client."""
     features = pb.FeatureFlags(
         supports_auth_refresh=True,
         supports_broker_entry_metadata=True,
@@ -121,7 +121,7 @@ def partitioned_metadata(request_id: int, topic: str, *, create: bool) -> bytes:
 
 
 def lookup(request_id: int, topic: str, *, authoritative: bool, listener: str | None = None) -> bytes:
-    """LOOKUP of the broker that serves a topic; its address is that of ``listener`` where one is named."""
+    """LOOKUP of the broker that serves a topic. The address is that of ``listener`` if it is given."""
     command = pb.CommandLookupTopic(
         topic=topic,
         request_id=request_id,
@@ -134,8 +134,8 @@ def lookup(request_id: int, topic: str, *, authoritative: bool, listener: str | 
 def topics_of_namespace(request_id: int, namespace: str, pattern: str | None = None) -> bytes:
     """GET_TOPICS_OF_NAMESPACE: persistent topics, each partition by its own name.
 
-    ``pattern`` is of the broker's regular expressions, for ``tenant/namespace/name``; None for all. Brokers
-    may give more.
+    ``pattern`` is a regular expression of the broker's, for ``tenant/namespace/name``; None for all topics.
+    Brokers may return more topics.
     """
     command = pb.CommandGetTopicsOfNamespace(
         request_id=request_id, namespace=namespace, topics_pattern=pattern
@@ -144,7 +144,7 @@ def topics_of_namespace(request_id: int, namespace: str, pattern: str | None = N
 
 
 def watch_topic_list(request_id: int, watcher_id: int, namespace: str, pattern: str | None = None) -> bytes:
-    """WATCH_TOPIC_LIST: the topics of a namespace, and from then on which come and go.
+    """WATCH_TOPIC_LIST: the topics of a namespace, and from then on those that are created or deleted.
 
     ``pattern`` is as in :func:`topics_of_namespace`.
     """
@@ -175,12 +175,12 @@ def subscribe(
     properties: Iterable[tuple[str, str]] = (),
     is_replicated: bool | None = None,
 ) -> bytes:
-    """SUBSCRIBE, exclusive. ``start`` is inclusive and counts for non-durable subscriptions only.
+    """SUBSCRIBE, exclusive. ``start`` is inclusive and applies to non-durable subscriptions only.
 
-    ``properties`` are of a subscription that is new; without ``is_replicated`` the namespace says it.
+    ``properties`` are those of a new subscription; without ``is_replicated`` the namespace decides.
 
-    It takes any schema. To a consumer that names none a broker would let no other join with the first schema
-    of an empty topic.
+    It accepts any schema. If a consumer named none, a broker would refuse any other consumer with the first
+    schema of an empty topic.
     """
     command = pb.CommandSubscribe(
         topic=topic,
@@ -206,7 +206,7 @@ def subscribe(
 
 
 def get_schema(request_id: int, topic: str, version: int | None = None) -> bytes:
-    """GET_SCHEMA of one version, or of the latest. Without one the answer is TopicNotFound."""
+    """GET_SCHEMA of one version, or of the latest. If there is none, the answer is TopicNotFound."""
     command = pb.CommandGetSchema(request_id=request_id, topic=topic)
     if version is not None:
         command.schema_version = to_wire_version(version)
@@ -214,16 +214,16 @@ def get_schema(request_id: int, topic: str, version: int | None = None) -> bytes
 
 
 def get_or_create_schema(request_id: int, topic: str, schema: Schema) -> bytes:
-    """GET_OR_CREATE_SCHEMA: the version of a schema, registered where the topic does not have it.
+    """GET_OR_CREATE_SCHEMA: the version of a schema, which is registered if the topic does not have it.
 
-    The topic must exist, and be looked up.
+    The topic must exist, and must have been looked up.
     """
     command = pb.CommandGetOrCreateSchema(request_id=request_id, topic=topic, schema=to_wire_schema(schema))
     return encode_command(pb.BaseCommand(type=_Type.GET_OR_CREATE_SCHEMA, getOrCreateSchema=command))
 
 
 def flow(consumer_id: int, permits: int) -> bytes:
-    """FLOW: ``permits`` messages more, at least 1; the broker drops the connection otherwise."""
+    """FLOW: ``permits`` more messages, at least 1; for fewer the broker closes the connection."""
     command = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
     return encode_command(pb.BaseCommand(type=_Type.FLOW, flow=command))
 
@@ -231,7 +231,7 @@ def flow(consumer_id: int, permits: int) -> bytes:
 def ack(
     request_id: int | None, consumer_id: int, message_ids: Iterable[MessageId], *, cumulative: bool
 ) -> bytes:
-    """ACK of whole entries; the broker answers one with a request id (ACK_RESPONSE), and else nothing."""
+    """ACK of whole entries. The broker answers with ACK_RESPONSE only if there is a request id."""
     kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
     ids = [to_wire_id(message_id.whole_entry) for message_id in message_ids]
     command = pb.CommandAck(consumer_id=consumer_id, ack_type=kind, message_id=ids, request_id=request_id)
@@ -239,7 +239,7 @@ def ack(
 
 
 def get_last_message_id(request_id: int, consumer_id: int) -> bytes:
-    """GET_LAST_MESSAGE_ID of the topic a consumer is on; needs no permits."""
+    """GET_LAST_MESSAGE_ID of a consumer's topic; needs no permits."""
     command = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
     return encode_command(pb.BaseCommand(type=_Type.GET_LAST_MESSAGE_ID, getLastMessageId=command))
 
@@ -251,7 +251,7 @@ def consumer_stats(request_id: int, consumer_id: int) -> bytes:
 
 
 def seek(request_id: int, consumer_id: int, target: MessageId | int) -> bytes:
-    """SEEK to a message id (it is the next to be read) or to a publish time in ms."""
+    """SEEK to a message id (the next message to be read) or to a publish time in ms."""
     command = pb.CommandSeek(consumer_id=consumer_id, request_id=request_id)
     if isinstance(target, MessageId):
         command.message_id.CopyFrom(to_wire_id(target))
@@ -285,11 +285,11 @@ def producer(
     properties: Iterable[tuple[str, str]] = (),
     schema: Schema | None = None,
 ) -> bytes:
-    """PRODUCER; ``name`` None lets the broker choose one.
+    """PRODUCER; with ``name`` None the broker chooses a name.
 
-    ``schema`` is registered where the topic does not have it; None: the producer is one of bytes. A namespace
-    may take ``encrypted`` producers only. ``topic_epoch`` is what the broker gave a producer that had the
-    topic for itself before it was lost: by it the broker knows whether another has had it since.
+    ``schema`` is registered if the topic does not have it; None: a producer of bytes. A namespace may require
+    ``encrypted`` producers. ``topic_epoch`` is the value that the broker gave to a producer with exclusive
+    access before it was disconnected; it tells the broker whether another has had access since.
     """
     command = pb.CommandProducer(
         topic=topic,
@@ -330,11 +330,11 @@ def send(
     """SEND of one entry; framed by ``encode_command_head``.
 
     Args:
-        producer_id: on the connection.
-        sequence_ids: of its first message and of its last.
-        messages: how many it holds.
-        transaction: that it belongs to; its ids belong into the entry's metadata, too.
-        is_chunk: whether it is a part of a message.
+        producer_id: id of the producer on the connection.
+        sequence_ids: sequence ids of the first and the last message.
+        messages: number of messages.
+        transaction: transaction of the entry, or None. The entry's metadata must have its ids too.
+        is_chunk: whether the entry is a chunk of a message.
     """
     command = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_ids[0])
     if messages > 1:
@@ -348,10 +348,10 @@ def send(
 
 
 def send_head(producer_id: int, sequence_ids: tuple[int, int], messages: int, section_size: int) -> bytes:
-    """Frame SEND of one entry, which ``section_size`` bytes of payload section follow.
+    """Frame SEND of one entry; ``section_size`` bytes of payload section must follow.
 
-    The same as ``send`` and ``encode_command_head`` make, without an object for the command: there is one for
-    each entry.
+    The result is the same as with ``send`` and ``encode_command_head``, but no object is made for the
+    command, because there is one per entry.
     """
     body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_ids[0])
     if messages > 1:
@@ -361,7 +361,7 @@ def send_head(producer_id: int, sequence_ids: tuple[int, int], messages: int, se
 
 
 def tc_client_connect(request_id: int, coordinator: int) -> bytes:
-    """TC_CLIENT_CONNECT_REQUEST: has the broker load a transaction coordinator."""
+    """TC_CLIENT_CONNECT_REQUEST: makes the broker load a transaction coordinator."""
     command = pb.CommandTcClientConnectRequest(request_id=request_id, tc_id=coordinator)
     return encode_command(
         pb.BaseCommand(type=_Type.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=command)
@@ -369,13 +369,13 @@ def tc_client_connect(request_id: int, coordinator: int) -> bytes:
 
 
 def new_txn(request_id: int, coordinator: int, ttl_ms: int) -> bytes:
-    """NEW_TXN: a transaction that is aborted by itself after ``ttl_ms``."""
+    """NEW_TXN: a transaction that the broker aborts after ``ttl_ms``."""
     command = pb.CommandNewTxn(request_id=request_id, tc_id=coordinator, txn_ttl_millis=ttl_ms)
     return encode_command(pb.BaseCommand(type=_Type.NEW_TXN, newTxn=command))
 
 
 def add_partition_to_txn(request_id: int, transaction: TxnId, topics: Sequence[str]) -> bytes:
-    """ADD_PARTITION_TO_TXN: topic partitions that get the transaction's end."""
+    """ADD_PARTITION_TO_TXN: topic partitions that are told how the transaction ends."""
     command = pb.CommandAddPartitionToTxn(request_id=request_id, partitions=topics)
     command.txnid_most_bits, command.txnid_least_bits = transaction
     return encode_command(pb.BaseCommand(type=_Type.ADD_PARTITION_TO_TXN, addPartitionToTxn=command))

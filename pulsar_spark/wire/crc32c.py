@@ -1,6 +1,7 @@
-"""CRC-32C, the checksum of entries: by the processor's instruction, or by numpy without ``crc32c`` installed.
+"""CRC-32C, the checksum of entries: by the CPU's instruction, or by numpy if ``crc32c`` is not installed.
 
-That has no wheel that fits every machine, so what travels to a cluster as one file has to do without it.
+``crc32c`` has no wheel that fits every machine, so a package that is sent to a cluster as one file must work
+without it.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ except ImportError:
 
 _U32s: TypeAlias = npt.NDArray[np.uint32]
 
-_POLYNOMIAL = 0x82F63B78  # reflected
+_POLYNOMIAL = 0x82F63B78  # bits in reflected order
 _ONES = 0xFFFFFFFF
-_LANE = 64  # bytes that are taken one after the other; lanes are taken side by side
-_SHORT = 4096  # bytes; below it the fixed cost of numpy calls is more than a loop takes
+_LANE = 64  # bytes of a lane, processed one after another; all lanes are processed side by side
+_SHORT = 4096  # bytes; for fewer, the fixed cost of numpy calls is more than that of a loop
 
 
 def crc32c_by_numpy(data: bytes | bytearray | memoryview, value: int = 0) -> int:
     """The CRC-32C of ``data``, continued from ``value``, the checksum of the preceding bytes.
 
-    Long data are cut into lanes whose checksums are made side by side, then joined in pairs: that of the left
-    one is moved on by the zeros that the right one's length stands for.
+    Long data is cut into lanes whose checksums are computed side by side and then joined in pairs: the left
+    one is advanced by as many zeros as the right lane has bytes.
     """
     view = memoryview(data).cast("B")
     lanes = len(view) // _LANE if len(view) >= _SHORT else 0
@@ -51,7 +52,7 @@ def crc32c_by_numpy(data: bytes | bytearray | memoryview, value: int = 0) -> int
 
 
 def _table() -> _U32s:
-    """What each byte does to a state of 0."""
+    """The effect of each byte on a state of 0."""
     states = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         states = (states >> 1) ^ np.where(states & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
@@ -59,7 +60,7 @@ def _table() -> _U32s:
 
 
 def _zeros(count: int) -> _U32s:
-    """What ``count`` zero bytes do to a state, for each value of each of its four bytes: [4, 256]."""
+    """The effect of ``count`` zero bytes on a state, for each value of each of its four bytes: [4, 256]."""
     shifts = 8 * np.arange(4, dtype=np.uint32)[:, None]
     states = np.arange(256, dtype=np.uint32)[None, :] << shifts
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Fields -> Arrow arrays: the null rules, and one copy of the bytes for each column."""
+"""Fields -> Arrow arrays: the rules for nulls, and one copy of the bytes for each column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Readable: TypeAlias = "bytes | bytearray | memoryview"
 
 
 class Numbers(NamedTuple):
-    """Field numbers in a kind of metadata."""
+    """The field numbers of one kind of metadata."""
 
     key: int
     event_time: int
@@ -33,14 +33,14 @@ class DecodedColumns:
     A column is made when it is first requested. Rules: :func:`batches.decode_batches`.
 
     Args:
-        body: what the spans of the fields lie in.
-        fields: where they lie.
-        numbers: which is which.
-        held: rows that are taken, ascending; None: all.
-        value: the values of all rows, where they do not lie in the body; with ``held`` None only.
+        body: bytes that contain the spans of the fields.
+        fields: positions of the fields.
+        numbers: the number of each field.
+        held: indexes of the selected rows, ascending; None: all.
+        value: values of all rows if they are not in ``body``; only with ``held`` None.
 
     Raises:
-        CorruptError: a key flagged as base64 is not.
+        CorruptError: a key flagged as base64 is not base64.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class DecodedColumns:
         self._held = held
         self._value = value
         if flag(fields, numbers.key_is_base64) is not None:
-            _ = self.key  # whether it can be decoded does not depend on who requests it
+            _ = self.key  # so that a key that cannot be decoded is always found
 
     def __len__(self) -> int:
         return len(self._fields.start) if self._held is None else len(self._held)
 
     @cached_property
     def value(self) -> pa.BinaryArray:
-        """``binary``; null is a tombstone."""
+        """``binary``; null means a tombstone."""
         if self._value is not None:
             return self._value
         null = flag(self._fields, self._numbers.null_value)
@@ -72,7 +72,7 @@ class DecodedColumns:
 
     @cached_property
     def key(self) -> pa.BinaryArray:
-        """``binary``; null is no key."""
+        """``binary``; null means no key."""
         fields, numbers, held = self._fields, self._numbers, self._held
         if numbers.key not in fields.spans:
             return pa.nulls(len(self), pa.binary())
@@ -86,27 +86,27 @@ class DecodedColumns:
 
     @cached_property
     def event_time(self) -> pa.Int64Array | None:
-        """``int64`` in ms since the epoch, null where unset; None where no message has one."""
+        """``int64`` in ms since the epoch, null if unset; None if no message has one."""
         return _signed(self._fields, self._numbers.event_time, self._held)
 
     @cached_property
     def properties(self) -> pa.MapArray | None:
-        """``map<string, string>``, null-free; None where no message has any."""
+        """``map<string, string>``, null-free; None if no message has any."""
         return _properties(self._body, self._fields, self._held)
 
     @cached_property
     def ordering_key(self) -> pa.BinaryArray | None:
-        """``binary``, null where unset; None where no message has one."""
+        """``binary``, null if unset; None if no message has one."""
         spans = self._fields.spans.get(self._numbers.ordering_key)
         return None if spans is None or not spans[2].any() else gather(self._body, *spans, held=self._held)
 
     @cached_property
     def sequence_id(self) -> pa.Int64Array | None:
-        """``int64``, null where unset; None where no message has one."""
+        """``int64``, null if unset; None if no message has one."""
         return _signed(self._fields, self._numbers.sequence_id, self._held)
 
     def rows(self, rows: Ints) -> DecodedColumns:
-        """The messages at the given indexes, ascending, of those whose values lie in the body."""
+        """The messages at the given indexes, which ascend; their values must be in ``body``."""
         held = rows if self._held is None else self._held[rows]
         return DecodedColumns(self._body, self._fields, self._numbers, held)
 
@@ -114,7 +114,7 @@ class DecodedColumns:
 def joined_buffer(parts: Sequence[Readable]) -> pa.Buffer:
     """Join bytes; a single part is not copied.
 
-    The memory is Arrow's, which keeps what is freed: Python's would be fetched page by page each time.
+    The memory is Arrow's, which reuses freed memory; Python's would be mapped page by page each time.
     """
     if len(parts) == 1:
         return pa.py_buffer(parts[0])
@@ -132,8 +132,8 @@ def gather(
 ) -> pa.BinaryArray:
     """Copy the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
 
-    The body is looked at as a binary array whose even elements are the spans and whose odd ones are what
-    lies between them; ``take`` of the even ones then copies all spans in one call.
+    The body is viewed as a binary array whose even elements are the spans, and whose odd elements are the
+    bytes between them. One ``take`` of the even elements then copies all spans.
     """
     count = len(at)
     if not count:
@@ -148,7 +148,7 @@ def gather(
 
 
 def flag(fields: Fields, number: int) -> Flags | None:
-    """Return which messages have the bool field set to true, None if none has."""
+    """The messages that have the bool field set to true; None if none has."""
     if number not in fields.numbers:
         return None
     true = fields.numbers[number][0] != 0
@@ -156,7 +156,7 @@ def flag(fields: Fields, number: int) -> Flags | None:
 
 
 def _signed(fields: Fields, number: int, held: Ints | None) -> pa.Int64Array | None:
-    """Return a number of the rows ``held``, null where unset; None where no message has it."""
+    """A number of the rows ``held``, null if unset; None if no message has it."""
     if number not in fields.numbers:
         return None
     values, has = fields.numbers[number]

@@ -1,9 +1,9 @@
-"""Columns -> protobuf fields, for many messages at once: the tools that batches and single messages share.
+"""Columns -> protobuf fields, for many messages at once: the functions that batches and singles share.
 
-Each field of a message is a *piece*: a column with the field's bytes for every row, empty where the row lacks
-it. :func:`join` then puts the pieces of each row together in one call, so no Python object is made for a row.
-Numbers become pieces through a table of the different numbers that occur, if they are lengths, or through a
-matrix of bytes with a row for each.
+Each field of a message is an :class:`EncodedField`: a column with the field's bytes for every row, empty if
+the row lacks the field. :func:`join` then joins the fields of each row in one call, so no Python object is
+made per row. Numbers are encoded through a table of the distinct numbers, if they are lengths, or through a
+matrix of bytes with one row per number.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pulsar_spark.errors import OptionError
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
-_MAX_SIZE = 2**31 - 1  # bytes; Arrow's binary offsets are int32
+_MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
 
 
 class EncodedField(NamedTuple):
-    """One field, or a part of one, for n rows.
+    """One field, or a part of a field, for n rows.
 
     Attributes:
-        data: binary[n], or a binary scalar that all rows share; null is empty.
-        size: bytes a row, int64[n] or one for all.
+        data: binary[n], or a binary scalar that all rows share; null counts as empty.
+        size: bytes per row, int64[n], or one number for all rows.
     """
 
     data: pa.BinaryArray | pa.BinaryScalar
@@ -38,7 +38,7 @@ class EncodedField(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncodedMessages:
-    """n encoded items, one after the other.
+    """n encoded items, one after another.
 
     Attributes:
         buffer: the bytes of all items.
@@ -50,7 +50,7 @@ class EncodedMessages:
 
 
 def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
-    """Pieces of a length-delimited field; a null row lacks it, None is no pieces."""
+    """Encode a length-delimited field. A null row lacks it; None gives no fields."""
     if data is None or data.null_count == len(data):
         return []
     sizes = lengths(data)
@@ -62,7 +62,7 @@ def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
 
 
 def number_field(tag: bytes, numbers: pa.Int64Array | None) -> list[EncodedField]:
-    """EncodedField of a varint field, negative numbers as their two's complement; a null row lacks it."""
+    """Encode a varint field, negative numbers as their two's complement; a null row lacks it."""
     if numbers is None or numbers.null_count == len(numbers):
         return []
     has = None if numbers.null_count == 0 else _mask(numbers.is_valid())
@@ -70,12 +70,12 @@ def number_field(tag: bytes, numbers: pa.Int64Array | None) -> list[EncodedField
 
 
 def size_field(tag: bytes, sizes: Ints) -> EncodedField:
-    """EncodedField of a varint field that every row has, made for numbers that repeat."""
+    """Encode a varint field that every row has, efficient for numbers that repeat."""
     return by_class(sizes, lambda different: _varints(tag, different, None))
 
 
 def flag_field(tag: bytes, is_set: npt.NDArray[np.bool_] | None) -> list[EncodedField]:
-    """EncodedField of a bool field, which only the rows that are set have."""
+    """Encode a bool field, which only the rows that are set have."""
     if is_set is None or not is_set.any():
         return []
     table = pa.array([b"", tag + b"\x01"], pa.binary())
@@ -83,10 +83,10 @@ def flag_field(tag: bytes, is_set: npt.NDArray[np.bool_] | None) -> list[Encoded
 
 
 def properties_field(tag: bytes, properties: pa.MapArray | None) -> list[EncodedField]:
-    """EncodedField of a repeated KeyValue field.
+    """Encode a repeated KeyValue field.
 
     Raises:
-        OptionError: a null map, name or value.
+        OptionError: a map, name or value is null.
     """
     if properties is None or len(properties) == 0:
         return []
@@ -111,12 +111,12 @@ def properties_field(tag: bytes, properties: pa.MapArray | None) -> list[Encoded
 
 
 def big_endian(sizes: Ints) -> EncodedField:
-    """EncodedField of a 4-byte number, made for numbers that repeat."""
+    """Encode a 4-byte number, efficient for numbers that repeat."""
     return by_class(sizes, lambda different: _fixed(different.astype(">u4").tobytes(), 4))
 
 
 def by_class(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedField:
-    """Make the piece of each number that occurs only once: ``make`` gets the different numbers."""
+    """Encode each distinct number only once; ``make`` receives the distinct numbers."""
     coded = pa.array(numbers).dictionary_encode()
     table = make(coded.dictionary.to_numpy())
     if len(table) == 1:
@@ -125,14 +125,14 @@ def by_class(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedFi
 
 
 def lengths(data: pa.BinaryArray) -> Ints:
-    """Bytes in each row, int64[n]; 0 where null."""
+    """The number of bytes in each row, int64[n]; 0 for null."""
     found = pc.binary_length(data)
     sizes: Ints = (found.fill_null(0) if found.null_count else found).to_numpy().astype(np.int64)
     return sizes
 
 
 def total_sizes(pieces: Sequence[EncodedField], count: int) -> Ints:
-    """Bytes of all pieces together, int64[count]."""
+    """The number of bytes of all fields of each row, int64[count]."""
     total = np.zeros(count, np.int64)
     for piece in pieces:
         total += piece.size
@@ -140,10 +140,10 @@ def total_sizes(pieces: Sequence[EncodedField], count: int) -> Ints:
 
 
 def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
-    """Put the pieces of each of ``count`` rows together.
+    """Join the fields of each of ``count`` rows.
 
     Raises:
-        OptionError: more than 2 GiB in all.
+        OptionError: there are more than 2 GiB in total.
     """
     if int(total_sizes(pieces, count).sum()) > _MAX_SIZE:
         raise OptionError(
@@ -157,7 +157,7 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
         *(piece.data for piece in pieces), b"", null_handling="replace", null_replacement=b""
     )
     offsets = np.frombuffer(joined.buffers()[1], np.int32, count + 1).astype(np.int64)
-    data = memoryview(joined.buffers()[2]).cast("B")  # Arrow says its bytes are signed
+    data = memoryview(joined.buffers()[2]).cast("B")  # Arrow declares its bytes as signed
     return EncodedMessages(data[: offsets[-1]], offsets)
 
 
@@ -171,7 +171,7 @@ def _mask(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
 
 
 def _fixed(data: bytes, width: int) -> pa.BinaryArray:
-    """Cut ``data`` into pieces of ``width`` bytes."""
+    """Cut ``data`` into items of ``width`` bytes."""
     offsets = np.arange(0, len(data) + 1, width, dtype=np.int32)
     return pa.Array.from_buffers(
         pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -179,7 +179,7 @@ def _fixed(data: bytes, width: int) -> pa.BinaryArray:
 
 
 def _varints(tag: bytes, numbers: Ints, has: npt.NDArray[np.bool_] | None) -> pa.BinaryArray:
-    """Encode ``tag`` and a varint for each number; nothing where ``has`` is false."""
+    """Encode ``tag`` and a varint for each number; empty if ``has`` is false."""
     rest = numbers.astype(np.uint64)
     count = len(rest)
     width = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))

@@ -19,17 +19,17 @@ def batch_metadata(
     uncompressed_size: int,
     keyed_by: pb.SingleMessageMetadata | None = None,
 ) -> bytes:
-    """Serialize the metadata of a batch, without an object for it: there is one for each entry.
+    """Serialize the metadata of a batch without making an object, because there is one per entry.
 
     Args:
-        producer_name: of the producer that sends it.
-        sequence_ids: of the first message and of the last, which is the highest.
-        publish_time: ms since the epoch.
-        messages: how many there are.
-        compression: of the payload.
-        uncompressed_size: bytes of the batch before compression.
-        keyed_by: the message whose key and ordering key the batch has: a broker gives the whole batch to the
-            Key_Shared consumer of these. None for no keys.
+        producer_name: name of the producer that sends the batch.
+        sequence_ids: sequence ids of the first and the last message; the last one is the highest.
+        publish_time: publish time in ms since the epoch.
+        messages: number of messages.
+        compression: compression of the payload.
+        uncompressed_size: size of the batch in bytes before compression.
+        keyed_by: message whose key and ordering key the batch gets: a broker sends the whole batch to their
+            Key_Shared consumer. None: no keys.
     """
     first, highest = sequence_ids
     key = flag = ordering_key = b""
@@ -60,7 +60,7 @@ def first_message(batch: Buffer) -> pb.SingleMessageMetadata:
 
 
 def single_metadata_head(producer_name: str, sequence_id: int, publish_time: int) -> bytes:
-    """Serialize the three required fields; a message's own fields may follow as they are."""
+    """Serialize the three required fields; a message's own fields may follow unchanged."""
     return _name_field(producer_name) + b"\x10" + varint(sequence_id) + _time_field(publish_time)
 
 
@@ -76,18 +76,18 @@ def _time_field(publish_time: int) -> bytes:
 
 
 def single_metadata_tail(compression: pb.CompressionType, uncompressed_size: int) -> bytes:
-    """Serialize what a message says of its payload, to be appended to its other fields."""
+    """Serialize the fields about a message's payload, to be appended to its other fields."""
     return b"\x40" + varint(compression) + b"\x48" + varint(uncompressed_size)
 
 
 def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> bytes:
-    """Serialize what makes an entry a chunk, to be appended to the message's other fields.
+    """Serialize the fields that make an entry a chunk, to be appended to the message's other fields.
 
     Args:
-        uuid: what the chunks of the message have in common.
-        chunk_id: from 0.
-        chunks: how many the message has.
-        total_size: bytes of their payloads together, as they are stored.
+        uuid: id that the chunks of the message share.
+        chunk_id: number of the chunk, from 0.
+        chunks: number of chunks of the message.
+        total_size: total bytes of their payloads as stored.
     """
     metadata = pb.MessageMetadata(
         uuid=uuid.encode(), num_chunks_from_msg=chunks, total_chunk_msg_size=total_size, chunk_id=chunk_id
@@ -96,7 +96,7 @@ def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> byte
 
 
 def schema_version_field(version: bytes) -> bytes:
-    """Serialize the version of an entry's schema, to be appended to its metadata; nothing for no version."""
+    """Serialize an entry's schema version, to be appended to its metadata; empty for no version."""
     return b"\x82\x01" + varint(len(version)) + version if version else b""
 
 

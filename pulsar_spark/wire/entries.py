@@ -1,4 +1,4 @@
-"""Entries: broker entries as they were delivered, by column, before their payloads are looked into."""
+"""Entries: broker entries as they were delivered, by column, before their payloads are decoded."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pulsar_spark.wire.frames import UNPARSABLE, Buffer, decode_payload_section
 from pulsar_spark.wire.messages import Messages, joined
 from pulsar_spark.wire.sections import read_sections
 
-_FEW = 24  # entries; below it the fixed cost of numpy calls is more than protobuf takes
-_SMALL = 4096  # bytes an entry; larger ones are not copied together, and protobuf's part in them is small
+_FEW = 24  # entries; for fewer, the fixed cost of numpy calls is more than that of protobuf
+_SMALL = 4096  # bytes per entry; larger ones are not copied together, and protobuf costs little for them
 
-# Asked for in each group of entries: attributes of an enum take longer than globals.
+# These are used for each group of entries: attributes of an enum take longer than globals.
 _MESSAGES, _CHUNKS = EntryField.MESSAGES, EntryField.CHUNKS
 _PUBLISH_TIME, _SEQUENCE_ID = EntryField.PUBLISH_TIME, EntryField.SEQUENCE_ID
 _COMPRESSION, _UNCOMPRESSED_SIZE = EntryField.COMPRESSION, EntryField.UNCOMPRESSED_SIZE
@@ -35,13 +35,13 @@ class Entry(NamedTuple):
     """One MESSAGE command with its metadata and payload, or the whole of a chunked message.
 
     Attributes:
-        ledger: ledger id; of the last chunk.
-        entry: entry id in the ledger; of the last chunk.
+        ledger: ledger id; of a chunked message, that of the last chunk.
+        entry: entry id in the ledger; of a chunked message, that of the last chunk.
         metadata: the entry's MessageMetadata.
-        payload: the stored bytes, still compressed; a batch where ``num_messages_in_batch`` is set.
-        broker_index: the broker's index of the entry's last message, or None where the broker sends none.
-        first_chunk: of a message that was put together from chunks, the id of the first; ids, metadata and
-            index are those of the last then, and the payload is the whole one.
+        payload: stored bytes, still compressed; a batch if ``num_messages_in_batch`` is set.
+        broker_index: the broker's index of the entry's last message; None if the broker sends none.
+        first_chunk: id of the first chunk if the message was assembled from chunks, otherwise None. Ids,
+            metadata and index are then those of the last chunk, and the payload is complete.
     """
 
     ledger: int
@@ -54,20 +54,20 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """What slices share.
+    """The data that slices share.
 
     Attributes:
-        ledger: int64[n].
-        entry: int64[n].
-        sizes: int64[n].
-        index: int64[n], -1 for none.
-        fields: of the metadata; their spans lie in ``heads``, and ``value``, the payload, in ``data``.
+        ledger: ledger ids, int64[n].
+        entry: entry ids, int64[n].
+        sizes: bytes of metadata and payload, int64[n].
+        index: the broker's indexes, int64[n], -1 for none.
+        fields: fields of the metadata. Their spans are in ``heads``; ``value``, the payload, is in ``data``.
         heads: bytes of the metadata of all entries.
-        data: what the payloads lie in; None where ``payloads`` and ``metadata`` are given one by one.
-        metadata: parsed; None where it is still in ``heads``, from ``fields.start`` to the payload, and is
-            known to be what protobuf parses.
-        payloads: None where they are in ``data``.
-        first_chunks: by row, for chunked messages that are whole.
+        data: bytes that contain the payloads; None if ``payloads`` and ``metadata`` are given one by one.
+        metadata: parsed metadata; None if it is still in ``heads``, from ``fields.start`` to the payload, and
+            is known to be valid for protobuf.
+        payloads: payloads one by one; None if they are in ``data``.
+        first_chunks: ids of first chunks, by row, for complete chunked messages.
     """
 
     ledger: Ints
@@ -85,7 +85,7 @@ class _Block:
 class Entries:
     """n entries in order; slices share their memory.
 
-    Made by :func:`decode` and :meth:`of`.
+    They are made by :func:`decode` and :meth:`of`.
     """
 
     __slots__ = ("_block", "_first", "_stop")
@@ -97,7 +97,7 @@ class Entries:
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Entries:
-        """Make columns of single entries; payloads are not copied."""
+        """Make columns from single entries; payloads are not copied."""
         return _of(entries, [one.metadata.ByteSize() + len(one.payload) for one in entries])
 
     def __len__(self) -> int:
@@ -124,47 +124,47 @@ class Entries:
 
     @property
     def sizes(self) -> Ints:
-        """Bytes of metadata and payload as they were sent, int64[n]."""
+        """Bytes of metadata and payload as sent, int64[n]."""
         return self._block.sizes[self._first : self._stop]
 
     @property
     def index(self) -> Ints:
-        """The broker's index of each entry's last message, int64[n]; -1 where it sends none."""
+        """The broker's index of each entry's last message, int64[n]; -1 if it sends none."""
         return self._block.index[self._first : self._stop]
 
     @property
     def messages(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """``num_messages_in_batch``, int32[n]; 0 where the entry is no batch."""
+        """``num_messages_in_batch``, int32[n]; 0 if the entry is not a batch."""
         return self._number(_MESSAGES).astype(np.int32)
 
     @property
     def publish_time(self) -> Ints:
-        """In ms since the epoch, int64[n]; what is beyond 2**63 - 1 is negative."""
+        """Publish times in ms since the epoch, int64[n]; values above 2**63 - 1 are negative."""
         return self._number(_PUBLISH_TIME)
 
     @property
     def sequence_id(self) -> Ints:
-        """As :attr:`publish_time`, int64[n]; of a batch's first message."""
+        """Sequence ids, of a batch its first message's, int64[n]; values above 2**63 - 1 are negative."""
         return self._number(_SEQUENCE_ID)
 
     @property
     def chunked(self) -> Flags:
-        """Which are part of a chunked message of several chunks, or the whole of one, bool[n]."""
+        """Whether entries are parts of a message of several chunks, or a complete one, bool[n]."""
         return self._number(_CHUNKS).astype(np.int32) > 1
 
     @property
     def compression(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """CompressionType of the payloads, known or not, int32[n]: the lower half of its varint."""
+        """CompressionType of the payloads, known or unknown, int32[n]: the lower half of its varint."""
         return self._number(_COMPRESSION).astype(np.int32)
 
     @property
     def uncompressed_size(self) -> Ints:
-        """As declared, bytes, int64[n]."""
+        """Declared uncompressed sizes in bytes, int64[n]."""
         return self._number(_UNCOMPRESSED_SIZE) & 0xFFFFFFFF
 
     @property
     def encrypted(self) -> Flags:
-        """Which have encryption keys, bool[n]."""
+        """Whether entries have encryption keys, bool[n]."""
         spans = self._block.fields.spans
         if _ENCRYPTION_KEYS not in spans:
             return np.zeros(len(self), np.bool_)
@@ -180,7 +180,7 @@ class Entries:
 
     @property
     def text_sizes(self) -> Ints:
-        """Bytes of the texts that each message of an entry has from its entry, int64[n]."""
+        """Bytes of the texts that each message of an entry takes from its entry, int64[n]."""
         sizes, rows = np.zeros(len(self), np.int64), slice(self._first, self._stop)
         for field in _TEXTS_OF_MESSAGES:
             if field in self._block.fields.spans:
@@ -190,7 +190,7 @@ class Entries:
 
     @property
     def payloads(self) -> list[Buffer]:
-        """The stored payloads, still compressed; no copies."""
+        """The stored payloads, still compressed, without copies."""
         if self._block.data is None:
             assert self._block.payloads is not None
             return list(self._block.payloads[self._first : self._stop])
@@ -200,16 +200,16 @@ class Entries:
 
     @property
     def fields(self) -> tuple[bytes, Fields]:
-        """What holds the spans of the metadata's fields, and the fields by the numbers of ``EntryField``."""
+        """The bytes that contain the spans of the fields, and the fields by ``EntryField`` number."""
         return self._block.heads, self._block.fields.rows(self._first, self._stop)
 
     @property
     def body(self) -> bytes | None:
-        """What ``value`` of the fields, the payloads, lies in; None where they are apart."""
+        """The bytes that contain ``value`` of the fields, the payloads; None if payloads are separate."""
         return self._block.data
 
     def numbers(self, field: EntryField) -> tuple[Ints, Flags]:
-        """A number of the metadata, int64[n], 0 where it is not set; and which have it, bool[n]."""
+        """A number of the metadata, int64[n], 0 if it is not set; and whether entries have it, bool[n]."""
         numbers = self._block.fields.numbers
         if field not in numbers:
             return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)
@@ -217,18 +217,18 @@ class Entries:
         return values[self._first : self._stop], has[self._first : self._stop]
 
     def texts(self, field: EntryField) -> pa.BinaryArray:
-        """Bytes of the metadata; null where the field is not set."""
+        """Bytes of the metadata; null if the field is not set."""
         heads, fields = self.fields
         if field not in fields.spans:
             return pa.nulls(len(self), pa.binary())
         return gather(pa.py_buffer(heads), *fields.spans[field], None)
 
     def first_chunk(self, row: int) -> MessageId | None:
-        """The id of the first chunk, for a chunked message that is whole."""
+        """The id of the first chunk of a complete chunked message; None for other entries."""
         return self._block.first_chunks.get(self._first + row)
 
     def one(self, row: int) -> Entry:
-        """One entry, its metadata parsed."""
+        """One entry, with its metadata parsed."""
         place = range(self._first, self._stop)[row]
         block = self._block
         if block.metadata is not None:
@@ -254,12 +254,12 @@ class Entries:
 
 
 class Decoded(NamedTuple):
-    """What :func:`decode` gives.
+    """The result of :func:`decode`.
 
     Attributes:
-        entries: all, or those before the first that cannot be taken apart.
-        corrupt: what is wrong with that, or None.
-        corrupt_id: which it is.
+        entries: all entries, or those before the first corrupt one.
+        corrupt: error of the corrupt entry, or None.
+        corrupt_id: id of the corrupt entry.
     """
 
     entries: Entries
@@ -268,7 +268,7 @@ class Decoded(NamedTuple):
 
 
 def decode(parts: Sequence[Messages]) -> Decoded:
-    """Take payload sections apart and verify their checksums; at least one part, for one consumer."""
+    """Decode payload sections and verify their checksums; at least one part, all for one consumer."""
     count = sum(len(part.at) for part in parts)
     size = sum(int(part.end[-1] - part.at[0]) for part in parts)
     if count < _FEW or size > _SMALL * count:
@@ -280,7 +280,7 @@ def decode(parts: Sequence[Messages]) -> Decoded:
         return _decode_each([messages])
     data, sizes = messages.data, messages.end - messages.at
     metadata = None
-    if _ENCRYPTION_KEYS in fields.spans:  # what is in them is verified by protobuf alone
+    if _ENCRYPTION_KEYS in fields.spans:  # only protobuf verifies their contents
         metadata = _parsed(data, fields)
         if metadata is None:
             return _decode_each([messages])
@@ -289,7 +289,7 @@ def decode(parts: Sequence[Messages]) -> Decoded:
 
 
 def _parsed(data: bytes, fields: Fields) -> list[pb.MessageMetadata] | None:
-    """The metadata of entries; None where protobuf refuses one."""
+    """Parse the metadata of entries; None if protobuf refuses one."""
     bounds = zip(fields.start.tolist(), fields.value[0].tolist(), strict=True)
     try:
         metadata = [pb.MessageMetadata.FromString(data[first:last]) for first, last in bounds]
@@ -299,7 +299,7 @@ def _parsed(data: bytes, fields: Fields) -> list[pb.MessageMetadata] | None:
 
 
 def _decode_each(parts: Sequence[Messages]) -> Decoded:
-    """The same, one by one."""
+    """Decode entries one by one, with the result of :func:`decode`."""
     entries: list[Entry] = []
     sizes: list[int] = []
     for part in parts:

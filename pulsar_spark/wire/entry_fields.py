@@ -1,4 +1,4 @@
-"""The fields of MessageMetadata, the metadata of an entry: by column, or from what protobuf parsed."""
+"""The fields of MessageMetadata, the metadata of an entry: by column, or from protobuf's objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulsar_spark.wire.field_walk import FieldKind, Layout
 
 
 class EntryField(IntEnum):
-    """The fields of MessageMetadata that are read, by their numbers on the wire."""
+    """The fields of MessageMetadata that are read, with their numbers on the wire."""
 
     PRODUCER_NAME = 1
     SEQUENCE_ID = 2
@@ -39,12 +39,12 @@ class EntryField(IntEnum):
 
     @property
     def is_number(self) -> bool:
-        """Whether its values are varints."""
+        """Whether the field's values are varints."""
         return self in _NUMBERS
 
     @property
     def is_text(self) -> bool:
-        """Whether its values are bytes that stand for text: UTF-8, if the producer keeps to the protocol."""
+        """Whether the field's values are bytes that represent text, which should be UTF-8."""
         return self in _TEXTS
 
 
@@ -93,7 +93,7 @@ NUMBERS = Numbers(
     null_key=EntryField.NULL_KEY,
 )
 _U64 = (1 << 64) - 1
-# Looked at for each field of each entry: attributes of an enum take longer than globals.
+# These are used for each field of each entry: attributes of an enum take longer than globals.
 _PROPERTIES, _ENCRYPTION_KEYS, _COMPRESSION = (
     EntryField.PROPERTIES,
     EntryField.ENCRYPTION_KEYS,
@@ -102,16 +102,16 @@ _PROPERTIES, _ENCRYPTION_KEYS, _COMPRESSION = (
 
 
 def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
-    """Lay the fields of parsed metadata out as a walk would find them; returns what holds them, too.
+    """Lay out the fields of parsed metadata as a walk would find them; also returns their bytes.
 
-    For what a walk does not take, and for entries so few that a walk's fixed cost is more than this takes.
+    For metadata that a walk does not understand, and for so few entries that a walk's fixed cost is higher.
     """
     found = _Laid(len(metadata))
     for row, one in enumerate(metadata):
         found.start[row] = len(found.body)
         for field, value in one.ListFields():
             found.add(row, field.number, value)
-        if not one.compression:  # the runtime knows no type but those in the enum
+        if not one.compression:  # the runtime knows only the types of the enum
             for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
                 if unknown.field_number == _COMPRESSION and isinstance(unknown.data, int):
                     found.numbers.setdefault(_COMPRESSION, {})[row] = unknown.data & _U64
@@ -119,7 +119,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
 
 
 class _Laid:
-    """Collects fields, their bytes one after the other."""
+    """Collects fields, whose bytes are placed one after another."""
 
     def __init__(self, count: int) -> None:
         self.body = bytearray()

@@ -1,4 +1,4 @@
-"""Fields: where the fields of each message lie, before they become Arrow arrays.
+"""Fields: the positions of each message's fields, before they become Arrow arrays.
 
 The layout of a batch, and of the KeyValue inside field 1:
 
@@ -40,21 +40,21 @@ SPANS = frozenset({PROPERTIES, KEY, ORDERING_KEY})
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 
 LARGEST_BATCH = 2**31 - 1  # bytes; Arrow's binary offsets are int32
-# Maximum properties of an entry: an empty one has 6 bytes, which compress to next to nothing.
+# Maximum properties of an entry: an empty property has 6 bytes, which compress to almost nothing.
 MAX_PROPERTIES = 1_000_000
-LONGEST_VARINT = 10  # bytes
+LONGEST_VARINT = 10  # maximum bytes of a varint
 
 
 @dataclass(slots=True)
 class Fields:
-    """Positions in the body and numbers, for n messages.
+    """The positions of the fields in the body, and numbers, for n messages.
 
     Attributes:
-        start: int64[n], where each message begins.
-        value: (at, end), int64[n] each.
-        spans: field number -> (at, end, has) for KEY and ORDERING_KEY; absent where no message has the field.
-            Where ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
-        numbers: field number -> (values, has), values as signed 64 bit; absent where no message has it.
+        start: int64[n], position where each message begins.
+        value: (at, end) of the values, int64[n] each.
+        spans: field number -> (at, end, has) for KEY and ORDERING_KEY; absent if no message has the field. If
+            ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
+        numbers: field number -> (values, has), values as signed 64 bit; absent if no message has the field.
         properties: (row, key at, key end, value at, value end), int64[m] each, ordered by row; or None.
     """
 
@@ -65,7 +65,7 @@ class Fields:
     properties: tuple[Ints, Ints, Ints, Ints, Ints] | None = None
 
     def set_number(self, number: int, rows: Ints, values: Ints) -> None:
-        """Note a numeric field of the messages ``rows``; what was noted before is overruled."""
+        """Store a numeric field of the messages ``rows``; overwrites earlier values."""
         count = len(self.start)
         if number not in self.numbers:
             if len(rows) == count:
@@ -77,7 +77,7 @@ class Fields:
         has[rows] = True
 
     def set_span(self, number: int, rows: Ints, at: Ints, end: Ints) -> None:
-        """Note a field of bytes of the messages ``rows``; what was noted before is overruled."""
+        """Store a field of bytes of the messages ``rows``; overwrites earlier positions."""
         count = len(self.start)
         if number not in self.spans:
             if len(rows) == count:
@@ -91,7 +91,7 @@ class Fields:
         has[rows] = True
 
     def rows(self, first: int, stop: int) -> Fields:
-        """The fields of the messages first to ``stop``, exclusive."""
+        """The fields of the messages from ``first`` to ``stop``, exclusive."""
         if first == 0 and stop == len(self.start):
             return self
         cut = slice(first, stop)

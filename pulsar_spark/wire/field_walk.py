@@ -1,7 +1,7 @@
-"""Protobuf fields of many messages, read one field of *all* of them at a time in numpy: reading's hot path.
+"""Protobuf fields of many messages, read in numpy one field of *all* of them at a time: the hot path.
 
-What a walk does not understand, and what it finds wrong, raises :class:`NotPlainError`: it is left to those
-who read message by message, who alone say what is wrong.
+Everything that a walk does not understand, or finds malformed, raises :class:`NotPlainError`. It is left to
+the functions that read message by message, which alone say what is wrong.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from pulsar_spark.wire.field_spans import (
 
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 
-_MAX_ROUNDS = 64  # of a walk; messages with more fields than that are not plain
+_MAX_ROUNDS = 64  # rounds of a walk; messages with more fields than that are not plain
 
 
 class NotPlainError(Exception):
-    """Something in the messages is wrong, or only to be understood one by one."""
+    """Something in the messages is malformed, or can only be read one by one."""
 
 
 class FieldKind(Enum):
-    """What a walk does with a field."""
+    """How a walk treats a field."""
 
     NUMBER = auto()
     SPAN = auto()
@@ -46,8 +46,8 @@ class Layout:
     """The fields of a message.
 
     Attributes:
-        kinds: field number and wire type, as one tag -> what to do with it.
-        highest: known field number; higher ones are ignored, other tags are not plain.
+        kinds: how to treat each field, by tag (field number and wire type).
+        highest: highest known field number. Higher ones are ignored; other unknown tags are not plain.
     """
 
     kinds: dict[int, FieldKind]
@@ -55,7 +55,7 @@ class Layout:
 
 
 def require(holds: bool | np.bool_) -> None:
-    """Give the walk up unless ``holds``."""
+    """Raise NotPlainError unless ``holds`` is true."""
     if not holds:
         raise NotPlainError
 
@@ -81,20 +81,21 @@ def walk(
     layout: Layout,
     max_properties: int = MAX_PROPERTIES,
 ) -> Fields:
-    """Read the fields of messages whose metadata lie at [cursor, ends); ``value`` is left to the caller.
+    """Read the fields of messages whose metadata is in [cursor, ends); ``value`` is left to the caller.
 
-    A round takes the messages whose next field is the same as the first waiting message's; the others wait.
+    A round takes all messages whose next field is the same as that of the first waiting message; the others
+    wait.
 
     Args:
-        body: what holds them.
-        starts: ascending positions up to ``cursor``, which stand in for spans that a message lacks.
-        cursor: where each begins.
-        ends: where each ends, inside the body.
-        layout: their fields.
-        max_properties: of all of them together.
+        body: bytes that contain the messages.
+        starts: ascending positions up to ``cursor``, used as empty spans for fields that a message lacks.
+        cursor: position where the metadata of each message begins.
+        ends: position where it ends, inside the body.
+        layout: fields of the messages.
+        max_properties: maximum properties of all messages together.
 
     Raises:
-        NotPlainError: they are left to a reader one by one.
+        NotPlainError: the messages must be read one by one.
     """
     found = Fields(starts, (starts, starts))
     properties: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
@@ -120,7 +121,7 @@ def walk(
         else:
             mine = rows[same], cursor[same] + width, limits[same]
             past = _walk_field(body, tag, *mine, layout, found, properties)
-            cursor = cursor.copy()  # the old one may be what a field's positions are held in
+            cursor = cursor.copy()  # the positions of a field may share the old array
             cursor[same] = past
         require(sum(len(found_rows) for found_rows, *_ in properties) <= max_properties)
     raise NotPlainError
@@ -136,7 +137,7 @@ def _walk_field(
     found: Fields,
     properties: list[tuple[Ints, Ints, Ints, Ints, Ints]],
 ) -> Ints:
-    """Read one field of the messages ``rows``, whose tag is read; returns where the next ones begin."""
+    """Read one field of the messages ``rows``, after its tag; returns where the next fields begin."""
     kind = layout.kinds.get(tag)
     if kind is None:
         require(tag >> 3 > layout.highest)
@@ -156,7 +157,7 @@ def _walk_field(
 
 
 def _walk_property(body: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Read KeyValues that are just a key and then a value."""
+    """Read KeyValues that consist of just a key and then a value."""
     require(every(cursor < end) and every(body[cursor] == 0x0A))
     key, key_end = lengths(body, cursor + 1, end)
     require(every(key_end < end) and every(body[key_end] == 0x12))
@@ -168,7 +169,7 @@ def _walk_property(body: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints, In
 def _in_order(
     parts: list[tuple[Ints, Ints, Ints, Ints, Ints]],
 ) -> tuple[Ints, Ints, Ints, Ints, Ints] | None:
-    """Put the properties in the order of their messages."""
+    """Sort the properties in the order of their messages."""
     if not parts:
         return None
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)]
@@ -178,21 +179,22 @@ def _in_order(
 
 
 def lengths(body: Bytes, cursor: Ints, limits: Ints) -> tuple[Ints, Ints]:
-    """Read lengths; returns where the bytes begin and end, the latter no further than ``limits``."""
+    """Read lengths; returns where the bytes begin and end, with ends of at most ``limits``."""
     sizes, at = varints(body, cursor, limits)
     require(every(sizes.view(np.uint64) <= (limits - at).view(np.uint64)))
     return at, at + sizes
 
 
 def varints(body: Bytes, cursor: Ints, limits: Ints, max_size: int = LONGEST_VARINT) -> tuple[Ints, Ints]:
-    """Read a varint of at most ``max_size`` bytes at each position; returns the values and where they end."""
+    """Read a varint of at most ``max_size`` bytes at each position; returns the values and their ends."""
     require(max_size > 0 and every(cursor < limits))
     read = body[cursor]
     values = read.astype(np.int64)
     cursor = cursor + 1
     more = read > 0x7F
     longer = int(np.count_nonzero(more))
-    # What follows a byte with its flag set is a varint again, 7 bits up; the 1 takes the flag itself off.
+    # After a byte with its flag set comes another varint, 7 bits higher; subtracting 1 removes the flag
+    # itself.
     if longer == len(more):
         rest, cursor = varints(body, cursor, limits, max_size - 1)
         values += (rest - 1) << 7

@@ -1,4 +1,4 @@
-"""Framing of the binary protocol, both ways.
+"""Framing of the binary protocol, in both directions.
 
     simple command    | u32 total | u32 size | BaseCommand |
     with a payload    | u32 total | u32 size | BaseCommand | payload section |
@@ -25,40 +25,40 @@ from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
-# What protobuf raises for bytes that are no message: the last two its runtime without C code, of which older
-# versions know no limit for groups within groups.
+# Errors that protobuf raises for bytes that are no message. The last two come from its runtime without C
+# code, whose older versions have no limit for nested groups.
 UNPARSABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 
-# What a frame may hold beside a message of the largest size: the broker's own allowance.
+# Bytes that a frame may have in addition to the maximum message size: the broker's own allowance.
 FRAME_PADDING = 10 * 1024
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
-# Brokers send the names of a namespace's topics in one frame, however many they are: 800,000 fit in this.
+# Brokers send the names of a namespace's topics in one frame, however many there are; 800,000 fit into this.
 MAX_LIST_SIZE = 64 * 1024 * 1024
 _LIST_REQUESTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, pb.BaseCommand.WATCH_TOPIC_LIST)
 _LISTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
-# A frame's command begins here, after both sizes, with its type.
+# A frame's command begins here, after both sizes; its type comes first.
 _KIND_AT = 8
 _KIND_TAG = 0x08
 
 _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_ENTRY_MAGIC = b"\x0e\x02"
-_HTTP = b"HTTP"  # how an HTTP server answers what it does not understand
-_TLS_ALERT = b"\x15\x03"  # and a TLS server
+_HTTP = b"HTTP"  # an HTTP server's answer to a request that it does not understand
+_TLS_ALERT = b"\x15\x03"  # the same from a TLS server
 _BINARY_PORT = "Set service.url to the broker's binary port, usually 6650, or 6651 with TLS"
-_FEW = 8  # frames; below it the fixed cost of numpy calls is more than parsing takes
+_FEW = 8  # frames; for fewer, the fixed cost of numpy calls is more than that of parsing
 _U32 = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
 
 
 class Frame(NamedTuple):
-    """One received frame: the command, and its payload section (empty where it has none)."""
+    """One received frame: the command, and its payload section (empty if it has none)."""
 
     command: pb.BaseCommand
     payload_section: memoryview
 
 
 class StoredMessage(NamedTuple):
-    """A payload section taken apart: metadata, the stored payload, the broker's index or None."""
+    """A decoded payload section: metadata, the stored payload, and the broker's index or None."""
 
     metadata: pb.MessageMetadata
     payload: memoryview
@@ -72,28 +72,28 @@ def encode_command(command: pb.BaseCommand) -> bytes:
 
 
 def encode_command_head(command: pb.BaseCommand, section_size: int) -> bytes:
-    """Frame a command that ``section_size`` bytes of payload section follow."""
+    """Frame a command; ``section_size`` bytes of payload section must follow."""
     return encode_frame_head(command.SerializeToString(), section_size)
 
 
 def encode_frame_head(command: bytes, section_size: int) -> bytes:
-    """The same for a command that is serialized already."""
+    """Frame a serialized command; ``section_size`` bytes of payload section must follow."""
     return _SIZES.pack(len(command) + 4 + section_size, len(command)) + command
 
 
 def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
-    """Return what precedes ``payload`` in its payload section, so that a large payload is never copied.
+    """Return the part of a payload section before ``payload``, so that a large payload is never copied.
 
     Args:
         metadata: the serialized MessageMetadata.
-        payload: the payload as it will be sent; read for the checksum only.
+        payload: the payload as it will be sent; only read for the checksum.
     """
     checked = _U32.pack(len(metadata)) + metadata
     return _CHECKSUM_MAGIC + _U32.pack(crc32c(payload, crc32c(checked))) + checked
 
 
 def metadata_of_head(section_head: bytes) -> pb.MessageMetadata:
-    """Parse the metadata that ``encode_section_head`` was given."""
+    """Parse the metadata that was passed to ``encode_section_head``."""
     return pb.MessageMetadata.FromString(section_head[10:])
 
 
@@ -104,16 +104,17 @@ def is_intact(section_head: bytes, payload: Buffer) -> bool:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames; feeding it whole or byte by byte gives the same frames.
+    """Cuts a byte stream into frames. The frames are the same however the stream is divided into parts.
 
-    MESSAGE frames come out as :class:`Messages`, as many together as came for one consumer in a row.
+    MESSAGE frames are returned as :class:`Messages`, each with all consecutive frames for one consumer.
 
     Args:
-        max_message_size: bytes; frames larger than this and the padding are refused before they are buffered.
+        max_message_size: maximum message size in bytes. Frames larger than this plus the padding are refused
+            before they are buffered.
 
     Attributes:
-        max_message_size: as given.
-        expects_list: whether a list of topics was asked for, whose frame may have up to MAX_LIST_SIZE.
+        max_message_size: maximum message size in bytes.
+        expects_list: whether a list of topics was requested, whose frame may have up to MAX_LIST_SIZE bytes.
     """
 
     def __init__(self, max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE) -> None:
@@ -125,14 +126,15 @@ class FrameReader:
         self._template = NO_TEMPLATE
 
     def feed(self, data: bytes) -> list[Frame | Messages]:
-        """Take bytes in, give the frames that are complete.
+        """Add bytes, and return the frames that are complete.
 
         Raises:
-            ProtocolError: a length out of bounds, or bytes that are no BaseCommand; the stream is lost.
+            ProtocolError: a length is out of bounds, or bytes are not a BaseCommand. The stream cannot be
+                used any more.
         """
         frames: list[Frame | Messages] = []
         position = self._finish_pending(data, frames) if self._pending else 0
-        run: list[int] = []  # where the frames begin that look like the last MESSAGE
+        run: list[int] = []  # starts of the frames that look like the last MESSAGE
         while not self._pending:
             left = len(data) - position
             self._needed = 4 if left < 4 else self._size(data, position)
@@ -152,9 +154,9 @@ class FrameReader:
         return frames
 
     def _finish_pending(self, data: bytes, frames: list[Frame | Messages]) -> int:
-        """Complete the frame that has begun, where the data suffice; returns how much of them was taken.
+        """Complete the pending frame if the data suffices; returns how many bytes of it were used.
 
-        Nothing but this frame is copied.
+        Only this frame is copied.
         """
         position = 0
         while True:
@@ -198,9 +200,9 @@ class FrameReader:
         frames.append(Messages(command.message.consumer_id, data, *ids, *places))
 
     def _size(self, data: bytes, position: int) -> int:
-        """Bytes of the frame that begins at a position, or so many of it as show whether it may be so large.
+        """Bytes of the frame at a position, or enough of them to decide whether it may be so large.
 
-        Four of them are there.
+        At least four bytes of the frame must be there.
         """
         (total,) = _U32.unpack_from(data, position)
         allowed = self.max_message_size + FRAME_PADDING
@@ -222,12 +224,12 @@ class FrameReader:
 
 
 def asks_for_list(frame: bytes) -> bool:
-    """Whether the answer to a request, framed by :func:`encode_command`, is a list of topics."""
+    """Whether a request, framed by :func:`encode_command`, is answered with a list of topics."""
     return _has_kind(frame, 0, _LIST_REQUESTS)
 
 
 def _has_kind(data: bytes, position: int, kinds: tuple[int, ...]) -> bool:
-    """Whether the frame that begins at a position holds a command of one of these types, all below 128."""
+    """Whether the frame at a position holds a command of one of these types, all below 128."""
     kind = data[position + _KIND_AT : position + _KIND_AT + 2]
     return len(kind) == 2 and kind[0] == _KIND_TAG and kind[1] in kinds
 
@@ -242,17 +244,17 @@ def _parse_frame(body: memoryview) -> Frame:
         raise ProtocolError("the peer sent bytes that are not a Pulsar command") from error
     if command.type in _TYPES_WITH_TEXT and not _is_utf8(command):
         raise ProtocolError("the peer sent a command with text that is not UTF-8")
-    # The runtime parses what lacks required fields; a type unknown to it looks like one that is lacking.
+    # The runtime also parses commands that lack required fields; an unknown type looks like a missing one.
     if command.HasField("type") and not command.IsInitialized():
         raise ProtocolError(f"the peer sent a command of type {command.type} without a required field")
     return Frame(command, body[4 + size :])
 
 
 def _has_text(kind: Any) -> bool:
-    """Whether a message may hold text, itself or in one that it holds."""
+    """Whether a message type may contain text, directly or in a nested message."""
     return any(
         field.type == FieldDescriptor.TYPE_STRING
-        # A message id may hold another one.
+        # A message id may contain another one.
         or (field.message_type not in (None, kind) and _has_text(field.message_type))
         for field in kind.fields
     )
@@ -266,7 +268,7 @@ _TYPES_WITH_TEXT = frozenset(
 
 
 def _is_utf8(message: Message) -> bool:
-    """Whether all texts are: the runtime with C code gives bytes for those that are not."""
+    """Whether all texts are UTF-8. For those that are not, the runtime with C code gives bytes."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             if not all(map(_is_utf8, [value] if isinstance(value, Message) else value)):
@@ -279,11 +281,11 @@ def _is_utf8(message: Message) -> bool:
 
 
 def decode_payload_section(section: memoryview) -> StoredMessage:
-    """Take a MESSAGE frame's payload section apart and verify its checksum.
+    """Decode a MESSAGE frame's payload section and verify its checksum.
 
     Raises:
-        CorruptError: wrong checksum, sizes out of bounds, metadata that cannot be parsed, or more than
-            1,000,000 properties.
+        CorruptError: the checksum is wrong, sizes are out of bounds, the metadata cannot be parsed, or it has
+            more than 1,000,000 properties.
     """
     index, rest = _split_broker_entry(section)
     if rest[:2] == _CHECKSUM_MAGIC:
@@ -302,7 +304,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         raise CorruptError("an entry's metadata lacks a required field")
     if parsed.num_messages_in_batch <= 0:
         raise CorruptError(f"an entry claims to hold {parsed.num_messages_in_batch} messages")
-    # To count them takes longer than to see that there cannot be so many.
+    # Counting takes longer than checking that there cannot be that many.
     if len(metadata) > MAX_PROPERTIES and len(parsed.properties) > MAX_PROPERTIES:
         raise CorruptError(
             f"an entry of {len(parsed.properties)} properties; the maximum is {MAX_PROPERTIES}"
@@ -318,7 +320,7 @@ def _split_broker_entry(section: memoryview) -> tuple[int | None, memoryview]:
         metadata = pb.BrokerEntryMetadata.FromString(bytes(raw))
     except UNPARSABLE as error:
         raise CorruptError("an entry's broker metadata cannot be parsed") from error
-    # One beyond what Java and int64 can hold is none.
+    # An index too large for Java and int64 counts as none.
     return (metadata.index if metadata.HasField("index") and not metadata.index >> 63 else None), rest
 
 

@@ -1,4 +1,4 @@
-"""GrowingArray: an array that is put together of parts, without memory for all of them beside it."""
+"""GrowingArray: an array concatenated from parts, without memory for all parts in addition."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _MAX_OFFSET = 2**31 - 1
 
 
 class GrowingArray:
-    """Copies each part when it comes, so that its caller can let go of it; Arrow's own way needs all at once.
+    """Copies each part when it is added, so that the caller can free it; Arrow needs all parts at once.
 
     A single part is not copied.
 
     Args:
-        kind: of the array and of each part: null, bool, a type of fixed width, binary, string, or a struct,
-            list or map of such.
+        kind: type of the array and of each part: null, bool, a type of fixed width, binary, string, or a
+            struct, list or map of these.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -25,10 +25,10 @@ class GrowingArray:
         self._grown: _Grown | None = None
 
     def add(self, part: pa.Array) -> None:
-        """Put a part behind the others.
+        """Append a part.
 
         Raises:
-            pa.ArrowInvalid: texts or items are more than 2 ** 31 - 1 then.
+            pa.ArrowInvalid: the array would have more than 2 ** 31 - 1 bytes of text or items.
         """
         if self._grown is None:
             if self._first is None:
@@ -40,7 +40,7 @@ class GrowingArray:
         self._grown.add(part)
 
     def finish(self) -> pa.Array:
-        """All parts as one array; nothing may be added then."""
+        """Return all parts as one array; nothing may be added after this."""
         if self._grown is not None:
             return self._grown.finish()
         return pa.array([], self._kind) if self._first is None else self._first
@@ -51,7 +51,7 @@ class _Bits:
 
     def __init__(self) -> None:
         self._bytes = bytearray()
-        self._rest: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)  # fewer than 8
+        self._rest: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)  # fewer than 8 bits
 
     def add(self, flags: npt.NDArray[np.bool_]) -> None:
         flags = np.concatenate((self._rest, flags))
@@ -65,7 +65,7 @@ class _Bits:
 
 
 class _Grown:
-    """Rows of a type that has no other value than null; others have buffers and children beside."""
+    """Rows of the null type. Other types also have buffers and children."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.kind = kind
@@ -124,7 +124,7 @@ class _Offsets(_Grown):
         self._end = 0
 
     def taken(self, part: pa.Array) -> tuple[int, int]:
-        """Add the offsets of a part; returns where in its bytes or items it begins and ends."""
+        """Add the offsets of a part; returns where its bytes or items begin and end."""
         _Grown.add(self, part)
         if not len(part):
             return 0, 0

@@ -1,6 +1,6 @@
-"""Bytes of Spark columns <-> the text fields of the wire: keys that are not UTF-8, properties that are not.
+"""Bytes of Spark columns <-> text fields of the wire, for keys and properties that are not UTF-8.
 
-Owns the rules for both, which reading, writing and routing must share.
+This module owns the rules for both, which reading, writing and routing must share.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ _IN_ALPHABET = np.isin(np.arange(256), np.frombuffer(_ALPHABET, np.uint8))
 _PAD, _ZERO = ord("="), ord("A")
 _NOT_BASE64 = "a key is flagged as base64, but is not base64"
 
-_MAX_SIZE = 2**31 - 1  # bytes; Arrow's binary offsets are int32
+_MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
 
 
 def encode_keys(
     keys: pa.BinaryArray, *, as_bytes: bool = False
 ) -> tuple[pa.BinaryArray, npt.NDArray[np.bool_] | None]:
-    """Return the keys as they go on the wire, and which are base64 (bool[n], None if none is).
+    """Encode keys for the wire; also returns which are base64 (bool[n], None if none is).
 
-    UTF-8 stays as it is; what is not becomes base64 text, as Java's ``keyBytes`` makes it. Null stays null.
+    Keys that are UTF-8 stay as they are; others become base64 text, as with Java's ``keyBytes``. Null stays
+    null.
 
     Args:
-        keys: of n messages.
-        as_bytes: whether all become base64 text, also those that are UTF-8.
+        keys: keys of n messages.
+        as_bytes: whether all keys become base64 text, also those that are UTF-8.
 
     Raises:
-        OptionError: more than 2 GiB of keys at once.
+        OptionError: there are more than 2 GiB of keys at once.
     """
     if as_bytes:
         is_base64: npt.NDArray[np.bool_] = keys.is_valid().to_numpy(zero_copy_only=False)
@@ -63,7 +64,7 @@ def decode_keys(keys: pa.BinaryArray, is_base64: npt.NDArray[np.bool_]) -> pa.Bi
 
 
 def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
-    """Cast to strings; each malformed part of what is not UTF-8 becomes U+FFFD. Null stays null."""
+    """Cast to strings. Each malformed part of text that is not UTF-8 becomes U+FFFD. Null stays null."""
     try:
         return texts.cast(pa.string())
     except pa.ArrowInvalid:
@@ -83,7 +84,7 @@ def _converted(
     is_chosen: npt.NDArray[np.bool_],
     convert: Callable[[pa.BinaryArray], pa.BinaryArray],
 ) -> pa.BinaryArray:
-    """The keys, of which ``convert`` makes others of those chosen, none of them null."""
+    """The keys, with the chosen ones, none of which is null, replaced by the result of ``convert``."""
     rows = np.flatnonzero(is_chosen)
     if len(rows) == 0:
         return keys
@@ -95,7 +96,7 @@ def _converted(
 
 
 def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
-    """Base64 text of each row, made in one call."""
+    """Encode each row as base64 text, in one call."""
     data, offsets = _bytes_of(keys)
     sizes = np.diff(offsets)
     groups = -(-sizes // 3)
@@ -119,7 +120,7 @@ def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
-    """Bytes of each row's base64 text, which must be padded, made in one call."""
+    """Decode each row's base64 text, which must be padded, in one call."""
     data, offsets = _bytes_of(texts)
     sizes = np.diff(offsets)
     has_text = sizes > 0
@@ -143,7 +144,7 @@ def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _bytes_of(texts: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of n rows, none of them null, and int64[n + 1] where each begins, from 0."""
+    """The bytes of n rows without nulls, and where each begins, from 0, int64[n + 1]."""
     _, offset_buffer, data_buffer = texts.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     offsets = offsets.astype(np.int64)
@@ -152,6 +153,6 @@ def _bytes_of(texts: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray
 
 
 def _array(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:
-    """Rows that end at ``ends`` of ``data``."""
+    """Make rows of ``data`` that end at ``ends``."""
     offsets = pa.py_buffer(np.append(0, ends).astype(np.int32))
     return pa.Array.from_buffers(pa.binary(), len(ends), [None, offsets, pa.py_buffer(data)])

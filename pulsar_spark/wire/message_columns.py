@@ -1,4 +1,4 @@
-"""MessageColumns: many messages as Arrow arrays, as writers take them."""
+"""MessageColumns: many messages as Arrow arrays, in the form that writers accept."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageColumns:
-    """Messages of one topic, a row each; all arrays have the same length, in the order of the topic.
+    """Messages of one topic, one per row; all arrays have the same length, in the order of the topic.
 
     Attributes:
-        value: ``binary``; null is a tombstone (``null_value``), which is not the empty value.
-        key: ``binary``; null is no key. Keys flagged as base64 on the wire are held decoded.
-        event_time: ``int64`` in ms since the epoch, null where unset; None where no message has one.
-        properties: ``map<string, string>``, null-free; None where no message has any.
-        ordering_key: ``binary``, null where unset; None where no message has one.
-        sequence_id: ``int64``, null where unset; None where no message has one.
-        deliver_at: ``int64`` in ms since the epoch, when a message to be written is delivered to consumers of
-            shared subscriptions; null, or None for all: at once.
-        partition: ``int32``, where a message to be written goes; null, or None for all: routing chooses.
+        value: ``binary``; null means a tombstone (``null_value``), which differs from the empty value.
+        key: ``binary``; null means no key. Keys flagged as base64 on the wire are stored decoded.
+        event_time: ``int64`` in ms since the epoch, null if unset; None if no message has one.
+        properties: ``map<string, string>``, null-free; None if no message has any.
+        ordering_key: ``binary``, null if unset; None if no message has one.
+        sequence_id: ``int64``, null if unset; None if no message has one.
+        deliver_at: ``int64`` in ms since the epoch, when a message to write is delivered to consumers of
+            shared subscriptions. Null, or None for all messages: immediately.
+        partition: ``int32``, partition of a message to write. Null, or None for all messages: routing
+            decides.
     """
 
     value: pa.BinaryArray

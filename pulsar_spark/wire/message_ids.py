@@ -1,8 +1,8 @@
-"""Serialized MessageIdData of many messages, byte for byte as the C++ client makes them.
+"""Serialized MessageIdData of many messages, with the same bytes as from the C++ client.
 
     08 ledger 10 entry [18 partition] [20 batch_index 30 batch_size] [3a size first_chunk_message_id]
 
-Ids of one length are rows of a matrix: bytes that are the same in many rows are filled in one call.
+Ids of the same length are rows of a matrix: bytes that are the same in many rows are filled in one call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Bytes = npt.NDArray[np.uint8]
 
 _UNSET = (1 << 64) - 1  # -1 in the unsigned fields of MessageIdData
 
-KEPT_SIZE = 20_000  # messages; what belongs to batches up to this size is kept
+KEPT_SIZE = 20_000  # messages; matrices for batches up to this size are cached
 
 
 def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryArray:
@@ -33,8 +33,9 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.
     Args:
         ledger: int64[n], not negative.
         entry: int64[n], not negative.
-        sizes: int64[n], how many messages each entry holds; 0 for one that is no batch: it has one id.
-        partition: -1 for a topic without partitions.
+        sizes: int64[n], number of messages in each entry; 0 for an entry that is not a batch, which has one
+            id.
+        partition: partition number; -1 for a topic without partitions.
     """
     widths = _widths(entry)
     changes = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(widths) != 0) | (np.diff(sizes) != 0)) + 1
@@ -50,16 +51,16 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.
 
 
 def serialize_chunked_id(last: MessageId, first: MessageId, partition: int) -> bytes:
-    """Serialize the id of a chunked message: that of its last chunk with that of the first in it."""
+    """Serialize the id of a chunked message: the id of its last chunk, which contains that of the first."""
     inner = _single(first, partition)
     return _single(last, partition) + b"\x3a" + varint(len(inner)) + inner
 
 
 def parse_message_id(data: bytes) -> MessageId:
-    """Read a serialized MessageIdData, such as ``MessageId.toByteArray()`` of the Java client gives.
+    """Read a serialized MessageIdData, for example from ``MessageId.toByteArray()`` of the Java client.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the bytes are not a MessageIdData.
     """
     try:
         found = pb.MessageIdData.FromString(data)
@@ -80,10 +81,10 @@ def _partition_field(partition: int) -> bytes:
 
 
 def _alike(ledger: int, entry: Ints, width: int, size: int, partition: int) -> pa.BinaryArray:
-    """Ids of entries of a ledger; each entry id takes ``width`` bytes, each entry holds ``size`` messages.
+    """Ids of entries in a ledger; each entry id takes ``width`` bytes, each entry has ``size`` messages.
 
-    Those of one entry are made and repeated, then each entry's own bytes are put in: a column of bytes at a
-    time, for numpy takes as long for a few bytes in a row as for thousands.
+    The ids of one entry are made and repeated. Then each entry's own bytes are set, one column of bytes at a
+    time, because numpy takes as long for a few bytes in a row as for thousands.
     """
     head, tail = b"\x08" + varint(ledger) + b"\x10", _partition_field(partition)
     prefix = np.frombuffer(head + bytes(width) + tail, np.uint8)
@@ -108,7 +109,7 @@ def _alike(ledger: int, entry: Ints, width: int, size: int, partition: int) -> p
 
 
 def _prefixed(prefix: _Bytes, suffixes: _Bytes) -> _Bytes:
-    """Put the same bytes before each row."""
+    """Prepend the same bytes to each row."""
     rows = np.empty((len(suffixes), len(prefix) + suffixes.shape[1]), np.uint8)
     rows[:, : len(prefix)] = prefix
     rows[:, len(prefix) :] = suffixes
@@ -116,7 +117,7 @@ def _prefixed(prefix: _Bytes, suffixes: _Bytes) -> _Bytes:
 
 
 def _suffixes(size: int) -> list[_Bytes]:
-    """What follows the entry's part, for the messages of a batch: a matrix for each length, in order."""
+    """The bytes after the entry id, for the messages of a batch: a matrix for each length, in order."""
     return _kept_suffixes(size) if size <= KEPT_SIZE else _new_suffixes(size)
 
 
@@ -142,12 +143,12 @@ def _new_suffixes(size: int) -> list[_Bytes]:
 
 
 def _put_varints(into: _Bytes, values: Ints) -> None:
-    """Write varints that take as many bytes as ``into`` has columns."""
+    """Write varints that have as many bytes as ``into`` has columns."""
     width = into.shape[1]
     for place in range(width):
         into[:, place] = (values >> (7 * place) & 0x7F) | (0x80 if place < width - 1 else 0)
 
 
 def _widths(values: Ints) -> Ints:
-    """How many bytes the varints take."""
+    """The number of bytes of each varint."""
     return 1 + np.searchsorted([1 << (7 * size) for size in range(1, 9)], values, side="right")

@@ -1,7 +1,8 @@
-"""Messages: runs of MESSAGE frames, of which no Python object is made one by one.
+"""Messages: runs of MESSAGE frames, without a Python object for each.
 
-What the broker sends to one consumer in a row differs in the bytes of the entry id only, so the commands are
-compared with the one before, and the ids are read by column. A command that differs more is parsed.
+Consecutive commands that the broker sends to one consumer differ only in the bytes of the entry id. So each
+command is compared with the previous one, and the ids are read by column. A command that differs more is
+parsed.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from pulsar_spark.wire.field_spans import Ints
 
 _U32 = struct.Struct(">I")
 _MAX_GROUP_SIZE = 1 << 20  # bytes
-_TAIL_TAGS = frozenset(b"\x18\x28")  # numbers after the entry id: partition, redelivery count, epoch
+_TAIL_TAGS = frozenset(b"\x18\x28")  # fields after the entry id: partition, redelivery count, epoch
 
 
 class Messages(NamedTuple):
-    """n MESSAGE frames for one consumer, in the order they came; ids and places are int64[n].
+    """n MESSAGE frames for one consumer, in order of arrival; ids and positions are int64[n].
 
     Attributes:
-        consumer_id: whom they are for.
-        data: what holds their payload sections.
+        consumer_id: id of the consumer.
+        data: bytes that contain the payload sections.
         ledger: ledger ids.
         entry: entry ids.
-        at: where each payload section begins in ``data``.
-        end: where it ends.
+        at: start of each payload section in ``data``.
+        end: end of each payload section in ``data``.
     """
 
     consumer_id: int
@@ -41,14 +42,14 @@ class Messages(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A MESSAGE command that others are like.
+    """A MESSAGE command to compare others with.
 
     Attributes:
-        head: the command with its size in front, up to the entry id.
+        head: the command, after its size, up to the entry id.
         entry_size: bytes of the entry id.
-        tail: what follows it.
-        consumer_id: in all that are like it.
-        ledger: ledger id in all that are like it.
+        tail: the bytes after the entry id.
+        consumer_id: consumer id of all commands that match.
+        ledger: ledger id of all commands that match.
     """
 
     head: bytes
@@ -58,15 +59,15 @@ class Template(NamedTuple):
     ledger: int
 
     def messages(self, data: bytes, starts: list[int], end: int) -> Messages | None:
-        """Read frames that follow one another, and whose commands begin with ``head``.
+        """Read consecutive frames whose commands begin with ``head``.
 
         Args:
-            data: what holds them.
-            starts: where each frame begins.
-            end: where the last one ends.
+            data: bytes that contain the frames.
+            starts: start of each frame.
+            end: end of the last frame.
 
         Returns:
-            None where one of them is not like the template.
+            The messages; None if one of the frames does not match the template.
         """
         body = np.frombuffer(data, np.uint8)
         start = np.array(starts)
@@ -91,14 +92,15 @@ NO_TEMPLATE = Template(b"no command", 0, b"", 0, 0)
 
 
 def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
-    """Make a template of a MESSAGE command, or none that anything is like if it is put in an unusual way."""
+    """Make a template of a MESSAGE command; one that matches nothing if the encoding is unusual."""
     message = parsed.message
     place = message.message_id
     if place.ledgerId >> 63 or place.entryId >> 56:
         return NO_TEMPLATE
     ids = b"\x08" + varint(place.ledgerId) + b"\x10"
     consumer = b"\x08" + varint(message.consumer_id) + b"\x12"
-    # The lengths of the body and of the id are bytes that are taken as they are: the rest hangs on them.
+    # The lengths of the body and of the id are copied from the command; everything else is checked against
+    # them.
     head = b"\x08\x09\x4a" + command[3:4] + consumer + command[4 + len(consumer) : 5 + len(consumer)] + ids
     entry = varint(place.entryId)
     tail = command[len(head) + len(entry) :]
@@ -111,18 +113,18 @@ def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
 
 
 def _is_plain(tail: bytes) -> bool:
-    """Whether a command, known to be well-formed, ends with nothing but numbers that are not looked at."""
+    """Whether a well-formed command ends with nothing but numeric fields that are not used."""
     begins = True
     for byte in tail:
         if begins and byte not in _TAIL_TAGS:
             return False
-        # A tag is one byte; its number ends with the first byte that is no more than 0x7f.
+        # A tag is one byte; its number ends with the first byte up to 0x7f.
         begins = not begins and byte < 0x80
     return begins
 
 
 def varint(value: int) -> bytes:
-    """Base 128, least significant group first, as protobuf writes unsigned integers."""
+    """Encode as base 128, least significant group first, as protobuf writes unsigned integers."""
     if value < 1 << 7:
         return bytes((value,))
     if value < 1 << 14:
@@ -134,7 +136,7 @@ def varint(value: int) -> bytes:
 
 
 def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]:
-    """Group messages that are to be decoded together: the fixed cost is that of hundreds of small ones."""
+    """Group messages to decode them at once: the fixed cost equals that of hundreds of small ones."""
     waiting: list[Messages] = []
     waiting_size = 0
     for messages in received:
@@ -149,7 +151,7 @@ def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]
 
 
 def joined(parts: Sequence[Messages]) -> Messages:
-    """Make one of several, for the same consumer; what holds them is copied unless it is the same."""
+    """Join several for the same consumer; their bytes are copied unless they are the same object."""
     if len(parts) == 1:
         return parts[0]
     if all(part.data is parts[0].data for part in parts):

@@ -1,7 +1,7 @@
-"""Payload sections of many MESSAGE frames, taken apart and verified by column.
+"""Payload sections of many MESSAGE frames, decoded and verified by column.
 
-The layout is drawn in :mod:`frames`. What is wrong, or unusual (a section without a checksum), is not plain:
-it is left to :func:`frames.decode_payload_section`.
+The layout is drawn in :mod:`frames`. A malformed or unusual section (one without a checksum) is not plain,
+and is left to :func:`frames.decode_payload_section`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class Sections(NamedTuple):
     """n payload sections.
 
     Attributes:
-        fields: of their metadata; ``start`` is where that begins, ``value`` where the stored payload lies.
-        indexes: int64[n], the broker's index of each entry's last message, -1 where it sends none.
+        fields: fields of the metadata; ``start`` is where the metadata begins, ``value`` where the stored
+            payload is.
+        indexes: int64[n], the broker's index of each entry's last message; -1 if it sends none.
     """
 
     fields: Fields
@@ -37,10 +38,10 @@ class Sections(NamedTuple):
 
 
 def read_sections(messages: Messages) -> Sections:
-    """Take the sections apart and verify their checksums.
+    """Decode the sections and verify their checksums.
 
     Raises:
-        NotPlainError: take them one by one.
+        NotPlainError: the sections must be decoded one by one.
     """
     body = np.frombuffer(messages.data, np.uint8)
     at, end = messages.at, messages.end
@@ -67,7 +68,7 @@ def read_sections(messages: Messages) -> Sections:
 
 
 def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Read the broker's metadata where there are any; returns its indexes and where the rest begins."""
+    """Read the broker's metadata where present; returns its indexes and where the rest begins."""
     index = np.full(len(at), -1, np.int64)
     has: Flags = big_endian(body, at, 2) == _BROKER_ENTRY_MAGIC
     if not has.any():
@@ -79,7 +80,7 @@ def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
     numbers = walk(body, first, first, last, _BROKER_ENTRY).numbers
     if _INDEX in numbers:
         values, given = numbers[_INDEX]
-        index[rows[given]] = np.maximum(values[given], -1)  # one beyond int64 is none
+        index[rows[given]] = np.maximum(values[given], -1)  # an index beyond int64 counts as none
     rest = at.copy()
     rest[rows] = last
     return index, rest

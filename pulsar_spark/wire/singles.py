@@ -1,6 +1,6 @@
 """Entries that are not batches <-> MessageColumns.
 
-Here the fields of a message lie in the entry's own MessageMetadata, and the whole payload is the value.
+The fields of such a message are in the entry's own MessageMetadata, and the whole payload is the value.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pulsar_spark.wire.nulls import with_nulls
 
 
 class EncodedSingle(NamedTuple):
-    """One message that is an entry of its own, before the producer adds its part.
+    """One message that is an entry of its own, before the producer adds its fields.
 
     Attributes:
-        metadata: MessageMetadata fields 4 and up that belong to the message. Put fields 1 to 3 (producer
-            name, sequence id, publish time) before it, and compression, schema version and the like after it.
+        metadata: MessageMetadata fields 4 and higher of the message. Put fields 1 to 3 (producer name,
+            sequence id, publish time) before it, and compression, schema version and so on after it.
         payload: the value, uncompressed; a view of the column, not a copy.
-        dedup_mark: fields that are appended to the entry's MessageMetadata as they are.
-        sequence_ids: the message's own, twice, as that of a batch's first message and last; None: the
-            producer's next one.
+        dedup_mark: fields that are appended unchanged to the entry's MessageMetadata.
+        sequence_ids: the message's own sequence id, twice, like those of a batch's first and last message;
+            None: the producer's next one.
     """
 
     metadata: memoryview
@@ -43,12 +43,12 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
     """Decode entries that hold one message each; the rules are those of :func:`batches.decode_batches`.
 
     Args:
-        entries: none of them a batch.
-        payloads: their payloads, decompressed and whole; None where they are so in the entries. A single one
-            is not copied.
+        entries: entries, none of which is a batch.
+        payloads: their complete, decompressed payloads; None if those in the entries are. A single payload is
+            not copied.
 
     Raises:
-        CorruptError: a key flagged as base64 is not.
+        CorruptError: a key flagged as base64 is not base64.
     """
     heads, fields = entries.fields
     null = flag(fields, EntryField.NULL_VALUE)
@@ -62,11 +62,11 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
 def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> list[EncodedSingle]:
     """Encode each row as a message that is sent unbatched.
 
-    Arguments and the rules for keys and nulls are those of ``encode_batch_messages``. ``sequence_id`` is not
-    written: an entry's sequence id is the producer's to give.
+    The arguments and the rules for keys and nulls are those of ``encode_batch_messages``. ``sequence_id`` is
+    not written, because the producer sets an entry's sequence id.
 
     Raises:
-        OptionError: a null among the properties, or more than 2 GiB of metadata at once.
+        OptionError: the properties contain a null, or there are more than 2 GiB of metadata at once.
     """
     keys, is_base64 = keys_and_texts.encode_keys(columns.key, as_bytes=key_bytes)
     value, count = columns.value, len(columns)
@@ -90,7 +90,7 @@ def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> list[
 
 
 def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
-    """Make one array of payloads, below 2 GiB together."""
+    """Make one array from payloads of less than 2 GiB in total."""
     offsets = np.zeros(len(payloads) + 1, np.int32)
     np.cumsum([len(payload) for payload in payloads], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), joined_buffer(payloads)]
@@ -99,11 +99,11 @@ def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
 
 
 def _views(values: pa.BinaryArray) -> list[memoryview]:
-    """Views of the bytes of each row, empty where null."""
+    """Views of the bytes of each row, empty for null."""
     if len(values) == values.null_count:
         return [memoryview(b"")] * len(values)
     _, offsets, data = values.buffers()
     starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values)]
     ends = starts + encode_columns.lengths(values)
-    view = memoryview(data).cast("B")  # Arrow says its bytes are signed
+    view = memoryview(data).cast("B")  # Arrow declares its bytes as signed
     return [view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
