@@ -132,6 +132,7 @@ PRIMITIVES: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.long
 def test_java_reads_primitives(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic: str) -> None:
     topics = {f"{topic}-{name}": name for name in PRIMITIVES}
     for each, name in topics.items():

@@ -63,6 +63,7 @@ def test_an_idle_query_asks_little_and_sees_what_comes(proxied_broker, proxied_p
         assert proxied_broker.proxy.open_connections <= 4
 
 
+@pytest.mark.long
 def test_hundreds_of_partitions_are_planned_at_once(proxied_broker, topic):
     count = 500
     broker = proxied_broker.broker
@@ -90,6 +91,7 @@ def test_messages_that_wait_for_others_cost_little(proxied_broker, proxied_peer,
         assert len(triggers.rows(triggers.next_batch(position))) == 6
 
 
+@pytest.mark.long
 def test_what_comes_after_a_fault_in_idle_time_is_seen(proxied_broker, proxied_peer, topic):
     broker = proxied_broker.broker
     broker.admin.create_partitioned_topic(topic, 3)

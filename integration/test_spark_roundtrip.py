@@ -175,6 +175,7 @@ def test_rows_choose_their_topics(pulsar_in_spark: PulsarInSpark, peer, topic):
         assert values == [b"%d" % one for one in range(number, 100, 3)]
 
 
+@pytest.mark.long
 def test_complete_mode_writes_the_whole_result_each_time(
     pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint
 ):

@@ -442,6 +442,7 @@ def test_a_stream_is_stopped_while_data_comes(source: Source, world: World, chec
     assert by_topic(sink.rows) == expected(world, partitions, takes)
 
 
+@pytest.mark.long
 def test_a_stream_waits_for_a_time(source: Source, admin, topic, checkpoint):
     admin.create_topic(topic)
     rows, sink = source.stream({"topic": topic, "startingTime": str(FAR_AHEAD)}), Collector()

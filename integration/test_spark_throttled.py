@@ -24,6 +24,7 @@ def slow_topic(admin: Admin) -> str:
     return f"persistent://{namespace}/topic"
 
 
+@pytest.mark.long
 def test_a_dispatch_rate_makes_reads_wait(
     pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, slow_topic, checkpoint
 ):
