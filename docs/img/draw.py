@@ -147,7 +147,7 @@ def offsets() -> str:
         picture.text(x, 42, name, anchor)
         picture.text(x, 60, meaning, anchor)
     picture.arrow((460, 190), (1060, 190), both=True)
-    picture.label(760, 195, "backlog: not yet processed")
+    picture.label(760, 195, "the query's backlog: not yet processed")
     picture.arrow((220, 228), (1060, 228), both=True)
     picture.label(640, 233, "kept by the subscription, whatever the retention policy")
     picture.text(20, 262, "older entries", "start")
