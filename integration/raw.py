@@ -20,11 +20,14 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import (
     Buffer,
+    Frame,
     FrameReader,
+    Received,
     encode_command,
     encode_command_head,
     encode_section_head,
 )
+from pulsar_spark.wire.receipts import Receipts
 
 _TIMEOUT = 60.0
 
@@ -88,7 +91,20 @@ class RawConnection:
             data = self._socket.recv(1 << 16)
             if not data:
                 raise ConnectionError("the broker closed the connection")
-            self._commands += [frame.command for frame in self._reader.feed(data)]
+            self._commands += map(_command_of, self._reader.feed(data))
+
+
+def _command_of(frame: Received) -> pb.BaseCommand:
+    if isinstance(frame, Receipts):  # one, as one request is open at a time
+        (sequence_id,), (ledger,), (entry,) = frame[1:]
+        receipt = pb.CommandSendReceipt(
+            producer_id=frame.producer_id,
+            sequence_id=sequence_id,
+            message_id=commands.to_wire_id(MessageId(ledger, entry)),
+        )
+        return pb.BaseCommand(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+    assert isinstance(frame, Frame)  # there are no consumers
+    return frame.command
 
 
 class RawProducer:

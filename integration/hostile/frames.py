@@ -37,9 +37,10 @@ from pulsar_spark.wire.batches import decode_batches
 from pulsar_spark.wire.codecs import decompress, decompress_together
 from pulsar_spark.wire.dedup_mark import read_dedup_mark
 from pulsar_spark.wire.entries import decode
-from pulsar_spark.wire.frames import Frame, FrameReader, decode_payload_section, encode_command
+from pulsar_spark.wire.frames import FrameReader, decode_payload_section, encode_command
 from pulsar_spark.wire.message_ids import parse_message_id
 from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.receipts import Receipts
 from pulsar_spark.wire.singles import EncodedSingle
 
 _SECONDS = 1.0
@@ -145,12 +146,13 @@ def _heard(connection: Connection, writer: PartitionWriter, event: object) -> No
             writer.registering()
             writer.registered("p", answer.producer_success.last_sequence_id, 5000, None)
             writer.resend("1", 0.0)
-    elif isinstance(event, ForProducer) and isinstance(event.frame, Frame):
+    elif isinstance(event, ForProducer) and isinstance(event.frame, Receipts):
+        for receipt in zip(*event.frame[1:], strict=True):
+            writer.receipt(*receipt)
+        assert writer.sent.messages >= 0
+    elif isinstance(event, ForProducer):
         command = event.frame.command
-        if command.type == pb.BaseCommand.SEND_RECEIPT:
-            writer.receipt(command.send_receipt.sequence_id, command.send_receipt.message_id)
-            assert writer.sent.messages >= 0
-        elif command.type == pb.BaseCommand.SEND_ERROR:
+        if command.type == pb.BaseCommand.SEND_ERROR:
             error = command.send_error
             writer.refused(error.sequence_id, error.error, error.message)
 

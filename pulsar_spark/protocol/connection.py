@@ -20,8 +20,9 @@ from pulsar_spark.protocol.outgoing_queue import OutgoingQueue
 from pulsar_spark.version import VERSION
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Frame, FrameReader, asks_for_list
+from pulsar_spark.wire.frames import Frame, FrameReader, Received, asks_for_list
 from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.receipts import Receipts
 
 CLIENT_VERSION = f"pulsar-spark {VERSION}"
 
@@ -53,7 +54,7 @@ _TO_CONSUMER: dict[int, str] = {
     _Type.REACHED_END_OF_TOPIC: "reachedEndOfTopic",
 }
 _TO_PRODUCER: dict[int, str] = {
-    _Type.SEND_RECEIPT: "send_receipt",
+    _Type.SEND_RECEIPT: "send_receipt",  # whole ones have become Receipts
     _Type.SEND_ERROR: "send_error",
     _Type.CLOSE_PRODUCER: "close_producer",
 }
@@ -109,10 +110,10 @@ class ForConsumer:
 
 @dataclass(frozen=True, slots=True)
 class ForProducer:
-    """A frame for one producer."""
+    """A frame for one producer, or several receipts in order."""
 
     producer_id: int
-    frame: Frame
+    frame: Frame | Receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +240,11 @@ class Connection:
         del self._deadlines[request_id]
         return Answer(request_id, DeadlineError("the broker did not answer a request in time"))
 
-    def _event(self, frame: Frame | Messages) -> Event | None:
+    def _event(self, frame: Received) -> Event | None:
         if isinstance(frame, Messages):
             return ForConsumer(frame.consumer_id, frame)
+        if isinstance(frame, Receipts):
+            return ForProducer(frame.producer_id, frame)
         command = frame.command
         kind = command.type
         field = _BODIES.get(kind)

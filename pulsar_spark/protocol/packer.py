@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from pulsar_spark.protocol.pending import EntryKind, Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import compress
 from pulsar_spark.wire.encode_metadata import (
+    around_sequence_id,
     batch_metadata,
     first_message,
     single_metadata_head,
@@ -23,13 +24,16 @@ from pulsar_spark.wire.encode_metadata import (
     transaction_fields,
 )
 from pulsar_spark.wire.frames import Buffer, encode_section_head
-from pulsar_spark.wire.singles import EncodedSingle
+from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 
 # Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.
 METADATA_ROOM = 1024
 
 # Bytes of that for the keys of a batch's first message.
 _KEY_ROOM = METADATA_ROOM // 2
+
+# Messages whose metadata is made at once.
+_BLOCK = 1000
 
 
 class Encryption(Protocol):
@@ -107,20 +111,18 @@ class Packer:
             if len(message) > room and len(compress(self._compression, message)) > room:
                 raise self._too_large(end - start)
 
-    def check_singles(self, messages: list[EncodedSingle]) -> None:
+    def check_singles(self, messages: EncodedSingles) -> None:
         """Refuse what cannot be sent as an entry of its own; raises as ``check_messages`` does."""
-        max_size = self.max_batch_size
-        for message in messages:
-            fields = len(message.metadata) + len(message.dedup_mark)
-            size = fields + len(message.payload)
-            if size <= max_size:
-                continue
+        max_size, sizes = self.max_batch_size, messages.sizes
+        for number in np.flatnonzero(sizes > max_size).tolist():
+            message = messages[number]
+            fields = len(message.metadata)
             if self._chunking:
                 fits = fields < self._max_chunk_size // 2
             else:
                 fits = fields + len(compress(self._compression, message.payload)) <= max_size
             if not fits:
-                raise self._too_large(size)
+                raise self._too_large(int(sizes[number]))
 
     def batch(self, batch: Batch, publish_time: int) -> Outgoing:
         """Make the entry of a batch; ``publish_time`` is in ms since the epoch.
@@ -149,25 +151,52 @@ class Packer:
             raise self._too_large(entry.size)
         return entry
 
-    def singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
+    def singles(self, messages: Sequence[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
         """Make the entries of messages, or those of their chunks; raises as ``batch`` does."""
+        for first in range(0, len(messages), _BLOCK):
+            block = messages[first : first + _BLOCK]
+            if isinstance(block, EncodedSingles) and self._is_plain(block):
+                done = 0
+                for entry in self._plain_singles(block, publish_time):
+                    done += 1
+                    yield entry
+                block = block[done:]
+            yield from self._each_single(block, publish_time)
+
+    def _is_plain(self, messages: EncodedSingles) -> bool:
+        """Whether each message becomes one entry with its payload as it is."""
+        is_changed = self._compression != pb.NONE or self._encryption is not None or messages.has_ids
+        return not is_changed and int(messages.sizes.max()) <= self._max_single_size - METADATA_ROOM // 2
+
+    def _plain_singles(self, messages: EncodedSingles, publish_time: int) -> Iterator[Outgoing]:
+        """Make the entries by column; end early if another schema version is to be written from now on."""
+        version, transaction = self.version_field, self.transaction
+        before, after = around_sequence_id(self.producer_name, publish_time)
+        ids = np.arange(self.next_sequence_id, self.next_sequence_id + len(messages))
+        for number, metadata, payload in messages.numbered(before, ids, after, self._common(b"")):
+            if self.version_field != version:
+                return
+            self.next_sequence_id = number + 1
+            head = encode_section_head(metadata, payload)
+            yield Outgoing(number, number, 1, head, payload, EntryKind.SINGLE, transaction)
+
+    def _each_single(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
         compressed = self._compression != pb.NONE
-        # A message that check_singles accepted grows by the producer's name, ids and a dedup mark.
-        max_size = self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
+        max_size = self._max_single_size
         for message in messages:
-            ids = self._ids(message.sequence_ids, 1)
+            fields, payload, mark, given = message
+            ids = self._ids(given, 1)
             head = single_metadata_head(self.producer_name, ids[0], publish_time)
             tail = b""
-            payload: Buffer = message.payload
             # The C++ client drops an empty value that is compressed.
             if compressed and len(payload):
                 compression, payload = self._packed(payload)
                 tail = single_metadata_tail(compression, len(message.payload))
-            metadata = b"".join((head, message.metadata, tail, self._common(message.dedup_mark)))
+            metadata = b"".join((head, fields, tail, self._common(mark)))
             if len(metadata) + len(payload) <= max_size:
                 if self._encryption is not None:
-                    fields, payload = self._sealed(payload)
-                    metadata += fields
+                    sealed_by, payload = self._sealed(payload)
+                    metadata += sealed_by
                 section_head = encode_section_head(metadata, payload)
                 yield Outgoing(*ids, 1, section_head, payload, EntryKind.SINGLE, self.transaction)
             elif self._chunking:
@@ -197,9 +226,7 @@ class Packer:
     def _common(self, dedup_mark: bytes) -> bytes:
         """Fields that follow the others of an entry's metadata."""
         fields = self.version_field + dedup_mark
-        if self.transaction is None:
-            return fields
-        return fields + transaction_fields(self.transaction)
+        return fields if self.transaction is None else fields + transaction_fields(self.transaction)
 
     def _sealed(self, payload: Buffer) -> tuple[bytes, Buffer]:
         assert self._encryption is not None
@@ -229,6 +256,12 @@ class Packer:
         return self.max_batch_size // 2 if self._key_based else self.max_batch_size
 
     @property
+    def _max_single_size(self) -> int:
+        """Maximum bytes of the metadata and payload of a message that is not sent in chunks."""
+        # A message that check_singles accepted grows by the producer's name, ids and a dedup mark.
+        return self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
+
+    @property
     def _max_chunk_size(self) -> int:
         if self._chunk_max is None:
             return self.max_batch_size
@@ -236,8 +269,10 @@ class Packer:
 
     def _ids(self, given: tuple[int, int] | None, messages: int) -> tuple[int, int]:
         """First and last id of the next entry."""
-        ids = given or (self.next_sequence_id, self.next_sequence_id + messages - 1)
-        self.next_sequence_id = max(self.next_sequence_id, ids[1] + 1)
+        following = self.next_sequence_id
+        ids = given or (following, following + messages - 1)
+        if ids[1] >= following:
+            self.next_sequence_id = ids[1] + 1
         return ids
 
     def _keyed_by(self, body: Buffer) -> pb.SingleMessageMetadata | None:

@@ -77,9 +77,8 @@ from pulsar_spark.protocol.stored_check import (
     check_stored,
     foreign_writes,
 )
-from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.encode_metadata import schema_version_field
-from pulsar_spark.wire.singles import EncodedSingle
+from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 
 _CHECKSUM_ERROR = 9
 
@@ -195,7 +194,7 @@ class PartitionWriter:
         """Raise SendError if a message of those to be batched is too large; see ``Packer``."""
         self._packer.check_messages(body, offsets)
 
-    def check_singles(self, messages: list[EncodedSingle]) -> None:
+    def check_singles(self, messages: EncodedSingles) -> None:
         """Raise SendError if a message is too large and is not to be sent in chunks."""
         self._packer.check_singles(messages)
 
@@ -243,7 +242,7 @@ class PartitionWriter:
         """
         return (self._packer.batch(batch, publish_time) for batch in batches)
 
-    def pack_singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
+    def pack_singles(self, messages: Sequence[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
         """Make one entry of each message, or one of each of its chunks; raises as ``pack_batches`` does."""
         return self._packer.singles(messages, publish_time)
 
@@ -290,19 +289,19 @@ class PartitionWriter:
 
     # ---- receipts and losses
 
-    def receipt(self, sequence_id: int, message_id: pb.MessageIdData) -> Outgoing | None:
+    def receipt(self, sequence_id: int, ledger: int, entry_id: int) -> Outgoing | None:
         """Take a SEND_RECEIPT; return the entry that it acknowledges, None if it is a late one.
 
-        A negative id means that the broker has dropped the entry as a duplicate by its sequence id. That is
-        allowed up to the last id that it named at the registration, and up to ids acknowledged since. Else
-        it has dropped rows because somebody else used their ids, and the producer has failed.
+        A negative ledger id means that the broker has dropped the entry as a duplicate by its sequence id.
+        That is allowed up to the last id that it named at the registration, and up to ids acknowledged since.
+        Else it has dropped rows because somebody else used their ids, and the producer has failed.
 
         Raises:
             ProtocolError: it is for a newer entry than the oldest pending one: the connection lost one.
         """
         if not self._is_connected:
             return None
-        if message_id.ledgerId >> 63 and self._is_dropped(sequence_id):
+        if ledger < 0 and self._is_dropped(sequence_id):
             self._failure = foreign_writes(self._topic, self._packer.producer_name)
             self._is_connected = False
             return None
@@ -310,7 +309,7 @@ class PartitionWriter:
         if entry is not None:
             if entry.highest_sequence_id > self._stored_to and entry.kind is not _CHUNK:
                 self._stored_to = entry.highest_sequence_id
-            self._tally.add(entry, message_id)
+            self._tally.add(entry, ledger, entry_id)
         return entry
 
     def receipts_taken(self, now: float) -> None:

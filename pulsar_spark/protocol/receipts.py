@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.pending import EntryKind, Outgoing
-from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.commands import from_wire_id
 
 _CHUNK = EntryKind.CHUNK  # asked for with each receipt: attributes of an enum take longer than globals
 
@@ -38,17 +36,17 @@ class ReceiptTally:
     def __init__(self) -> None:
         self._messages = 0
         self._bytes = 0
-        self._first: tuple[pb.MessageIdData, Outgoing] | None = None
-        self._last: tuple[pb.MessageIdData, Outgoing] | None = None
+        self._first: tuple[int, int, Outgoing] | None = None
+        self._last: tuple[int, int, Outgoing] | None = None
 
-    def add(self, entry: Outgoing, place: pb.MessageIdData) -> None:
-        """Add the receipt for ``entry``; a negative ``place`` means that the broker had it already."""
+    def add(self, entry: Outgoing, ledger: int, entry_id: int) -> None:
+        """Add the receipt for ``entry``; a negative ledger means that the broker had it already."""
         self._bytes += entry.size
         if entry.kind is _CHUNK:
             return
         self._messages += entry.messages
-        if not place.ledgerId >> 63:
-            self._last = place, entry
+        if ledger >= 0:
+            self._last = ledger, entry_id, entry
             self._first = self._first or self._last
 
     @property
@@ -60,8 +58,7 @@ class ReceiptTally:
         return SentTotals(self._messages, self._bytes, first, last)
 
 
-def _id_of(place: pb.MessageIdData, entry: Outgoing, *, last: bool) -> MessageId:
-    whole = from_wire_id(place).whole_entry
+def _id_of(ledger: int, entry_id: int, entry: Outgoing, *, last: bool) -> MessageId:
     if entry.kind is not EntryKind.BATCH:
-        return whole
-    return MessageId(whole.ledger, whole.entry, entry.messages - 1 if last else 0)
+        return MessageId(ledger, entry_id)
+    return MessageId(ledger, entry_id, entry.messages - 1 if last else 0)

@@ -6,13 +6,15 @@ Ids are unsigned on the wire: negative ones such as -1 (earliest) are written as
 from __future__ import annotations
 
 import base64
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import encode_command, encode_frame_head
+from pulsar_spark.wire.frames import encode_command
 from pulsar_spark.wire.messages import varint
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.wire_schema import to_wire_schema, to_wire_version
@@ -21,6 +23,10 @@ PROTOCOL_VERSION = 21
 _U64 = (1 << 64) - 1
 
 _Type = pb.BaseCommand
+
+# How SEND begins: the size of what follows, that of the command, its type and tag, and the size of its body.
+_SEND_HEAD = struct.Struct(">II3sB")
+_SEND_SIZE = 4  # bytes of the command before its body
 
 # The schema of a consumer that accepts values of any schema, and topics without one.
 _ANY_SCHEMA = to_wire_schema(Schema(SchemaType.AUTO_CONSUME))
@@ -353,11 +359,17 @@ def send_head(producer_id: int, sequence_ids: tuple[int, int], messages: int, se
     The result is the same as with ``send`` and ``encode_command_head``, but no object is made for the
     command, because there is one per entry.
     """
-    body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_ids[0])
+    body = _producer_field(producer_id) + varint(sequence_ids[0])
     if messages > 1:
         body += b"\x18" + varint(messages) + b"\x30" + varint(sequence_ids[1])
-    command = b"\x08\x06\x32" + bytes((len(body),)) + body
-    return encode_frame_head(command, section_size)
+    size = len(body) + _SEND_SIZE
+    return _SEND_HEAD.pack(size + 4 + section_size, size, b"\x08\x06\x32", len(body)) + body
+
+
+@lru_cache(maxsize=64)
+def _producer_field(producer_id: int) -> bytes:
+    """The producer's id in SEND, and the tag of the sequence id."""
+    return b"\x08" + varint(producer_id) + b"\x10"
 
 
 def tc_client_connect(request_id: int, coordinator: int) -> bytes:

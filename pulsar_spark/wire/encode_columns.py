@@ -69,6 +69,11 @@ def number_field(tag: bytes, numbers: pa.Int64Array | None) -> list[EncodedField
     return [_piece(_varints(tag, numbers.fill_null(0).to_numpy(), has))]
 
 
+def shared_field(data: bytes) -> EncodedField:
+    """Bytes that all rows have."""
+    return EncodedField(pa.scalar(data, pa.binary()), len(data))
+
+
 def size_field(tag: bytes, sizes: Ints) -> EncodedField:
     """Encode a varint field that every row has, efficient for numbers that repeat."""
     return by_class(sizes, lambda different: _varints(tag, different, None))

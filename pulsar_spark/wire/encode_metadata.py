@@ -61,18 +61,15 @@ def first_message(batch: Buffer) -> pb.SingleMessageMetadata:
 
 def single_metadata_head(producer_name: str, sequence_id: int, publish_time: int) -> bytes:
     """Serialize the three required fields; a message's own fields may follow unchanged."""
-    return _name_field(producer_name) + b"\x10" + varint(sequence_id) + _time_field(publish_time)
+    before, after = around_sequence_id(producer_name, publish_time)
+    return before + varint(sequence_id) + after
 
 
 @lru_cache(maxsize=64)
-def _name_field(producer_name: str) -> bytes:
+def around_sequence_id(producer_name: str, publish_time: int) -> tuple[bytes, bytes]:
+    """Serialize what comes before a sequence id, the name and the id's tag, and after it, the time."""
     name = producer_name.encode()
-    return b"\x0a" + varint(len(name)) + name
-
-
-@lru_cache(maxsize=64)
-def _time_field(publish_time: int) -> bytes:
-    return b"\x18" + varint(publish_time)
+    return b"\x0a" + varint(len(name)) + name + b"\x10", b"\x18" + varint(publish_time)
 
 
 def single_metadata_tail(compression: pb.CompressionType, uncompressed_size: int) -> bytes:

@@ -22,8 +22,10 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.field_spans import MAX_PROPERTIES
 from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
+from pulsar_spark.wire.receipts import RECEIPT_HEAD, Receipts, receipt_of, receipts_of
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
+Received: TypeAlias = "Frame | Messages | Receipts"
 
 # Errors that protobuf raises for bytes that are no message. The last two come from its runtime without C
 # code, whose older versions have no limit for nested groups.
@@ -39,6 +41,7 @@ _LISTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, pb.BaseCommand.WATCH_
 # A frame's command begins here, after both sizes; its type comes first.
 _KIND_AT = 8
 _KIND_TAG = 0x08
+_MESSAGE, _RECEIPT = pb.BaseCommand.MESSAGE, pb.BaseCommand.SEND_RECEIPT
 
 _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_ENTRY_MAGIC = b"\x0e\x02"
@@ -48,6 +51,7 @@ _BINARY_PORT = "Set service.url to the broker's binary port, usually 6650, or 66
 _FEW = 8  # frames; for fewer, the fixed cost of numpy calls is more than that of parsing
 _U32 = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
+_CHECKED_HEAD = struct.Struct(">2sI")
 
 
 class Frame(NamedTuple):
@@ -73,12 +77,8 @@ def encode_command(command: pb.BaseCommand) -> bytes:
 
 def encode_command_head(command: pb.BaseCommand, section_size: int) -> bytes:
     """Frame a command; ``section_size`` bytes of payload section must follow."""
-    return encode_frame_head(command.SerializeToString(), section_size)
-
-
-def encode_frame_head(command: bytes, section_size: int) -> bytes:
-    """Frame a serialized command; ``section_size`` bytes of payload section must follow."""
-    return _SIZES.pack(len(command) + 4 + section_size, len(command)) + command
+    body = command.SerializeToString()
+    return _SIZES.pack(len(body) + 4 + section_size, len(body)) + body
 
 
 def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
@@ -89,7 +89,7 @@ def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
         payload: the payload as it will be sent; only read for the checksum.
     """
     checked = _U32.pack(len(metadata)) + metadata
-    return _CHECKSUM_MAGIC + _U32.pack(crc32c(payload, crc32c(checked))) + checked
+    return _CHECKED_HEAD.pack(_CHECKSUM_MAGIC, crc32c(payload, crc32c(checked))) + checked
 
 
 def metadata_of_head(section_head: bytes) -> pb.MessageMetadata:
@@ -106,7 +106,8 @@ def is_intact(section_head: bytes, payload: Buffer) -> bool:
 class FrameReader:
     """Cuts a byte stream into frames. The frames are the same however the stream is divided into parts.
 
-    MESSAGE frames are returned as :class:`Messages`, each with all consecutive frames for one consumer.
+    MESSAGE frames are returned as :class:`Messages`, each with all consecutive frames for one consumer, and
+    SEND_RECEIPT frames as :class:`Receipts`, each with all consecutive frames for one producer.
 
     Args:
         max_message_size: maximum message size in bytes. Frames larger than this plus the padding are refused
@@ -125,35 +126,48 @@ class FrameReader:
         self._needed = 4
         self._template = NO_TEMPLATE
 
-    def feed(self, data: bytes) -> list[Frame | Messages]:
+    def feed(self, data: bytes) -> list[Received]:
         """Add bytes, and return the frames that are complete.
 
         Raises:
             ProtocolError: a length is out of bounds, or bytes are not a BaseCommand. The stream cannot be
                 used any more.
         """
-        frames: list[Frame | Messages] = []
+        frames: list[Received] = []
         position = self._finish_pending(data, frames) if self._pending else 0
-        run: list[int] = []  # starts of the frames that look like the last MESSAGE
+        run: list[int] = []  # starts of consecutive frames of one kind, to be read by column
+        run_kind = None
         while not self._pending:
             left = len(data) - position
             self._needed = 4 if left < 4 else self._size(data, position)
             if left < self._needed:
                 break
+            kind, head_size = None, 0
             if data.startswith(self._template.head, position + 4):
-                run.append(position)
-            else:
-                self._take_run(data, run, position, frames)
+                kind, head_size = _MESSAGE, 4 + len(self._template.head)
+            elif data.startswith(RECEIPT_HEAD, position + _KIND_AT):
+                kind, head_size = _RECEIPT, _KIND_AT + len(RECEIPT_HEAD)
+            if run and kind != run_kind:
+                self._take_run(run_kind, data, run, position, frames)
                 run = []
+            run_kind = kind
+            if kind is None:
                 self._take(data, position, position + self._needed, frames)
-            position += self._needed
-        self._take_run(data, run, position, frames)
+                position += self._needed
+                continue
+            # Most frames of a kind have the same size.
+            head = data[position : position + head_size]
+            last = len(data) - self._needed
+            while position <= last and data.startswith(head, position):
+                run.append(position)
+                position += self._needed
+        self._take_run(run_kind, data, run, position, frames)
         if position < len(data):
             self._pending = [memoryview(data)[position:]]
             self._held = len(data) - position
         return frames
 
-    def _finish_pending(self, data: bytes, frames: list[Frame | Messages]) -> int:
+    def _finish_pending(self, data: bytes, frames: list[Received]) -> int:
         """Complete the pending frame if the data suffices; returns how many bytes of it were used.
 
         Only this frame is copied.
@@ -176,20 +190,32 @@ class FrameReader:
                 self._pending, self._held = [], 0
                 return position
 
-    def _take_run(self, data: bytes, run: list[int], end: int, frames: list[Frame | Messages]) -> None:
+    def _take_run(
+        self, kind: int | None, data: bytes, run: list[int], end: int, frames: list[Received]
+    ) -> None:
+        """Read consecutive frames of one kind, by column if they allow it."""
         if len(run) >= _FEW:
-            messages = self._template.messages(data, run, end)
-            if messages is not None:
-                frames.append(messages)
-                return
+            if kind == _RECEIPT:
+                receipts = receipts_of(data, run, end)
+                if receipts is not None:
+                    frames += receipts
+                    return
+            else:
+                messages = self._template.messages(data, run, end)
+                if messages is not None:
+                    frames.append(messages)
+                    return
         for first, last in zip(run, [*run[1:], end], strict=False):
             self._take(data, first, last, frames)
 
-    def _take(self, data: bytes, position: int, end: int, frames: list[Frame | Messages]) -> None:
+    def _take(self, data: bytes, position: int, end: int, frames: list[Received]) -> None:
         """Parse one frame."""
         frame = _parse_frame(memoryview(data)[position + 4 : end])
         command = frame.command
-        if command.type != pb.BaseCommand.MESSAGE or not command.HasField("message"):
+        if command.type == _RECEIPT and command.HasField("send_receipt"):
+            frames.append(receipt_of(command.send_receipt))
+            return
+        if command.type != _MESSAGE or not command.HasField("message"):
             frames.append(frame)
             return
         at = end - len(frame.payload_section)

@@ -5,8 +5,9 @@ The fields of such a message are in the entry's own MessageMetadata, and the who
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,12 @@ from pulsar_spark.wire import encode_columns, keys_and_texts
 from pulsar_spark.wire.decode_columns import DecodedColumns, flag, gather, joined_buffer
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import NUMBERS, EntryField
-from pulsar_spark.wire.field_spans import Flags
+from pulsar_spark.wire.field_spans import Flags, Ints
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.nulls import with_nulls
+
+_SMALL = 4096  # bytes
 
 
 class EncodedSingle(NamedTuple):
@@ -27,16 +30,126 @@ class EncodedSingle(NamedTuple):
     Attributes:
         metadata: MessageMetadata fields 4 and higher of the message. Put fields 1 to 3 (producer name,
             sequence id, publish time) before it, and compression, schema version and so on after it.
-        payload: the value, uncompressed; a view of the column, not a copy.
+        payload: the value, uncompressed.
         dedup_mark: fields that are appended unchanged to the entry's MessageMetadata.
         sequence_ids: the message's own sequence id, twice, like those of a batch's first and last message;
             None: the producer's next one.
     """
 
-    metadata: memoryview
-    payload: memoryview
+    metadata: Buffer
+    payload: Buffer
     dedup_mark: bytes = b""
     sequence_ids: tuple[int, int] | None = None
+
+
+class EncodedSingles(Sequence[EncodedSingle]):
+    """n messages that are entries of their own, by column. Items are made when they are asked for.
+
+    Objects for all rows at once would cost as much time in Python's garbage collector as sending them.
+
+    Args:
+        metadata: the metadata of all messages, one after the other.
+        metadata_bounds: int64[n + 1], message i has ``metadata[metadata_bounds[i]:metadata_bounds[i + 1]]``.
+        payload: bytes that contain the payloads.
+        payload_at: int64[n], where each payload begins.
+        payload_end: int64[n], where each payload ends.
+        ids: the messages' own sequence ids, int64[n], or None.
+    """
+
+    def __init__(
+        self,
+        metadata: Buffer,
+        metadata_bounds: Ints,
+        payload: Buffer,
+        payload_at: Ints,
+        payload_end: Ints,
+        ids: Ints | None = None,
+    ) -> None:
+        self._metadata = metadata
+        self._metadata_bounds = metadata_bounds
+        self._payload = payload
+        self._payload_at = payload_at
+        self._payload_end = payload_end
+        self._ids = ids
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether the messages have sequence ids of their own."""
+        return self._ids is not None
+
+    @property
+    def sizes(self) -> Ints:
+        """Bytes of each message's metadata and payload, int64[n]."""
+        return np.diff(self._metadata_bounds) + self._payload_end - self._payload_at
+
+    def numbered(
+        self, before: bytes, ids: Ints, after: bytes, last: bytes
+    ) -> Iterator[tuple[int, bytes, Buffer]]:
+        """The messages with all fields of their metadata, which are put together by column.
+
+        Args:
+            before: fields, and the tag of the sequence id.
+            ids: sequence ids, int64[n].
+            after: fields between the sequence id and those of the message.
+            last: fields after those of the message.
+
+        Returns:
+            For each message its sequence id, its metadata and its payload.
+        """
+        bounds = self._metadata_bounds.astype(np.int32)
+        own = pa.Array.from_buffers(
+            pa.binary(), len(self), [None, pa.py_buffer(bounds), pa.py_buffer(self._metadata)]
+        )
+        fields = [
+            *encode_columns.number_field(before, pa.array(ids)),
+            encode_columns.shared_field(after),
+            encode_columns.EncodedField(own, np.diff(self._metadata_bounds)),
+            encode_columns.shared_field(last),
+        ]
+        joined = encode_columns.join(fields, len(self))
+        metadata, ends, payload = bytes(joined.buffer), joined.offsets.tolist(), self._payload
+        payloads = self._payload_at.tolist(), self._payload_end.tolist()
+        spans = zip(ids.tolist(), ends, ends[1:], *payloads, strict=False)
+        return ((number, metadata[first:end], payload[at:stop]) for number, first, end, at, stop in spans)
+
+    def __len__(self) -> int:
+        return len(self._payload_at)
+
+    def __iter__(self) -> Iterator[EncodedSingle]:
+        metadata, payload = self._metadata, self._payload
+        bounds = self._metadata_bounds.tolist()
+        ids = repeat(None) if self._ids is None else zip(self._ids.tolist(), self._ids.tolist(), strict=True)
+        spans = zip(
+            bounds, bounds[1:], self._payload_at.tolist(), self._payload_end.tolist(), ids, strict=False
+        )
+        for first, last, at, end, own in spans:
+            yield EncodedSingle(metadata[first:last], payload[at:end], b"", own)
+
+    @overload
+    def __getitem__(self, index: int) -> EncodedSingle: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> EncodedSingles: ...
+
+    def __getitem__(self, index: int | slice) -> EncodedSingle | EncodedSingles:
+        if isinstance(index, int):
+            (item,) = self[index : index + 1]
+            return item
+        first, stop, _ = index.indices(len(self))
+        return EncodedSingles(
+            self._metadata,
+            self._metadata_bounds[first : max(first, stop) + 1],
+            self._payload,
+            self._payload_at[first:stop],
+            self._payload_end[first:stop],
+            None if self._ids is None else self._ids[first:stop],
+        )
+
+    def with_ids(self, ids: Ints) -> EncodedSingles:
+        """The same messages with sequence ids of their own, int64[n]."""
+        return EncodedSingles(
+            self._metadata, self._metadata_bounds, self._payload, self._payload_at, self._payload_end, ids
+        )
 
 
 def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -> DecodedColumns:
@@ -59,7 +172,7 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
     return DecodedColumns(pa.py_buffer(heads), fields, NUMBERS, value=value)
 
 
-def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> list[EncodedSingle]:
+def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> EncodedSingles:
     """Encode each row as a message that is sent unbatched.
 
     The arguments and the rules for keys and nulls are those of ``encode_batch_messages``. ``sequence_id`` is
@@ -81,12 +194,7 @@ def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> list[
         *encode_columns.flag_field(b"\xc8\x01", is_null),
     ]
     metadata = encode_columns.join(fields, count)
-    payloads = _views(value)
-    bounds = metadata.offsets.tolist()
-    return [
-        EncodedSingle(metadata.buffer[start:end], payload)
-        for start, end, payload in zip(bounds, bounds[1:], payloads, strict=False)
-    ]
+    return EncodedSingles(bytes(metadata.buffer), metadata.offsets, *_payloads(value))
 
 
 def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
@@ -98,12 +206,18 @@ def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
     return values if null is None else with_nulls(values, null)
 
 
-def _views(values: pa.BinaryArray) -> list[memoryview]:
-    """Views of the bytes of each row, empty for null."""
+def _payloads(values: pa.BinaryArray) -> tuple[Buffer, Ints, Ints]:
+    """The bytes of the rows, and where each row begins and ends; null is empty."""
     if len(values) == values.null_count:
-        return [memoryview(b"")] * len(values)
+        nowhere = np.zeros(len(values), np.int64)
+        return b"", nowhere, nowhere
     _, offsets, data = values.buffers()
-    starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values)]
-    ends = starts + encode_columns.lengths(values)
-    view = memoryview(data).cast("B")  # Arrow declares its bytes as signed
-    return [view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(
+        np.int64
+    )
+    first, last = int(starts[0]), int(starts[-1])
+    view = memoryview(data).cast("B")[first:last]  # Arrow declares its bytes as signed
+    at = starts[:-1] - first
+    # A slice of bytes is a copy, which for few bytes costs less than a view.
+    payload = bytes(view) if len(view) < _SMALL * len(values) else view
+    return payload, at, at + encode_columns.lengths(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from pulsar_spark.errors import ConnectError, TopicNotFoundError
 from pulsar_spark.protocol.batcher import BatchLimits
@@ -13,15 +14,16 @@ from pulsar_spark.protocol.pending import PendingWindow
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section
-from pulsar_spark.wire.singles import EncodedSingle
+from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 from tests.wire.batch_rows import message
 
 TOPIC = "persistent://a/b/t"
 TIMEOUT = 30.0
 MAX_MESSAGE = METADATA_ROOM + 200
 FULL_AT = 2  # messages in the window
-PLACE = pb.MessageIdData(ledgerId=7, entryId=1)
-DROPPED = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
+PLACE = 7, 1
+DROPPED = -1, -1
 CUT = ConnectError("the connection broke")
 FINAL = TopicNotFoundError("no such topic")
 
@@ -59,6 +61,12 @@ def prove(proof, stored):
 
 def singles(*values):
     return [EncodedSingle(memoryview(b""), memoryview(value)) for value in values]
+
+
+def by_column(*values):
+    return encode_singles(
+        MessageColumns(value=pa.array(values, pa.binary()), key=pa.nulls(len(values), pa.binary()))
+    )
 
 
 def entries(writer, count=1):

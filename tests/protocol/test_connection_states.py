@@ -24,6 +24,7 @@ from pulsar_spark.protocol.connection import (
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.receipts import Receipts
 from tests.protocol.connections import (
     KEEP_ALIVE,
     PONG,
@@ -127,6 +128,8 @@ def test_every_command_in_every_state(name, handshake_done):
         (event,) = events
         if name == "MESSAGE":
             assert messages_of(event) == [(7, 1, 1, b"section")]
+        elif name == "SEND_RECEIPT":
+            assert event.frame == Receipts(8, [1], [0], [0])
         else:
             assert event.frame.command == command
             assert bytes(event.frame.payload_section) == b"section"

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import TxnId
@@ -13,12 +15,13 @@ from pulsar_spark.wire.codecs import decompress
 from pulsar_spark.wire.dedup_mark import encode_dedup_mark, read_dedup_mark
 from pulsar_spark.wire.encode_metadata import schema_version_field
 from pulsar_spark.wire.frames import decode_payload_section
-from pulsar_spark.wire.singles import EncodedSingle
+from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 from tests.wire.batch_rows import message
 
 LIMIT = 10_000
 ROOM = LIMIT - METADATA_ROOM
 HEAD = 7  # bytes before a value of 128 to 16,383 bytes in a batch
+TXN = TxnId(3, 4)
 INCOMPRESSIBLE = np.random.default_rng(1).bytes(100_000)
 
 
@@ -39,6 +42,14 @@ def packer(compression=pb.NONE, *, chunking=False, chunk_max=None, encryption=No
 def single(value, **fields):
     metadata = pb.MessageMetadata(**fields).SerializePartialToString()
     return EncodedSingle(memoryview(metadata), memoryview(value))
+
+
+def encoded(*messages):
+    """Messages by column."""
+    metadata = [bytes(one.metadata) for one in messages]
+    payloads = [bytes(one.payload) for one in messages]
+    bounds, ends = (np.cumsum([0, *map(len, parts)]) for parts in (metadata, payloads))
+    return EncodedSingles(b"".join(metadata), bounds, b"".join(payloads), ends[:-1], ends[1:])
 
 
 def stored(entry):
@@ -167,6 +178,72 @@ def test_no_key_is_shown_of_those_that_are_encrypted_unless_brokers_must_see_it(
         assert metadata.HasField("partition_key") == metadata.HasField("ordering_key") == key_based
 
 
+# ---- by column
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(max_size=300),
+            st.fixed_dictionaries(
+                {}, optional={"partition_key": st.binary(), "event_time": st.integers(0, 9)}
+            ),
+        ),
+        min_size=1,
+    ),
+    st.one_of(st.just(0), st.integers(0, 2**63 - 1000)),
+    st.sampled_from([None, TXN]),
+    st.sampled_from([b"", b"\x82\x01\x01\x07"]),
+)
+def test_messages_by_column_become_the_same_entries(rows, first_id, transaction, version):
+    found = []
+    for of in (encoded, lambda *messages: list(messages)):
+        made = packer()
+        made.next_sequence_id, made.transaction, made.version_field = first_id, transaction, version
+        entries = list(made.singles(of(*(single(value, **fields) for value, fields in rows)), 5))
+        found.append([(entry.frame(3)[0], entry.head, bytes(entry.payload), entry.kind) for entry in entries])
+        assert made.next_sequence_id == first_id + len(rows)
+    assert found[0] == found[1]
+    assert len(found[0]) == len(rows)
+
+
+def test_only_what_is_sent_as_it_is_goes_by_column(monkeypatch):
+    by_column = []
+    monkeypatch.setattr(
+        EncodedSingles,
+        "numbered",
+        lambda self, *fields, of=EncodedSingles.numbered: by_column.append(len(self)) or of(self, *fields),
+    )
+    small, large = single(b"x"), single(b"x" * (LIMIT + 1))
+    for made, messages, expected in (
+        (packer(), encoded(small, small), [2]),
+        (packer(pb.LZ4), encoded(small), []),
+        (encrypting(), encoded(small), []),
+        (packer(), encoded(small).with_ids(np.array([7])), []),
+        (packer(chunking=True), encoded(small, large), []),
+        (packer(chunking=True), encoded(*[small] * 1000, large, small), [1000]),
+    ):
+        del by_column[:]
+        assert len(list(made.singles(messages, 5))) >= len(messages)
+        assert by_column == expected
+
+
+def test_entries_have_the_schema_version_of_the_moment_they_are_made():
+    made = packer()
+    made.version_field = b"\x82\x01\x01\x07"
+    entries = made.singles(encoded(*[single(b"x")] * 5), 5)
+    found = [next(entries), next(entries)]
+    made.version_field = b"\x82\x01\x01\x08"
+    found += entries
+    assert [stored(entry).metadata.schema_version for entry in found] == [b"\7"] * 2 + [b"\x08"] * 3
+    assert [entry.sequence_id for entry in found] == [7, 8, 9, 10, 11]
+
+
+def test_messages_with_ids_of_their_own_keep_them():
+    entries = packer().singles(encoded(single(b"a"), single(b"b")).with_ids(np.array([40, 3])), 5)
+    assert [entry.sequence_id for entry in entries] == [40, 3]
+
+
 # ---- sizes
 
 
@@ -175,7 +252,7 @@ def test_what_is_too_large_is_refused_with_its_topic_and_size(compression):
     value = INCOMPRESSIBLE[: ROOM + 1]
     made = packer(compression)
     for refuse in (
-        lambda: made.check_singles([single(b"small"), single(value)]),
+        lambda: made.check_singles(encoded(single(b"small"), single(value))),
         lambda: made.check_messages(memoryview(b"small" + value), np.array([0, 5, 5 + len(value)])),
     ):
         with pytest.raises(
@@ -187,7 +264,7 @@ def test_what_is_too_large_is_refused_with_its_topic_and_size(compression):
 def test_what_is_small_enough_once_compressed_passes():
     value = b"x" * 50_000
     made = packer(pb.LZ4)
-    made.check_singles([single(value)])
+    made.check_singles(encoded(single(value)))
     made.check_messages(memoryview(value), np.array([0, len(value)]))
     (entry,) = made.singles([single(value)], 5)
     assert entry.size < LIMIT
@@ -197,7 +274,7 @@ def test_what_is_small_enough_once_compressed_passes():
 def test_what_the_largest_may_have_fits():
     made = packer()
     value = b"x" * (ROOM - 100)
-    made.check_singles([single(value)])
+    made.check_singles(encoded(single(value)))
     (entry,) = made.singles([single(value)], 5)
     assert entry.size <= LIMIT
     assert made.batch(batch(b"x" * (ROOM - HEAD)), 5).size <= LIMIT
@@ -218,7 +295,7 @@ def test_what_grows_when_it_is_compressed_is_sent_as_it_is():
 def test_a_large_message_becomes_chunks(compression, chunk_max):
     made = packer(compression, chunking=True, chunk_max=chunk_max)
     large = single(INCOMPRESSIBLE, partition_key=b"k")
-    made.check_singles([large])
+    made.check_singles(encoded(large))
     chunks = list(made.singles([large], 5))
     assert [chunk.kind for chunk in chunks] == [EntryKind.CHUNK] * (len(chunks) - 1) + [EntryKind.LAST_CHUNK]
     assert {chunk.sequence_id for chunk in chunks} == {7}
@@ -243,7 +320,7 @@ def test_properties_cannot_be_cut_into_chunks():
     made = packer(chunking=True)
     large = single(b"x" * LIMIT, ordering_key=b"k" * LIMIT)
     with pytest.raises(SendError, match="persistent://a/b/t"):
-        made.check_singles([large])
+        made.check_singles(encoded(large))
     with pytest.raises(SendError, match="persistent://a/b/t"):
         list(made.singles([large], 5))
 
@@ -302,8 +379,8 @@ def test_encryption_takes_room():
     made = encrypting()
     assert made.room == METADATA_ROOM + 12
     with pytest.raises(SendError, match=f"with {METADATA_ROOM + 12} bytes for headers"):
-        made.check_singles([single(INCOMPRESSIBLE[: ROOM - 11])])
-    made.check_singles([single(INCOMPRESSIBLE[: ROOM - 12])])
+        made.check_singles(encoded(single(INCOMPRESSIBLE[: ROOM - 11])))
+    made.check_singles(encoded(single(INCOMPRESSIBLE[: ROOM - 12])))
 
 
 class Closed(Reversed):

@@ -33,6 +33,7 @@ from tests.protocol.partition_writers import (
     PLACE,
     TIMEOUT,
     TOPIC,
+    by_column,
     entries,
     ids,
     metadata_of,
@@ -73,9 +74,9 @@ INPUTS = {
     "add one": lambda writer: ids(writer.add(entries(writer), 1.0)),
     "add three": lambda writer: ids(writer.add(entries(writer, 3), 1.0)),
     "resume": lambda writer: ids(writer.resume(1.0)),
-    "receipt of the oldest": lambda writer: getattr(writer.receipt(0, PLACE), "sequence_id", None),
-    "receipt of a newer one": lambda writer: writer.receipt(1, PLACE),
-    "receipt of one that was dropped": lambda writer: writer.receipt(0, DROPPED),
+    "receipt of the oldest": lambda writer: getattr(writer.receipt(0, *PLACE), "sequence_id", None),
+    "receipt of a newer one": lambda writer: writer.receipt(1, *PLACE),
+    "receipt of one that was dropped": lambda writer: writer.receipt(0, *DROPPED),
     "refused": lambda writer: writer.refused(0, pb.ServiceNotReady, "later"),
     "lost": lambda writer: writer.lost(CUT),
     "registering": lambda writer: writer.registering(),
@@ -172,7 +173,7 @@ def test_what_was_added_while_lost_goes_out_after_what_was_pending():
     assert (writer.has_waiting, writer.can_resume) == (True, False)
     assert ids(register(writer)) == [0, 1]
     assert writer.state is FULL
-    assert writer.receipt(0, PLACE) is not None
+    assert writer.receipt(0, *PLACE) is not None
     assert writer.can_resume
     assert ids(writer.resume(1.0)) == [2]
     assert writer.state is OPEN
@@ -199,15 +200,15 @@ def test_receipts_still_count_after_the_send_timeout():
     writer = writer_in(OPEN)
     assert writer.next_step(TIMEOUT) is Step.STOP
     assert writer.state is FAILED
-    assert writer.receipt(0, PLACE) is not None
+    assert writer.receipt(0, *PLACE) is not None
     assert writer.sent.messages == 1
     writer.lost(CUT)
-    assert writer.receipt(1, PLACE) is None
+    assert writer.receipt(1, *PLACE) is None
 
 
 def test_the_send_timeout_runs_from_the_last_receipts_or_bytes():
     writer = writer_in(FULL)
-    writer.receipt(0, PLACE)
+    writer.receipt(0, *PLACE)
     writer.receipts_taken(TIMEOUT - 1)
     assert writer.send_due_at == 2 * TIMEOUT - 1
     assert writer.next_step(TIMEOUT) is Step.WAIT
@@ -255,13 +256,13 @@ def test_receipts_add_up_and_older_ones_are_ignored():
     register(writer)
     writer.add(entries(writer, 3), 0.0)
     for sequence_id in (0, 0, 1):
-        writer.receipt(sequence_id, pb.MessageIdData(ledgerId=7, entryId=sequence_id))
-    assert writer.receipt(1, PLACE) is None
+        writer.receipt(sequence_id, 7, sequence_id)
+    assert writer.receipt(1, *PLACE) is None
     sent = writer.sent
     assert (sent.messages, sent.first_id, sent.last_id) == (2, MessageId(7, 0), MessageId(7, 1))
     assert ids(writer.pending) == [2]
     assert writer.has_pending
-    writer.receipt(2, PLACE)
+    writer.receipt(2, *PLACE)
     assert not writer.has_pending
     assert writer.send_due_at is None
 
@@ -292,7 +293,7 @@ def test_only_what_is_lost_with_entries_needs_reopening(state, needs):
 
 def test_without_pending_entries_a_final_loss_is_no_failure():
     writer = writer_in(OPEN)
-    writer.receipt(0, PLACE)
+    writer.receipt(0, *PLACE)
     writer.lost(AuthError("no more"))
     assert not writer.needs_reopening
     writer.check()
@@ -337,7 +338,7 @@ def test_who_does_not_wait_gets_an_error_and_what_waited_is_dropped():
     with pytest.raises(QueueFullError, match=r"maxPendingMessages.*persistent://a/b/t.*blockIfQueueFull"):
         writer.check_room()
     assert writer.state is OPEN
-    writer.receipt(0, PLACE)
+    writer.receipt(0, *PLACE)
     assert ids(writer.add(entries(writer), 0.0)) == [3]
     writer.check_room()
 
@@ -350,7 +351,7 @@ def test_who_waits_gets_none():
 
 def test_who_does_not_wait_may_resume_once_there_is_room():
     writer = writer_in(FULL, blocks_if_full=False)
-    writer.receipt(0, PLACE)
+    writer.receipt(0, *PLACE)
     writer.check_room()
     assert ids(writer.resume(0.0)) == [2]
 
@@ -410,7 +411,7 @@ def test_the_version_of_the_last_registration_is_said_by_what_is_packed_after_it
         metadata = metadata_of(added)
         assert (metadata.schema_version, metadata.HasField("schema_version")) == (version, bool(version))
         writer.add([added], 0.0)
-        writer.receipt(number, PLACE)
+        writer.receipt(number, *PLACE)
 
 
 @pytest.mark.parametrize("anew", [b"second", b""])
@@ -440,7 +441,7 @@ def test_foreign_writes_are_found():
 
 def test_what_is_acknowledged_is_not_foreign():
     writer = writer_in(OPEN)
-    writer.receipt(0, PLACE)
+    writer.receipt(0, *PLACE)
     writer.lost(CUT)
     assert register(writer, 0) == []
     writer.lost(CUT)
@@ -651,7 +652,7 @@ def test_a_refusal_is_settled_by_the_receipt():
         register(writer, 2, stored=[added[0], added[2]])
     assert ids(register(writer, 1, stored=added[:2])) == [0, 1, 2, 3]
     for sequence_id in (0, 1):
-        writer.receipt(sequence_id, PLACE)
+        writer.receipt(sequence_id, *PLACE)
     writer.lost(CUT)
     assert ids(register(writer, 3)) == [2, 3]
 
@@ -665,9 +666,9 @@ def test_under_a_name_that_nobody_else_has_nothing_is_looked_up():
 def test_what_is_dropped_as_known_counts_as_stored():
     writer, added = with_pending(3)
     register(writer, 1, stored=added)
-    assert ids([writer.receipt(number, DROPPED) for number in (0, 1)]) == [0, 1]
-    assert writer.receipt(2, DROPPED) is None
-    assert writer.receipt(2, PLACE) is None  # nothing counts any more
+    assert ids([writer.receipt(number, *DROPPED) for number in (0, 1)]) == [0, 1]
+    assert writer.receipt(2, *DROPPED) is None
+    assert writer.receipt(2, *PLACE) is None  # nothing counts any more
     with pytest.raises(SendError, match="somebody else"):
         writer.check()
     assert (writer.sent.messages, ids(writer.pending)) == (2, [2])
@@ -678,7 +679,7 @@ def test_what_is_sent_once_must_not_be_dropped(last):
     writer = new_writer(is_shared_name=False)
     register(writer, last)
     writer.add(entries(writer), 0.0)
-    assert writer.receipt(last + 1, DROPPED) is None
+    assert writer.receipt(last + 1, *DROPPED) is None
     with pytest.raises(SendError, match="somebody else"):
         writer.check()
 
@@ -689,7 +690,7 @@ def test_rows_with_ids_that_were_sent_before_may_be_dropped():
     register(writer, 4)
     for sequence_id, place in ((9, PLACE), (3, DROPPED), (9, DROPPED), (10, PLACE)):
         writer.add([other(writer, sequence_id)], 0.0)
-        assert writer.receipt(sequence_id, place) is not None
+        assert writer.receipt(sequence_id, *place) is not None
     assert writer.sent.messages == 4
 
 
@@ -699,8 +700,8 @@ def test_the_chunks_of_a_message_do_not_excuse_its_last_one():
     chunks = large(writer)
     writer.add(chunks, 0.0)
     for _ in chunks[:-1]:
-        assert writer.receipt(0, PLACE) is not None
-    assert writer.receipt(0, DROPPED) is None
+        assert writer.receipt(0, *PLACE) is not None
+    assert writer.receipt(0, *DROPPED) is None
     assert writer.state is FAILED
 
 
@@ -763,7 +764,7 @@ def test_what_is_too_large_is_refused_with_its_topic():
     with pytest.raises(SendError, match=TOPIC):
         writer.check_messages(*rows(b"x" * 500))
     with pytest.raises(SendError, match=TOPIC):
-        writer.check_singles(singles(b"x" * 500))
+        writer.check_singles(by_column(b"x" * 500))
 
 
 def test_a_missing_key_is_an_error_before_anything_is_sent():

@@ -132,9 +132,9 @@ class World:
     def acknowledge(self, count):
         taken, self.receipts = self.receipts[:count], self.receipts[count:]
         for sequence_id, place in taken:
-            entry = self.writer.receipt(sequence_id, place)
+            entry = self.writer.receipt(sequence_id, *place)
             assert entry is not None
-            assert self.writer.receipt(sequence_id - 1, PLACE) is None
+            assert self.writer.receipt(sequence_id - 1, *PLACE) is None
             if entry.kind is EntryKind.CHUNK:
                 self.reached["a chunk is acknowledged"] += 1
             elif entry.kind is EntryKind.LAST_CHUNK:

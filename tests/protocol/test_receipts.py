@@ -3,9 +3,8 @@
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.pending import EntryKind, Outgoing
 from pulsar_spark.protocol.receipts import ReceiptTally, SentTotals
-from pulsar_spark.wire import pulsar_pb2 as pb
 
-HAD_IT = pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1)
+HAD_IT = -1, -1
 
 
 def batch(messages):
@@ -22,26 +21,26 @@ def test_nothing_is_sent_yet():
 
 def test_batches_and_singles_are_added_up():
     tally = ReceiptTally()
-    tally.add(batch(5), pb.MessageIdData(ledgerId=7, entryId=1))
+    tally.add(batch(5), 7, 1)
     assert tally.sent == SentTotals(5, 10, MessageId(7, 1, 0), MessageId(7, 1, 4))
-    tally.add(batch(1), pb.MessageIdData(ledgerId=7, entryId=2))
+    tally.add(batch(1), 7, 2)
     assert tally.sent == SentTotals(6, 20, MessageId(7, 1, 0), MessageId(7, 2, 0))
-    tally.add(single(), pb.MessageIdData(ledgerId=8, entryId=0))
+    tally.add(single(), 8, 0)
     assert tally.sent == SentTotals(7, 26, MessageId(7, 1, 0), MessageId(8, 0))
 
 
 def test_what_the_broker_had_already_counts_but_has_no_id():
     tally = ReceiptTally()
-    tally.add(batch(5), HAD_IT)
+    tally.add(batch(5), *HAD_IT)
     assert tally.sent == SentTotals(5, 10, None, None)
-    tally.add(single(), pb.MessageIdData(ledgerId=7, entryId=1))
-    tally.add(batch(2), HAD_IT)
+    tally.add(single(), 7, 1)
+    tally.add(batch(2), *HAD_IT)
     assert tally.sent == SentTotals(8, 26, MessageId(7, 1), MessageId(7, 1))
 
 
 def test_the_last_chunk_is_the_message():
     tally = ReceiptTally()
-    tally.add(single(EntryKind.CHUNK), pb.MessageIdData(ledgerId=7, entryId=1))
+    tally.add(single(EntryKind.CHUNK), 7, 1)
     assert tally.sent == SentTotals(0, 6, None, None)
-    tally.add(single(EntryKind.LAST_CHUNK), pb.MessageIdData(ledgerId=7, entryId=3))
+    tally.add(single(EntryKind.LAST_CHUNK), 7, 3)
     assert tally.sent == SentTotals(1, 12, MessageId(7, 3), MessageId(7, 3))

@@ -12,8 +12,15 @@ from pulsar_spark.errors import CorruptError, ProtocolError
 from pulsar_spark.wire import commands, frames
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.frames import MAX_LIST_SIZE, FrameReader, asks_for_list, decode_payload_section
+from pulsar_spark.wire.frames import (
+    MAX_LIST_SIZE,
+    FrameReader,
+    asks_for_list,
+    decode_payload_section,
+    encode_command,
+)
 from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.receipts import Receipts
 
 MAX_FRAME = 5 * 1024 * 1024 + 10 * 1024
 
@@ -48,7 +55,10 @@ def read(pieces, reader=None):
 
 
 def opened(frame):
-    """The command and the payload section of a frame, or of each of the messages."""
+    """The command and the payload section of a frame, or of each of the messages or receipts."""
+    if isinstance(frame, Receipts):
+        receipts = zip(*frame[1:], strict=True)
+        return [(receipt_command(frame.producer_id, *each).SerializeToString(), b"") for each in receipts]
     if not isinstance(frame, Messages):
         return [(frame.command.SerializePartialToString(), bytes(frame.payload_section))]
     return [
@@ -62,6 +72,12 @@ def message_command(consumer_id, ledger, entry):
     return pb.BaseCommand(
         type=pb.BaseCommand.MESSAGE, message={"consumer_id": consumer_id, "message_id": place}
     )
+
+
+def receipt_command(producer_id, sequence_id, ledger, entry):
+    place = {"ledgerId": ledger & 2**64 - 1, "entryId": entry & 2**64 - 1}
+    body = {"producer_id": producer_id, "sequence_id": sequence_id, "message_id": place}
+    return pb.BaseCommand(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=body)
 
 
 @pytest.mark.parametrize("partition", [None, -1, 3, 300])
@@ -205,7 +221,15 @@ runs = st.builds(
     st.sampled_from([0, 100, 120, 16_380, 2**40, 2**63]),
     st.integers(1, 20),
 )
-streams = st.lists(runs | command_frames.map(lambda one: [one]), max_size=4).map(
+receipt_runs = st.builds(
+    lambda ledger, first, count: [
+        encode_command(receipt_command(7, first + number, ledger, number)) for number in range(count)
+    ],
+    st.sampled_from([0, 5, 2**40, 2**64 - 1]),
+    st.sampled_from([0, 100, 120, 16_380, 2**40, 2**63]),
+    st.integers(1, 20),
+)
+streams = st.lists(runs | receipt_runs | command_frames.map(lambda one: [one]), max_size=4).map(
     lambda parts: [frame for part in parts for frame in part]
 )
 

@@ -1,5 +1,7 @@
+import itertools
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -27,7 +29,7 @@ def sent(columns: MessageColumns) -> list[Entry]:
     for sequence_id, (metadata, payload, *_) in enumerate(encode_singles(columns)):
         own = pb.MessageMetadata(producer_name=b"p", sequence_id=sequence_id, publish_time=2)
         whole = own.SerializeToString() + metadata
-        entries.append(entry(pb.MessageMetadata.FromString(whole), payload))
+        entries.append(entry(pb.MessageMetadata.FromString(whole), memoryview(payload)))
         assert entries[-1].metadata.SerializeToString() == whole
     return entries
 
@@ -124,17 +126,33 @@ def test_text_that_is_not_utf8_survives_as_far_as_its_column_can_hold_it():
     assert columns.properties.to_pylist() == [[("\ufffdk", "\ufffdv")]]
 
 
-def test_payloads_are_views_of_the_column():
-    value = pa.array([b"a" * 100, b"b" * 100], pa.binary())
+@pytest.mark.parametrize(("size", "kind"), [(100, bytes), (10_000, memoryview)])
+def test_large_payloads_are_views_of_the_column(size: int, kind: type) -> None:
+    values = [b"left out", b"a" * size, b"b" * size, b"left out"]
+    value = pa.array(values, pa.binary())[1:3]
     encoded = encode_singles(MessageColumns(value=value, key=pa.nulls(2, pa.binary())))
-    assert [bytes(each.payload) for each in encoded] == value.to_pylist()
-    assert all(each.payload.obj is encoded[0].payload.obj for each in encoded)
+    assert [bytes(each.payload) for each in encoded] == values[1:3]
+    assert [type(each.payload) for each in encoded] == [kind, kind]
+
+
+def test_a_slice_has_its_own_rows() -> None:
+    value = pa.array([b"%d" % number for number in range(12)], pa.binary())
+    key = pa.array([None, *(b"k%d" % number for number in range(11))], pa.binary())
+    encoded = encode_singles(MessageColumns(value=value, key=key)).with_ids(np.arange(12) * 7)
+    rows = list(encoded)
+    assert [row.sequence_ids for row in rows] == [(number * 7,) * 2 for number in range(12)]
+    assert encoded.sizes.tolist() == [len(row.metadata) + len(row.payload) for row in rows]
+    for first, stop in itertools.combinations_with_replacement(range(-13, 14), 2):
+        part = encoded[first:stop]
+        assert list(part) == rows[first:stop]
+        assert len(part) == len(part.sizes) == len(rows[first:stop])
+    assert [encoded[number] for number in range(12)] == rows
 
 
 def test_no_entries_and_no_rows():
     assert len(decode_singles(Entries.of([]))) == 0
     empty = pa.array([], pa.binary())
-    assert encode_singles(MessageColumns(value=empty, key=empty)) == []
+    assert list(encode_singles(MessageColumns(value=empty, key=empty))) == []
 
 
 def test_a_time_of_delivery_is_a_field_of_its_own():

@@ -37,6 +37,7 @@ from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame
 from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.receipts import Receipts
 
 # Maximum buffers and bytes taken for writing: what one call writes, and little more.
 _SEND_BUFFERS = 64
@@ -109,7 +110,7 @@ class Session:
         self._is_full = False  # the transport took no bytes at the last attempt
         self._answers: dict[int, Future[pb.BaseCommand]] = {}
         self._consumers: dict[int, Handler[Frame | Messages]] = {}
-        self._producers: dict[int, Handler[Frame]] = {}
+        self._producers: dict[int, Handler[Frame | Receipts]] = {}
         self._watchers: dict[int, Handler[Frame]] = {}
         self._connected: Future[None] = Future()
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -175,7 +176,7 @@ class Session:
         """Deliver the frames for ``consumer_id`` to ``handler`` from now on."""
         self._attach(self._consumers, consumer_id, handler)
 
-    def attach_producer(self, producer_id: int, handler: Handler[Frame]) -> None:
+    def attach_producer(self, producer_id: int, handler: Handler[Frame | Receipts]) -> None:
         """Deliver the frames for ``producer_id`` to ``handler`` from now on."""
         self._attach(self._producers, producer_id, handler)
 
@@ -347,10 +348,12 @@ class Session:
             if kind[0] is ForConsumer:
                 messages = [event.frame for event in group if isinstance(event, ForConsumer)]
                 self._deliver(self._consumers, kind[1], messages)
+            elif kind[0] is ForProducer:
+                receipts = [event.frame for event in group if isinstance(event, ForProducer)]
+                self._deliver(self._producers, kind[1], receipts)
             else:
-                frames = [event.frame for event in group if isinstance(event, ForProducer | ForWatcher)]
-                handlers = self._producers if kind[0] is ForProducer else self._watchers
-                self._deliver(handlers, kind[1], frames)
+                updates = [event.frame for event in group if isinstance(event, ForWatcher)]
+                self._deliver(self._watchers, kind[1], updates)
 
     def _deliver(self, handlers: dict[int, Handler[T]], handler_id: int, frames: list[T]) -> None:
         with self._lock:
@@ -390,7 +393,8 @@ class Session:
             self.error = error
             answers, self._answers = self._answers, {}
             tell = [each.lost for each in self._consumers.values()]
-            tell += [each.lost for each in (*self._producers.values(), *self._watchers.values())]
+            tell += [each.lost for each in self._producers.values()]
+            tell += [each.lost for each in self._watchers.values()]
             self._consumers, self._producers, self._watchers = {}, {}, {}
         self._wake_sender.close()
         for answer in answers.values():

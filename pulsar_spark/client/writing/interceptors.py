@@ -12,11 +12,9 @@ import pyarrow as pa
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.pending import EntryKind, Outgoing
-from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.commands import from_wire_id
 from pulsar_spark.wire.message_columns import MessageColumns
 
-OnReceipt: TypeAlias = Callable[[Outgoing, pb.MessageIdData], None]
+OnReceipt: TypeAlias = Callable[[Outgoing, MessageId | None], None]
 
 _TYPES = {
     "value": pa.binary(),
@@ -71,7 +69,7 @@ class Interceptors:
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
         self._all = interceptors
-        self._receipts: deque[tuple[str, Outgoing, pb.MessageIdData]] = deque()
+        self._receipts: deque[tuple[str, Outgoing, MessageId | None]] = deque()
 
     def on_receipt(self, topic: str) -> OnReceipt | None:
         """The callback for the producer of a topic partition; None if there are no interceptors."""
@@ -95,9 +93,7 @@ class Interceptors:
         """Report the receipts that have come since the last call."""
         for _ in range(len(self._receipts)):
             topic, entry, place = self._receipts.popleft()
-            self._report(
-                topic, entry, None if place.ledgerId >> 63 else from_wire_id(place).whole_entry, None
-            )
+            self._report(topic, entry, place, None)
 
     def failed(self, topic: str, entries: Iterable[Outgoing], error: Exception) -> None:
         """Report entries that were sent and not acknowledged."""

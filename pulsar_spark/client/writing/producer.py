@@ -29,7 +29,7 @@ from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError
-from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.batcher import Batch, BatcherBuilder, BatchLimits
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter, Step
@@ -39,8 +39,9 @@ from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.protocol.stored_check import StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
+from pulsar_spark.wire.receipts import Receipts
 from pulsar_spark.wire.schemas.wire_schema import from_wire_version
-from pulsar_spark.wire.singles import EncodedSingle
+from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 
 # Bytes and entries that are made before they are put into the window and sent in one call.
 _GROUP_SIZE = 1 << 20
@@ -63,7 +64,8 @@ class Producer:
         encryptor: of all payloads, or None.
         is_encrypted: whether a producer without an encryptor, which sends nothing, is registered as one that
             has one: a namespace may take no others.
-        on_receipt: called in the session's thread with each entry and where it is stored; must not wait.
+        on_receipt: called in the session's thread with each entry and where it is stored, None if it was
+            stored before; must not wait.
         may_repeat: whether messages may be stored twice where the connection was lost. Else what is claimed
             to be stored under a name of ``options`` is compared with what was sent, which needs the right to
             read, and messages of a transaction are an error where nothing shows that they are stored.
@@ -174,7 +176,7 @@ class Producer:
         """Raise SendError if a message of those to be batched is too large; see ``Packer``."""
         self._writer.check_messages(body, offsets)
 
-    def check_singles(self, messages: list[EncodedSingle]) -> None:
+    def check_singles(self, messages: EncodedSingles) -> None:
         """Raise SendError if a message is too large and is not to be sent in chunks."""
         self._writer.check_singles(messages)
 
@@ -269,23 +271,19 @@ class Producer:
 
     # ---- called by the session's thread
 
-    def on_frames(self, link: ProducerLink, frames: list[Frame]) -> None:
+    def on_frames(self, link: ProducerLink, frames: list[Frame | Receipts]) -> None:
         """Take receipts; raises ProtocolError, which ends the session, when one is missing."""
         with self._changed:
             if link is not self._link:
                 return  # all that is pending is sent again on another one
-            writer, on_receipt = self._writer, self._on_receipt
+            writer = self._writer
             has_receipts = False
             for frame in frames:
+                if isinstance(frame, Receipts):
+                    has_receipts |= self._take_receipts(frame)
+                    continue
                 command = frame.command
-                if command.type == pb.BaseCommand.SEND_RECEIPT:
-                    receipt = command.send_receipt
-                    entry = writer.receipt(receipt.sequence_id, receipt.message_id)
-                    if entry is not None:
-                        has_receipts = True
-                        if on_receipt is not None:
-                            on_receipt(entry, receipt.message_id)
-                elif command.type == pb.BaseCommand.SEND_ERROR:
+                if command.type == pb.BaseCommand.SEND_ERROR:
                     writer.progress(link.progress_at)
                     refusal = command.send_error
                     writer.refused(refusal.sequence_id, refusal.error, refusal.message)
@@ -296,6 +294,18 @@ class Producer:
                 self._reopening.yielded()
                 writer.receipts_taken(time.monotonic())
             self._changed.notify_all()
+
+    def _take_receipts(self, receipts: Receipts) -> bool:
+        """Take receipts; return whether one of them acknowledges an entry."""
+        writer, on_receipt = self._writer, self._on_receipt
+        has_acknowledged = False
+        for sequence_id, ledger, entry_id in zip(*receipts[1:], strict=True):
+            entry = writer.receipt(sequence_id, ledger, entry_id)
+            if entry is not None:
+                has_acknowledged = True
+                if on_receipt is not None:
+                    on_receipt(entry, None if ledger < 0 else MessageId(ledger, entry_id))
+        return has_acknowledged
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
         """The connection has ended."""

@@ -16,6 +16,7 @@ from pulsar_spark.protocol.pending import Outgoing
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame
+from pulsar_spark.wire.receipts import Receipts
 
 _CLOSE_TIMEOUT = 5.0
 
@@ -40,7 +41,7 @@ class LinkOwner(Protocol):
 
     topic: TopicName
 
-    def on_frames(self, link: ProducerLink, frames: list[Frame]) -> None:
+    def on_frames(self, link: ProducerLink, frames: list[Frame | Receipts]) -> None:
         """Frames for the producer have come."""
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
@@ -57,7 +58,7 @@ class ProducerLink:
         self._owner = owner
         session.attach_producer(producer_id, self)
 
-    def deliver(self, frames: list[Frame]) -> None:
+    def deliver(self, frames: list[Frame | Receipts]) -> None:
         """For the session."""
         self._owner.on_frames(self, frames)
 

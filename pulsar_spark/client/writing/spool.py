@@ -30,7 +30,7 @@ class FileSpool:
         if isinstance(item, Batch):
             plain = item._replace(parts=(b"".join(item.parts),))
         else:
-            plain = EncodedSingle(bytes(item.metadata), bytes(item.payload))  # type: ignore[arg-type]
+            plain = EncodedSingle(bytes(item.metadata), bytes(item.payload))
         pickle.dump(plain, self._file)
         self._count += 1
 

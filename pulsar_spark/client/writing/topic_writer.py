@@ -380,8 +380,7 @@ class TopicWriter:
         key_bytes = self._options.key_bytes
         singles = encode_singles(columns.take(pa.array(np.flatnonzero(alone))), key_bytes=key_bytes)
         if ids is not None:
-            own = ids[alone].tolist()
-            singles = [one._replace(sequence_ids=(id_, id_)) for one, id_ in zip(singles, own, strict=True)]
+            singles = singles.with_ids(ids[alone])
         batched = encode_batch_messages(columns.take(pa.array(np.flatnonzero(~alone))), key_bytes=key_bytes)
         # Where a row is among those of its kind.
         single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))

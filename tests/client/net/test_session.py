@@ -306,7 +306,7 @@ def test_frames_go_to_the_handlers_of_their_ids(broker, session):
     section = section_of(b"sent")
     session.send(encode_command_head(commands.send(1, (7, 7), 1), len(section)), section)
     producer.wait_for(lambda: producer.frames)
-    assert producer.frames[0].command.send_receipt.sequence_id == 7
+    assert producer.frames[0].sequence_ids == [7]
     broker.create("new")
     watcher.wait_for(lambda: watcher.frames)
     (update,) = watcher.frames

@@ -8,7 +8,6 @@ import pytest
 from pulsar_spark.client.writing.interceptors import Interceptors, ProducerInterceptor
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.pending import EntryKind, Outgoing
-from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.message_columns import MessageColumns
 
 COLUMNS = MessageColumns(value=pa.array([b"a", b"b"]), key=pa.nulls(2, pa.binary()))
@@ -82,10 +81,10 @@ def test_acknowledgements_are_told_in_the_callers_thread(caplog):
     notes = Notes()
     interceptors = Interceptors([Fails(), notes])
     take = interceptors.on_receipt("t")
-    take(outgoing(5, 3), pb.MessageIdData(ledgerId=1, entryId=2))
-    take(outgoing(8, 1, EntryKind.CHUNK), pb.MessageIdData(ledgerId=1, entryId=3))
-    take(outgoing(8, 1, EntryKind.LAST_CHUNK), pb.MessageIdData(ledgerId=1, entryId=4))
-    take(outgoing(9, 2), pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1))
+    take(outgoing(5, 3), MessageId(1, 2))
+    take(outgoing(8, 1, EntryKind.CHUNK), MessageId(1, 3))
+    take(outgoing(8, 1, EntryKind.LAST_CHUNK), MessageId(1, 4))
+    take(outgoing(9, 2), None)
     assert notes.told == []
     interceptors.acknowledge()
     interceptors.acknowledge()
