@@ -4,6 +4,55 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="receipts-given-to-another-producer",
+        file="pulsar_spark/wire/receipts.py",
+        old='order = np.argsort(producers, kind="stable")',
+        new="order = np.arange(len(producers))[::-1]",
+        test="tests/wire/test_receipts.py::test_by_column_is_as_parsed",
+    ),
+    Fault(
+        name="receipt-with-an-unsigned-ledger-id",
+        file="pulsar_spark/wire/receipts.py",
+        old="command.message_id.entryId], np.uint64).view(np.int64)",
+        new="command.message_id.entryId], np.uint64)",
+        test="tests/wire/test_receipts.py::test_any_cut_gives_the_same_receipts",
+    ),
+    Fault(
+        name="messages-by-column-with-the-old-schema-version",
+        file="pulsar_spark/protocol/packer.py",
+        old="            if self.version_field != version:\n                return\n",
+        new="",
+        test="tests/protocol/test_packer.py::test_entries_have_the_schema_version_of_the_moment_they_are_made",
+    ),
+    Fault(
+        name="messages-by-column-begin-at-the-wrong-id",
+        file="pulsar_spark/protocol/packer.py",
+        old="            self.next_sequence_id = number + 1\n",
+        new="            self.next_sequence_id = number\n",
+        test="tests/protocol/test_packer.py::test_messages_by_column_become_the_same_entries",
+    ),
+    Fault(
+        name="messages-with-ids-of-their-own-numbered-anew",
+        file="pulsar_spark/protocol/packer.py",
+        old=" or self._encryption is not None or messages.has_ids",
+        new=" or self._encryption is not None",
+        test="tests/protocol/test_packer.py::test_messages_with_ids_of_their_own_keep_them",
+    ),
+    Fault(
+        name="unbatched-values-of-other-rows",
+        file="pulsar_spark/wire/singles.py",
+        old="    at = starts[:-1] - first\n",
+        new="    at = starts[:-1]\n",
+        test="tests/wire/test_singles.py::test_large_payloads_are_views_of_the_column",
+    ),
+    Fault(
+        name="slice-of-messages-with-the-metadata-of-others",
+        file="pulsar_spark/wire/singles.py",
+        old="self._metadata_bounds[first : max(first, stop) + 1]",
+        new="self._metadata_bounds[: max(first, stop) + 1]",
+        test="tests/wire/test_singles.py::test_a_slice_has_its_own_rows",
+    ),
+    Fault(
         name="all-producers-of-a-topic-opened-at-once",
         file="pulsar_spark/client/writing/topic_writer.py",
         old="first = [] if self._producers else opening[:1]",
@@ -66,8 +115,8 @@ FAULTS = (
     Fault(
         name="late-receipt-taken-for-the-resent-entry",
         file="pulsar_spark/protocol/partition_writer.py",
-        old="        if not self._is_connected:\n            return None\n        if message_id",
-        new="        if message_id",
+        old="        if not self._is_connected:\n            return None\n        if ledger",
+        new="        if ledger",
         test="tests/protocol/test_partition_writer.py::test_each_input_in_each_state",
     ),
     Fault(
@@ -115,8 +164,8 @@ FAULTS = (
     Fault(
         name="dropped-entry-counted-as-written",
         file="pulsar_spark/protocol/partition_writer.py",
-        old="if message_id.ledgerId >> 63 and self._is_dropped(sequence_id):",
-        new="if message_id.ledgerId >> 63 and sequence_id < 0:",
+        old="if ledger < 0 and self._is_dropped(sequence_id):",
+        new="if ledger < 0 and sequence_id < 0:",
         test="tests/protocol/test_partition_writer.py::test_what_is_sent_once_must_not_be_dropped",
     ),
     Fault(
@@ -143,7 +192,7 @@ FAULTS = (
     Fault(
         name="receipt-of-a-newer-entry-accepted",
         file="pulsar_spark/protocol/pending.py",
-        old="if sequence_id > self._entries[0].sequence_id:",
+        old="if sequence_id > entry.sequence_id:",
         new="if sequence_id > self._entries[-1].sequence_id:",
         test="tests/protocol/test_pending.py::"
         "test_a_receipt_for_a_newer_entry_ends_the_connection_and_takes_nothing_out",
@@ -151,7 +200,7 @@ FAULTS = (
     Fault(
         name="memory-limit-of-pending-entries-ignored",
         file="pulsar_spark/protocol/pending.py",
-        old=" or self._bytes + entry.size > max_bytes:",
+        old=" or self._bytes + size > max_bytes:",
         new=":",
         test="tests/protocol/test_pending.py::test_room",
     ),
