@@ -4,6 +4,20 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="large-message-by-column-sent-anyway",
+        file="pulsar_spark/protocol/packer.py",
+        old="<= self._max_single_size - own\n",
+        new="<= self._max_single_size\n",
+        test="tests/protocol/test_packer.py::test_the_largest_message_is_the_same_by_column",
+    ),
+    Fault(
+        name="messages-read-by-a-template-of-others",
+        file="pulsar_spark/wire/frames.py",
+        old="                continue  # the template may be another one now\n",
+        new="",
+        test="tests/wire/test_receipts.py::test_a_receipt_that_is_also_a_message_changes_no_message",
+    ),
+    Fault(
         name="receipts-given-to-another-producer",
         file="pulsar_spark/wire/receipts.py",
         old='order = np.argsort(producers, kind="stable")',
@@ -20,9 +34,9 @@ FAULTS = (
     Fault(
         name="messages-by-column-with-the-old-schema-version",
         file="pulsar_spark/protocol/packer.py",
-        old="            if self.version_field != version:\n                return\n",
-        new="",
-        test="tests/protocol/test_packer.py::test_entries_have_the_schema_version_of_the_moment_they_are_made",
+        old="if self.version_field != version or self.producer_name != name:",
+        new="if False:",
+        test="tests/protocol/test_packer.py::test_entries_say_what_holds_when_they_are_made",
     ),
     Fault(
         name="messages-by-column-begin-at-the-wrong-id",

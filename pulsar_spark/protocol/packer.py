@@ -32,8 +32,11 @@ METADATA_ROOM = 1024
 # Bytes of that for the keys of a batch's first message.
 _KEY_ROOM = METADATA_ROOM // 2
 
-# Messages whose metadata is made at once.
+# Messages whose metadata is made at once, and how many are too few for that: it has a fixed cost.
 _BLOCK = 1000
+_FEW = 100
+
+_LAST_ID = (1 << 63) - 1
 
 
 class Encryption(Protocol):
@@ -155,7 +158,7 @@ class Packer:
         """Make the entries of messages, or those of their chunks; raises as ``batch`` does."""
         for first in range(0, len(messages), _BLOCK):
             block = messages[first : first + _BLOCK]
-            if isinstance(block, EncodedSingles) and self._is_plain(block):
+            if isinstance(block, EncodedSingles) and len(block) >= _FEW and self._is_plain(block):
                 done = 0
                 for entry in self._plain_singles(block, publish_time):
                     done += 1
@@ -164,17 +167,23 @@ class Packer:
             yield from self._each_single(block, publish_time)
 
     def _is_plain(self, messages: EncodedSingles) -> bool:
-        """Whether each message becomes one entry with its payload as it is."""
-        is_changed = self._compression != pb.NONE or self._encryption is not None or messages.has_ids
-        return not is_changed and int(messages.sizes.max()) <= self._max_single_size - METADATA_ROOM // 2
+        """Whether each message becomes one entry with its payload as it is, and little else."""
+        if self._compression != pb.NONE or self._encryption is not None or messages.has_ids:
+            return False
+        own = len(self._common(b"")) + len(single_metadata_head(self.producer_name, _LAST_ID, _LAST_ID))
+        return (
+            own <= METADATA_ROOM // 2
+            and int(messages.sizes.max()) <= self._max_single_size - own
+            and self.next_sequence_id + len(messages) <= _LAST_ID
+        )
 
     def _plain_singles(self, messages: EncodedSingles, publish_time: int) -> Iterator[Outgoing]:
-        """Make the entries by column; end early if another schema version is to be written from now on."""
-        version, transaction = self.version_field, self.transaction
-        before, after = around_sequence_id(self.producer_name, publish_time)
-        ids = np.arange(self.next_sequence_id, self.next_sequence_id + len(messages))
+        """Make the entries by column; end early if the producer is registered anew with other fields."""
+        name, version, transaction = self.producer_name, self.version_field, self.transaction
+        before, after = around_sequence_id(name, publish_time)
+        ids = self.next_sequence_id + np.arange(len(messages))
         for number, metadata, payload in messages.numbered(before, ids, after, self._common(b"")):
-            if self.version_field != version:
+            if self.version_field != version or self.producer_name != name:
                 return
             self.next_sequence_id = number + 1
             head = encode_section_head(metadata, payload)

@@ -133,9 +133,11 @@ class EncodedSingles(Sequence[EncodedSingle]):
 
     def __getitem__(self, index: int | slice) -> EncodedSingle | EncodedSingles:
         if isinstance(index, int):
-            (item,) = self[index : index + 1]
+            at = range(len(self))[index]
+            (item,) = self[at : at + 1]
             return item
-        first, stop, _ = index.indices(len(self))
+        first, stop, step = index.indices(len(self))
+        assert step == 1, "messages are sent in their order"
         return EncodedSingles(
             self._metadata,
             self._metadata_bounds[first : max(first, stop) + 1],

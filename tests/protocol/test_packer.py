@@ -200,48 +200,96 @@ def test_messages_by_column_become_the_same_entries(rows, first_id, transaction,
     for of in (encoded, lambda *messages: list(messages)):
         made = packer()
         made.next_sequence_id, made.transaction, made.version_field = first_id, transaction, version
-        entries = list(made.singles(of(*(single(value, **fields) for value, fields in rows)), 5))
+        rows_of = [single(value, **fields) for value, fields in rows] * -(-100 // len(rows))
+        entries = list(made.singles(of(*rows_of), 5))
         found.append([(entry.frame(3)[0], entry.head, bytes(entry.payload), entry.kind) for entry in entries])
-        assert made.next_sequence_id == first_id + len(rows)
+        assert made.next_sequence_id == first_id + len(rows_of) == first_id + len(entries)
     assert found[0] == found[1]
-    assert len(found[0]) == len(rows)
 
 
-def test_only_what_is_sent_as_it_is_goes_by_column(monkeypatch):
-    by_column = []
+@pytest.fixture
+def by_column(monkeypatch):
+    """The sizes of the blocks that were made by column."""
+    blocks = []
+    original = EncodedSingles.numbered
     monkeypatch.setattr(
         EncodedSingles,
         "numbered",
-        lambda self, *fields, of=EncodedSingles.numbered: by_column.append(len(self)) or of(self, *fields),
+        lambda self, *fields: blocks.append(len(self)) or original(self, *fields),
     )
-    small, large = single(b"x"), single(b"x" * (LIMIT + 1))
+    return blocks
+
+
+def test_only_what_is_sent_as_it_is_goes_by_column(by_column):
+    small, large = [single(b"x")] * 100, single(b"x" * (LIMIT + 1))
     for made, messages, expected in (
-        (packer(), encoded(small, small), [2]),
-        (packer(pb.LZ4), encoded(small), []),
-        (encrypting(), encoded(small), []),
-        (packer(), encoded(small).with_ids(np.array([7])), []),
-        (packer(chunking=True), encoded(small, large), []),
-        (packer(chunking=True), encoded(*[small] * 1000, large, small), [1000]),
+        (packer(), encoded(*small), [100]),
+        (packer(), encoded(*small[1:]), []),
+        (packer(pb.LZ4), encoded(*small), []),
+        (encrypting(), encoded(*small), []),
+        (packer(), encoded(*small).with_ids(np.arange(100)), []),
+        (packer(chunking=True), encoded(*small, large), []),
+        (packer(chunking=True), encoded(*small * 10, large, *small), [1000]),
     ):
         del by_column[:]
         assert len(list(made.singles(messages, 5))) >= len(messages)
         assert by_column == expected
 
 
-def test_entries_have_the_schema_version_of_the_moment_they_are_made():
+def test_a_long_name_or_version_is_not_made_a_thousand_times_at_once(by_column):
+    """The broker chooses both."""
+    for name, version in (("p" * 600, b""), ("p", schema_version_field(b"v" * 600))):
+        made = packer()
+        made.producer_name, made.version_field = name, version
+        assert len(list(made.singles(encoded(*[single(b"x")] * 100), 5))) == 100
+    assert by_column == []
+
+
+@pytest.mark.parametrize("compared_with", [list, tuple])
+def test_the_largest_message_is_the_same_by_column(compared_with):
+    for size in range(LIMIT - 600, LIMIT - 400):
+        messages = [single(b"x" * size)] * 100
+        found: list[object] = []
+        for of in (lambda all_: encoded(*all_), compared_with):
+            made = packer()
+            made.producer_name = "p" * 300
+            try:
+                found.append([entry.head for entry in made.singles(of(messages), 5)])
+            except SendError as error:
+                found.append(str(error))
+        assert found[0] == found[1]
+
+
+def test_the_last_sequence_ids_stay_apart(by_column):
     made = packer()
-    made.version_field = b"\x82\x01\x01\x07"
-    entries = made.singles(encoded(*[single(b"x")] * 5), 5)
+    made.next_sequence_id = 2**63 - 101
+    assert [entry.sequence_id for entry in made.singles(encoded(*[single(b"x")] * 200), 5)] == list(
+        range(2**63 - 101, 2**63 + 99)
+    )
+    assert by_column == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("version_field", schema_version_field(b"2")), ("producer_name", "q")]
+)
+def test_entries_say_what_holds_when_they_are_made(field, value, by_column):
+    made = packer()
+    made.version_field = schema_version_field(b"1")
+    entries = made.singles(encoded(*[single(b"x")] * 100), 5)
     found = [next(entries), next(entries)]
-    made.version_field = b"\x82\x01\x01\x08"
+    setattr(made, field, value)
     found += entries
-    assert [stored(entry).metadata.schema_version for entry in found] == [b"\7"] * 2 + [b"\x08"] * 3
-    assert [entry.sequence_id for entry in found] == [7, 8, 9, 10, 11]
+    said = [(entry.producer_name, entry.schema_version) for entry in (stored(one).metadata for one in found)]
+    after = (made.producer_name.encode(), made.version_field[-1:])
+    assert said == [(b"p", b"1")] * 2 + [after] * 98
+    assert [entry.sequence_id for entry in found] == list(range(7, 107))
+    assert by_column == [100]
 
 
 def test_messages_with_ids_of_their_own_keep_them():
-    entries = packer().singles(encoded(single(b"a"), single(b"b")).with_ids(np.array([40, 3])), 5)
-    assert [entry.sequence_id for entry in entries] == [40, 3]
+    own = np.arange(100)[::-1] * 3
+    entries = packer().singles(encoded(*[single(b"a")] * 100).with_ids(own), 5)
+    assert [entry.sequence_id for entry in entries] == own.tolist()
 
 
 # ---- sizes

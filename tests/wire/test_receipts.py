@@ -12,6 +12,7 @@ from pulsar_spark.errors import ProtocolError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire import receipts
 from pulsar_spark.wire.frames import FrameReader, encode_command
+from pulsar_spark.wire.messages import Messages
 from pulsar_spark.wire.receipts import RECEIPT_HEAD, Receipts, receipts_of
 
 IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1), st.just(2**64 - 1))
@@ -140,3 +141,32 @@ def test_a_malformed_receipt_is_an_error(body, count):
     frame = (len(command) + 4).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command
     with pytest.raises(ProtocolError):
         FrameReader().feed(stream_of([receipt()] * count) + frame)
+
+
+def test_a_receipt_that_is_also_a_message_changes_no_message():
+    """A command's last type counts: this one begins as a receipt and is a message without a template."""
+
+    def message(entry):
+        place = {"ledgerId": 7, "entryId": entry}
+        command = pb.BaseCommand(type="MESSAGE", message={"consumer_id": 5, "message_id": place})
+        return encode_command(command)
+
+    other = pb.BaseCommand(
+        type="MESSAGE", message={"consumer_id": 6, "message_id": {"ledgerId": 1, "entryId": 2}}
+    )
+    body = encode_command(receipt())[8:] + other.SerializeToString()
+    crafted = (len(body) + 4).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body
+    stream = message(0) + crafted * 10 + b"".join(map(message, range(1, 20)))
+
+    def read(pieces):
+        reader = FrameReader()
+        found = [frame for piece in pieces for frame in reader.feed(piece)]
+        assert all(isinstance(frame, Messages) for frame in found)
+        return [
+            (frame.consumer_id, *place)
+            for frame in found
+            for place in zip(frame.ledger.tolist(), frame.entry.tolist(), strict=True)
+        ]
+
+    expected = [(5, 7, 0), *[(6, 1, 2)] * 10, *((5, 7, entry) for entry in range(1, 20))]
+    assert read([stream]) == read([stream[at : at + 1] for at in range(len(stream))]) == expected

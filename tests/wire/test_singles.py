@@ -146,7 +146,9 @@ def test_a_slice_has_its_own_rows() -> None:
         part = encoded[first:stop]
         assert list(part) == rows[first:stop]
         assert len(part) == len(part.sizes) == len(rows[first:stop])
-    assert [encoded[number] for number in range(12)] == rows
+    assert [encoded[number] for number in range(-12, 12)] == rows * 2
+    with pytest.raises(IndexError):
+        encoded[12]
 
 
 def test_no_entries_and_no_rows():
