@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -24,9 +25,12 @@ from pulsar_spark.client import (
     Consumer,
     Deadline,
     EntryField,
+    SubscriptionOptions,
     decode_entries,
     read_range,
+    retry_count,
 )
+from pulsar_spark.client.reading.probe import has_subscription
 from pulsar_spark.errors import (
     DeadlineError,
     UnsupportedError,
@@ -47,6 +51,23 @@ def test_a_reader_begins_at_a_message_id(client: Client, peer: Peer, topic: str,
     entries = entries_of(client, topic)
     with Consumer(client, TopicName.parse(topic), reader(id_of(entries[3])), Permits(WINDOW)) as consumer:
         assert take(consumer, len(entries) - 3) == entries[3:]
+
+
+def test_a_durable_subscription_waits_until_a_reader_of_its_name_is_gone(
+    client: Client, admin: Admin, topic: str
+) -> None:
+    """As after a look whether it exists: brokers remove a non-durable one some time after it is closed."""
+    name = TopicName.parse(topic)
+    admin.create_topic(topic)
+    before = retry_count()
+    with ThreadPoolExecutor(1) as pool:
+        with Consumer(client, name, SubscriptionOptions(name="same", durable=False)):
+            durable = SubscriptionOptions(name="same", durable=True, create=False)
+            opening = pool.submit(Consumer, client, name, durable)
+            wait_until(lambda: retry_count() > before)
+            assert not opening.done()
+        opening.result(HANG).close()
+    assert has_subscription(client, name, "same")
 
 
 def test_a_reader_without_an_id_begins_at_the_end(client: Client, peer: Peer, topic: str) -> None:

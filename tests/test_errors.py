@@ -185,6 +185,16 @@ def test_a_topic_that_is_closed_to_be_loaded_anew_is_tried_again():
     assert type(from_server(pb.UnknownError, "any other", topic="t")) is errors.BrokerError
 
 
+def test_a_subscription_that_is_not_durable_is_waited_for():
+    text = "NonDurable subscription with the same name already exists."
+    error = from_server(pb.NotAllowedError, text, topic="t")
+    assert type(error) is errors.NotReadyError
+    assert error.retriable
+    durable = from_server(pb.NotAllowedError, text.removeprefix("Non"), topic="t")
+    assert type(durable) is errors.NotAllowedError
+    assert not durable.retriable
+
+
 @pytest.mark.parametrize("text", ["Encryption is required in t", "Messages must be encrypted"])
 def test_that_encryption_is_required_is_not_tried_again(text):
     error = from_server(pb.MetadataError, text)
