@@ -51,6 +51,8 @@ REASONS = {
     "wire/sections.py": "a step of decoding: tests/wire/test_entries.py",
 }
 
+HAVE_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
 
 def needs_test(path, source):
     """Whether a module has code of its own; an `__init__.py` that only imports has none."""
@@ -126,3 +128,29 @@ def test_an_init_needs_a_test_where_it_defines_something():
     assert not needs_test(init, '"""Text."""\nfrom a.b import C\n__all__ = ["C"]')
     assert needs_test(init, "def f(): ...")
     assert needs_test(Path("a/b.py"), "")
+
+
+def detached_texts(source):
+    """Lines of texts that nothing uses and that document nothing: a part that was cut off from a message."""
+    for parent in ast.walk(ast.parse(source)):
+        body = getattr(parent, "body", None)
+        before = parent if isinstance(parent, HAVE_DOCSTRINGS) else None
+        for node in body if isinstance(body, list) else ():
+            is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.JoinedStr)
+            documents = before is parent or isinstance(before, ast.Assign | ast.AnnAssign)
+            if is_text and not documents and ast.unparse(node) != "...":
+                yield node.lineno
+            before = node
+
+
+def test_no_text_is_detached():
+    files = [path for path in (ROOT / "pulsar_spark").rglob("*.py") if not path.stem.endswith("_pb2")]
+    assert len(files) > 100
+    assert {path.name: lines for path in files if (lines := [*detached_texts(path.read_text())])} == {}
+
+
+def test_a_detached_text_is_found():
+    assert [*detached_texts('"""Doc."""\nx = 1\n"""Of x."""\ndef f():\n    return "a "\n"b"\n')] == [6]
+    assert [*detached_texts('class A:\n    """Doc."""\n    if f():\n        g("a ")\n        f"b{c}"\n')] == [
+        5
+    ]

@@ -197,11 +197,9 @@ def _promised(
         return f"query {query}: each row is written effectively once", None
     return (
         None,
-        f"query {query}: rows are written at least once, because the broker has deduplication disabled. ",
+        f"query {query}: rows are written at least once, because the broker has deduplication disabled. "
+        "Enable deduplication for the namespace, or set delivery=at-least-once to accept duplicates",
     )
-
-
-"Enable deduplication for the namespace, or set delivery=at-least-once to accept duplicates"
 
 
 def _promised_in_transactions(options: SinkOptions, query: str | None) -> tuple[str, str | None]:
