@@ -274,6 +274,20 @@ FAULTS = (
         test="tests/client/reading/test_tail.py::test_it_follows_what_comes",
     ),
     Fault(
+        name="tail-without-permits-taken-for-one-that-waited",
+        file="pulsar_spark/client/reading/tail.py",
+        old="self.was_waiting = self.reached >= end and self._consumer.has_permits",
+        new="self.was_waiting = self.reached >= end",
+        test="tests/client/reading/test_tail.py::test_it_was_not_waiting_where_a_batch_has_taken_all_permits",
+    ),
+    Fault(
+        name="tail-that-lacks-entries-taken-for-one-that-waited",
+        file="pulsar_spark/client/reading/tail.py",
+        old="self.was_waiting = self.reached >= end and self._consumer.has_permits",
+        new="self.was_waiting = self._consumer.has_permits",
+        test="tests/client/reading/test_tail.py::test_it_was_waiting_if_all_had_come_and_permits_were_left",
+    ),
+    Fault(
         name="tail-goes-on-after-what-it-could-not-decode",
         file="pulsar_spark/client/reading/tail.py",
         old="                self._bytes += int(entries.sizes.sum())\n"

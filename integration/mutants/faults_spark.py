@@ -160,6 +160,14 @@ FAULTS = (
         test="tests/spark/plan/test_ends.py::test_when_a_partition_is_asked",
     ),
     Fault(
+        name="late-tail-always-believed",
+        file="pulsar_spark/spark/plan/ends.py",
+        old="if has_news or (is_late and not tracked.tail.was_waiting):",
+        new="if has_news:",
+        test="tests/spark/plan/test_ends.py::"
+        "test_where_triggers_are_rare_a_partition_is_asked_if_its_tail_lacked_permits",
+    ),
+    Fault(
         name="tail-that-saw-too-little-believed",
         file="pulsar_spark/spark/plan/partition.py",
         old="is_near = seen.after.ledger == done.ledger and done.entry - seen.after.entry >= PROBED_ENTRIES",

@@ -31,6 +31,11 @@ class Permits:
         self._bytes = 0
         self._entries = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker may send another entry before more is granted."""
+        return self._balance > 0
+
     def used(self, messages: int, size: int, entries: int = 1) -> None:
         """Note that entries have come, with ``messages`` messages and ``size`` bytes as sent."""
         self._balance -= messages

@@ -209,6 +209,11 @@ class Consumer:
         return entries
 
     @property
+    def has_permits(self) -> bool:
+        """Whether the broker may send one more entry after those that were taken; makes no request."""
+        return self._permits is None or self._permits.is_open
+
+    @property
     def newest_arrived(self) -> MessageId | None:
         """The last entry that has come and was not taken; makes no request."""
         return self._inbox.newest

@@ -40,6 +40,8 @@ class Tail:
         after: as given.
         reached: every visible entry after ``after`` up to this one was seen.
         has_chunks: whether one of them was a chunk.
+        was_waiting: whether at the last :meth:`follow` all entries up to its end had come, and the broker was
+            free to send the next one: so there was none.
 
     Raises:
         TopicNotFoundError, BrokerError: as ``Consumer``.
@@ -49,7 +51,7 @@ class Tail:
         self, client: Client, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]
     ) -> None:
         self.after = self.reached = self._acknowledged = after.whole_entry
-        self.has_chunks = False
+        self.has_chunks = self.was_waiting = False
         self._is_lost = False
         self._entries = self._bytes = 0
         self._consumer = Consumer(
@@ -107,6 +109,7 @@ class Tail:
             False if it is lost, or too many entries lie before the end.
         """
         self.take()
+        self.was_waiting = self.reached >= end and self._consumer.has_permits
         left = 0
         if self.reached < end:
             count = end.entries_since(self.reached)

@@ -16,8 +16,8 @@ wait there for hours, until ``minMessagesPerTrigger`` is reached. When the end i
     more                     and nothing came                 no
 
 Entries up to the known end do not count as new while the tail follows. If triggers are rare, they may be
-processed later than a second after the answer. Then the tail may have waited for permits, so the end is
-requested.
+processed later than a second after the answer. If the tail has waited for permits or for one of these entries
+meanwhile, the end is requested.
 
 A partition whose tail receives nothing takes no work: :class:`Arrivals` reports new entries, and the
 remaining requests wait in a queue by time.
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 _KNOWN_FOR = 0.05
 # Seconds without a new message after which a partition gets a tail: opening it costs a few requests.
 _IDLE_AFTER = 0.25
-# Seconds after an answer within which its tail must have requested the entries not seen yet.
+# Seconds after an answer. A tail that then lacks an entry, or permits, may not show what came since.
 _FOLLOWS_WITHIN = 1.0
 # Seconds after which the end of a partition with a tail is requested anyway; the minimum for each of many
 # partitions; the step of these times: requests due at the same time cost one round.
@@ -271,7 +271,8 @@ class EndTracker:
             end = tracked.schedule.last.whole_entry
             # What may be new is not consumed before the answer, which shows how far the tail has to follow.
             has_news = tracked.tail.has_passed(end) or not self._follow(topic, tracked, tracked.tail)
-            if has_news or now >= tracked.schedule.known_until + _FOLLOWS_WITHIN:
+            is_late = now >= tracked.schedule.known_until + _FOLLOWS_WITHIN
+            if has_news or (is_late and not tracked.tail.was_waiting):
                 self._active[topic] = None
 
     def _follow(self, topic: TopicName, tracked: _Tracked, tail: Tail) -> bool:

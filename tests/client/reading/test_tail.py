@@ -92,6 +92,36 @@ def test_it_follows_batches(broker, client, ids, bell):
         assert tail.has_passed(ids[-1])
 
 
+def test_it_was_waiting_if_all_had_come_and_permits_were_left(broker, client, ids, bell):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        assert tail.follow(ids[-1])
+        assert tail.was_waiting, "with the permit for the first entry"
+        new = broker.publish(TOPIC, *singles(numbered(3)))
+        bell.wait()
+        assert tail.follow(new[-1])
+        assert not tail.was_waiting, "two entries are missing"
+        settle(client)
+        assert tail.follow(new[-1])
+        assert tail.was_waiting
+        (one,) = broker.publish(TOPIC, *singles([b"one"]))
+        settle(client)
+        assert tail.follow(one)
+        assert not tail.was_waiting, "it took the last permit"
+        assert tail.follow(one.next_entry)
+        assert not tail.was_waiting, "the entry has not come"
+        assert tail.follow(one)
+        assert tail.was_waiting
+
+
+def test_it_was_not_waiting_where_a_batch_has_taken_all_permits(broker, client, ids, bell):
+    with Tail(client, TOPIC, ids[-1], bell) as tail:
+        new = broker.publish(TOPIC, *batches(numbered(40), 10))
+        settle(client)
+        assert tail.follow(new[0])
+        assert tail.reached == new[0]
+        assert not tail.was_waiting
+
+
 def test_it_follows_into_the_next_ledger(broker, client, ids, bell):
     with Tail(client, TOPIC, ids[-1], bell) as tail:
         with broker.changed:

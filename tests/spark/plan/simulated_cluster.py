@@ -377,8 +377,8 @@ class _Tail:
         cluster.open_readers += 1
         self._cluster, self._topic, self._on_arrival = cluster, topic, on_arrival
         self.after = self.reached = after
-        self.has_chunks = False
-        self._is_armed = True
+        self.has_chunks = self.was_waiting = False
+        self.has_permits = self._is_armed = True
         self._found.tails.append(self)
         self.arrived()
 
@@ -404,6 +404,7 @@ class _Tail:
         if self.is_lost or len(new) > 16 or sum(each.size for each in new) > 64 << 10:
             return False
         self._cluster.note("follow", self._topic)
+        self.was_waiting = self.has_permits and self._is_armed and self.reached >= end
         if new:
             self.reached = new[-1].id
             self.has_chunks = self.has_chunks or any(each.chunked for each in new)

@@ -143,14 +143,31 @@ def test_a_partition_to_which_much_comes_has_no_tail_until_it_is_idle(tracked):
     assert tracked.after(0.06)[0] == []
 
 
-def test_where_triggers_are_rare_what_comes_behind_the_known_end_is_asked_for(tracked):
-    """A tail that is asked on late has not waited for what came meanwhile."""
+@pytest.mark.parametrize("has_permits", [True, False])
+def test_where_triggers_are_rare_a_partition_is_asked_if_its_tail_lacked_permits(tracked, has_permits):
+    """Without them it has not waited for what came meanwhile; with them it would show that."""
     tracked.after(0.3)
     tracked.topics[1].produce(3)
     assert tracked.after(0.06)[0] == [TOPICS[1]]
     (tail,) = tracked.topics[1].tails
+    tail.has_permits = has_permits
     tail._on_arrival()  # as when what lies up to the end has come
     assert tracked.after(0.5) == ([], {}, [])
+    tail._on_arrival()
+    assert tracked.after(1.1)[0] == ([] if has_permits else [TOPICS[1]])
+    place = tracked.topics[1].produce()[-1]
+    assert tracked.after(0.06)[1] == {TOPICS[1]: place}
+
+
+def test_where_triggers_are_rare_a_partition_is_asked_if_its_tail_lacks_an_entry(tracked):
+    tracked.after(0.3)
+    place = tracked.topics[1].produce(3)[-1]
+    (tail,) = tracked.topics[1].tails
+    follow = tail.follow
+    tail.follow = lambda end: follow(place.back(1))
+    assert tracked.after(0.06)[0] == [TOPICS[1]]
+    tail.was_waiting = False
+    tail.follow = lambda end: True  # the last entry is on its way
     tail._on_arrival()
     assert tracked.after(1.1)[0] == [TOPICS[1]]
 
