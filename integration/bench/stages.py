@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
@@ -72,7 +71,7 @@ def writing(shape: Shape) -> list[Stage]:
     count = _count(shape)
     chunks = list(shapes.chunks(shape, count))
     parts = [_router().route(columns, _PARTITIONS, 0.0) for columns in chunks]
-    orders = [pa.array(np.argsort(part, kind="stable")) for part in parts]
+    orders = [np.argsort(part, kind="stable") for part in parts]
     encoded = [encode_batch_messages(columns) for columns in chunks]
     batches = _cut(shape, encoded)
     payloads = [b"".join(batch.parts) for batch in batches]
@@ -80,11 +79,13 @@ def writing(shape: Shape) -> list[Stage]:
     stages = [
         _stage("route", count, lambda: [_router().route(columns, _PARTITIONS, 0.0) for columns in chunks]),
         _stage(
-            "sort by partition",
+            "encode, sorted by partition",
             count,
-            lambda: [columns.take(order) for columns, order in zip(chunks, orders, strict=True)],
+            lambda: [
+                encode_batch_messages(columns, order=order)
+                for columns, order in zip(chunks, orders, strict=True)
+            ],
         ),
-        _stage("encode", count, lambda: [encode_batch_messages(columns) for columns in chunks]),
         _stage("cut batches", count, lambda: _cut(shape, encoded)),
     ]
     packed = _stage("metadata and checksum", count, lambda: list(_packed(shape, batches)))

@@ -105,7 +105,7 @@ def decode_joined(
 
 
 def encode_batch_messages(
-    columns: MessageColumns, *, key_bytes: bool = False
+    columns: MessageColumns, *, key_bytes: bool = False, order: fs.Ints | None = None
 ) -> encode_columns.EncodedMessages:
     """Encode each row as a single message of a batch, so that any run of rows is a batch's payload.
 
@@ -115,6 +115,7 @@ def encode_batch_messages(
     Args:
         columns: rows to encode.
         key_bytes: whether keys that are UTF-8 are also written as base64 text.
+        order: the order in which the rows are given, int64[n]; None: their own.
 
     Raises:
         OptionError: the properties contain a null, or there are more than 2 GiB at once.
@@ -134,7 +135,10 @@ def encode_batch_messages(
         *encode_columns.flag_field(b"\x48", is_null),
     ]
     header_size = encode_columns.big_endian(encode_columns.total_sizes(fields, count))
-    return encode_columns.join([header_size, *fields, encode_columns.EncodedField(value, value_sizes)], count)
+    heads = [header_size, *fields]
+    if order is not None:
+        return encode_columns.join_in_order(heads, value, order)
+    return encode_columns.join([*heads, encode_columns.EncodedField(value, value_sizes)], count)
 
 
 def _without_gaps(body: pa.Buffer, sizes: fs.Ints, gap: int) -> pa.Buffer:

@@ -150,11 +150,7 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
     Raises:
         OptionError: there are more than 2 GiB in total.
     """
-    if int(total_sizes(pieces, count).sum()) > _MAX_SIZE:
-        raise OptionError(
-            "the messages of one Arrow batch have more than 2 GiB",
-            advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
-        )
+    _check_size(int(total_sizes(pieces, count).sum()))
     if count == 0 or all(isinstance(piece.data, pa.Scalar) for piece in pieces):
         row = b"".join(piece.data.as_py() for piece in pieces) if count else b""
         return EncodedMessages(memoryview(row * count), np.arange(count + 1, dtype=np.int64) * len(row))
@@ -162,8 +158,45 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
         *(piece.data for piece in pieces), b"", null_handling="replace", null_replacement=b""
     )
     offsets = np.frombuffer(joined.buffers()[1], np.int32, count + 1).astype(np.int64)
-    data = memoryview(joined.buffers()[2]).cast("B")  # Arrow declares its bytes as signed
-    return EncodedMessages(data[: offsets[-1]], offsets)
+    return EncodedMessages(_data(joined)[: offsets[-1]], offsets)
+
+
+def join_in_order(pieces: Sequence[EncodedField], last: pa.BinaryArray, order: Ints) -> EncodedMessages:
+    """Join the fields of each row and its value of ``last``; give the rows in another order.
+
+    It costs one copy of ``last`` less than to sort the columns before.
+
+    Args:
+        pieces: fields of n rows.
+        last: binary[n]; null counts as empty.
+        order: numbers of rows, int64[m].
+
+    Raises:
+        OptionError: as ``join``.
+    """
+    count = len(last)
+    heads = join(pieces, count)
+    _check_size(int(heads.offsets[-1]) + int(lengths(last).sum()))
+    head = pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(heads.offsets.astype(np.int32)), pa.py_buffer(heads.buffer)]
+    )
+    index = np.empty((len(order), 2), np.int64)
+    index[:, 0], index[:, 1] = order, order + count
+    taken = pa.concat_arrays([head, last]).take(pa.array(index.reshape(-1)))
+    offsets = np.frombuffer(taken.buffers()[1], np.int32, 2 * len(order) + 1)[::2].astype(np.int64)
+    return EncodedMessages(_data(taken)[: offsets[-1]], offsets)
+
+
+def _check_size(size: int) -> None:
+    if size > _MAX_SIZE:
+        raise OptionError(
+            "the messages of one Arrow batch have more than 2 GiB",
+            advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
+        )
+
+
+def _data(array: pa.BinaryArray) -> memoryview:
+    return memoryview(array.buffers()[2] or b"").cast("B")  # Arrow declares its bytes as signed
 
 
 def _piece(data: pa.BinaryArray) -> EncodedField:

@@ -1,6 +1,7 @@
 """Batches both ways, against the protobuf classes and against themselves."""
 
 import random
+from dataclasses import fields, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -89,6 +90,14 @@ def decoded_or_none(decode, payloads, counts):
 # ---- encoding
 
 
+def sliced(columns, first, count):
+    """Some rows, without a copy."""
+    parts = {field.name: getattr(columns, field.name) for field in fields(columns)}
+    return replace(
+        columns, **{name: part.slice(first, count) for name, part in parts.items() if part is not None}
+    )
+
+
 @given(rows_of_few_kinds())
 def test_encoded_messages_are_what_protobuf_would_write(rows):
     encoded = encode_batch_messages(to_columns(rows))
@@ -105,19 +114,29 @@ def test_encoded_messages_are_what_protobuf_would_write(rows):
 @settings(max_examples=40)
 @given(rows_of_few_kinds(), st.integers(0, 3), st.integers(0, 3))
 def test_slices_of_columns_are_encoded_alike(rows, before, after):
-    whole = to_columns([Row(b"x", b"y")] * before + rows + [Row(None)] * after)
-    count = len(rows)
-    part = MessageColumns(
-        value=whole.value.slice(before, count),
-        key=whole.key.slice(before, count),
-        event_time=whole.event_time.slice(before, count),
-        properties=whole.properties.slice(before, count),
-        ordering_key=whole.ordering_key.slice(before, count),
-        sequence_id=whole.sequence_id.slice(before, count),
-    )
+    part = sliced(to_columns([Row(b"x", b"y")] * before + rows + [Row(None)] * after), before, len(rows))
     encoded, expected = encode_batch_messages(part), encode_batch_messages(to_columns(rows))
     assert encoded.buffer == expected.buffer
     assert encoded.offsets.tolist() == expected.offsets.tolist()
+
+
+@settings(max_examples=60)
+@given(rows_of_few_kinds(), st.integers(0, 3), st.data())
+def test_rows_are_encoded_in_the_order_that_is_given(rows, before, data):
+    columns = sliced(to_columns([Row(None, b"y")] * before + rows), before, len(rows))
+    order = np.array(data.draw(st.permutations(range(len(rows)))), np.int64)[data.draw(st.integers(0, 2)) :]
+    encoded = encode_batch_messages(columns, order=order)
+    expected = encode_batch_messages(columns.take(pa.array(order)))
+    assert encoded.buffer == expected.buffer
+    assert encoded.offsets.tolist() == expected.offsets.tolist()
+
+
+def test_a_null_value_in_another_order_has_no_bytes_whatever_lies_below_it():
+    whole = pa.array([b"a", b"below", b"c"], pa.binary())
+    value = pa.Array.from_buffers(pa.binary(), 3, [pa.py_buffer(b"\x05"), *whole.buffers()[1:]])
+    columns = MessageColumns(value=value, key=pa.nulls(3, pa.binary()))
+    encoded = encode_batch_messages(columns, order=np.array([1, 2, 0]))
+    assert parsed(bytes(encoded.buffer), 3) == [Row(None), Row(b"c"), Row(b"a")]
 
 
 def test_no_rows_are_encoded_to_nothing():

@@ -312,15 +312,17 @@ class TopicWriter:
             self._send_by_key(columns, partitions)
             return
         self._send_held()
-        bounds = np.array([0, len(columns)])
+        bounds, order = np.array([0, len(columns)]), None
         if count > 1:
             order = np.argsort(partitions, kind="stable")
-            columns = columns.take(pa.array(order))
             bounds = np.searchsorted(partitions[order], np.arange(count + 1))
+        if self._options.batching and not must_cut:
+            self._send_batched(columns, order, bounds)
+            return
+        if order is not None:
+            columns = columns.take(pa.array(order))
         if must_cut:
             self._send_cut(columns, bounds)
-        elif self._options.batching:
-            self._send_batched(columns, bounds)
         else:
             self._send_single(columns, bounds)
 
@@ -347,9 +349,11 @@ class TopicWriter:
         for producer, (offsets, starts) in zip(self._producers, parts, strict=True):
             producer.send_groups(groups.body, offsets, starts)
 
-    def _send_batched(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
-        """Put the rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes)
+    def _send_batched(
+        self, columns: MessageColumns, order: npt.NDArray[np.int64] | None, bounds: npt.NDArray[np.int64]
+    ) -> None:
+        """Put the rows, in ``order``, from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
+        encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes, order=order)
         offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
         for producer, own in zip(self._producers, offsets, strict=True):
             producer.check_messages(encoded.buffer, own)
