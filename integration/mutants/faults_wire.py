@@ -4,6 +4,13 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="frames-of-another-size-taken-for-alike",
+        file="pulsar_spark/wire/frames.py",
+        old="if not alike.all():",
+        new="if not alike.any():",
+        test="tests/wire/test_frames.py::test_messages_of_one_size_are_followed_by_others",
+    ),
+    Fault(
         name="frame-of-any-size-accepted",
         file="pulsar_spark/wire/frames.py",
         old="if 4 < total <= allowed:",

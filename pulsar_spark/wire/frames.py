@@ -11,6 +11,7 @@ All integers are big-endian; ``total`` counts what follows it; the checksum cove
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -135,7 +136,7 @@ class FrameReader:
         """
         frames: list[Received] = []
         position = self._finish_pending(data, frames) if self._pending else 0
-        run: list[int] = []  # starts of consecutive frames of one kind, to be read by column
+        run = array("q")  # starts of consecutive frames of one kind, to be read by column
         run_kind = None
         while not self._pending:
             left = len(data) - position
@@ -149,7 +150,7 @@ class FrameReader:
                 kind, head_size = _RECEIPT, _KIND_AT + len(RECEIPT_HEAD)
             if run and kind != run_kind:
                 self._take_run(run_kind, data, run, position, frames)
-                run = []
+                run = array("q")
                 continue  # the template may be another one now
             run_kind = kind
             if kind is None:
@@ -157,11 +158,13 @@ class FrameReader:
                 position += self._needed
                 continue
             # Most frames of a kind have the same size.
-            head = data[position : position + head_size]
-            last = len(data) - self._needed
-            while position <= last and data.startswith(head, position):
-                run.append(position)
-                position += self._needed
+            count = _count_alike(data, position, head_size, self._needed)
+            past = position + count * self._needed
+            if count < _FEW:
+                run.extend(range(position, past, self._needed))
+            else:
+                run.frombytes(np.arange(position, past, self._needed, dtype=np.int64).tobytes())
+            position = past
         self._take_run(run_kind, data, run, position, frames)
         if position < len(data):
             self._pending = [memoryview(data)[position:]]
@@ -192,17 +195,19 @@ class FrameReader:
                 return position
 
     def _take_run(
-        self, kind: int | None, data: bytes, run: list[int], end: int, frames: list[Received]
+        self, kind: int | None, data: bytes, run: array[int], end: int, frames: list[Received]
     ) -> None:
         """Read consecutive frames of one kind, by column if they allow it."""
         if len(run) >= _FEW:
+            starts = np.frombuffer(run, np.int64)
+            ends = np.append(starts[1:], end)
             if kind == _RECEIPT:
-                receipts = receipts_of(data, run, end)
+                receipts = receipts_of(data, starts, ends)
                 if receipts is not None:
                     frames += receipts
                     return
             else:
-                messages = self._template.messages(data, run, end)
+                messages = self._template.messages(data, starts, ends)
                 if messages is not None:
                     frames.append(messages)
                     return
@@ -248,6 +253,25 @@ class FrameReader:
         raise ProtocolError(
             f"the peer announced a frame of {total} bytes; 5 to {allowed} are allowed", advice=_BINARY_PORT
         )
+
+
+def _count_alike(data: bytes, position: int, head_size: int, size: int) -> int:
+    """Count the complete frames of ``size`` bytes that begin with the same bytes as the first, which is one.
+
+    It looks at blocks that grow with what was found, so a run that ends early costs little.
+    """
+    head = data[position : position + head_size]
+    count, most = 1, (len(data) - position) // size
+    while count < min(_FEW, most) and data.startswith(head, position + count * size):
+        count += 1
+    while _FEW <= count < most:
+        block = min(count, most - count)
+        heads = np.ndarray((block,), f"V{head_size}", data, position + count * size, (size,))
+        alike = heads == np.void(head)
+        if not alike.all():
+            return count + int(alike.argmin())
+        count += block
+    return count
 
 
 def asks_for_list(frame: bytes) -> bool:

@@ -58,20 +58,18 @@ class Template(NamedTuple):
     consumer_id: int
     ledger: int
 
-    def messages(self, data: bytes, starts: list[int], end: int) -> Messages | None:
+    def messages(self, data: bytes, start: Ints, ends: Ints) -> Messages | None:
         """Read consecutive frames whose commands begin with ``head``.
 
         Args:
             data: bytes that contain the frames.
-            starts: start of each frame.
-            end: end of the last frame.
+            start: start of each frame, int64[n].
+            ends: end of each frame, int64[n].
 
         Returns:
             The messages; None if one of the frames does not match the template.
         """
         body = np.frombuffer(data, np.uint8)
-        start = np.array(starts)
-        ends = np.array([*starts[1:], end])
         cursor = start + 4 + len(self.head)
         sections = cursor + self.entry_size + len(self.tail)
         if (sections > ends).any():

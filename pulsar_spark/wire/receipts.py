@@ -62,20 +62,18 @@ def receipt_of(command: pb.CommandSendReceipt) -> Receipts:
     return Receipts(command.producer_id, [command.sequence_id], [ledger], [entry])
 
 
-def receipts_of(data: bytes, starts: list[int], end: int) -> list[Receipts] | None:
+def receipts_of(data: bytes, start: Ints, ends: Ints) -> list[Receipts] | None:
     """Read consecutive frames whose commands begin with RECEIPT_HEAD, by column.
 
     Args:
         data: bytes that contain the frames.
-        starts: start of each frame.
-        end: end of the last frame.
+        start: start of each frame, int64[n].
+        ends: end of each frame, int64[n].
 
     Returns:
         The receipts of each producer; None if one of the frames must be parsed by itself.
     """
     body = np.frombuffer(data, np.uint8)
-    start = np.array(starts)
-    ends = np.array([*starts[1:], end])
     try:
         require(every(big_endian(body, start + 4, 4) == ends - start - _SIZES))
         at, stop = lengths(body, start + _SIZES + len(RECEIPT_HEAD), ends)

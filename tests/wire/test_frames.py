@@ -101,6 +101,19 @@ def test_messages_in_a_row_come_together(partition, redelivered):
     assert len(others) == 2
 
 
+@pytest.mark.parametrize("missing", [0, 1, 60])
+@pytest.mark.parametrize("alike", [*range(1, 20), 31, 32, 33, 63, 64, 65, 200])
+def test_messages_of_one_size_are_followed_by_others(alike, missing):
+    sizes = [30] * alike + [31, 30, 30] + [32] * 20
+    commands = [message_command(7, 5, 300 + number) for number in range(len(sizes))]
+    sections = [section(payload=bytes([number % 250]) * size) for number, size in enumerate(sizes)]
+    stream = b"".join(map(framed, commands, sections))
+    expected = [(command.SerializeToString(), body) for command, body in zip(commands, sections, strict=True)]
+    if missing:
+        expected.pop()  # the last frame is not complete
+    assert read([stream[: len(stream) - missing]]) == expected
+
+
 def test_a_command_in_a_row_that_ends_unlike_the_others_is_parsed():
     command = message_command(7, 5, 100)
     command.message.redelivery_count = 2

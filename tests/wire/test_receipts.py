@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ def stream_of(commands):
 def by_column(commands):
     frames = [encode_command(command) for command in commands]
     starts = list(itertools.accumulate(map(len, frames), initial=0))
-    return receipts_of(b"".join(frames), starts[:-1], starts[-1])
+    return receipts_of(b"".join(frames), np.array(starts[:-1]), np.array(starts[1:]))
 
 
 def signed(number):
