@@ -146,6 +146,10 @@ class Admin:
         path = f"namespaces/{namespace}/backlogQuota?backlogQuotaType=message_age"
         self.request("POST", path, {"limitTime": limit_seconds, "policy": policy})
 
+    def set_max_subscriptions(self, namespace: str, limit: int) -> None:
+        """Limit the subscriptions of each topic."""
+        self.request("POST", f"namespaces/{namespace}/maxSubscriptionsPerTopic", limit)
+
     def require_encryption(self, namespace: str) -> None:
         """Refuse producers that do not encrypt, and messages that are not encrypted."""
         self.request("POST", f"namespaces/{namespace}/encryptionRequired", True)

@@ -4,6 +4,13 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="readers-name-used-again",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="is_named_again = not self._options.durable and self._openings > 1",
+        new="is_named_again = False",
+        test="tests/client/reading/test_consumer.py::test_a_reader_subscribes_by_another_name_each_time",
+    ),
+    Fault(
         name="ranges-of-a-task-opened-one-after-the-other",
         file="pulsar_spark/client/parallel.py",
         old="with ThreadPoolExecutor(max_streams, thread",

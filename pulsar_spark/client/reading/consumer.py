@@ -48,7 +48,7 @@ class SubscriptionOptions:
     """The contents of SUBSCRIBE.
 
     Attributes:
-        name: of the subscription; it is exclusive.
+        name: of the subscription; it is exclusive. A non-durable one that is made again gets a number, too.
         durable: whether the broker keeps its position and holds what is not acknowledged.
         initial: where a new subscription begins.
         start: the first entry wanted, inclusive; non-durable subscriptions only.
@@ -121,6 +121,7 @@ class Consumer:
         self._id = client.new_id()
         self._last: MessageId | None = None
         self._is_new = True
+        self._openings = 0
         self._is_moved = False
         self._corrupt: CorruptError | None = None
         self._session: Session | None = None
@@ -436,6 +437,7 @@ class Consumer:
         if self._inbox.error is not None and not self._is_moved:
             self._client.forget_reader_session(self.topic)
         session = self._client.reader_session(self.topic, deadline)
+        self._openings += 1
         # A new id each time: frames in flight for the old one are dropped.
         consumer_id, inbox = self._client.new_id(), Inbox(self._on_arrival)
         session.attach_consumer(consumer_id, inbox)
@@ -462,7 +464,7 @@ class Consumer:
             request_id,
             consumer_id,
             str(self.topic),
-            options.name,
+            self._subscription_name,
             durable=options.durable,
             initial=options.initial if self._is_new else InitialPosition.LATEST,
             start=None if options.durable else start,
@@ -472,6 +474,16 @@ class Consumer:
             properties=options.properties,
             is_replicated=options.is_replicated,
         )
+
+    @property
+    def _subscription_name(self) -> str:
+        """The name to subscribe with; a reader has another one each time.
+
+        A broker that removes a reader's subscription may also remove the cursor of a new one of that name: it
+        then gets nothing for ever.
+        """
+        is_named_again = not self._options.durable and self._openings > 1
+        return f"{self._options.name}-{self._openings}" if is_named_again else self._options.name
 
     def _release(self, deadline: Deadline) -> None:
         """Close the consumer; if the connection is alive, the broker may not know that it is lost."""

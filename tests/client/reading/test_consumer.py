@@ -495,6 +495,26 @@ def test_a_seek_goes_on_from_its_target(broker, client, ids, options, target):
     assert len(broker.seen(Type.SEEK)) == options.durable
 
 
+def test_a_reader_subscribes_by_another_name_each_time(broker, client, ids):
+    """A broker that removes the one before may remove the cursor of a new one of the same name, too."""
+    with open_consumer(client) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[2])
+        take(consumer, 18)
+        broker.cut()
+        consumer.last_message_id()
+    names = [command.subscription for command in broker.seen(Type.SUBSCRIBE)]
+    assert names == [reader().name, f"{reader().name}-2", f"{reader().name}-3"]
+
+
+def test_a_durable_subscription_keeps_its_name(broker, client, ids):
+    with open_consumer(client, DURABLE) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[2])
+        take(consumer, 18)
+    assert [command.subscription for command in broker.seen(Type.SUBSCRIBE)] == [DURABLE.name] * 2
+
+
 def test_a_durable_subscription_may_seek_to_a_time(broker, client):
     sections = [section_of(b"%d" % time, publish_time=time) for time in range(100, 110)]
     broker.publish(TOPIC, *sections)
