@@ -211,7 +211,7 @@ def test_the_logs_own_backlog_does_not_block_the_query(
 
     quota_query.commit(0, quota_query.task("a"), quota_query.task("b"))
     # Both tasks of a micro-batch must begin within this time: the record of the first one is still needed.
-    quota_broker.admin.set_message_age_quota(namespace, limit_seconds=4, policy=policy)
+    quota_broker.admin.set_message_age_quota(namespace, limit_seconds=3, policy=policy)
     await_quota()
     reports = [quota_query.task("c", batch=1), quota_query.task("d", batch=1)]
     await_quota()  # the micro-batch takes longer
