@@ -57,7 +57,7 @@ _JSON = _ROOT / "build" / "benchmark.json"
 _QUICK = 10  # --quick measures a tenth of the messages
 _MEMORY_COUNTS = (200_000, 2_000_000)
 _BACKLOG = 20_000_000
-_JVM = Jvm(heap="1g", direct_memory="6g")
+_JVM = Jvm(heap="4g", direct_memory="6g")
 # Without a journal each entry is written once: a broker has cores of its own elsewhere, this one shares ours.
 # The idle subscriber lets the broker keep what readers have taken: for the whole run, not for a second and
 # up to 1,000 entries, or it would be the broker's storage that is measured.
