@@ -369,15 +369,11 @@ _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
 _UNKNOWN_ERROR = 0
 _RECOVERY_FAILED = "Failed to recover Transaction Buffer"
 
-# Brokers remove a non-durable subscription some time after its consumer is closed. Until then it counts, and
-# its name cannot be that of a durable one.
+# Brokers remove a non-durable subscription some time after its consumer is closed. The planner opens one when
+# it looks whether a durable subscription of that name exists.
 _NOT_ALLOWED = 22
-_NOT_YET_ALLOWED = {
-    "NonDurable subscription with the same name already exists": "Close the readers that use the "
-    "subscription's name",
-    "Exceed the maximum number of subscriptions of the topic": "Remove subscriptions that nobody needs, or "
-    "raise maxSubscriptionsPerTopic",
-}
+_IS_NON_DURABLE = "NonDurable subscription with the same name already exists"
+ONE_SUBSCRIPTION_TOO_MANY = "Exceed the maximum number of subscriptions of the topic"
 
 
 # Refused schemas: the reason has the strategy, and both schemas on many lines; then all of it comes again.
@@ -407,7 +403,7 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
         return NotAllowedError(what, topic=topic, advice="Set pulsar.producer.encryptionKeys")
     if error == _UNKNOWN_ERROR and _RECOVERY_FAILED in what:
         return NotReadyError(what, topic=topic)
-    for words, advice in _NOT_YET_ALLOWED.items() if error == _NOT_ALLOWED else ():
-        if words in what:
-            return NotReadyError(what, topic=topic, advice=f"It was retried until the timeout. {advice}")
+    if error == _NOT_ALLOWED and _IS_NON_DURABLE in what:
+        advice = "It was retried until the timeout. Close the readers that use the subscription's name"
+        return NotReadyError(what, topic=topic, advice=advice)
     return known.kind(what, topic=topic, advice=known.advice)

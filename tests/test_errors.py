@@ -195,15 +195,6 @@ def test_a_subscription_that_is_not_durable_is_waited_for():
     assert not durable.retriable
 
 
-def test_one_subscription_too_many_is_waited_for():
-    """A reader's subscription counts for a moment after it is closed."""
-    text = "Exceed the maximum number of subscriptions of the topic: persistent://public/default/t"
-    error = from_server(pb.NotAllowedError, text, topic="t")
-    assert type(error) is errors.NotReadyError
-    assert error.retriable
-    assert "maxSubscriptionsPerTopic" in str(error)
-
-
 @pytest.mark.parametrize("text", ["Encryption is required in t", "Messages must be encrypted"])
 def test_that_encryption_is_required_is_not_tried_again(text):
     error = from_server(pb.MetadataError, text)

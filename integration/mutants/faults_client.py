@@ -6,9 +6,17 @@ FAULTS = (
     Fault(
         name="readers-name-used-again",
         file="pulsar_spark/client/reading/consumer.py",
-        old="is_named_again = not self._options.durable and self._openings > 1",
-        new="is_named_again = False",
-        test="tests/client/reading/test_consumer.py::test_a_reader_subscribes_by_another_name_each_time",
+        old='return f"{name}-{self._openings + 1}" if self._is_reader_again else name',
+        new="return name",
+        test="tests/client/reading/test_consumer.py::test_a_reader_that_was_open_subscribes_by_another_name",
+    ),
+    Fault(
+        name="existence-asked-by-another-name",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="        # A new id each time: frames in flight for the old one are dropped.",
+        new="        self._openings += 1",
+        test="tests/client/reading/test_consumer.py::"
+        "test_whether_a_subscription_exists_is_asked_by_its_name_however_often",
     ),
     Fault(
         name="ranges-of-a-task-opened-one-after-the-other",

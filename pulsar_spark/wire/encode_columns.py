@@ -164,7 +164,7 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
 def join_in_order(pieces: Sequence[EncodedField], last: pa.BinaryArray, order: Ints) -> EncodedMessages:
     """Join the fields of each row and its value of ``last``; give the rows in another order.
 
-    It costs one copy of ``last`` less than to sort the columns before.
+    It costs less than to sort the columns before.
 
     Args:
         pieces: fields of n rows.
@@ -176,7 +176,11 @@ def join_in_order(pieces: Sequence[EncodedField], last: pa.BinaryArray, order: I
     """
     count = len(last)
     heads = join(pieces, count)
-    _check_size(int(heads.offsets[-1]) + int(lengths(last).sum()))
+    if not count:
+        return heads
+    # Bytes below nulls are copied, too.
+    bounds = np.frombuffer(last.buffers()[1], np.int32)[last.offset : last.offset + count + 1]
+    _check_size(int(heads.offsets[-1]) + int(bounds[-1]) - int(bounds[0]))
     head = pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(heads.offsets.astype(np.int32)), pa.py_buffer(heads.buffer)]
     )

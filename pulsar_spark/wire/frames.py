@@ -49,7 +49,8 @@ _BROKER_ENTRY_MAGIC = b"\x0e\x02"
 _HTTP = b"HTTP"  # an HTTP server's answer to a request that it does not understand
 _TLS_ALERT = b"\x15\x03"  # the same from a TLS server
 _BINARY_PORT = "Set service.url to the broker's binary port, usually 6650, or 6651 with TLS"
-_FEW = 8  # frames; for fewer, the fixed cost of numpy calls is more than that of parsing
+# Frames: for fewer, the fixed cost of numpy calls is more than that of parsing, or of comparing.
+_FEW, _MANY = 8, 64
 _U32 = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
 _CHECKED_HEAD = struct.Struct(">2sI")
@@ -158,13 +159,17 @@ class FrameReader:
                 position += self._needed
                 continue
             # Most frames of a kind have the same size.
-            count = _count_alike(data, position, head_size, self._needed)
-            past = position + count * self._needed
-            if count < _FEW:
-                run.extend(range(position, past, self._needed))
+            head, size = data[position : position + head_size], self._needed
+            last = len(data) - size
+            for _ in range(_MANY):
+                if position > last or not data.startswith(head, position):
+                    break
+                run.append(position)
+                position += size
             else:
-                run.frombytes(np.arange(position, past, self._needed, dtype=np.int64).tobytes())
-            position = past
+                past = position + size * _count_alike(data, position, head, size)
+                run.frombytes(np.arange(position, past, size, dtype=np.int64).tobytes())
+                position = past
         self._take_run(run_kind, data, run, position, frames)
         if position < len(data):
             self._pending = [memoryview(data)[position:]]
@@ -255,18 +260,15 @@ class FrameReader:
         )
 
 
-def _count_alike(data: bytes, position: int, head_size: int, size: int) -> int:
-    """Count the complete frames of ``size`` bytes that begin with the same bytes as the first, which is one.
+def _count_alike(data: bytes, position: int, head: bytes, size: int) -> int:
+    """Count the complete frames of ``size`` bytes that follow from ``position`` on and begin with ``head``.
 
     It looks at blocks that grow with what was found, so a run that ends early costs little.
     """
-    head = data[position : position + head_size]
-    count, most = 1, (len(data) - position) // size
-    while count < min(_FEW, most) and data.startswith(head, position + count * size):
-        count += 1
-    while _FEW <= count < most:
-        block = min(count, most - count)
-        heads = np.ndarray((block,), f"V{head_size}", data, position + count * size, (size,))
+    count, most = 0, (len(data) - position) // size
+    while count < most:
+        block = min(_MANY + count, most - count)
+        heads = np.ndarray((block,), f"V{len(head)}", data, position + count * size, (size,))
         alike = heads == np.void(head)
         if not alike.all():
             return count + int(alike.argmin())

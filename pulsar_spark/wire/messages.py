@@ -69,6 +69,8 @@ class Template(NamedTuple):
         Returns:
             The messages; None if one of the frames does not match the template.
         """
+        if self is NO_TEMPLATE:
+            return None
         body = np.frombuffer(data, np.uint8)
         cursor = start + 4 + len(self.head)
         sections = cursor + self.entry_size + len(self.tail)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError
+from pulsar_spark.wire import encode_columns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.encode_columns import (
     EncodedField,
@@ -12,6 +13,7 @@ from pulsar_spark.wire.encode_columns import (
     bytes_field,
     flag_field,
     join,
+    join_in_order,
     number_field,
     properties_field,
     size_field,
@@ -64,3 +66,14 @@ def test_more_than_arrow_can_index_is_refused_before_it_is_made():
     column = EncodedField(pa.array([b"", b""], pa.binary()), np.array([2**30, 2**30]))
     with pytest.raises(OptionError, match="2 GiB"):
         join([column], 2)
+
+
+def test_bytes_below_nulls_count_where_rows_are_put_into_another_order(monkeypatch):
+    whole = pa.array([b"x" * 90, b"y" * 20], pa.binary())
+    last = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\x02"), *whole.buffers()[1:]])
+    pieces, order = [EncodedField(pa.array([b"a", b"b"], pa.binary()), 1)], np.array([1, 0])
+    assert bytes(join_in_order(pieces, last, order).buffer) == b"b" + b"y" * 20 + b"a"
+    monkeypatch.setattr(encode_columns, "_MAX_SIZE", 100)
+    with pytest.raises(OptionError, match="2 GiB"):
+        join_in_order(pieces, last, order)
+    assert bytes(join_in_order(pieces, last.slice(1), order[1:]).buffer) == b"a" + b"y" * 20

@@ -19,7 +19,7 @@ from pulsar_spark.wire.frames import (
     decode_payload_section,
     encode_command,
 )
-from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.messages import NO_TEMPLATE, Messages
 from pulsar_spark.wire.receipts import Receipts
 
 MAX_FRAME = 5 * 1024 * 1024 + 10 * 1024
@@ -102,7 +102,7 @@ def test_messages_in_a_row_come_together(partition, redelivered):
 
 
 @pytest.mark.parametrize("missing", [0, 1, 60])
-@pytest.mark.parametrize("alike", [*range(1, 20), 31, 32, 33, 63, 64, 65, 200])
+@pytest.mark.parametrize("alike", [*range(1, 12), 63, 64, 65, 127, 128, 129, 300])
 def test_messages_of_one_size_are_followed_by_others(alike, missing):
     sizes = [30] * alike + [31, 30, 30] + [32] * 20
     commands = [message_command(7, 5, 300 + number) for number in range(len(sizes))]
@@ -112,6 +112,13 @@ def test_messages_of_one_size_are_followed_by_others(alike, missing):
     if missing:
         expected.pop()  # the last frame is not complete
     assert read([stream[: len(stream) - missing]]) == expected
+
+
+@pytest.mark.parametrize("count", [1, 20, 200])
+def test_no_bytes_are_taken_for_a_message_before_one_was_parsed(count):
+    frame = b"\x00\x00\x00\x14" + NO_TEMPLATE.head + bytes(10)
+    with pytest.raises(ProtocolError):
+        FrameReader().feed(frame * count)
 
 
 def test_a_command_in_a_row_that_ends_unlike_the_others_is_parsed():

@@ -20,6 +20,7 @@ from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.reading.inbox import Inbox
 from pulsar_spark.errors import (
+    ONE_SUBSCRIPTION_TOO_MANY,
     CorruptError,
     DeadlineError,
     NotReadyError,
@@ -437,7 +438,6 @@ class Consumer:
         if self._inbox.error is not None and not self._is_moved:
             self._client.forget_reader_session(self.topic)
         session = self._client.reader_session(self.topic, deadline)
-        self._openings += 1
         # A new id each time: frames in flight for the old one are dropped.
         consumer_id, inbox = self._client.new_id(), Inbox(self._on_arrival)
         session.attach_consumer(consumer_id, inbox)
@@ -448,9 +448,12 @@ class Consumer:
             self._client.forget_reader_session(self.topic)
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
+            if self._is_reader_again and ONE_SUBSCRIPTION_TOO_MANY in str(error):
+                raise _still_counted(self.topic) from error
             raise error.located(str(self.topic)) from error
         self._session, self._id, self._inbox = session, consumer_id, inbox
         self._is_moved = False
+        self._openings += 1
         self._reopening.opened(time.monotonic())
         # A durable subscription that was removed is recognized: only that one begins at the topic's end.
         self._is_new = False
@@ -477,13 +480,18 @@ class Consumer:
 
     @property
     def _subscription_name(self) -> str:
-        """The name to subscribe with; a reader has another one each time.
+        """The name to subscribe with; a reader that was open before has another one.
 
         A broker that removes a reader's subscription may also remove the cursor of a new one of that name: it
         then gets nothing for ever.
         """
-        is_named_again = not self._options.durable and self._openings > 1
-        return f"{self._options.name}-{self._openings}" if is_named_again else self._options.name
+        name = self._options.name
+        return f"{name}-{self._openings + 1}" if self._is_reader_again else name
+
+    @property
+    def _is_reader_again(self) -> bool:
+        """Whether this is a non-durable subscription that was open before."""
+        return not self._options.durable and self._openings > 0
 
     def _release(self, deadline: Deadline) -> None:
         """Close the consumer; if the connection is alive, the broker may not know that it is lost."""
@@ -524,6 +532,16 @@ class Consumer:
         if len(entries):
             self._last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
         return entries
+
+
+def _still_counted(topic: TopicName) -> NotReadyError:
+    """The error while a reader's last subscription counts: until the broker has removed it."""
+    return NotReadyError(
+        "the topic has as many subscriptions as it may have",
+        topic=str(topic),
+        advice="It was retried until the timeout. Remove subscriptions that nobody needs, or raise "
+        "maxSubscriptionsPerTopic",
+    )
 
 
 def _answer_within(answer: Future[pb.BaseCommand] | None, seconds: float) -> pb.BaseCommand | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
-from pulsar_spark.errors import CorruptError, DeadlineError, NotAllowedError
+from pulsar_spark.errors import ONE_SUBSCRIPTION_TOO_MANY, CorruptError, DeadlineError, NotAllowedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol import time_search
 from pulsar_spark.protocol.permits import Permits
@@ -119,13 +119,15 @@ def stored_end(client: Client, topic: TopicName) -> MessageId:
 def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
     """Whether a durable subscription exists: brokers refuse a non-durable one of its name then.
 
+    They refuse one that would be too many only if there is none of its name.
+
     Raises:
         TopicNotFoundError, BrokerError: as ``Consumer``.
     """
     try:
         Consumer(client, topic, SubscriptionOptions(name=name, durable=False)).close()
-    except NotAllowedError:
-        return True
+    except NotAllowedError as error:
+        return ONE_SUBSCRIPTION_TOO_MANY not in str(error)
     return False
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from pulsar_spark.client import Consumer, Deadline, LastMessageId, retry_count
 from pulsar_spark.client.reading.inbox import Inbox
+from pulsar_spark.client.reading.probe import has_subscription
 from pulsar_spark.errors import (
     AuthError,
     BusyError,
@@ -495,16 +496,64 @@ def test_a_seek_goes_on_from_its_target(broker, client, ids, options, target):
     assert len(broker.seen(Type.SEEK)) == options.durable
 
 
-def test_a_reader_subscribes_by_another_name_each_time(broker, client, ids):
+def test_a_reader_that_was_open_subscribes_by_another_name(broker, client, ids):
     """A broker that removes the one before may remove the cursor of a new one of the same name, too."""
+    broker.script(Type.SUBSCRIBE, [refuses(pb.ServiceNotReady)])
     with open_consumer(client) as consumer:
         take(consumer, 20)
         consumer.seek(ids[2])
         take(consumer, 18)
         broker.cut()
         consumer.last_message_id()
+    name = reader().name
     names = [command.subscription for command in broker.seen(Type.SUBSCRIBE)]
-    assert names == [reader().name, f"{reader().name}-2", f"{reader().name}-3"]
+    assert names == [name, name, f"{name}-2", f"{name}-3"]
+
+
+@pytest.mark.parametrize("action", [cut, refuses(pb.ServiceNotReady), refuses(pb.MetadataError)])
+def test_whether_a_subscription_exists_is_asked_by_its_name_however_often(broker, client, ids, action):
+    open_consumer(client, DURABLE).close()
+    for actions in ([], [action], [action] * 3):
+        broker.script(Type.SUBSCRIBE, actions)
+        assert has_subscription(client, TOPIC, DURABLE.name)
+    assert {command.subscription for command in broker.seen(Type.SUBSCRIBE)} == {DURABLE.name}
+    broker.script(Type.SUBSCRIBE, [action])
+    assert not has_subscription(client, TOPIC, "another")
+
+
+TOO_MANY = refuses(pb.NotAllowedError, "Exceed the maximum number of subscriptions of the topic: t")
+
+
+def test_a_reader_that_was_open_waits_while_the_one_before_counts(broker, client, ids):
+    with open_consumer(client) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[2])
+        broker.script(Type.SUBSCRIBE, [TOO_MANY] * 3)
+        assert ids_of(take(consumer, 18)) == ids[2:]
+        broker.script(Type.SUBSCRIBE, [TOO_MANY] * 100)
+        consumer.seek(ids[2])
+        hurry(client, 0.3)
+        with pytest.raises(NotReadyError, match="raise maxSubscriptionsPerTopic"):
+            consumer.last_message_id()
+
+
+@pytest.mark.parametrize("options", [DURABLE, reader()])
+def test_one_subscription_too_many_is_refused_at_once(broker, client, ids, options):
+    broker.script(Type.SUBSCRIBE, [TOO_MANY])
+    with pytest.raises(NotAllowedError, match="Exceed the maximum"):
+        open_consumer(client, options)
+    broker.script(Type.SUBSCRIBE, [TOO_MANY])
+    assert not has_subscription(client, TOPIC, options.name)
+    assert len(broker.seen(Type.SUBSCRIBE)) == 2
+
+
+def test_a_durable_subscription_that_is_made_again_is_refused_one_too_many(broker, client, ids):
+    with open_consumer(client, DURABLE) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[2])
+        broker.script(Type.SUBSCRIBE, [TOO_MANY])
+        with pytest.raises(NotAllowedError, match="Exceed the maximum"):
+            take(consumer, 1)
 
 
 def test_a_durable_subscription_keeps_its_name(broker, client, ids):
