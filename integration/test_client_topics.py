@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,9 @@ import pytest
 
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
+from integration.chaos.messages import numbered
+from integration.clients import WINDOW, entries_of, id_of, numbers, reader, take
+from integration.peer import Peer
 from pulsar_spark.client import (
     Client,
     Consumer,
@@ -18,8 +22,9 @@ from pulsar_spark.client import (
     TopicWatch,
     run_all,
 )
-from pulsar_spark.errors import TopicNotFoundError
+from pulsar_spark.errors import SubscriptionLimitError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.protocol.permits import Permits
 from pulsar_spark.wire import commands
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
@@ -152,3 +157,27 @@ def test_many_partitions_are_asked_together(client: Client, admin: Admin, topic:
     assert all(isinstance(answer, LastMessageId) and answer.last.entry == -1 for answer in answers)
     run_all([consumer.close for consumer in consumers])
     assert admin.subscriptions(str(partitions[0])) == []
+
+
+def test_a_reader_moves_where_a_topic_may_have_no_more_subscriptions(
+    client: Client, peer: Peer, admin: Admin, namespace: str
+) -> None:
+    """It subscribes by another name, and the broker counts the one before for a moment."""
+    topic = f"persistent://{namespace}/limited"
+    peer.produce(topic, numbered(20))
+    ids = [id_of(entry) for entry in entries_of(client, topic)]
+    admin.set_max_subscriptions(namespace, 1)
+    with Consumer(client, TopicName.parse(topic), reader(ids[0]), Permits(WINDOW)) as consumer:
+        wait_until(lambda: is_refused(client, topic))
+        for first, start in enumerate(ids):
+            consumer.seek(start)
+            assert numbers(take(consumer, len(ids) - first)) == [*range(first, len(ids))]
+
+
+def is_refused(client: Client, topic: str) -> bool:
+    """Whether the topic may have no other subscription."""
+    try:
+        Consumer(client, TopicName.parse(topic), replace(reader(), name="another")).close()
+    except SubscriptionLimitError:
+        return True
+    return False

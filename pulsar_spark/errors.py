@@ -22,6 +22,7 @@
         ├── AuthError                   PULSAR_AUTH
         ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
         ├── NotAllowedError             PULSAR_NOT_ALLOWED
+        │   └── SubscriptionLimitError  PULSAR_SUBSCRIPTION_LIMIT
         ├── SchemaError                 PULSAR_SCHEMA
         ├── SendError                   PULSAR_SEND
         └── TransactionError            PULSAR_TRANSACTION
@@ -262,6 +263,13 @@ class NotAllowedError(BrokerError):
     usual_advice = "Check the topic's subscriptions and policies, or choose another subscription name"
 
 
+class SubscriptionLimitError(NotAllowedError):
+    """The topic has as many subscriptions as it may have, and the one that is asked for is not among them."""
+
+    code = "PULSAR_SUBSCRIPTION_LIMIT"
+    usual_advice = "Remove subscriptions that nobody needs, or raise maxSubscriptionsPerTopic"
+
+
 class SchemaError(BrokerError):
     """The broker refused the schema, or data does not fit it."""
 
@@ -373,7 +381,7 @@ _RECOVERY_FAILED = "Failed to recover Transaction Buffer"
 # it looks whether a durable subscription of that name exists.
 _NOT_ALLOWED = 22
 _IS_NON_DURABLE = "NonDurable subscription with the same name already exists"
-ONE_SUBSCRIPTION_TOO_MANY = "Exceed the maximum number of subscriptions of the topic"
+_TOO_MANY_SUBSCRIPTIONS = "Exceed the maximum number of subscriptions of the topic"
 
 
 # Refused schemas: the reason has the strategy, and both schemas on many lines; then all of it comes again.
@@ -406,4 +414,6 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     if error == _NOT_ALLOWED and _IS_NON_DURABLE in what:
         advice = "It was retried until the timeout. Close the readers that use the subscription's name"
         return NotReadyError(what, topic=topic, advice=advice)
+    if error == _NOT_ALLOWED and _TOO_MANY_SUBSCRIPTIONS in what:
+        return SubscriptionLimitError(what, topic=topic)
     return known.kind(what, topic=topic, advice=known.advice)

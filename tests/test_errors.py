@@ -34,6 +34,7 @@ TABLE = [
     ("AuthError", "PULSAR_AUTH", False, "BrokerError"),
     ("TopicNotFoundError", "PULSAR_TOPIC_NOT_FOUND", False, "BrokerError"),
     ("NotAllowedError", "PULSAR_NOT_ALLOWED", False, "BrokerError"),
+    ("SubscriptionLimitError", "PULSAR_SUBSCRIPTION_LIMIT", False, "NotAllowedError"),
     ("SchemaError", "PULSAR_SCHEMA", False, "BrokerError"),
     ("SendError", "PULSAR_SEND", False, "BrokerError"),
     ("TransactionError", "PULSAR_TRANSACTION", False, "BrokerError"),
@@ -193,6 +194,14 @@ def test_a_subscription_that_is_not_durable_is_waited_for():
     durable = from_server(pb.NotAllowedError, text.removeprefix("Non"), topic="t")
     assert type(durable) is errors.NotAllowedError
     assert not durable.retriable
+
+
+def test_a_limit_of_subscriptions_has_a_class_of_its_own():
+    text = "Exceed the maximum number of subscriptions of the topic: t"
+    error = from_server(pb.NotAllowedError, text, topic="t")
+    assert type(error) is errors.SubscriptionLimitError
+    assert text in str(error)
+    assert type(from_server(pb.MetadataError, text, topic="t")) is errors.NotReadyError
 
 
 @pytest.mark.parametrize("text", ["Encryption is required in t", "Messages must be encrypted"])

@@ -20,11 +20,11 @@ from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.reading.inbox import Inbox
 from pulsar_spark.errors import (
-    ONE_SUBSCRIPTION_TOO_MANY,
     CorruptError,
     DeadlineError,
     NotReadyError,
     PulsarError,
+    SubscriptionLimitError,
     UnsupportedError,
     from_server,
 )
@@ -121,7 +121,6 @@ class Consumer:
         self._reopening = Reopening()
         self._id = client.new_id()
         self._last: MessageId | None = None
-        self._is_new = True
         self._openings = 0
         self._is_moved = False
         self._corrupt: CorruptError | None = None
@@ -448,18 +447,17 @@ class Consumer:
             self._client.forget_reader_session(self.topic)
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
-            if self._is_reader_again and ONE_SUBSCRIPTION_TOO_MANY in str(error):
-                raise _still_counted(self.topic) from error
+            if self._is_reader_again and isinstance(error, SubscriptionLimitError):
+                # The broker counts the reader's last subscription until it has removed it.
+                raise NotReadyError(error.what, topic=str(self.topic), advice=error.advice) from error
             raise error.located(str(self.topic)) from error
         self._session, self._id, self._inbox = session, consumer_id, inbox
         self._is_moved = False
         self._openings += 1
         self._reopening.opened(time.monotonic())
-        # A durable subscription that was removed is recognized: only that one begins at the topic's end.
-        self._is_new = False
 
     def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
-        options = self._options
+        options, is_new = self._options, self._openings == 0
         start = options.start
         if self._last is not None:
             start = MessageId(self._last.ledger, self._last.entry + 1)
@@ -469,9 +467,10 @@ class Consumer:
             str(self.topic),
             self._subscription_name,
             durable=options.durable,
-            initial=options.initial if self._is_new else InitialPosition.LATEST,
+            # A durable subscription that was removed is recognized: only that one begins at the topic's end.
+            initial=options.initial if is_new else InitialPosition.LATEST,
             start=None if options.durable else start,
-            create=options.create and self._is_new,
+            create=options.create and is_new,
             read_compacted=options.read_compacted,
             consumer_name=self._client.options.consumer_name,
             properties=options.properties,
@@ -532,16 +531,6 @@ class Consumer:
         if len(entries):
             self._last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
         return entries
-
-
-def _still_counted(topic: TopicName) -> NotReadyError:
-    """The error while a reader's last subscription counts: until the broker has removed it."""
-    return NotReadyError(
-        "the topic has as many subscriptions as it may have",
-        topic=str(topic),
-        advice="It was retried until the timeout. Remove subscriptions that nobody needs, or raise "
-        "maxSubscriptionsPerTopic",
-    )
 
 
 def _answer_within(answer: Future[pb.BaseCommand] | None, seconds: float) -> pb.BaseCommand | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.consumer import Consumer, SubscriptionOptions
-from pulsar_spark.errors import ONE_SUBSCRIPTION_TOO_MANY, CorruptError, DeadlineError, NotAllowedError
+from pulsar_spark.errors import CorruptError, DeadlineError, NotAllowedError, SubscriptionLimitError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol import time_search
 from pulsar_spark.protocol.permits import Permits
@@ -127,7 +127,7 @@ def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
     try:
         Consumer(client, topic, SubscriptionOptions(name=name, durable=False)).close()
     except NotAllowedError as error:
-        return ONE_SUBSCRIPTION_TOO_MANY not in str(error)
+        return not isinstance(error, SubscriptionLimitError)
     return False
 
 

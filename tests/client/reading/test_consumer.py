@@ -17,6 +17,7 @@ from pulsar_spark.errors import (
     DeadlineError,
     NotAllowedError,
     NotReadyError,
+    SubscriptionLimitError,
     TopicNotFoundError,
     UnsupportedError,
 )
@@ -540,7 +541,7 @@ def test_a_reader_that_was_open_waits_while_the_one_before_counts(broker, client
 @pytest.mark.parametrize("options", [DURABLE, reader()])
 def test_one_subscription_too_many_is_refused_at_once(broker, client, ids, options):
     broker.script(Type.SUBSCRIBE, [TOO_MANY])
-    with pytest.raises(NotAllowedError, match="Exceed the maximum"):
+    with pytest.raises(SubscriptionLimitError, match="Exceed the maximum"):
         open_consumer(client, options)
     broker.script(Type.SUBSCRIBE, [TOO_MANY])
     assert not has_subscription(client, TOPIC, options.name)
@@ -552,7 +553,7 @@ def test_a_durable_subscription_that_is_made_again_is_refused_one_too_many(broke
         take(consumer, 20)
         consumer.seek(ids[2])
         broker.script(Type.SUBSCRIBE, [TOO_MANY])
-        with pytest.raises(NotAllowedError, match="Exceed the maximum"):
+        with pytest.raises(SubscriptionLimitError, match="Exceed the maximum"):
             take(consumer, 1)
 
 
