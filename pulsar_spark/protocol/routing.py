@@ -17,6 +17,7 @@ import pyarrow as pa
 from pulsar_spark.errors import OptionError
 from pulsar_spark.wire.keys_and_texts import encode_keys
 from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.offsets import offsets_of
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -198,9 +199,8 @@ def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
     count = len(texts)
     if count == 0:
         return np.zeros(0, np.uint32)
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + count + 1].astype(np.int64)
-    data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
+    offsets = offsets_of(texts).astype(np.int64)
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
     offsets -= offsets[0]
     hashed = _murmur3(data, offsets) if scheme is HashingScheme.MURMUR3_32 else _java_hash(data, offsets)
     hashed &= np.uint32(0x7FFFFFFF)

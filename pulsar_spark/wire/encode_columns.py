@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.errors import OptionError
+from pulsar_spark.wire.offsets import offsets_of
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -157,7 +158,7 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
     joined = pc.binary_join_element_wise(
         *(piece.data for piece in pieces), b"", null_handling="replace", null_replacement=b""
     )
-    offsets = np.frombuffer(joined.buffers()[1], np.int32, count + 1).astype(np.int64)
+    offsets = offsets_of(joined).astype(np.int64)
     return EncodedMessages(_data(joined)[: offsets[-1]], offsets)
 
 
@@ -179,7 +180,7 @@ def join_in_order(pieces: Sequence[EncodedField], last: pa.BinaryArray, order: I
     if not count:
         return heads
     # Bytes below nulls are copied, too.
-    bounds = np.frombuffer(last.buffers()[1], np.int32)[last.offset : last.offset + count + 1]
+    bounds = offsets_of(last)
     _check_size(int(heads.offsets[-1]) + int(bounds[-1]) - int(bounds[0]))
     head = pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(heads.offsets.astype(np.int32)), pa.py_buffer(heads.buffer)]
@@ -187,7 +188,7 @@ def join_in_order(pieces: Sequence[EncodedField], last: pa.BinaryArray, order: I
     index = np.empty((len(order), 2), np.int64)
     index[:, 0], index[:, 1] = order, order + count
     taken = pa.concat_arrays([head, last]).take(pa.array(index.reshape(-1)))
-    offsets = np.frombuffer(taken.buffers()[1], np.int32, 2 * len(order) + 1)[::2].astype(np.int64)
+    offsets = offsets_of(taken)[::2].astype(np.int64)
     return EncodedMessages(_data(taken)[: offsets[-1]], offsets)
 
 

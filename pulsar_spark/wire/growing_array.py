@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.wire.offsets import offsets_of
+
 _MAX_OFFSET = 2**31 - 1
 
 
@@ -128,7 +130,7 @@ class _Offsets(_Grown):
         _Grown.add(self, part)
         if not len(part):
             return 0, 0
-        offsets = np.frombuffer(part.buffers()[1], np.int32, len(part) + 1, part.offset * 4).astype(np.int64)
+        offsets = offsets_of(part).astype(np.int64)
         start, end = int(offsets[0]), int(offsets[-1])
         offsets += self._end - start
         self._end = int(offsets[-1])

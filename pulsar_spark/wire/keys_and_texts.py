@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError, OptionError
+from pulsar_spark.wire.offsets import offsets_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -145,10 +146,8 @@ def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
 
 def _bytes_of(texts: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """The bytes of n rows without nulls, and where each begins, from 0, int64[n + 1]."""
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    offsets = offsets.astype(np.int64)
-    data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
+    offsets = offsets_of(texts).astype(np.int64)
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
     return data, offsets - offsets[0]
 
 

@@ -20,6 +20,7 @@ from pulsar_spark.wire.field_spans import Flags, Ints
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.nulls import with_nulls
+from pulsar_spark.wire.offsets import offsets_of
 
 _SMALL = 4096  # bytes
 
@@ -213,12 +214,9 @@ def _payloads(values: pa.BinaryArray) -> tuple[Buffer, Ints, Ints]:
     if len(values) == values.null_count:
         nowhere = np.zeros(len(values), np.int64)
         return b"", nowhere, nowhere
-    _, offsets, data = values.buffers()
-    starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(
-        np.int64
-    )
+    starts = offsets_of(values).astype(np.int64)
     first, last = int(starts[0]), int(starts[-1])
-    view = memoryview(data).cast("B")[first:last]  # Arrow declares its bytes as signed
+    view = memoryview(values.buffers()[2]).cast("B")[first:last]  # Arrow declares its bytes as signed
     at = starts[:-1] - first
     # A slice of bytes is a copy, which for few bytes costs less than a view.
     payload = bytes(view) if len(view) < _SMALL * len(values) else view

@@ -27,6 +27,7 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.wire.decode_columns import gather
 from pulsar_spark.wire.encode_columns import EncodedField, big_endian, join, lengths
 from pulsar_spark.wire.nulls import with_nulls
+from pulsar_spark.wire.offsets import offsets_of
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
 
@@ -270,10 +271,10 @@ _MIXED_UP = (
 def _split_inline(values: pa.BinaryArray, keys: pa.BinaryArray) -> _Halves:
     """Take payloads of the encoding INLINE apart; null rows have null parts."""
     has = _mask(values.is_valid())
-    _, offsets, body = values.buffers()
+    body = values.buffers()[2]
     if body is None or body.size < 2 * _LENGTH.size:
         return _Halves(pa.nulls(len(values), pa.binary()), pa.nulls(len(values), pa.binary()), has)
-    bounds = np.frombuffer(offsets, np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
+    bounds = offsets_of(values).astype(np.int64)
     at, end = bounds[:-1], bounds[1:]
     numbers: npt.NDArray[np.int32] = np.ndarray((body.size - 3,), ">i4", body, strides=(1,))
     good = has & (end - at >= 2 * _LENGTH.size)

@@ -33,6 +33,7 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.wire.nulls import with_nulls
+from pulsar_spark.wire.offsets import offsets_of
 from pulsar_spark.wire.schemas.encode.column_values import (
     Misfit,
     floats,
@@ -230,13 +231,13 @@ def _stored_values(
 ) -> tuple[Numbers, Bools | None, Bools | None]:
     """Return the n values, which rows have one (None: all), and which have bytes of another length."""
     count, width = len(values), stored.itemsize
-    _, offsets_buffer, data_buffer = values.buffers()
+    data_buffer = values.buffers()[2]
     if not count or data_buffer is None:
         data: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
         offsets = np.zeros(count + 1, np.int32)
     else:
         data = np.frombuffer(data_buffer, np.uint8)
-        offsets = np.frombuffer(offsets_buffer, np.int32, count + 1, values.offset * 4)
+        offsets = offsets_of(values)
     has = np.diff(offsets) == width
     if has.all() and not values.null_count:
         return data[offsets[0] : offsets[-1]].view(stored), None, None

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.wire.offsets import offsets_of
 from pulsar_spark.wire.schemas.avro import avro_types
 from pulsar_spark.wire.schemas.avro.payloads import AvroPayloads
 from pulsar_spark.wire.schemas.avro.readers import reader as reader_of
@@ -152,7 +153,7 @@ def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
     count = len(values)
     if not count:
         return
-    offsets = np.frombuffer(values.buffers()[1], np.int32, count + 1, values.offset * 4)
+    offsets = offsets_of(values)
     first = 0
     while first < count:
         last = int(np.searchsorted(offsets, int(offsets[first]) + _MAX_BYTES, side="right")) - 1

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.wire.offsets import offsets_of
 from pulsar_spark.wire.schemas.avro.varint_ends import GROUP, VarintEnds, varint_ends
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -38,7 +39,7 @@ class AvroPayloads:
 
     def __init__(self, values: pa.BinaryArray) -> None:
         count = len(values)
-        offsets = np.frombuffer(values.buffers()[1], np.int32, count + 1, values.offset * 4).astype(np.int64)
+        offsets = offsets_of(values).astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
         end = _PAD + last - first
         whole = np.empty(-(-(end + _PAD) // GROUP) * GROUP, np.uint8)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.wire.encode_columns import EncodedField, EncodedMessages, Ints, join, lengths
+from pulsar_spark.wire.offsets import offsets_of
 from pulsar_spark.wire.schemas.encode.cells import MAX_SIZE, Cells, Piece, texts, to_binary, too_large
 from pulsar_spark.wire.schemas.encode.column_values import floats, integers, mask, require, validity
 
@@ -43,7 +44,7 @@ def escaped(strings: pa.StringArray) -> pa.BinaryArray:
     Raises:
         OptionError: more than 2 GiB.
     """
-    offsets = np.frombuffer(strings.buffers()[1], np.int32, len(strings) + 1, 4 * strings.offset)
+    offsets = offsets_of(strings)
     data = strings.buffers()[2]
     if data is not None:
         found = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]

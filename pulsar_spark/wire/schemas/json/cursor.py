@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulsar_spark.wire.offsets import offsets_of
 from pulsar_spark.wire.schemas.json.scan import END, BadJsonError, read_string
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -127,13 +128,11 @@ class JsonPayloads:
             None where so much is escaped, or no text at all, that the positions of it would take too much
             memory.
         """
-        count = len(payloads)
-        _, offsets, data = payloads.buffers()
-        ends = np.frombuffer(offsets, np.int32, count + 1, payloads.offset * 4).astype(np.int64)
+        ends = offsets_of(payloads).astype(np.int64)
         first, size = int(ends[0]), int(ends[-1] - ends[0])
         body = np.zeros(size + _PADDING, np.uint8)
         if size:
-            body[:size] = np.frombuffer(data, np.uint8, size, first)
+            body[:size] = np.frombuffer(payloads.buffers()[2], np.uint8, size, first)
         odd = np.count_nonzero(body == _BACKSLASH), np.count_nonzero(body < _SPACE) - _PADDING
         return None if max(odd) * _MAX_ODD > size else cls(payloads, body, ends - first)
 
