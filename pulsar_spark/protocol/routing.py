@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.errors import OptionError
+from pulsar_spark.wire.arrays import offsets_of
 from pulsar_spark.wire.keys_and_texts import encode_keys
 from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.offsets import offsets_of
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 Ints: TypeAlias = npt.NDArray[np.int64]

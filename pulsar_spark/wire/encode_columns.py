@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.offsets import offsets_of
+from pulsar_spark.wire.arrays import offsets_of
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 

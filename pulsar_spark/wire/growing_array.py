@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.wire.offsets import offsets_of
+from pulsar_spark.wire.arrays import offsets_of
 
 _MAX_OFFSET = 2**31 - 1
 

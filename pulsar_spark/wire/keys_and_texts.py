@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError, OptionError
-from pulsar_spark.wire.offsets import offsets_of
+from pulsar_spark.wire.arrays import offsets_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

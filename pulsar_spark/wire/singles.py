@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.wire import encode_columns, keys_and_texts
+from pulsar_spark.wire.arrays import offsets_of, with_nulls
 from pulsar_spark.wire.decode_columns import DecodedColumns, flag, gather, joined_buffer
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import NUMBERS, EntryField
 from pulsar_spark.wire.field_spans import Flags, Ints
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.nulls import with_nulls
-from pulsar_spark.wire.offsets import offsets_of
 
 _SMALL = 4096  # bytes
 

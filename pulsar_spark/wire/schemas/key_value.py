@@ -24,10 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.wire.arrays import offsets_of, with_nulls
 from pulsar_spark.wire.decode_columns import gather
 from pulsar_spark.wire.encode_columns import EncodedField, big_endian, join, lengths
-from pulsar_spark.wire.nulls import with_nulls
-from pulsar_spark.wire.offsets import offsets_of
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
 

@@ -32,8 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError
-from pulsar_spark.wire.nulls import with_nulls
-from pulsar_spark.wire.offsets import offsets_of
+from pulsar_spark.wire.arrays import offsets_of, with_nulls
 from pulsar_spark.wire.schemas.encode.column_values import (
     Misfit,
     floats,

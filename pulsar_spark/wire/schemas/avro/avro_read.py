@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.offsets import offsets_of
+from pulsar_spark.wire.arrays import offsets_of
 from pulsar_spark.wire.schemas.avro import avro_types
 from pulsar_spark.wire.schemas.avro.payloads import AvroPayloads
 from pulsar_spark.wire.schemas.avro.readers import reader as reader_of

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.wire.offsets import offsets_of
+from pulsar_spark.wire.arrays import offsets_of
 from pulsar_spark.wire.schemas.avro.varint_ends import GROUP, VarintEnds, varint_ends
 
 Ints: TypeAlias = npt.NDArray[np.int64]

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulsar_spark.wire.arrays import offsets_of
 from pulsar_spark.wire.encode_columns import EncodedField, EncodedMessages, Ints, join, lengths
-from pulsar_spark.wire.offsets import offsets_of
 from pulsar_spark.wire.schemas.encode.cells import MAX_SIZE, Cells, Piece, texts, to_binary, too_large
 from pulsar_spark.wire.schemas.encode.column_values import floats, integers, mask, require, validity
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.wire.nulls import with_nulls
+from pulsar_spark.wire.arrays import with_nulls
 from pulsar_spark.wire.schemas.values import EncodedValues
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.wire.offsets import offsets_of
+from pulsar_spark.wire.arrays import offsets_of
 from pulsar_spark.wire.schemas.json.scan import END, BadJsonError, read_string
 
 Ints: TypeAlias = npt.NDArray[np.int64]

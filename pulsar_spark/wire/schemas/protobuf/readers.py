@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.wire.arrays import with_nulls
 from pulsar_spark.wire.growing_array import GrowingArray
-from pulsar_spark.wire.nulls import with_nulls
 from pulsar_spark.wire.schemas.primitives import decode_texts, to_micros, why_no_text
 from pulsar_spark.wire.schemas.protobuf.definition import UNSIGNED
 

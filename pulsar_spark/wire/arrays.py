@@ -1,4 +1,4 @@
-"""Replace values by nulls."""
+"""Arrow arrays: where rows begin, and values replaced by nulls."""
 
 from __future__ import annotations
 
@@ -19,3 +19,15 @@ def with_nulls(values: pa.Array, is_null: npt.NDArray[np.bool_]) -> pa.Array:
         is_null: values to replace, bool[n].
     """
     return pc.replace_with_mask(values, pa.array(is_null), pa.scalar(None, values.type))
+
+
+def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each of n rows begins in the data buffer, or among the items, and where the last one ends.
+
+    Args:
+        values: n rows, at least one, of binary, string, list or map; may be a slice.
+
+    Returns:
+        int32[n + 1], a view.
+    """
+    return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
