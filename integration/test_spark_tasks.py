@@ -85,3 +85,14 @@ def test_a_stream_of_many_small_partitions_is_replayed_in_the_same_tasks(
     assert_all_rows(first, filled)
     assert Counter(bytes(row.value) for row in sink.batches[1][0]) == {b"later": PARTITIONS}
     assert len(ranges_by_task(sink.batches[1][0])) <= 20
+
+
+def test_a_worker_does_not_look_at_its_modules_for_garbage(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str
+) -> None:
+    rows = pulsar_in_spark.rows([("a",)], "value string")
+    pulsar_in_spark.write(
+        rows, topic, **{"pulsar.producer.interceptors": "integration.users_code.ExemptObjects"}
+    )
+    (record,) = peer.read_all(topic)
+    assert int(record.value) > 10_000

@@ -46,7 +46,7 @@ ORDER = {
     ),
     "spark": (
         {"application_folder"},
-        {"logs", "other_names", "short_errors"},
+        {"logs", "other_names", "reused_worker", "short_errors"},
         {"rows"},
         {"monitoring"},
         {"options"},
