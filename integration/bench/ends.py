@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import cycle
+from functools import lru_cache
+from itertools import cycle, islice
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, InputPartition, WriterCommitMessage
@@ -73,8 +74,8 @@ class _Send(DataSourceArrowWriter):
         self._shape = shape
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        made = _made_batch(self._shape) if self._shape.batching else _made_single(self._shape)
-        each = made.messages if isinstance(made, Batch) else 1
+        made = _made_batches(self._shape) if self._shape.batching else []
+        each, batches = (made[0].messages if made else 1), cycle(made)
         client = shared_client(ClientOptions(service_url=self._service_url))
         topics = client.partitions(TopicName.parse(self._topic))
         options = shapes.producer_options(self._shape)
@@ -88,26 +89,30 @@ class _Send(DataSourceArrowWriter):
                 taken += batch.num_rows
                 count = (taken - sent) // each
                 sent += count * each
-                if isinstance(made, Batch):
-                    next(turns).send_batches([made] * count)
+                if made:
+                    next(turns).send_batches(list(islice(batches, count)))
                 else:
-                    next(turns).send_singles([made] * count)
+                    next(turns).send_singles([_made_single(self._shape)] * count)
             for producer in producers:
                 producer.flush()
         return WriterCommitMessage()
 
 
-def _made_batch(shape: Shape) -> Batch:
-    """A batch as our sink makes it, not compressed: the producer does that, as for the sink's rows."""
+@lru_cache(maxsize=1)
+def _made_batches(shape: Shape) -> list[Batch]:
+    """Batches of equal size as our sink makes them, not compressed: the producer does that, as for its rows.
+
+    They are many, because the same block again and again is compressed faster than one after the other.
+    """
     options = shapes.producer_options(shape)
-    encoded = encode_batch_messages(shapes.columns(shape, 0, options.batching_max_messages or shapes.CHUNK))
+    encoded = encode_batch_messages(shapes.columns(shape, 0, shapes.CHUNK))
     batcher = Batcher(options.batching_max_messages, options.batching_max_bytes, 1.0)
-    first = [*batcher.add(encoded.buffer, encoded.offsets, 0.0), batcher.take()][0]
-    assert first is not None
-    payload = b"".join(first.parts)
-    return Batch((payload,), first.messages, len(payload))
+    closed = batcher.add(encoded.buffer, encoded.offsets, 0.0)
+    payloads = [b"".join(batch.parts) for batch in closed if batch.messages == closed[0].messages]
+    return [Batch((payload,), closed[0].messages, len(payload)) for payload in payloads]
 
 
+@lru_cache(maxsize=1)
 def _made_single(shape: Shape) -> EncodedSingle:
     (single,) = encode_singles(shapes.columns(shape, 0, 1))
     return single
