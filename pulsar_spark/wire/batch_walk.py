@@ -55,9 +55,7 @@ def find_fields(
     array = np.frombuffer(body, np.uint8)
     if not 0 < count <= len(array) // _MIN_MESSAGE_SIZE or len(array) > LARGEST_BATCH:
         raise CorruptError(f"a batch of {len(array)} bytes cannot hold {count} messages")
-    fields = None
-    if count >= _FEW and len(array) < _LONG * count:
-        fields = _walk_from(array, _starts_by_search(array, count), max_properties)
+    fields = _walk_at_once(array, count, max_properties) if count >= _FEW else None
     if fields is not None:
         return fields
     indexed = bytes(body)  # reading single bytes of other types takes longer
@@ -82,16 +80,27 @@ def find_separated_fields(
         batches without gaps.
     """
     array, count = np.frombuffer(body, np.uint8), int(counts.sum())
-    if not max(_FEW, len(array) // _LONG + 1) <= count <= len(array) // _MIN_MESSAGE_SIZE:
-        return None
-    if len(array) > LARGEST_BATCH:
+    if not _FEW <= count <= len(array) // _MIN_MESSAGE_SIZE or len(array) > LARGEST_BATCH:
         return None
     after = np.zeros(count, np.int64)
     after[np.cumsum(counts) - 1] = gap
-    return _walk_from(array, _starts_by_search(array, count), max_properties, after)
+    return _walk_at_once(array, count, max_properties, after)
 
 
 # ---- guesses of where the messages start
+
+
+def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | None) -> Ints | None:
+    """The starts of messages that all have one size; None if those places do not look like headers."""
+    gaps = 0 if after is None else int(after.sum())
+    size, rest = divmod(len(array) - gaps, count)
+    if rest or size < _MIN_MESSAGE_SIZE:
+        return None
+    starts = np.arange(count) * size
+    if after is not None:
+        starts[1:] += np.cumsum(after[:-1])
+    headers = big_endian(array, starts, 4)
+    return starts if every(headers == headers[0]) and every(array[starts + 4] == array[4]) else None
 
 
 def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
@@ -147,6 +156,16 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
 
 
 # ---- all messages at once
+
+
+def _walk_at_once(
+    array: npt.NDArray[np.uint8], count: int, max_properties: int, after: Ints | None = None
+) -> Fields | None:
+    """Walk from guesses that need no step from message to message; None if none of them holds."""
+    fields = _walk_from(array, _starts_of_one_size(array, count, after), max_properties, after)
+    if fields is None and len(array) < _LONG * count:
+        fields = _walk_from(array, _starts_by_search(array, count), max_properties, after)
+    return fields
 
 
 def _walk_from(

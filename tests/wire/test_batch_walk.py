@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batch_scan import scan
-from pulsar_spark.wire.batch_walk import _starts_by_search, find_fields
-from pulsar_spark.wire.field_spans import Fields
+from pulsar_spark.wire.batch_walk import (
+    _starts_by_search,
+    _starts_of_one_size,
+    find_fields,
+    find_separated_fields,
+)
+from pulsar_spark.wire.field_spans import MAX_PROPERTIES, Fields
 
 OPTIONAL = {
     "partition_key": st.binary(max_size=6),
@@ -76,3 +81,46 @@ def test_the_search_finds_small_and_large_metadata_at_odd_and_even_places(key, p
     body = b"".join(message(payload + b"x" * (i % 3), partition_key=key + b"k" * (i % 9)) for i in range(50))
     found = _starts_by_search(np.frombuffer(body, np.uint8), 50)
     np.testing.assert_array_equal(found, scan(body, 50).start)
+
+
+def as_array(body: bytes) -> np.ndarray:
+    return np.frombuffer(body, np.uint8)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"text", b"\0" * 100, b"\0\0\0\x05\x12\x01k\x18\0" * 9, b"v" * 3000]
+)
+def test_messages_of_one_size_need_no_search(payload):
+    body = b"".join(message(payload, partition_key=b"%02d" % i) for i in range(50))
+    np.testing.assert_array_equal(_starts_of_one_size(as_array(body), 50, None), scan(body, 50).start)
+    assert_same(find_fields(body, 50), scan(body, 50))
+
+
+def test_one_size_of_messages_in_several_batches():
+    one, gap = message(b"value", partition_key=b"k"), b"<gap->"
+    counts = np.array([3, 1, 40, 7])
+    body = b"".join(one * count + gap for count in counts.tolist())
+    places = [at for at in range(len(body)) if body.startswith(one, at)]
+    after = np.zeros(51, np.int64)
+    after[np.cumsum(counts) - 1] = len(gap)
+    np.testing.assert_array_equal(_starts_of_one_size(as_array(body), 51, after), places)
+    fields = find_separated_fields(body, counts, len(gap), MAX_PROPERTIES)
+    assert fields is not None
+    np.testing.assert_array_equal(fields.start, places)
+
+
+@pytest.mark.parametrize("sizes", [[4, 6] * 25, [5] * 20 + [6, 4] + [5] * 28, [4] * 49 + [54]])
+def test_the_average_size_is_not_that_of_each_message(sizes):
+    body = b"".join(message(b"v" * size) for size in sizes)
+    assert _starts_of_one_size(as_array(body), 50, None) is None
+    assert_same(find_fields(body, 50), scan(body, 50))
+
+
+def test_a_value_that_looks_like_a_message_of_the_average_size():
+    """One message is as long as two, and two are as long as one: each guessed place has a header."""
+    one = message(b"v" * 10)
+    short = message(b"vv")
+    assert len(short) * 2 == len(one)
+    body = one * 20 + message(b"v" * 10 + one) + short + short + one * 27
+    assert _starts_of_one_size(as_array(body), 50, None) is not None
+    assert_same(find_fields(body, 50), scan(body, 50))
