@@ -18,7 +18,7 @@ class FailedOnceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FailsOnce:
-    """A step of a query that fails, the first time, when a part of the rows is stored behind it.
+    """A step of a query that fails, the first time, when a part of the rows is stored already.
 
     Attributes:
         flag: a file that says that it has failed.

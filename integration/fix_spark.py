@@ -40,7 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def listener(spark: SparkSession) -> Iterator[PulsarProgressListener]:
-    """Told of all queries of the test."""
+    """Called for all queries of the test."""
     added = PulsarProgressListener()
     spark.streams.addListener(added)
     yield added
@@ -104,7 +104,7 @@ def pulsar_in_spark(spark: SparkSession, cluster: Cluster) -> PulsarInSpark:
 
 @dataclass(slots=True)
 class Collector:
-    """A sink for foreachBatch that keeps the rows of each micro-batch, and fails where it is told to.
+    """A sink for foreachBatch that keeps the rows of each micro-batch, and fails where a test asks for it.
 
     Attributes:
         fail_at: numbers of batches that fail, each after its rows were taken.

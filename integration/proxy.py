@@ -53,7 +53,7 @@ class Cut:
 
 
 class Proxy:
-    """Forwards every connection to one address, until told otherwise.
+    """Forwards every connection to one address, until a test says otherwise.
 
         with Proxy(broker.service_url, cuts=[Cut(100), None, Cut(0)]) as proxy:
             client = pulsar.Client(proxy.service_url)

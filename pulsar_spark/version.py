@@ -1,3 +1,3 @@
-"""The version of the package and of the jar, which brokers are also told."""
+"""The version of the package and of the jar, which CONNECT also names."""
 
 VERSION = "0.1.0"

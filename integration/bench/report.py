@@ -54,8 +54,8 @@ read of a tenth as many messages, and in this read.
 
 All sides run on the same machine and broker in one run, in turn: ours, transport, client, ours, ... The
 broker writes no journal, so it uses less of the cores that all share; the long backlog is the exception.
-Each side is warmed up first. The best of {repeat} runs counts, for all sides alike, because other work of
-a machine can only make a run slower; likewise the lowest CPU of them. Values are slices of a log of
+Each side is warmed up first. The best of {repeat} runs counts, for all sides alike, and so does the lowest
+CPU of them, because other work of a machine can only make a run slower. Values are slices of a log of
 orders in JSON, which LZ4 compresses to 40 %. Keys are one of 10,000, and all messages have a key. Messages
 of a batch have one size: where sizes differ, reading takes 30 ns of CPU a message of 100 bytes more, and
 0.2 us of one of 1 KiB. One partition is a topic without partitions and one Spark task; four are four tasks.

@@ -176,7 +176,7 @@ class PulsarCluster:
 
     Attributes:
         brokers: all of them, running or not.
-        bookies: likewise.
+        bookies: the same of bookies.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ def rows_by_topic(folder: Path) -> dict[str, list[int]]:
 
 
 class Producing:
-    """A producer that writes ascending numbers until it is told to stop."""
+    """A producer that writes ascending numbers until it is asked to stop."""
 
     def __init__(self, service_url: str, topic: str) -> None:
         self.written = 0

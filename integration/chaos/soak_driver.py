@@ -46,7 +46,7 @@ class Sample:
 
     Attributes:
         seconds: since the first sample.
-        heap: MiB of the JVM's heap in use, behind a collection.
+        heap: MiB of the JVM's heap in use, after a collection.
         mib: resident sizes: of ``driver`` (its Python), ``jvm``, ``planner`` (of the copy) and ``workers``.
         files: numbers of file descriptors of the same.
         workers: the resident size, MiB, of each worker and of the daemon that forks them, by process id.
@@ -95,7 +95,7 @@ class Batches:
 
 
 def main(service_url: str, source: str, sink: str, folder: Path, samples: Path, trigger: str) -> None:
-    """Copy, and take samples, until told to stop."""
+    """Copy, and take samples, until asked to stop."""
     spark = local_spark(folder, "soak", _SETTINGS)
     spark.dataSource.register(Floor)
     with _news(str(folder / "news")):

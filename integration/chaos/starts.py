@@ -37,7 +37,7 @@ class Memory:
     """After a turn, in MiB.
 
     Attributes:
-        heap: of the driver's JVM in use, behind a collection.
+        heap: of the driver's JVM in use, after a collection.
         driver: resident size of the driver's Python.
         planner: of the planner of the query that runs all the time.
     """

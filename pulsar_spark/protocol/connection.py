@@ -70,7 +70,7 @@ _BODIES: dict[int, str] = {
 
 
 # Type -> the field of its body that holds words for people. They are shown, and a broker may repeat in them
-# what it was told.
+# what a client has sent.
 _WORDS = {
     kind: name
     for kind, body in _BODIES.items()

@@ -178,7 +178,7 @@ class Packer:
         )
 
     def _plain_singles(self, messages: EncodedSingles, publish_time: int) -> Iterator[Outgoing]:
-        """Make the entries by column; end early if the producer is registered anew with other fields."""
+        """Make the entries by column; end early if the producer is registered again with other fields."""
         name, version, transaction = self.producer_name, self.version_field, self.transaction
         before, after = around_sequence_id(name, publish_time)
         ids = self.next_sequence_id + np.arange(len(messages))

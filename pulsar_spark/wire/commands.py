@@ -387,7 +387,7 @@ def new_txn(request_id: int, coordinator: int, ttl_ms: int) -> bytes:
 
 
 def add_partition_to_txn(request_id: int, transaction: TxnId, topics: Sequence[str]) -> bytes:
-    """ADD_PARTITION_TO_TXN: topic partitions that are told how the transaction ends."""
+    """ADD_PARTITION_TO_TXN: topic partitions that the transaction writes to."""
     command = pb.CommandAddPartitionToTxn(request_id=request_id, partitions=topics)
     command.txnid_most_bits, command.txnid_least_bits = transaction
     return encode_command(pb.BaseCommand(type=_Type.ADD_PARTITION_TO_TXN, addPartitionToTxn=command))

@@ -93,7 +93,7 @@ class TopicWatch:
         client: where to connect.
         pattern: the topics, all of one namespace.
         may_list: whether the broker may list all topics of the namespace, as it does when a watch is opened
-            on a pattern that it cannot be told (:attr:`TopicPattern.broker_regex`). Else such a pattern is
+            on a pattern that cannot be sent to it (:attr:`TopicPattern.broker_regex`). Else such a pattern is
             not watched.
 
     Raises:

@@ -41,7 +41,7 @@ _REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSettings:
-    """What the broker is told of a durable subscription.
+    """What SUBSCRIBE says of a durable subscription.
 
     Attributes:
         properties: names and values that it gets when it is made.

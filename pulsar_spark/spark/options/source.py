@@ -260,7 +260,7 @@ class SourceOptions:
         min_partitions: the minimum number of tasks, where there are as many entries.
         max_messages_per_partition: the maximum number of messages of a task, by estimate.
         subscription: the user's name for the durable subscription, or None.
-        subscription_settings: what the broker is told of the durable subscription.
+        subscription_settings: what SUBSCRIBE says of the durable subscription.
         retain_subscription: whether a stream's subscription stays when it stops.
         poll_timeout: seconds that a task waits for a message that must exist.
         fail_on_data_loss: whether it is an error that unprocessed messages are gone.

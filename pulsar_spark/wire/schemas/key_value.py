@@ -6,7 +6,7 @@ SEPARATED the payload is the value alone, and the key is the message's key. The 
 parts, are in the schema's properties.
 
 A broker takes producers of both encodings for one topic and does not tell their versions apart. Rows of the
-other encoding are bad where they can be told: the lengths of INLINE must fit exactly, and two nulls come
+other encoding are bad where they are recognized: the lengths of INLINE must fit exactly, and two nulls come
 without a message's key; what comes without a key to SEPARATED must not be an INLINE payload of good parts.
 """
 

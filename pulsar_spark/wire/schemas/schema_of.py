@@ -1,7 +1,7 @@
 """Types of rows -> schemas of the kinds AVRO and JSON: a new one, or a topic's own with more fields.
 
 A schema once made stays as it is, for the broker tells versions apart by it: fields keep their order, records
-their names, and new fields come behind the others with default null, so that old and new readers do.
+their names, and new fields come after the others with default null, so that old and new readers do.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
 def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
     """Find the schema for rows of a type in a topic that has one: None for the one it has.
 
-    Columns without a field become new ones, behind the fields that are there, as nullable; so do fields of
+    Columns without a field become new ones, after the fields that are there, as nullable; so do fields of
     structs, in all places that the topic's schema has their record in.
 
     Args:
@@ -168,7 +168,7 @@ class _Maker:
         return plain
 
     def _name(self, path: str) -> str:
-        """``Row_a_b`` of the path ``a[].b``; with a number behind it where that is taken."""
+        """``Row_a_b`` of the path ``a[].b``; with a number after it where that is taken."""
         name = "_".join([RECORD, *re.findall(r"[A-Za-z0-9_]+", path)])
         free, number = name, 1
         while free in self._taken:

@@ -1,9 +1,8 @@
 """Avro's JSON -> a tree of types, and the Arrow type of each.
 
-The text is data of others: its size, depth and names are bounded, and what is wrong is told with the path of
-the field. A path is the names of fields with dots between, ``[]`` for items of an array, ``{}`` for values of
-a map.
-Names are as free as Pulsar's broker lets them be: any text.
+The text is data of others: its size, depth and names are bounded, and errors have the path of the field. A
+path is the names of fields with dots between, ``[]`` for items of an array, ``{}`` for values of a map. Names
+are as free as Pulsar's broker lets them be: any text.
 """
 
 from __future__ import annotations

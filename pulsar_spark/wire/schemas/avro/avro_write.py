@@ -1,7 +1,7 @@
 """Columns -> values of AVRO schemas: raw datums without a header, all rows of a field at a time.
 
 A record's fields are pieces side by side. Where some rows are null, what is no plain value is encoded for the
-others alone, and then spread over all; the items of arrays are rows of their own, whose bytes lie one behind
+others alone, and then spread over all; the items of arrays are rows of their own, whose bytes lie one after
 the other as they must in the array. Arrays and maps are one block with a count, and no size in bytes.
 """
 

@@ -100,7 +100,7 @@ def float_reader(step: FloatStep) -> Reader:
             return None, after
         value: npt.NDArray[Any] = (payloads.doubles if step.size == 8 else payloads.floats)[position]
         if is_wider:
-            with np.errstate(invalid="ignore"):  # told of a signalling NaN, which stays a NaN
+            with np.errstate(invalid="ignore"):  # a signalling NaN sets this flag; it stays a NaN
                 value = value.astype(np.float64)
         return pa.array(value), after
 
@@ -153,7 +153,7 @@ def enum_reader(step: EnumStep) -> Reader:
 
 
 def _spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
-    """Where bytes behind their length begin and end."""
+    """Where bytes after their length begin and end."""
     size, start = read_varints(payloads, position, rows)
     end = payloads.ends(rows)
     wrong = (size < 0) | (size > end - start)

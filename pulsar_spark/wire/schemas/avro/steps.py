@@ -58,7 +58,7 @@ class FloatStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BytesStep:
-    """Bytes behind their length, or ``size`` bytes; as binary, text or a decimal.
+    """Bytes after their length, or ``size`` bytes; as binary, text or a decimal.
 
     Attributes:
         size: of a fixed; None where the length comes first.

@@ -24,7 +24,7 @@ _MICROS_OF_DAY: Final = 86_400_000_000
 _FIRST_DAY: Final = -719_162  # 0001-01-01
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
 
-# What JSON's strings hold only behind a backslash; the backslash itself is the first to be replaced.
+# What JSON's strings hold only after a backslash; the backslash itself is the first to be replaced.
 _ESCAPES: Final = {
     "\\": "\\\\",
     '"': '\\"',
@@ -121,7 +121,7 @@ def date_text(column: pa.Date32Array, path: str) -> list[Piece]:
 
 
 def timestamp_text(column: pa.TimestampArray, path: str) -> list[Piece]:
-    """``2023-11-14T22:13:20.123456``, with a Z behind it where the type has a zone.
+    """``2023-11-14T22:13:20.123456``, with a Z after it where the type has a zone.
 
     Args:
         column: in microseconds.

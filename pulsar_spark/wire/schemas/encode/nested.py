@@ -63,7 +63,7 @@ def of_some(writer: PieceWriter, column: pa.Array, has: Bools) -> Piece:
 
 
 def of_items(pieces: Callable[[pa.Array], list[Piece]], items: pa.Array, starts: Ints) -> Piece:
-    """The piece of all rows that holds the items of each, one behind the other.
+    """The piece of all rows that holds the items of each, one after the other.
 
     Args:
         pieces: makes those of items.

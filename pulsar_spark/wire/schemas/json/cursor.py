@@ -31,7 +31,7 @@ MAX_DIGITS: Final = 18  # that an int64 has room for, whichever they are
 TENS: Final = 10 ** np.arange(MAX_DIGITS + 1, dtype=np.int64)
 
 _QUOTE, _BACKSLASH, _MINUS, _PLUS, _POINT, _ZERO, _EXPONENT, _SPACE = b'"\\-+.0e '
-_PADDING: Final = 16  # zero bytes behind the payloads, which are no token's
+_PADDING: Final = 16  # zero bytes after the payloads; they belong to no token
 _MAX_SPACE: Final = 64  # characters between two tokens
 _MAX_WORDS: Final = 3  # of 8 digits, in one number
 _IS_SPACE: Final = np.isin(np.arange(256), list(b" \t\n\r"))
@@ -85,7 +85,7 @@ class Number:
         is_negative: whether there is a minus.
         whole: digits before the point; wrong where there are more than ``MAX_DIGITS``.
         wholes: how many these are.
-        fraction: digits after it, likewise.
+        fraction: the same of the digits after it.
         fractions: how many these are; 0 without a point.
     """
 
@@ -137,7 +137,7 @@ class JsonPayloads:
         return None if max(odd) * _MAX_ODD > size else cls(payloads, body, ends - first)
 
     def _escaped(self) -> Places:
-        """Positions behind backslashes that are not escaped themselves."""
+        """Positions after backslashes that are not escaped themselves."""
         slashes = self._backslashes
         index = np.arange(len(slashes), dtype=np.int32)
         is_first = np.ones(len(slashes), np.bool_)

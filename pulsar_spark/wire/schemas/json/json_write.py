@@ -235,7 +235,7 @@ class _Map:
 
 
 def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:
-    """Values with quotes, null as such, behind the same bytes in each row."""
+    """Values with quotes, null as such, after the same bytes in each row."""
     has = writer.has(column)
     if has is None:
         return _pieces([before + writer.quote, *writer.pieces(column), writer.quote])

@@ -139,7 +139,7 @@ def _message_size(message: DescriptorProto) -> int:
 def _added_text(reader: TypeReader) -> int:
     """Bytes, at most, of text that a value gets from the schema: names of enums and defaults."""
     if isinstance(reader, EnumReader):
-        unknown = len(reader.unknown.encode()) + 12  # the number behind it
+        unknown = len(reader.unknown.encode()) + 12  # the number after it
         return max([unknown, *(len(name.encode()) for name in reader.names.values())])
     total = 0
     if isinstance(reader, StructReader):
@@ -208,7 +208,7 @@ def _packed(items: bytes, size: int) -> int:
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
-    """Read one; returns it and the position after it; IndexError behind the end."""
+    """Read one; returns it and the position after it; IndexError after the end."""
     number = payload[at]
     at += 1
     if number < 0x80:
