@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import gc
-from functools import lru_cache
+import sys
 
-from pyspark import TaskContext
+_DAEMON = "pyspark.daemon"
 
 
 def exempt_modules() -> None:
-    """In a worker's first task, exempt what it has loaded so far from garbage collection.
+    """In a worker, exempt what is loaded so far from garbage collection.
 
-    PySpark collects all garbage after each task of a worker that it reuses. Most of what it looks through
-    are modules, which stay as long as the worker does.
+    PySpark's daemon collects all garbage after each run of a worker that it reuses. Most of what it looks
+    through are modules, which stay as long as the worker does.
     """
-    if TaskContext.get() is not None:
-        _exempt_once()
-
-
-@lru_cache(maxsize=1)
-def _exempt_once() -> None:
-    gc.collect()
-    gc.freeze()
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if main is not None and main.name == _DAEMON:
+        gc.collect()
+        gc.freeze()

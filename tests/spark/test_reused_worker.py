@@ -1,33 +1,34 @@
 """Objects of a reused worker that garbage collection leaves alone."""
 
-import gc
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from pyspark import TaskContext
 
-from pulsar_spark.spark import reused_worker
+import pulsar_spark
 
+ROOT = Path(pulsar_spark.__file__).parents[1]
 
-@pytest.fixture(autouse=True)
-def not_exempt_afterwards():
-    yield
-    gc.unfreeze()
-    reused_worker._exempt_once.cache_clear()
+# The main module of Spark's workers is the daemon that they are forked from.
+_AS_MAIN = """
+import gc, sys
+from importlib.util import spec_from_loader
 
-
-def test_the_first_task_exempts_what_is_loaded_and_later_ones_nothing(monkeypatch):
-    monkeypatch.setattr(TaskContext, "_taskContext", TaskContext())
-    before = gc.get_freeze_count()
-    reused_worker.exempt_modules()
-    first = gc.get_freeze_count()
-    assert first > before
-    kept = [[] for _ in range(1000)]
-    reused_worker.exempt_modules()
-    assert gc.get_freeze_count() <= first
-    assert len(kept) == 1000
+sys.modules["__main__"].__spec__ = spec_from_loader({name!r}, None)
+before = gc.get_freeze_count()
+import pulsar_spark
+print(gc.get_freeze_count() - before)
+"""
 
 
-def test_outside_of_a_task_nothing_changes():
-    before = gc.get_freeze_count()
-    reused_worker.exempt_modules()
-    assert gc.get_freeze_count() == before
+@pytest.mark.parametrize(("name", "is_worker"), [("pyspark.daemon", True), ("users_program", False)])
+def test_only_a_worker_exempts_its_modules(name, is_worker):
+    run = subprocess.run(
+        [sys.executable, "-c", _AS_MAIN.format(name=name)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (int(run.stdout) > 10_000) == is_worker

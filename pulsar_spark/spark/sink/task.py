@@ -27,7 +27,6 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load
-from pulsar_spark.spark.reused_worker import exempt_modules
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import Encoders, MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
@@ -61,7 +60,6 @@ def write_task(
     Raises:
         PulsarError: not all rows are acknowledged.
     """
-    exempt_modules()
     client = shared_client(options.client)
     if options.transaction_timeout is None:
         return _send(client, options, shape, schemas, batches, None)
