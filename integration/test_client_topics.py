@@ -166,6 +166,7 @@ def test_a_reader_moves_where_a_topic_may_have_no_more_subscriptions(
     topic = f"persistent://{namespace}/limited"
     peer.produce(topic, numbered(20))
     ids = [id_of(entry) for entry in entries_of(client, topic)]
+    wait_until(lambda: not admin.subscriptions(topic))
     admin.set_max_subscriptions(namespace, 1)
     with Consumer(client, TopicName.parse(topic), reader(ids[0]), Permits(WINDOW)) as consumer:
         wait_until(lambda: is_refused(client, topic))

@@ -107,9 +107,9 @@ def _made_batches(shape: Shape) -> list[Batch]:
     options = shapes.producer_options(shape)
     encoded = encode_batch_messages(shapes.columns(shape, 0, shapes.CHUNK))
     batcher = Batcher(options.batching_max_messages, options.batching_max_bytes, 1.0)
-    closed = batcher.add(encoded.buffer, encoded.offsets, 0.0)
-    payloads = [b"".join(batch.parts) for batch in closed if batch.messages == closed[0].messages]
-    return [Batch((payload,), closed[0].messages, len(payload)) for payload in payloads]
+    first, *others = batcher.add(encoded.buffer, encoded.offsets, 0.0)
+    payloads = [b"".join(batch.parts) for batch in (first, *others) if batch.messages == first.messages]
+    return [Batch((payload,), first.messages, len(payload)) for payload in payloads]
 
 
 @lru_cache(maxsize=1)

@@ -102,6 +102,20 @@ FAULTS = (
         test="tests/wire/test_batches.py::test_every_truncation_and_every_wrong_count_is_refused",
     ),
     Fault(
+        name="wrong-guess-walked-through-other-messages",
+        file="pulsar_spark/wire/batch_walk.py",
+        old="    require(every(ends[:-1] <= starts[1:]) and ends[-1] <= len(body))\n",
+        new="    require(every(ends <= len(body)))\n",
+        test="tests/wire/test_batch_walk.py::test_a_wrong_guess_is_not_walked_through_other_messages",
+    ),
+    Fault(
+        name="messages-of-one-size-searched",
+        file="pulsar_spark/wire/batch_walk.py",
+        old="    if rest or size < _MIN_MESSAGE_SIZE:\n",
+        new="    if True:\n",
+        test="tests/wire/test_batch_walk.py::test_messages_of_one_size_need_no_search",
+    ),
+    Fault(
         name="batch-continued-by-the-next",
         file="pulsar_spark/wire/batches.py",
         old="    if (fields.start[first] != np.cumsum(sizes + gap) - sizes - gap).any():\n"

@@ -186,7 +186,8 @@ def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after:
     require(starts[0] == 0 and starts[-1] + 4 <= len(body))
     cursor = starts + 4
     ends = cursor + big_endian(body, starts, 4)
-    require(every(ends <= len(body)))
+    # A guess that is wrong must not be walked through other messages.
+    require(every(ends[:-1] <= starts[1:]) and ends[-1] <= len(body))
     fields = walk(body, starts, cursor, ends, _LAYOUT, max_properties)
     require(PAYLOAD_SIZE in fields.numbers)
     sizes, has = fields.numbers[PAYLOAD_SIZE]

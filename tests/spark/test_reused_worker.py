@@ -1,5 +1,6 @@
 """Objects of a reused worker that garbage collection leaves alone."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,13 +23,17 @@ print(gc.get_freeze_count() - before)
 """
 
 
-@pytest.mark.parametrize(("name", "is_worker"), [("pyspark.daemon", True), ("users_program", False)])
-def test_only_a_worker_exempts_its_modules(name, is_worker):
+@pytest.mark.parametrize(
+    ("name", "reused", "is_exempt"),
+    [("pyspark.daemon", "1", True), ("pyspark.daemon", "", False), ("users_program", "1", False)],
+)
+def test_only_a_worker_that_is_reused_exempts_its_modules(name, reused, is_exempt):
     run = subprocess.run(
         [sys.executable, "-c", _AS_MAIN.format(name=name)],
         cwd=ROOT,
+        env={**os.environ, "SPARK_REUSE_WORKER": reused},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert (int(run.stdout) > 10_000) == is_worker
+    assert (int(run.stdout) > 10_000) == is_exempt

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.wire import batch_walk
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batch_scan import scan
 from pulsar_spark.wire.batch_walk import (
@@ -16,6 +17,7 @@ from pulsar_spark.wire.batch_walk import (
     find_separated_fields,
 )
 from pulsar_spark.wire.field_spans import MAX_PROPERTIES, Fields
+from pulsar_spark.wire.field_walk import NotPlainError
 
 OPTIONAL = {
     "partition_key": st.binary(max_size=6),
@@ -87,23 +89,35 @@ def as_array(body: bytes) -> np.ndarray:
     return np.frombuffer(body, np.uint8)
 
 
+@pytest.fixture
+def no_other_guess(monkeypatch):
+    """A search, steps from message to message, or a scan, fail the test."""
+    for name in ("_starts_by_search", "_starts_by_steps", "scan"):
+        monkeypatch.setattr(batch_walk, name, lambda *_: pytest.fail("another guess"))
+
+
 @pytest.mark.parametrize(
     "payload", [b"", b"text", b"\0" * 100, b"\0\0\0\x05\x12\x01k\x18\0" * 9, b"v" * 3000]
 )
+@pytest.mark.usefixtures("no_other_guess")
 def test_messages_of_one_size_need_no_search(payload):
     body = b"".join(message(payload, partition_key=b"%02d" % i) for i in range(50))
-    np.testing.assert_array_equal(_starts_of_one_size(as_array(body), 50, None), scan(body, 50).start)
     assert_same(find_fields(body, 50), scan(body, 50))
 
 
-def test_one_size_of_messages_in_several_batches():
-    one, gap = message(b"value", partition_key=b"k"), b"<gap->"
+def test_long_messages_of_different_sizes_are_not_searched(monkeypatch):
+    monkeypatch.setattr(batch_walk, "_starts_by_search", lambda *_: pytest.fail("a search"))
+    body = b"".join(message(b"v" * (3000 + i % 2)) for i in range(51))
+    assert_same(find_fields(body, 51), scan(body, 51))
+
+
+@pytest.mark.parametrize("payload", [b"value", b"v" * 3000])
+@pytest.mark.usefixtures("no_other_guess")
+def test_one_size_of_messages_in_several_batches(payload):
+    one, gap = message(payload, partition_key=b"k"), b"<gap->"
     counts = np.array([3, 1, 40, 7])
     body = b"".join(one * count + gap for count in counts.tolist())
     places = [at for at in range(len(body)) if body.startswith(one, at)]
-    after = np.zeros(51, np.int64)
-    after[np.cumsum(counts) - 1] = len(gap)
-    np.testing.assert_array_equal(_starts_of_one_size(as_array(body), 51, after), places)
     fields = find_separated_fields(body, counts, len(gap), MAX_PROPERTIES)
     assert fields is not None
     np.testing.assert_array_equal(fields.start, places)
@@ -124,3 +138,17 @@ def test_a_value_that_looks_like_a_message_of_the_average_size():
     body = one * 20 + message(b"v" * 10 + one) + short + short + one * 27
     assert _starts_of_one_size(as_array(body), 50, None) is not None
     assert_same(find_fields(body, 50), scan(body, 50))
+
+
+def test_a_wrong_guess_is_not_walked_through_other_messages(monkeypatch):
+    """Values that look like headers of long metadata must not cost what all bytes after each of them do."""
+    walked = []
+    monkeypatch.setattr(batch_walk, "walk", lambda *_: walked.append(True))
+    header = (780).to_bytes(4, "big") + b"\x18"
+    lure, last = message(b"v" * 5 + header), message(b"v" * 1000)
+    body = lure * 49 + last
+    starts = np.append(0, np.arange(1, 50) * len(lure) - len(header))
+    starts[-1] = 49 * len(lure)
+    with pytest.raises(NotPlainError):
+        batch_walk._walk(as_array(body), starts, MAX_PROPERTIES, None)
+    assert not walked

@@ -449,7 +449,8 @@ class Consumer:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             if self._is_reader_again and isinstance(error, SubscriptionLimitError):
                 # The broker counts the reader's last subscription until it has removed it.
-                raise NotReadyError(error.what, topic=str(self.topic), advice=error.advice) from error
+                advice = f"It was retried until the timeout. {error.advice}"
+                raise NotReadyError(error.what, topic=str(self.topic), advice=advice) from error
             raise error.located(str(self.topic)) from error
         self._session, self._id, self._inbox = session, consumer_id, inbox
         self._is_moved = False
