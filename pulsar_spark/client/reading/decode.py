@@ -61,7 +61,7 @@ def decode_entries(
         start: where this has a batch index, rows of its entry up to that index are left out.
         end: where this has a batch index, rows of its entry after that index are left out.
         max_rows: of the messages given together.
-        max_bytes: of the payloads given together, uncompressed.
+        max_bytes: of the entries given together, uncompressed, with their metadata.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
         max_message_size: gives that of the cluster, bytes, when entries have come; None for the default.
 
@@ -162,18 +162,20 @@ class _Decoder:
         """Give the entries that are not too large to be decoded.
 
         Yields:
-            Entries, and the bytes of their payloads as declared or, where they are not compressed, as they
-            are.
+            Entries, and the bytes that each takes: payload, as declared or, where it is not compressed, as it
+            is; metadata; and its names and schema version once for each message, as they are columns.
         """
         for entries in groups:
             chunked, messages = entries.chunked, entries.messages
-            sizes = np.where(entries.compression == 0, entries.payload_sizes, entries.uncompressed_size)
+            stored = entries.payload_sizes
+            sizes = np.where(entries.compression == 0, stored, entries.uncompressed_size)
             texts = messages * entries.text_sizes
+            taken = sizes + texts + entries.sizes - stored
             # Entries up to this size are never refused, whatever was received: all entries of most topics.
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
             largest = max(sizes.max(initial=0), texts.max(initial=0))
             if largest <= small and messages.max(initial=0) <= MAX_MESSAGES and not chunked.any():
-                yield entries, sizes
+                yield entries, taken
                 continue
             for_received = MAX_RATIO * entries.sizes + MAX_MESSAGE_SIZES * self._max_message_size()
             limits = np.minimum(for_received, np.where(chunked, MAX_CHUNKED, MAX_UNCOMPRESSED))
@@ -184,10 +186,10 @@ class _Decoder:
             for row in refused.tolist():
                 self._refuse(entries, row, int(sizes[row]), int(limits[row]))
                 if row > first:
-                    yield entries[first:row], sizes[first:row]
+                    yield entries[first:row], taken[first:row]
                 first = row + 1
             if first < len(entries):
-                yield entries[first:], sizes[first:]
+                yield entries[first:], taken[first:]
 
     def _refuse(self, entries: Entries, row: int, size: int, limit: int) -> None:
         """Raise the error of an entry that is too large, or leave it out."""

@@ -70,7 +70,7 @@ class DecodedMessages:
         topic: the topic partition.
         runs: the messages, in their order.
         count: m.
-        size: bytes of the payloads of their entries, uncompressed.
+        size: bytes of their entries, uncompressed, with metadata.
     """
 
     topic: TopicName

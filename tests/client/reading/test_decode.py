@@ -54,6 +54,13 @@ def ids(groups, *positions):
     return found
 
 
+def size_of(entry):
+    """Bytes of payload and metadata, and of the names that each message of a batch has of its entry."""
+    own = entry.metadata
+    messages = own.num_messages_in_batch if own.HasField("num_messages_in_batch") else 0
+    return len(entry.payload) + own.ByteSize() + messages * len(own.producer_name)
+
+
 # ---- values
 
 
@@ -87,7 +94,7 @@ def test_entries_keep_their_order():
     assert ids(groups) == [(0, None), (1, None), (2, 0), (2, 1), (3, 0), (4, None), (5, 0)]
     (part,) = decoded(groups)
     assert part.topic == TOPIC
-    assert part.size == sum(len(one.payload) for group in groups for one in group)
+    assert part.size == sum(size_of(one) for group in groups for one in group)
 
 
 def test_random_batches_survive_the_way():
@@ -214,11 +221,11 @@ def test_portions_hold_all_and_end_with_the_entry_that_reaches_a_limit(shapes, d
     assert [number for numbers in held for number in numbers] == list(range(len(made)))
     for portion, numbers in zip(portions, held, strict=True):
         assert len(portion) == sum(shapes[number][0] for number in numbers)
-        assert portion.size == sum(len(made[number].payload) for number in numbers)
+        assert portion.size == sum(size_of(made[number]) for number in numbers)
         assert sum(shapes[number][0] for number in numbers[:-1]) < 20
         assert len(numbers) == 1 or portion.size < 2000
     for portion, numbers in zip(portions[:-1], held, strict=False):
-        following = len(made[numbers[-1] + 1].payload)
+        following = size_of(made[numbers[-1] + 1])
         assert len(portion) >= 20 or portion.size >= 1000 or following >= 1000
 
 
@@ -229,7 +236,27 @@ def test_a_portion_goes_on_over_groups():
 
 def test_a_huge_entry_is_joined_with_nothing():
     groups = [[single_entry(1, 0, b"s")], [single_entry(1, 1, b"x" * 4000)], [single_entry(1, 2, b"s")]]
-    assert [part.size for part in decoded(groups, max_bytes=1000)] == [1, 4000, 1]
+    assert [part.value.to_pylist() for part in decoded(groups, max_bytes=1000)] == [
+        [b"s"],
+        [b"x" * 4000],
+        [b"s"],
+    ]
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_metadata_counts_as_often_as_messages_have_it(batches):
+    """Many empty messages with long names, of one producer, would fill the memory of a reader."""
+    name = b"n" * 10_000
+    if batches:
+        group = [batch_entry(1, number, columns([b""] * 10), producer_name=name) for number in range(60)]
+    else:
+        group = [single_entry(1, number, b"", producer_name=name) for number in range(600)]
+    found = decoded([group], max_bytes=1_000_000)
+    assert sum(map(len, found)) == 600
+    assert max(map(len, found)) <= 110
+    assert [entry for part in found for entry in dict.fromkeys(part.entry.to_pylist())] == [
+        *range(len(group))
+    ]
 
 
 def test_the_size_of_compressed_payloads_is_the_declared_one():

@@ -27,7 +27,7 @@ def found(*groups):
 
 def test_one_version_of_all_is_no_work_a_row():
     entries = [batch_entry(1, n, columns([b"a"] * 3), **version(7)) for n in range(3)]
-    (messages,) = decode_entries(TOPIC, [Entries.of(entries)], max_rows=100, max_bytes=100)
+    (messages,) = decode_entries(TOPIC, [Entries.of(entries)], max_rows=100, max_bytes=1000)
     assert schema_versions(messages) == ([7], None)
 
 
