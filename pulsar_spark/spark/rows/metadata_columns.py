@@ -46,10 +46,12 @@ IS_NULL = "__isNull"
 INDEX = "__index"
 CORRUPT_VALUE = "__corruptValue"
 
-MAX_ROWS = 10_000  # maximum rows of a record batch
+# A record batch is closed at this many rows. With 10,000, a Python worker takes a third more CPU to read
+# messages of 100 bytes: the fixed cost of a batch is 1.6 ms while other processes use the same caches.
+MAX_ROWS = 40_000
 
 # Columns with the same value in all rows are kept up to this many rows; longer ones are made each time.
-KEPT_ROWS = 10 * MAX_ROWS
+KEPT_ROWS = 2 * MAX_ROWS
 
 _MAX_MS = (1 << 63) // 1000 - 1  # latest time in ms that fits into an int64 of microseconds
 _TIMESTAMP, _PROPERTIES = TimestampType(), MapType(StringType(), StringType())

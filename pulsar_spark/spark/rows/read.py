@@ -52,8 +52,8 @@ def record_batches(
         values: makes the columns of the payloads; None: the column ``value`` holds their bytes.
         max_rows: a batch is closed once it has this many rows. Its last entry never takes it to twice as
             many.
-        max_bytes: the same limit for the payload bytes of a batch. Only a single larger row makes a larger
-            batch.
+        max_bytes: the same limit for the bytes of its entries, uncompressed, with their metadata. Only a
+            single larger row makes a larger batch.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
         max_message_size: returns the cluster's maximum message size in bytes, once entries have been read;
             None for the default.
