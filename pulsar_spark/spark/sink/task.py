@@ -31,6 +31,7 @@ from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import Encoders, MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix
+from pulsar_spark.spark.sink.joined_batches import joined
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
@@ -100,7 +101,7 @@ def _send(
             encoders: Encoders | None = chosen
             if chosen is not None and dedup is not None and is_possible_replay:
                 encoders = ReplayEncoders(client, chosen, writers, dedup)
-            for batch in batches:
+            for batch in joined(batches):
                 for topic, columns in shape.messages(batch, encoders):
                     writers.of(topic).send(columns)
             if dedup is not None and micro is not None and is_possible_replay:

@@ -1,0 +1,46 @@
+"""Arrow batches of Spark -> larger ones: the fixed cost of sending a batch is paid for more rows.
+
+While other processes use the same caches, that cost is about 2 ms, as much as 10,000 rows of 100 bytes take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+MAX_ROWS = 40_000
+MAX_BYTES = 8 << 20
+
+
+def joined(
+    batches: Iterable[pa.RecordBatch], max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Join batches that follow one another, up to so many rows and bytes; larger ones are given as they are.
+
+    Rows keep their order. No reference to a batch is kept once it has been given.
+    """
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if held and (rows + batch.num_rows > max_rows or size + batch.nbytes > max_bytes):
+            yield _one(held)
+            rows = size = 0
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        del batch
+    if held:
+        yield _one(held)
+
+
+def _one(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join and drop what is held."""
+    if len(held) == 1:
+        return held.pop()
+    table = pa.Table.from_batches(held)
+    held.clear()
+    (whole,) = table.combine_chunks().to_batches()
+    return whole

@@ -1,0 +1,106 @@
+"""Arrow batches are joined into larger ones: same rows, same order, within the limits."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.spark.sink.joined_batches import joined
+
+SCHEMA = pa.schema(
+    {
+        "value": pa.binary(),
+        "key": pa.string(),
+        "__properties": pa.map_(pa.string(), pa.string()),
+        "nested": pa.struct({"many": pa.list_(pa.int32())}),
+    }
+)
+
+
+def batch_of(numbers, size=5):
+    rows = [
+        {
+            "value": None if number % 7 == 3 else b"%0*d" % (size, number),
+            "key": str(number),
+            "__properties": [("p", str(number))] * (number % 3),
+            "nested": {"many": list(range(number % 4))},
+        }
+        for number in numbers
+    ]
+    return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+
+def batches_of(counts):
+    """Batches of so many rows, numbered through all of them."""
+    first = 0
+    for count in counts:
+        yield batch_of(range(first, first + count))
+        first += count
+
+
+@given(counts=st.lists(st.integers(0, 12), max_size=12), max_rows=st.integers(1, 20))
+def test_all_rows_come_in_order_in_the_fewest_batches_that_the_limit_allows(counts, max_rows):
+    found = list(joined(batches_of(counts), max_rows, 1 << 30))
+    assert [row for each in found for row in each.to_pylist()] == batch_of(range(sum(counts))).to_pylist()
+    sizes, expected = [each.num_rows for each in found], []
+    for count in filter(None, counts):
+        if expected and expected[-1] + count <= max_rows:
+            expected[-1] += count
+        else:
+            expected.append(count)
+    assert sizes == expected
+
+
+def test_bytes_are_limited_too():
+    each = batch_of(range(10))
+    found = list(joined([each] * 9, 1 << 30, 3 * each.nbytes))
+    assert [batch.num_rows for batch in found] == [30, 30, 30]
+    assert [batch.num_rows for batch in joined([each] * 9, 1 << 30, 3 * each.nbytes - 1)] == [20] * 4 + [10]
+
+
+@pytest.mark.parametrize(("max_rows", "max_bytes"), [(9, 1 << 30), (1 << 30, 9)])
+def test_a_batch_above_a_limit_is_given_as_it_is_and_joined_with_nothing(max_rows, max_bytes):
+    given_ = [batch_of(range(2)), batch_of(range(10)), batch_of(range(2))]
+    found = list(joined(given_, max_rows, max_bytes))
+    assert [one is other for one, other in zip(found, given_, strict=True)] == [True] * 3
+
+
+def test_slices_are_joined_by_what_they_hold():
+    whole = batch_of(range(40))
+    parts = [whole.slice(3, 5), whole.slice(20, 7)]
+    (found,) = joined(parts, 100, 1 << 20)
+    assert found.to_pylist() == whole.to_pylist()[3:8] + whole.to_pylist()[20:27]
+
+
+def test_one_batch_at_most_is_read_ahead():
+    read = []
+
+    def source():
+        for number in range(4):
+            read.append(number)
+            yield batch_of(range(10))
+
+    found = joined(source(), 20, 1 << 20)
+    assert next(found).num_rows == 20
+    assert read == [0, 1, 2]
+
+
+def test_no_reference_to_a_given_batch_is_kept():
+    pool = pa.default_memory_pool()
+    before = pool.bytes_allocated()
+    found = joined((batch_of(range(1000), 500) for _ in range(10)), 2000, 1 << 30)
+    largest = 0
+    for _ in found:
+        largest = max(largest, pool.bytes_allocated() - before)
+    one = batch_of(range(1000), 500).nbytes
+    # A joined batch of two, the one that comes after them, and those being joined next.
+    assert 2 * one <= largest < 6 * one
+
+
+def test_an_error_of_the_rows_is_raised():
+    def source():
+        yield batch_of(range(10))
+        raise RuntimeError("no more rows")
+
+    with pytest.raises(RuntimeError, match="no more rows"):
+        list(joined(source()))
