@@ -82,6 +82,16 @@ class MessageShape:
     ignored: tuple[str, ...]
     upsert: bool
 
+    @property
+    def allows_joined_batches(self) -> bool:
+        """Whether the messages of rows and their order never depend on where record batches end.
+
+        Spark may end a task's rows early, and a replay has more rows, so joined batches end elsewhere. Topics
+        that rows name are opened and closed by record batches. Whether rows are put together by key depends
+        on whether their record batch has times of delivery.
+        """
+        return self.topic is not None and self.reserved.isdisjoint((DELIVER_AT, DELIVER_AFTER))
+
     def messages(
         self, batch: pa.RecordBatch, encoders: Encoders | None = None
     ) -> Iterator[tuple[TopicName, MessageColumns]]:

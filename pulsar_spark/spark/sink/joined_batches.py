@@ -18,7 +18,8 @@ def joined(
 ) -> Iterator[pa.RecordBatch]:
     """Join batches that follow one another, up to so many rows and bytes; larger ones are given as they are.
 
-    Rows keep their order. No reference to a batch is kept once it has been given.
+    Rows keep their order, and batches without rows are left out. No reference to a batch is kept once it has
+    been given.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0

@@ -101,7 +101,7 @@ def _send(
             encoders: Encoders | None = chosen
             if chosen is not None and dedup is not None and is_possible_replay:
                 encoders = ReplayEncoders(client, chosen, writers, dedup)
-            for batch in joined(batches):
+            for batch in joined(batches) if shape.allows_joined_batches else batches:
                 for topic, columns in shape.messages(batch, encoders):
                     writers.of(topic).send(columns)
             if dedup is not None and micro is not None and is_possible_replay:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from pulsar_spark.client import DedupTask, Schema, SentTotals, TaskPlace, Transaction, VersionedSchema
 from pulsar_spark.errors import OptionError
@@ -108,12 +108,32 @@ def test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged(fak
     report = write([rows(("a", "t"), ("b", "u"), ("c", "t")), rows(("d", "u"))])
     assert fakes.calls == [
         *(("of", "t"), ("send", [b"a", b"c"])),
-        *(("of", "u"), ("send", [b"b", b"d"])),
+        *(("of", "u"), ("send", [b"b"])),
+        *(("of", "u"), ("send", [b"d"])),
         *("finish", "close", "log"),
     ]
     assert isinstance(report, TaskReport)
     assert set(report.sent) == {T, U}
     assert report.attempt is None
+
+
+@pytest.mark.parametrize("column", [None, "__deliverAt", "__deliverAfter", "__topic"])
+def test_batches_are_joined_only_if_what_is_sent_cannot_depend_on_it(fakes, column):
+    types = {"__deliverAt": TimestampType(), "__deliverAfter": LongType(), "__topic": StringType()}
+    values = {"__topic": pa.array(["t"])}
+    schema, columns = StructType().add("value", StringType()), {}
+    if column is not None:
+        schema.add(column, types[column])
+        columns[column] = values.get(column, pa.nulls(1, pa.int64()))
+    batches = [pa.record_batch({"value": pa.array([value]), **columns}) for value in ("a", "b")]
+    write(batches, schema, **({} if column == "__topic" else {"topic": "t"}))
+    sent = [call for call in fakes.calls if call[0] == "send"]
+    assert sent == ([("send", [b"a", b"b"])] if column is None else [("send", [b"a"]), ("send", [b"b"])])
+
+
+def test_a_topic_of_the_options_allows_joining_whatever_topics_rows_name(fakes):
+    write([rows(("a", "u")), rows(("b", "v"))], topic="t")
+    assert ("send", [b"a", b"b"]) in fakes.calls
 
 
 def test_a_task_says_what_it_has_written(fakes, caplog):
@@ -136,7 +156,7 @@ def test_rows_are_written_by_the_schemas_of_their_topics(fakes, monkeypatch):
     batches = [rows(("a", "t"), ("b", "u")), rows(("c", "u"))]
     write(batches, schemas={T: given}, valueFormat="primitive")
     sent = [call for call in fakes.calls if call[0] == "send"]
-    assert sent == [("send", [b"a"]), ("send", [b"b", b"c"])]
+    assert sent == [("send", [b"a"]), ("send", [b"b"]), ("send", [b"c"])]
     schema_of = fakes.given["schema_of"]
     assert (schema_of(T), schema_of(U)) == (given, texts)
     assert asked == [U]
