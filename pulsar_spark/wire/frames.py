@@ -50,7 +50,7 @@ _HTTP = b"HTTP"  # an HTTP server's answer to a request that it does not underst
 _TLS_ALERT = b"\x15\x03"  # the same from a TLS server
 _BINARY_PORT = "Set service.url to the broker's binary port, usually 6650, or 6651 with TLS"
 # Frames: for fewer, the fixed cost of numpy calls is more than that of parsing, or of comparing.
-_FEW, _MANY = 8, 64
+_FEW_MESSAGES, _FEW_RECEIPTS, _MANY = 3, 24, 64
 _U32 = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
 _CHECKED_HEAD = struct.Struct(">2sI")
@@ -203,7 +203,7 @@ class FrameReader:
         self, kind: int | None, data: bytes, run: array[int], end: int, frames: list[Received]
     ) -> None:
         """Read consecutive frames of one kind, by column if they allow it."""
-        if len(run) >= _FEW:
+        if len(run) >= (_FEW_RECEIPTS if kind == _RECEIPT else _FEW_MESSAGES):
             starts = np.frombuffer(run, np.int64)
             ends = np.append(starts[1:], end)
             if kind == _RECEIPT:

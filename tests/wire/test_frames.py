@@ -247,7 +247,7 @@ receipt_runs = st.builds(
     ],
     st.sampled_from([0, 5, 2**40, 2**64 - 1]),
     st.sampled_from([0, 100, 120, 16_380, 2**40, 2**63]),
-    st.integers(1, 20),
+    st.integers(1, 40),
 )
 streams = st.lists(runs | receipt_runs | command_frames.map(lambda one: [one]), max_size=4).map(
     lambda parts: [frame for part in parts for frame in part]
