@@ -214,6 +214,7 @@ def _task_batches(options: SourceOptions, rows: RowPlan, task: Task) -> Generato
                 each.end,
                 columns=rows.columns,
                 values=rows.values(client, each.topic, options.values, ledger=each.end.ledger),
+                max_rows=rows.max_rows,
                 leave_out_corrupt=not options.fail_on_data_loss,
                 max_message_size=client.max_message_size,
             )

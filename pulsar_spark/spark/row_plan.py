@@ -25,6 +25,7 @@ from pulsar_spark.errors import OptionError, PulsarError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.options.values import EvolutionMode, ValueFormat, ValueOptions
+from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS, MAX_TYPED_ROWS
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.spark.rows.values import PayloadReader, RawValues, SchemaValues
 
@@ -45,6 +46,11 @@ class RowPlan:
 
     columns: RowColumns
     reader: ReaderSchema | None = None
+
+    @property
+    def max_rows(self) -> int:
+        """The number of rows at which a record batch is closed."""
+        return MAX_ROWS if self.reader is None else MAX_TYPED_ROWS
 
     def values(
         self, client: Client, topic: TopicName, options: ValueOptions, *, ledger: int

@@ -8,7 +8,6 @@ import re
 import signal
 import threading
 from contextlib import nullcontext
-from functools import partial
 
 import pytest
 from pyspark import SparkFiles
@@ -27,7 +26,7 @@ from pulsar_spark.spark.monitoring.source_report import SourceReport
 from pulsar_spark.spark.plan import ends
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
-from pulsar_spark.spark.rows.read import record_batches
+from pulsar_spark.spark.row_plan import RowPlan
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
 from tests.client.clients import START, TOPIC, client_of, singles, wait_until
@@ -111,7 +110,7 @@ def test_nothing_is_left_to_the_garbage_collector(broker, monkeypatch, ending):
     given = {"service.url": broker.url, "topic": str(TOPIC)}
     with client_of(broker) as client:
         monkeypatch.setattr(reader, "shared_client", lambda options: client)
-        monkeypatch.setattr(reader, "record_batches", partial(record_batches, max_rows=1))
+        monkeypatch.setattr(RowPlan, "max_rows", 1)
         rows = PulsarReader(given, SOURCE_SCHEMA).read(InputPartition((Range(TOPIC, START, ids[-1]),)))
         gc.disable()
         try:
@@ -247,8 +246,7 @@ def test_typed_rows(broker, typed):
 
 
 def test_a_value_that_is_none_ends_the_task_after_the_rows_before(broker, typed, monkeypatch):
-    few = partial(record_batches, max_rows=2)
-    monkeypatch.setattr(reader, "record_batches", few)
+    monkeypatch.setattr(RowPlan, "max_rows", 2)
     good, bad = singles([b"\0\0\0\7"], **VERSIONED), singles([b"\0\7"], **VERSIONED)
     ids = broker.publish(TOPIC, *good * 4, *bad, *good)
     with pytest.raises(SchemaError, match=f"version 0 cannot be read: .*topic {TOPIC}; message {ids[4]}"):

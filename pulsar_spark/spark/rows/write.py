@@ -84,13 +84,15 @@ class MessageShape:
 
     @property
     def allows_joined_batches(self) -> bool:
-        """Whether the messages of rows and their order never depend on where record batches end.
+        """Whether the messages of rows and their order do not depend on where record batches end.
 
         Spark may end a task's rows early, and a replay has more rows, so joined batches end elsewhere. Topics
         that rows name are opened and closed by record batches. Whether rows are put together by key depends
-        on whether their record batch has times of delivery.
+        on whether their record batch has times of delivery. Encoded values may be far larger than their
+        columns, so batches of those are not joined either.
         """
-        return self.topic is not None and self.reserved.isdisjoint((DELIVER_AT, DELIVER_AFTER))
+        has_times = not self.reserved.isdisjoint((DELIVER_AT, DELIVER_AFTER))
+        return self.topic is not None and isinstance(self.value, str) and not has_times
 
     def messages(
         self, batch: pa.RecordBatch, encoders: Encoders | None = None

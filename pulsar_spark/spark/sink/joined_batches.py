@@ -5,30 +5,39 @@ While other processes use the same caches, that cost is about 2 ms, as much as 1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
+from pulsar_spark.client import now
+
 MAX_ROWS = 40_000
 MAX_BYTES = 8 << 20
+MAX_SECONDS = 0.1  # rows that come slowly are not held for more of them
 
 
 def joined(
-    batches: Iterable[pa.RecordBatch], max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
+    batches: Iterable[pa.RecordBatch],
+    max_rows: int = MAX_ROWS,
+    max_bytes: int = MAX_BYTES,
+    clock: Callable[[], float] = now,
 ) -> Iterator[pa.RecordBatch]:
     """Join batches that follow one another, up to so many rows and bytes; larger ones are given as they are.
 
     Rows keep their order, and batches without rows are left out. No reference to a batch is kept once it has
-    been given.
+    been given. Where batches end depends on time.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
+    began = 0.0
     for batch in batches:
         if not batch.num_rows:
             continue
-        if held and (rows + batch.num_rows > max_rows or size + batch.nbytes > max_bytes):
+        is_late = clock() - began >= MAX_SECONDS
+        if held and (is_late or rows + batch.num_rows > max_rows or size + batch.nbytes > max_bytes):
             yield _one(held)
-            rows = size = 0
+        if not held:
+            rows, size, began = 0, 0, clock()
         held.append(batch)
         rows += batch.num_rows
         size += batch.nbytes

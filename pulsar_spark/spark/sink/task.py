@@ -101,7 +101,7 @@ def _send(
             encoders: Encoders | None = chosen
             if chosen is not None and dedup is not None and is_possible_replay:
                 encoders = ReplayEncoders(client, chosen, writers, dedup)
-            for batch in joined(batches) if shape.allows_joined_batches else batches:
+            for batch in joined(batches) if _may_join(shape, producer, code) else batches:
                 for topic, columns in shape.messages(batch, encoders):
                     writers.of(topic).send(columns)
             if dedup is not None and micro is not None and is_possible_replay:
@@ -143,6 +143,12 @@ def _producer_options(options: SinkOptions, transaction: Transaction | None) -> 
     if transaction is not None:
         parts += map(str, transaction.id)
     return replace(producer, name="-".join(parts))
+
+
+def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) -> bool:
+    """Whether nobody sees that batches are larger: user code does, and whoever gets errors of full queues."""
+    is_seen = code.router is not None or bool(code.interceptors) or not producer.block_if_queue_full
+    return shape.allows_joined_batches and not is_seen
 
 
 def _user_code(options: SinkOptions) -> UserCode:

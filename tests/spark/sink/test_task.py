@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import DataType, LongType, StringType, StructType, TimestampType
 
 from pulsar_spark.client import DedupTask, Schema, SentTotals, TaskPlace, Transaction, VersionedSchema
 from pulsar_spark.errors import OptionError
@@ -117,18 +117,36 @@ def test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged(fak
     assert report.attempt is None
 
 
-@pytest.mark.parametrize("column", [None, "__deliverAt", "__deliverAfter", "__topic"])
-def test_batches_are_joined_only_if_what_is_sent_cannot_depend_on_it(fakes, column):
-    types = {"__deliverAt": TimestampType(), "__deliverAfter": LongType(), "__topic": StringType()}
-    values = {"__topic": pa.array(["t"])}
+NOT_JOINED: dict[str, tuple[dict[str, DataType], dict[str, str | None]]] = {
+    "times of delivery": ({"__deliverAt": TimestampType()}, {}),
+    "delays of delivery": ({"__deliverAfter": LongType()}, {}),
+    "topics of rows": ({"__topic": StringType()}, {"topic": None}),
+    "values with a schema": ({}, {"valueFormat": "primitive"}),
+    "errors for full queues": ({}, {"pulsar.producer.blockIfQueueFull": "false"}),
+    "interceptors": ({}, {"pulsar.producer.interceptors": f"{__name__}.Interceptor"}),
+    "a router": (
+        {},
+        {
+            "pulsar.producer.messageRoutingMode": "CustomPartition",
+            "pulsar.producer.messageRouter": f"{__name__}.route",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [None, *NOT_JOINED])
+def test_batches_are_joined_only_where_nothing_depends_on_it(fakes, case):
+    types, options = NOT_JOINED[case] if case else ({}, {})
     schema, columns = StructType().add("value", StringType()), {}
-    if column is not None:
-        schema.add(column, types[column])
-        columns[column] = values.get(column, pa.nulls(1, pa.int64()))
+    for name, kind in types.items():
+        schema.add(name, kind)
+        columns[name] = pa.array(["t"]) if name == "__topic" else pa.nulls(1, pa.int64())
     batches = [pa.record_batch({"value": pa.array([value]), **columns}) for value in ("a", "b")]
-    write(batches, schema, **({} if column == "__topic" else {"topic": "t"}))
+    given = {name: value for name, value in {"topic": "t", **options}.items() if value is not None}
+    schemas = {T: VersionedSchema(0, Schema(SchemaType.STRING))} if "valueFormat" in options else None
+    write(batches, schema, schemas, **given)
     sent = [call for call in fakes.calls if call[0] == "send"]
-    assert sent == ([("send", [b"a", b"b"])] if column is None else [("send", [b"a"]), ("send", [b"b"])])
+    assert sent == ([("send", [b"a", b"b"])] if case is None else [("send", [b"a"]), ("send", [b"b"])])
 
 
 def test_a_topic_of_the_options_allows_joining_whatever_topics_rows_name(fakes):
