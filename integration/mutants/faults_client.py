@@ -203,11 +203,18 @@ FAULTS = (
         test="tests/spark/rows/test_metadata_columns.py::test_columns_of_messages_with_and_without_their_fields",
     ),
     Fault(
-        name="message-at-the-start-read-again",
+        name="metadata-not-counted-in-the-bytes-of-a-batch",
         file="pulsar_spark/client/reading/decode.py",
-        old="decoded.batch_index[rows] > position.batch_index",
-        new="decoded.batch_index[rows] >= position.batch_index",
-        test="tests/client/reading/test_decode.py::test_positions_with_a_batch_index_cut_their_entry_only",
+        old="taken = sizes + texts + entries.sizes - stored",
+        new="taken = sizes + texts",
+        test="tests/client/reading/test_decode.py::test_metadata_counts_as_often_as_messages_have_it",
+    ),
+    Fault(
+        name="names-not-counted-in-the-bytes-of-a-batch",
+        file="pulsar_spark/client/reading/decode.py",
+        old="taken = sizes + texts + entries.sizes - stored",
+        new="taken = sizes + entries.sizes - stored",
+        test="tests/client/reading/test_decode.py::test_metadata_counts_as_often_as_messages_have_it",
     ),
     Fault(
         name="corrupt-batch-without-a-name",

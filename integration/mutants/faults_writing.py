@@ -325,4 +325,39 @@ FAULTS = (
         test="tests/client/writing/test_producer_schemas.py::"
         "test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now",
     ),
+    Fault(
+        name="last-joined-rows-not-sent",
+        file="pulsar_spark/spark/sink/joined_batches.py",
+        old="    if held:\n        yield _one(held)\n\n",
+        new="\n",
+        test="tests/spark/sink/test_joined_batches.py::test_all_rows_come_in_order_in_the_fewest_batches_that_the_limit_allows",
+    ),
+    Fault(
+        name="joined-rows-held-while-others-come-slowly",
+        file="pulsar_spark/spark/sink/joined_batches.py",
+        old="(is_late or rows",
+        new="(rows",
+        test="tests/spark/sink/test_joined_batches.py::test_rows_that_come_slowly_are_not_held_for_more",
+    ),
+    Fault(
+        name="batches-of-rows-that-name-topics-joined",
+        file="pulsar_spark/spark/rows/write.py",
+        old="return self.topic is not None and isinstance",
+        new="return isinstance",
+        test="tests/spark/sink/test_task.py::test_batches_are_joined_only_where_nothing_depends_on_it",
+    ),
+    Fault(
+        name="batches-with-times-of-delivery-joined",
+        file="pulsar_spark/spark/rows/write.py",
+        old="isinstance(self.value, str) and not has_times",
+        new="isinstance(self.value, str)",
+        test="tests/spark/sink/test_task.py::test_batches_are_joined_only_where_nothing_depends_on_it",
+    ),
+    Fault(
+        name="batches-joined-for-users-code",
+        file="pulsar_spark/spark/sink/task.py",
+        old="return shape.allows_joined_batches and not is_seen",
+        new="return shape.allows_joined_batches",
+        test="tests/spark/sink/test_task.py::test_batches_are_joined_only_where_nothing_depends_on_it",
+    ),
 )
