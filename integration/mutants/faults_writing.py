@@ -356,8 +356,8 @@ FAULTS = (
     Fault(
         name="batches-joined-for-users-code",
         file="pulsar_spark/spark/sink/task.py",
-        old="return shape.allows_joined_batches and not is_seen",
-        new="return shape.allows_joined_batches",
+        old="return shape.allows_joined_batches and not is_seen and not is_held",
+        new="return shape.allows_joined_batches and not is_held",
         test="tests/spark/sink/test_task.py::test_batches_are_joined_only_where_nothing_depends_on_it",
     ),
 )

@@ -24,12 +24,14 @@ def joined(
 ) -> Iterator[pa.RecordBatch]:
     """Join batches that follow one another, up to so many rows and bytes; larger ones are given as they are.
 
-    Rows keep their order, and batches without rows are left out. No reference to a batch is kept once it has
-    been given. Where batches end depends on time.
+    The first one is given at once, so that a task whose rows come slowly has sent some. Rows keep their
+    order, and batches without rows are left out. No reference to a batch is kept once it has been given.
+    Where batches end depends on time.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
     began = 0.0
+    is_first = True
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -42,6 +44,9 @@ def joined(
         rows += batch.num_rows
         size += batch.nbytes
         del batch
+        if is_first:
+            is_first = False
+            yield _one(held)
     if held:
         yield _one(held)
 

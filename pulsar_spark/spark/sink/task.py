@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import (
+    BatcherBuilder,
     Client,
     ProducerOptions,
     SentTotals,
@@ -146,9 +147,13 @@ def _producer_options(options: SinkOptions, transaction: Transaction | None) -> 
 
 
 def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) -> bool:
-    """Whether nobody sees that batches are larger: user code does, and whoever gets errors of full queues."""
+    """Whether nobody sees that batches are larger: user code does, and whoever gets errors of full queues.
+
+    Rows that are put together by key are held in any case.
+    """
     is_seen = code.router is not None or bool(code.interceptors) or not producer.block_if_queue_full
-    return shape.allows_joined_batches and not is_seen
+    is_held = producer.batcher_builder is BatcherBuilder.KEY_BASED
+    return shape.allows_joined_batches and not is_seen and not is_held
 
 
 def _user_code(options: SinkOptions) -> UserCode:

@@ -46,7 +46,7 @@ def test_all_rows_come_in_order_in_the_fewest_batches_that_the_limit_allows(coun
     assert [row for each in found for row in each.to_pylist()] == batch_of(range(sum(counts))).to_pylist()
     sizes, expected = [each.num_rows for each in found], []
     for count in filter(None, counts):
-        if expected and expected[-1] + count <= max_rows:
+        if len(expected) > 1 and expected[-1] + count <= max_rows:
             expected[-1] += count
         else:
             expected.append(count)
@@ -55,9 +55,10 @@ def test_all_rows_come_in_order_in_the_fewest_batches_that_the_limit_allows(coun
 
 def test_bytes_are_limited_too():
     each = batch_of(range(10))
-    found = list(joined([each] * 9, 1 << 30, 3 * each.nbytes))
-    assert [batch.num_rows for batch in found] == [30, 30, 30]
-    assert [batch.num_rows for batch in joined([each] * 9, 1 << 30, 3 * each.nbytes - 1)] == [20] * 4 + [10]
+    found = joined([each] * 10, 1 << 30, 3 * each.nbytes)
+    assert [batch.num_rows for batch in found] == [10, 30, 30, 30]
+    found = joined([each] * 10, 1 << 30, 3 * each.nbytes - 1)
+    assert [batch.num_rows for batch in found] == [10, 20, 20, 20, 20, 10]
 
 
 @pytest.mark.parametrize(("max_rows", "max_bytes"), [(9, 1 << 30), (1 << 30, 9)])
@@ -70,7 +71,7 @@ def test_a_batch_above_a_limit_is_given_as_it_is_and_joined_with_nothing(max_row
 def test_slices_are_joined_by_what_they_hold():
     whole = batch_of(range(40))
     parts = [whole.slice(3, 5), whole.slice(20, 7)]
-    (found,) = joined(parts, 100, 1 << 20)
+    _, found = joined([whole, *parts], 100, 1 << 20)
     assert found.to_pylist() == whole.to_pylist()[3:8] + whole.to_pylist()[20:27]
 
 
@@ -83,8 +84,10 @@ def test_one_batch_at_most_is_read_ahead():
             yield batch_of(range(10))
 
     found = joined(source(), 20, 1 << 20)
+    assert next(found).num_rows == 10
+    assert read == [0]  # the first is given at once
     assert next(found).num_rows == 20
-    assert read == [0, 1, 2]
+    assert read == [0, 1, 2, 3]
 
 
 def test_no_reference_to_a_batch_is_kept_once_it_is_given():
@@ -100,12 +103,12 @@ def test_rows_that_come_slowly_are_not_held_for_more():
     clock = [100.0]
 
     def source():
-        for seconds in (0.0, 0.03, 0.03, 0.05, 0.0, 5.0):
+        for seconds in (0.0, 5.0, 0.03, 0.03, 0.05, 0.0, 5.0):
             clock[0] += seconds
             yield batch_of(range(10))
 
     found = joined(source(), 1000, 1 << 20, lambda: clock[0])
-    assert [each.num_rows for each in found] == [30, 20, 10]
+    assert [each.num_rows for each in found] == [10, 30, 20, 10]
 
 
 def test_an_error_of_the_rows_is_raised():

@@ -123,6 +123,7 @@ NOT_JOINED: dict[str, tuple[dict[str, DataType], dict[str, str | None]]] = {
     "topics of rows": ({"__topic": StringType()}, {"topic": None}),
     "values with a schema": ({}, {"valueFormat": "primitive"}),
     "errors for full queues": ({}, {"pulsar.producer.blockIfQueueFull": "false"}),
+    "batches of one key": ({}, {"pulsar.producer.batcherBuilder": "KEY_BASED"}),
     "interceptors": ({}, {"pulsar.producer.interceptors": f"{__name__}.Interceptor"}),
     "a router": (
         {},
@@ -141,17 +142,18 @@ def test_batches_are_joined_only_where_nothing_depends_on_it(fakes, case):
     for name, kind in types.items():
         schema.add(name, kind)
         columns[name] = pa.array(["t"]) if name == "__topic" else pa.nulls(1, pa.int64())
-    batches = [pa.record_batch({"value": pa.array([value]), **columns}) for value in ("a", "b")]
+    batches = [pa.record_batch({"value": pa.array([value]), **columns}) for value in ("a", "b", "c")]
     given = {name: value for name, value in {"topic": "t", **options}.items() if value is not None}
     schemas = {T: VersionedSchema(0, Schema(SchemaType.STRING))} if "valueFormat" in options else None
     write(batches, schema, schemas, **given)
     sent = [call for call in fakes.calls if call[0] == "send"]
-    assert sent == ([("send", [b"a", b"b"])] if case is None else [("send", [b"a"]), ("send", [b"b"])])
+    after = [[b"b"], [b"c"]] if case else [[b"b", b"c"]]
+    assert sent == [("send", values) for values in [[b"a"], *after]]
 
 
 def test_a_topic_of_the_options_allows_joining_whatever_topics_rows_name(fakes):
-    write([rows(("a", "u")), rows(("b", "v"))], topic="t")
-    assert ("send", [b"a", b"b"]) in fakes.calls
+    write([rows(("a", "u")), rows(("b", "v")), rows(("c", "w"))], topic="t")
+    assert ("send", [b"b", b"c"]) in fakes.calls
 
 
 def test_a_task_says_what_it_has_written(fakes, caplog):
