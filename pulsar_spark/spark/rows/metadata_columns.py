@@ -77,7 +77,7 @@ class MetadataColumn:
 
 
 class Repeated:
-    """A column with the same value in all rows, of any length: a slice of an array that grows to a limit."""
+    """A column with the same value in all rows: a slice of an array that doubles up to a limit."""
 
     def __init__(self, make: Callable[[int], pa.Array]) -> None:
         self._make = make
@@ -88,7 +88,7 @@ class Repeated:
         if length > KEPT_ROWS:
             return self._make(length)
         if length > len(self._array):
-            self._array = self._make(max(length, MAX_ROWS))
+            self._array = self._make(min(max(length, 2 * len(self._array)), KEPT_ROWS))
         return self._array.slice(0, length)
 
 

@@ -129,7 +129,7 @@ def test_offsets_of_singles_alone_have_no_batch_index():
     assert made(OFFSET, single_entry(2**40, 2**33, b"")).to_pylist() == [f"{2**40}:{2**33}"]
 
 
-def test_what_is_the_same_in_all_rows_is_made_once():
+def test_a_repeated_column_begins_with_the_rows_asked_for_and_doubles_up_to_a_limit():
     lengths = []
 
     def make(length):
@@ -137,9 +137,9 @@ def test_what_is_the_same_in_all_rows_is_made_once():
         return pa.nulls(length, pa.int64())
 
     column = Repeated(make)
-    for length in (5, 7, MAX_ROWS, MAX_ROWS + 1, 3, KEPT_ROWS):
+    for length in (5, 7, 9, MAX_ROWS, MAX_ROWS + 1, 3, KEPT_ROWS):
         assert len(column.of(length)) == length
-    assert lengths == [0, MAX_ROWS, MAX_ROWS + 1, KEPT_ROWS]
+    assert lengths == [0, 5, 10, MAX_ROWS, KEPT_ROWS]
 
 
 def test_what_is_huge_is_not_kept():
