@@ -24,9 +24,9 @@ def joined(
 ) -> Iterator[pa.RecordBatch]:
     """Join batches that follow one another, up to so many rows and bytes; larger ones are given as they are.
 
-    The first one is given at once, so that a task whose rows come slowly has sent some. Rows keep their
-    order, and batches without rows are left out. No reference to a batch is kept once it has been given.
-    Where batches end depends on time.
+    The first one is given at once, so that a task whose rows come slowly has sent some, and so is what has
+    reached a limit. Rows keep their order, and batches without rows are left out. No reference to a batch is
+    kept once it has been given. Where batches end depends on time.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
@@ -44,7 +44,7 @@ def joined(
         rows += batch.num_rows
         size += batch.nbytes
         del batch
-        if is_first:
+        if is_first or rows >= max_rows or size >= max_bytes:
             is_first = False
             yield _one(held)
     if held:

@@ -75,7 +75,11 @@ def test_slices_are_joined_by_what_they_hold():
     assert found.to_pylist() == whole.to_pylist()[3:8] + whole.to_pylist()[20:27]
 
 
-def test_one_batch_at_most_is_read_ahead():
+SIZE = batch_of(range(10)).nbytes
+
+
+@pytest.mark.parametrize(("max_rows", "max_bytes"), [(20, 1 << 20), (1 << 20, 2 * SIZE)])
+def test_what_has_reached_a_limit_is_given_before_more_is_read(max_rows, max_bytes):
     read = []
 
     def source():
@@ -83,11 +87,25 @@ def test_one_batch_at_most_is_read_ahead():
             read.append(number)
             yield batch_of(range(10))
 
-    found = joined(source(), 20, 1 << 20)
+    found = joined(source(), max_rows, max_bytes)
     assert next(found).num_rows == 10
     assert read == [0]  # the first is given at once
     assert next(found).num_rows == 20
-    assert read == [0, 1, 2, 3]
+    assert read == [0, 1, 2]
+
+
+def test_one_batch_at_most_is_read_before_what_is_below_the_limits_is_given():
+    read = []
+
+    def source():
+        for number in range(4):
+            read.append(number)
+            yield batch_of(range(10))
+
+    found = joined(source(), 19, 1 << 20)
+    for number in range(3):
+        assert next(found).num_rows == 10
+        assert read == list(range(number + 2 if number else 1))
 
 
 def test_no_reference_to_a_batch_is_kept_once_it_is_given():
