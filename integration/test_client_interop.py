@@ -206,7 +206,7 @@ def test_writes_to_one_that_is_named(client: Client, peer: Peer, admin: Admin, t
 
 
 def test_the_peer_goes_on_from_our_message_ids(client: Client, peer: Peer, topic: str) -> None:
-    """Ids mean the same to both: a reader of the peer that starts at one of ours begins behind it."""
+    """Ids mean the same to both: a reader of the peer that starts at one of ours begins after it."""
     peer.produce(topic, numbered(20), batch_size=5)
     entries = list(read_partition(client, TopicName.parse(topic)))
     start = pulsar.MessageId(-1, entries[1].ledger, entries[1].entry, 2)

@@ -60,7 +60,7 @@ def read(
 
 
 def borders(ids: Sequence[MessageId]) -> list[MessageId]:
-    """All positions from before the first of the ids to behind the last, in ledgers of five entries."""
+    """All positions from before the first of the ids to after the last, in ledgers of five entries."""
     ledgers = sorted({each.ledger for each in ids})
     return [MessageId(ledger, entry) for ledger in ledgers for entry in range(-1, 8)]
 
@@ -94,7 +94,7 @@ def test_ranges_end_in_markers_and_aborted_messages(
             end_transaction(txn)
             written |= sent if end_transaction == coordinator.commit else {}
         assert_reads(client, name, written)
-        written[producer.send(b"behind")] = b"behind"
+        written[producer.send(b"after")] = b"after"
         assert last_message(client, name) in written
         assert_reads(client, name, written)
 
@@ -107,13 +107,13 @@ def test_a_range_does_not_wait_for_an_open_transaction(
         first = producer.send(b"first")
         txn = coordinator.begin([str(name)])
         opened = producer.send(b"in it", txn=txn)
-        behind = producer.send(b"behind it")
+        after = producer.send(b"after it")
         assert last_message(client, name) == first
-        for end in (first, opened, behind):
+        for end in (first, opened, after):
             assert read(client, name, BEGINNING, end, visible=end == first) == [(first, b"first")]
         coordinator.commit(txn)
-        everything = [(first, b"first"), (opened, b"in it"), (behind, b"behind it")]
-        assert read(client, name, BEGINNING, behind) == everything
+        everything = [(first, b"first"), (opened, b"in it"), (after, b"after it")]
+        assert read(client, name, BEGINNING, after) == everything
         assert read(client, name, first, opened) == everything[1:2]
 
 

@@ -174,10 +174,10 @@ def test_a_peek_at_nothing_ends(broker: ProxiedBroker, filled: Filled) -> None:
 def test_a_scout_gives_each_entry_once(
     client: Client, filled: Filled, messages: int, size: int, first: int
 ) -> None:
-    behind = BEGINNING if first == 0 else filled.ids[first - 1]
+    after = BEGINNING if first == 0 else filled.ids[first - 1]
     end = filled.ids[-2]
     found: list[EntryInfo] = []
-    with EntryProbe(client, filled.name, behind) as scout:
+    with EntryProbe(client, filled.name, after) as scout:
         while scout.position < end:
             step = scout.read(messages, size, end)
             assert scout.position == step[-1].id

@@ -73,7 +73,7 @@ def test_what_is_stored_already_is_not_stored_again(client: Client, peer: Peer, 
         sent = producer.sent
     with closing(open_producer(client, deduplicated, options, first=1 << 32)) as producer:
         assert producer.last_sequence_id == (1 << 32) + 4
-        producer.send_batches([batch_of(numbered(2, first=5))])  # behind what is there
+        producer.send_batches([batch_of(numbered(2, first=5))])  # after what is there
         producer.flush()
     peer.produce(
         deduplicated,

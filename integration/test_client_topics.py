@@ -122,7 +122,7 @@ def test_a_named_topic_is_watched_without_a_list_of_all(
 
 
 def settle(*watches: TopicWatch) -> None:
-    """Wait until no more is told of what has happened."""
+    """Wait until no more news arrives."""
     quiet = 0
 
     def still() -> bool:

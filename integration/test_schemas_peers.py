@@ -172,7 +172,7 @@ def test_an_offset_before_the_value(
 def test_changes_as_debezium_writes_them(
     pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, topic: str, checkpoint: Path, kind: str
 ) -> None:
-    """KEY_VALUE, SEPARATED: JSON, and Avro behind an offset. A tombstone of its key follows a deletion."""
+    """KEY_VALUE, SEPARATED: JSON, and Avro after an offset. A tombstone of its key follows a deletion."""
 
     def payload(definition: object, value: dict[str, Any]) -> bytes:
         return b"\0\0\0\0\7" + avro(definition, value) if kind == "AVRO" else json.dumps(value).encode()

@@ -1,4 +1,4 @@
-"""What the driver is told of each batch that is written."""
+"""What each written micro-batch reports to the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes are told of soon, not after the time-outs, with what to do."""
+"""Mistakes are reported soon, not after the time-outs, with what to do."""
 
 from __future__ import annotations
 

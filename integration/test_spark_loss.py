@@ -254,7 +254,7 @@ def test_unprocessed_data_that_is_removed_while_stopped(
     second = ledgers(admin, topic)[1]
     remove(admin, topic, subscription)
     trim(admin, topic, second)
-    for _ in range(2):  # it does not pass because it was told of once
+    for _ in range(2):  # an error that was reported once is reported again
         loss_of(lambda: drain(pulsar_in_spark.stream(topic), sink, checkpoint), topic)
     drain(pulsar_in_spark.stream(topic, failOnDataLoss="false"), sink, checkpoint)
     left = [int(value) for value in sink.values]

@@ -189,7 +189,7 @@ def iso(ms: int) -> str:
 
 
 def ahead(message: Message) -> str:
-    """The second entry that will come behind this one."""
+    """The second entry that will come after this one."""
     return f"{message.id.ledger_id()}:{message.id.entry_id() + 2}"
 
 

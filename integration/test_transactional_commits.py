@@ -207,8 +207,8 @@ def test_an_answer_that_was_lost(query: Query):
 def test_what_a_killed_task_leaves_open_ends_with_the_next_commit(query: Query, peer: Peer):
     query.task("never")
     query.commit(0, query.task("a"))
-    peer.produce(str(query.topic), [Record(b"behind", key=str(number)) for number in range(10)])
-    assert query.rows() == ["a", *["behind"] * 10]
+    peer.produce(str(query.topic), [Record(b"after", key=str(number)) for number in range(10)])
+    assert query.rows() == ["a", *["after"] * 10]
 
 
 def test_abort_leaves_what_a_commit_has_begun(query: Query):

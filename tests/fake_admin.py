@@ -30,7 +30,7 @@ class FakeAdmin:
         url: for clients.
         topics: subscriptions by name, of each topic partition.
         requests: method and path of all that came, and the value of the header Authorization.
-        vanishing: paths, of which a request is answered 404 though another told of them.
+        vanishing: paths, of which a request is answered 404 though another answer names them.
     """
 
     def __init__(self) -> None:

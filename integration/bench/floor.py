@@ -1,4 +1,4 @@
-"""The least that a streaming Python data source takes: it is told of news over a socket, and makes one row.
+"""The least that a streaming Python data source takes: it hears of news over a socket, and makes one row.
 
 Its planner waits for news in ``latestOffset``, as long as ours at most does: where it returned at once, Spark
 would ask again 10 ms later, and news would wait so long. Spark's planner and workers import this module.

@@ -70,7 +70,7 @@ class Result:
         shape: of the messages.
         partitions: of the topic, and tasks of Spark.
         rates: messages a second, of each run in the order of the runs.
-        cpus: likewise, microseconds of CPU a message.
+        cpus: microseconds of CPU a message, of each run in the order of the runs.
     """
 
     direction: str

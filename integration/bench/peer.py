@@ -76,7 +76,7 @@ def write(service_url: str, topic: str, shape: Shape, count: int) -> Cost:
 
 
 def _more(shape: Shape, row: int) -> dict[str, Any]:
-    """What ``send_async`` is told of a message besides its value and key."""
+    """The arguments that ``send_async`` takes for a message besides its value and key."""
     more: dict[str, Any] = {}
     if shape.properties:
         more["properties"] = shapes.properties(row)

@@ -28,7 +28,7 @@ class Scaling:
     Attributes:
         what: was compared.
         rates: messages a second of one task, and of four; the best of the runs.
-        busy: the part of all cores' time that was used while tasks ran, likewise.
+        busy: the part of all cores' time that was used while tasks ran, of one task and of four.
         required: the least ratio, unless both cores are busy.
     """
 

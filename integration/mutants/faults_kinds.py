@@ -25,7 +25,7 @@ FAULTS = (
         test="tests/wire/schemas/test_primitives.py::test_tombstones_empty_and_sliced_arrays",
     ),
     Fault(
-        name="bytes-left-over-behind-inline-parts",
+        name="bytes-left-over-after-inline-parts",
         file="pulsar_spark/wire/schemas/key_value.py",
         old="np.maximum(value_size, 0) == end)",
         new="np.maximum(value_size, 0) <= end)",

@@ -9,7 +9,7 @@ from pulsar_spark.protocol.batcher import Batcher
 
 
 def encoded(sizes, before=0) -> tuple[memoryview, np.ndarray]:
-    """Messages of these sizes in one buffer, behind ``before`` bytes of others."""
+    """Messages of these sizes in one buffer, after ``before`` bytes of others."""
     offsets = np.cumsum([before, *sizes], dtype=np.int64)
     body = bytes(number % 251 for number in range(int(offsets[-1])))
     return memoryview(body), offsets

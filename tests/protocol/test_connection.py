@@ -147,7 +147,7 @@ def test_the_handshake_s_limit_ends_with_it(fresh):
 
 
 def frame_of(total):
-    """A frame with a payload section, of ``total`` bytes behind its first length."""
+    """A frame with a payload section, of ``total`` bytes after its first length."""
     command = pb.BaseCommand(
         type=Type.MESSAGE, message={"consumer_id": 7, "message_id": {"ledgerId": 1, "entryId": 2}}
     )

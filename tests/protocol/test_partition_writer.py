@@ -576,7 +576,7 @@ def test_what_the_broker_refused_is_not_taken_for_stored_where_later_ones_are():
 REFUSED = {
     "one": ([1], [1, 2, 3, 4]),
     "two": ([1, 4], [1, 2, 3, 4]),
-    "two, told of in another order": ([4, 1], [1, 2, 3, 4]),
+    "two, reported in another order": ([4, 1], [1, 2, 3, 4]),
     "the last": ([4], [4]),
     "none": ([], []),
 }

@@ -205,7 +205,7 @@ PROGRESS = {
     "bytes, lost, the resend's bytes": ([("bytes", 110), ("lost", 111), ("bytes", 120)], 150),
     "the resend is lost": ([("bytes", 110), ("lost", 111), ("bytes", 120), ("lost", 121)], 140),
     "all resends are lost": ([("lost", 111), *[("bytes", 120), ("lost", 121)] * 9], 130),
-    "a loss is told of twice": ([("bytes", 110), ("lost", 111), ("lost", 112)], 140),
+    "a loss is reported twice": ([("bytes", 110), ("lost", 111), ("lost", 112)], 140),
     "a receipt after the resend": ([("lost", 111), ("receipt", 120), ("lost", 121)], 150),
     "bytes after a receipt after the resend": (
         [("lost", 111), ("receipt", 120), ("bytes", 125), ("lost", 126)],

@@ -8,7 +8,7 @@ that holds at most W messages (``window_bytes`` over the fewest bytes that a mes
   They hold at least r * b messages and the average is at most B, so what is left over at the end is at most
   min(W, N * (B - b) + 1);
 * so where all entries are alike, nothing is left over, and the broker, which reads up to 100 entries while
-  one permit is left, sends no entry behind the end of the range;
+  one permit is left, sends no entry after the end of the range;
 * where the range's length is not known, at most max(16, W) is left over.
 """
 

@@ -69,7 +69,7 @@ def test_it_is_found_among_entries_without_gaps(number, first_ledger):
 
 @given(topics(ordered=False), st.integers(-1, 51))
 def test_times_that_go_back(topic, time_ms):
-    """It ends, at an entry that is late enough, behind one that is not."""
+    """It ends, at an entry that is late enough, after one that is not."""
     entries = topic.entries
     found = first_at(topic.probe, time_ms, MessageId(-1, -1), entries[-1].id)
     if found is None:

@@ -29,7 +29,7 @@ class SimulatedTopic:
         cursors: by subscription, its mark-delete position.
         held: subscriptions that a foreign consumer holds.
         compacted: what compaction has kept of ledgers that do not exist any more.
-        tails: of readers that are to be told of each entry.
+        tails: of readers that are to hear of each entry.
     """
 
     def __init__(self, ledger: int) -> None:
