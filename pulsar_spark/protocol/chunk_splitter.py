@@ -66,4 +66,4 @@ class SplitMessage:
         """Give the chunks the name of another attempt: for readers it is another message."""
         for number, entry in enumerate(self.entries):
             fields = chunk_fields(f"{self._name}-{attempt}", number, len(self.entries), self._total)
-            entry.head = encode_section_head(self._metadata + fields + self._own[number], entry.payload)
+            entry.put_head(encode_section_head(self._metadata + fields + self._own[number], entry.payload))

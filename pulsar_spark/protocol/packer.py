@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ from pulsar_spark.wire.encode_metadata import (
     single_metadata_tail,
     transaction_fields,
 )
-from pulsar_spark.wire.frames import Buffer, encode_section_head
+from pulsar_spark.wire.frames import Buffer, encode_section_head, with_checksum
 from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 
 # Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.
@@ -32,11 +32,13 @@ METADATA_ROOM = 1024
 # Bytes of that for the keys of a batch's first message.
 _KEY_ROOM = METADATA_ROOM // 2
 
-# Messages whose metadata is made at once, and how many are too few for that: it has a fixed cost.
-_BLOCK = 1000
+# Messages whose metadata is made at once, and how many are too few for that: it has a fixed cost of 0.2 ms.
+_BLOCK = 4000
 _FEW = 100
 
 _LAST_ID = (1 << 63) - 1
+
+_SINGLE = EntryKind.SINGLE  # read for each entry: attributes of an enum take longer than globals
 
 
 class Encryption(Protocol):
@@ -159,10 +161,7 @@ class Packer:
         for first in range(0, len(messages), _BLOCK):
             block = messages[first : first + _BLOCK]
             if isinstance(block, EncodedSingles) and len(block) >= _FEW and self._is_plain(block):
-                done = 0
-                for entry in self._plain_singles(block, publish_time):
-                    done += 1
-                    yield entry
+                done = yield from self._plain_singles(block, publish_time)
                 block = block[done:]
             yield from self._each_single(block, publish_time)
 
@@ -177,17 +176,22 @@ class Packer:
             and self.next_sequence_id + len(messages) <= _LAST_ID
         )
 
-    def _plain_singles(self, messages: EncodedSingles, publish_time: int) -> Iterator[Outgoing]:
-        """Make the entries by column; end early if the producer is registered again with other fields."""
+    def _plain_singles(self, messages: EncodedSingles, publish_time: int) -> Generator[Outgoing, None, int]:
+        """Make the entries by column; end early if the producer is registered again with other fields.
+
+        Returns how many were made.
+        """
         name, version, transaction = self.producer_name, self.version_field, self.transaction
         before, after = around_sequence_id(name, publish_time)
-        ids = self.next_sequence_id + np.arange(len(messages))
+        first = self.next_sequence_id
+        ids = first + np.arange(len(messages))
         for number, metadata, payload in messages.numbered(before, ids, after, self._common(b"")):
             if self.version_field != version or self.producer_name != name:
-                return
+                return number - first
             self.next_sequence_id = number + 1
-            head = encode_section_head(metadata, payload)
-            yield Outgoing(number, number, 1, head, payload, EntryKind.SINGLE, transaction)
+            head = with_checksum(metadata, payload)
+            yield Outgoing(number, number, 1, head, payload, _SINGLE, transaction)
+        return len(messages)
 
     def _each_single(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
         compressed = self._compression != pb.NONE

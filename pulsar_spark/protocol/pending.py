@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -47,6 +47,7 @@ class Outgoing:
         kind: what it holds.
         transaction: that it belongs to, as its metadata also says; None for none.
         message: that it is a chunk of, or None.
+        size: bytes of the payload section.
     """
 
     sequence_id: int
@@ -57,11 +58,15 @@ class Outgoing:
     kind: EntryKind
     transaction: TxnId | None = None
     message: ChunkedMessage | None = None
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """Bytes of the payload section."""
-        return len(self.head) + len(self.payload)
+    def __post_init__(self) -> None:
+        self.size = len(self.head) + len(self.payload)
+
+    def put_head(self, head: bytes) -> None:
+        """Replace the checksum and metadata."""
+        self.head = head
+        self.size = len(head) + len(self.payload)
 
     def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
         """The SEND frame: command, head and payload, to be sent one after the other."""
@@ -193,15 +198,16 @@ class PendingWindow:
         Raises:
             ProtocolError: a receipt for a newer entry than the oldest pending one: the connection lost one.
         """
-        if not self._entries or sequence_id < self._entries[0].sequence_id:
+        entries = self._entries
+        if not entries or sequence_id < entries[0].sequence_id:
             return None
-        entry = self._entries[0]
+        entry = entries[0]
         if sequence_id > entry.sequence_id:
             raise ProtocolError(
                 f"a receipt for sequence id {sequence_id} came before that of {entry.sequence_id}",
                 topic=self._topic,
             )
-        self._entries.popleft()
+        entries.popleft()
         self._pushed_at.popleft()
         self._messages -= entry.messages
         self._bytes -= entry.size

@@ -90,8 +90,13 @@ def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
         metadata: the serialized MessageMetadata.
         payload: the payload as it will be sent; only read for the checksum.
     """
-    checked = _U32.pack(len(metadata)) + metadata
-    return _CHECKED_HEAD.pack(_CHECKSUM_MAGIC, crc32c(payload, crc32c(checked))) + checked
+    return with_checksum(_U32.pack(len(metadata)) + metadata, payload)
+
+
+def with_checksum(sized_metadata: bytes, payload: Buffer) -> bytes:
+    """The same as ``encode_section_head``, for metadata that follows its own 4-byte size."""
+    checksum = crc32c(payload, crc32c(sized_metadata))
+    return _CHECKED_HEAD.pack(_CHECKSUM_MAGIC, checksum) + sized_metadata
 
 
 def metadata_of_head(section_head: bytes) -> pb.MessageMetadata:

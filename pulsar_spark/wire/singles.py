@@ -94,7 +94,7 @@ class EncodedSingles(Sequence[EncodedSingle]):
             last: fields after those of the message.
 
         Returns:
-            For each message its sequence id, its metadata and its payload.
+            For each message its sequence id, its metadata after the 4-byte size of that, and its payload.
         """
         bounds = self._metadata_bounds.astype(np.int32)
         own = pa.Array.from_buffers(
@@ -106,7 +106,8 @@ class EncodedSingles(Sequence[EncodedSingle]):
             encode_columns.EncodedField(own, np.diff(self._metadata_bounds)),
             encode_columns.shared_field(last),
         ]
-        joined = encode_columns.join(fields, len(self))
+        sizes = encode_columns.big_endian(encode_columns.total_sizes(fields, len(self)))
+        joined = encode_columns.join([sizes, *fields], len(self))
         metadata, ends, payload = bytes(joined.buffer), joined.offsets.tolist(), self._payload
         payloads = self._payload_at.tolist(), self._payload_end.tolist()
         spans = zip(ids.tolist(), ends, ends[1:], *payloads, strict=False)
