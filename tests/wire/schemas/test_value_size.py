@@ -362,7 +362,8 @@ LARGE = {
     ),
 }
 REFUSED = {("packed", 8 << 20), ("messages", 8 << 20)}
-READS = [(name, size) for name in LARGE for size in (500 << 10, 8 << 20)]
+SLOW = {"longs, some in a block", "records", "JSON numbers"}  # a second for each 2 MiB
+READS = [(name, size) for name in LARGE for size in (500 << 10, (3 if name in SLOW else 8) << 20)]
 ALLOCATORS = 6 << 20  # bytes that they keep beside what is asked of them; older ones more
 
 
