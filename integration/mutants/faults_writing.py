@@ -12,8 +12,8 @@ FAULTS = (
     ),
     Fault(
         name="messages-read-by-a-template-of-others",
-        file="pulsar_spark/wire/frames.py",
-        old="                continue  # the template may be another one now\n",
+        file="pulsar_spark/wire/messages.py",
+        old="        if self is NO_TEMPLATE:\n            return None\n",
         new="",
         test="tests/wire/test_receipts.py::test_a_receipt_that_is_also_a_message_changes_no_message",
     ),
@@ -44,6 +44,20 @@ FAULTS = (
         old="            self.next_sequence_id = number + 1\n",
         new="            self.next_sequence_id = number\n",
         test="tests/protocol/test_packer.py::test_messages_by_column_become_the_same_entries",
+    ),
+    Fault(
+        name="message-left-out-after-a-registration-with-other-fields",
+        file="pulsar_spark/protocol/packer.py",
+        old="                return number - first\n",
+        new="                return number - first + 1\n",
+        test="tests/protocol/test_packer.py::test_entries_say_what_holds_when_they_are_made",
+    ),
+    Fault(
+        name="chunks-with-the-size-of-their-payload",
+        file="pulsar_spark/protocol/pending.py",
+        old="        self.size = len(head) + len(self.payload)\n",
+        new="",
+        test="tests/protocol/test_pending.py::test_an_entry_with_another_head_has_its_size",
     ),
     Fault(
         name="messages-with-ids-of-their-own-numbered-anew",
@@ -324,6 +338,13 @@ FAULTS = (
         new="schema=None if epoch else options.schema,",
         test="tests/client/writing/test_producer_schemas.py::"
         "test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now",
+    ),
+    Fault(
+        name="joined-rows-held-beyond-their-bytes",
+        file="pulsar_spark/spark/sink/joined_batches.py",
+        old="if is_first or rows >= max_rows or size >= max_bytes:",
+        new="if is_first or rows >= max_rows:",
+        test="tests/spark/sink/test_joined_batches.py::test_what_has_reached_a_limit_is_given_before_more_is_read",
     ),
     Fault(
         name="last-joined-rows-not-sent",

@@ -157,7 +157,6 @@ class FrameReader:
             if run and kind != run_kind:
                 self._take_run(run_kind, data, run, position, frames)
                 run = array("q")
-                continue  # the template may be another one now
             run_kind = kind
             if kind is None:
                 self._take(data, position, position + self._needed, frames)

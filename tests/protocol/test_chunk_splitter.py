@@ -29,6 +29,7 @@ def test_the_parts_are_the_whole(size, max_size):
     entries = chunks(payload, max_size).entries
     assert b"".join(entry.payload for entry in entries) == payload
     assert all(entry.size <= max_size + 10 for entry in entries)
+    assert all(entry.size == len(entry.head) + len(entry.payload) for entry in entries)
     for number, entry in enumerate(entries):
         expected = pb.MessageMetadata(
             uuid=b"p-7-1",

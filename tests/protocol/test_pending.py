@@ -48,6 +48,15 @@ def test_the_frame_names_sequence_ids_and_holds_the_payload(messages):
     assert entry.size == 11
 
 
+def test_an_entry_with_another_head_has_its_size():
+    entry = entry_of(7, 1, b"head", b"payload")
+    entry.put_head(b"a longer head")
+    assert entry.size == 20
+    stream = b"".join(entry.frame(3))
+    assert struct.unpack_from(">I", stream) == (len(stream) - 4,)
+    assert stream.endswith(b"a longer headpayload")
+
+
 def test_the_frame_of_a_chunk_says_so():
     for kind in (EntryKind.CHUNK, EntryKind.LAST_CHUNK):
         head = chunk(7, kind).frame(3)[0]
