@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_spark.protocol.batcher import Batcher
@@ -57,6 +57,8 @@ def test_the_room_rule_however_the_messages_come(groups, max_messages, max_bytes
 
 
 @given(message_sizes, limits, byte_limits)
+@example([1] * 6, 3, 60)
+@example([20] * 6, 0, 60)
 def test_what_is_full_is_not_held_back(sizes, max_messages, max_bytes):
     batcher = Batcher(max_messages, max_bytes, 1.0)
     batcher.add(*encoded(sizes), 0.0)
