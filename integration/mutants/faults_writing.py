@@ -53,6 +53,15 @@ FAULTS = (
         test="tests/protocol/test_packer.py::test_entries_say_what_holds_when_they_are_made",
     ),
     Fault(
+        name="chunks-made-while-the-registration-is-lost-grow",
+        file="pulsar_spark/protocol/partition_writer.py",
+        old="            return []\n        self._is_connected = True\n",
+        new="            self._packer.attempt = ''\n"
+        "            return []\n        self._is_connected = True\n",
+        test="tests/protocol/test_partition_writer.py::"
+        "test_chunks_that_are_made_while_the_first_registration_is_lost_keep_their_size",
+    ),
+    Fault(
         name="chunks-with-the-size-of-their-payload",
         file="pulsar_spark/protocol/pending.py",
         old="        self.size = len(head) + len(self.payload)\n",

@@ -447,10 +447,12 @@ class PartitionWriter:
                 topic=self._topic,
                 advice="Run the task or the query again: it writes with the new number",
             )
+        self._packer.attempt = (
+            attempt  # chunks that are made while this is lost have names of the same length
+        )
         if self._loss is not None or self._is_closed:
             return []
         self._is_connected = True
-        self._packer.attempt = attempt
         return self._window.again(attempt, now)
 
     # ---- time and failure

@@ -510,6 +510,20 @@ def test_a_message_in_chunks_of_which_the_last_was_not_sent_is_not_taken_for_sto
     assert writer.state is REGISTERING
 
 
+def test_chunks_that_are_made_while_the_first_registration_is_lost_keep_their_size():
+    """Their bytes are counted when they are added, and again when they are acknowledged."""
+    writer = new_writer(max_messages=10, chunking=True)
+    writer.registering()
+    writer.registered("p", -1, MAX_MESSAGE, None)
+    writer.lost(CUT)
+    assert writer.resend("1", 1.0) == []
+    chunks = large(writer)
+    sizes = [entry.size for entry in chunks]
+    assert writer.add(chunks, 1.0) == []
+    assert register(writer) == chunks
+    assert [entry.size for entry in chunks] == sizes
+
+
 def test_what_was_proven_needs_no_proof_again():
     """Chunks then have another name than those that are stored."""
     writer = new_writer(max_messages=10, chunking=True)
