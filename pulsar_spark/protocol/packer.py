@@ -33,7 +33,7 @@ METADATA_ROOM = 1024
 _KEY_ROOM = METADATA_ROOM // 2
 
 # Messages whose metadata is made at once, and how many are too few for that: it has a fixed cost of 0.2 ms.
-_BLOCK = 4000
+_BLOCK = 1000
 _FEW = 100
 
 _LAST_ID = (1 << 63) - 1

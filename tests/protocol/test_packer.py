@@ -229,7 +229,7 @@ def test_only_what_is_sent_as_it_is_goes_by_column(by_column):
         (encrypting(), encoded(*small), []),
         (packer(), encoded(*small).with_ids(np.arange(100)), []),
         (packer(chunking=True), encoded(*small, large), []),
-        (packer(chunking=True), encoded(*small * 40, large, *small), [4000]),
+        (packer(chunking=True), encoded(*small * 10, large, *small), [1000]),
     ):
         del by_column[:]
         assert len(list(made.singles(messages, 5))) >= len(messages)

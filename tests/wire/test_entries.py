@@ -189,6 +189,17 @@ def test_damaged_sections_are_refused_where_protobuf_refuses_them(kinds, count, 
     assert (None if corrupt is None else str(corrupt)) == told
 
 
+@pytest.mark.parametrize("count", [1, 40])
+def test_one_changed_bit_of_a_payload_is_refused(count):
+    whole = [section(b"".join(REQUIRED), b"payload %d" % row) for row in range(count)]
+    for row in {0, count // 2, count - 1}:
+        damaged = bytearray(whole[row])
+        damaged[-1] ^= 1
+        entries, corrupt, _ = decode([messages([*whole[:row], bytes(damaged), *whole[row + 1 :]])])
+        assert "checksum" in str(corrupt)
+        assert len(entries) == row
+
+
 @given(st.lists(METADATA.filter(lambda one: b"\x04" not in one), min_size=24, max_size=30))
 def test_damaged_metadata_under_a_right_checksum(metadata):
     sections = [section(one[:-1] if row == 20 else one) for row, one in enumerate(metadata)]

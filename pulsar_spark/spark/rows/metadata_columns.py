@@ -87,9 +87,10 @@ class Repeated:
         """The column for ``length`` rows."""
         if length > KEPT_ROWS:
             return self._make(length)
-        if length > len(self._array):
-            self._array = self._make(min(max(length, 2 * len(self._array)), KEPT_ROWS))
-        return self._array.slice(0, length)
+        array = self._array  # another thread may replace it by a shorter one
+        if length > len(array):
+            self._array = array = self._make(min(max(length, 2 * len(array)), KEPT_ROWS))
+        return array.slice(0, length)
 
 
 NO_TIME = Repeated(lambda n: pa.nulls(n, _ARROW_TIMESTAMP))
