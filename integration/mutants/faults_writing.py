@@ -53,6 +53,13 @@ FAULTS = (
         test="tests/protocol/test_packer.py::test_entries_say_what_holds_when_they_are_made",
     ),
     Fault(
+        name="shared-bytes-of-rows-in-another-order",
+        file="pulsar_spark/wire/encode_columns.py",
+        old="columns.pop().as_py() + data.as_py()",
+        new="data.as_py() + columns.pop().as_py()",
+        test="tests/wire/test_encode_columns.py::test_shared_bytes_and_columns_keep_their_places",
+    ),
+    Fault(
         name="chunks-made-while-the-registration-is-lost-grow",
         file="pulsar_spark/protocol/partition_writer.py",
         old="            return []\n        self._is_connected = True\n",

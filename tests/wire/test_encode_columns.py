@@ -16,6 +16,7 @@ from pulsar_spark.wire.encode_columns import (
     join_in_order,
     number_field,
     properties_field,
+    shared_field,
     size_field,
 )
 
@@ -60,6 +61,20 @@ def test_sizes_may_repeat_or_differ(sizes):
 def test_flags_are_written_where_they_are_set():
     assert items(flag_field(b"\x48", np.array([True, False, True])), 3) == [b"\x48\x01", b"", b"\x48\x01"]
     assert flag_field(b"\x48", np.array([False])) == []
+
+
+@given(st.lists(st.none() | st.binary(max_size=3), max_size=8), st.integers(0, 3))
+def test_shared_bytes_and_columns_keep_their_places(parts, count):
+    """None stands for a column."""
+    pieces, expected = [], [b""] * count
+    for place, part in enumerate(parts):
+        column = [part if part is not None else b"%d.%d" % (place, row) for row in range(count)]
+        expected = [before + own for before, own in zip(expected, column, strict=True)]
+        sizes = np.array([len(own) for own in column], np.int64)
+        pieces.append(
+            EncodedField(pa.array(column, pa.binary()), sizes) if part is None else shared_field(part)
+        )
+    assert items(pieces, count) == expected
 
 
 def test_more_than_arrow_can_index_is_refused_before_it_is_made():
