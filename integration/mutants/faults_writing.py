@@ -60,6 +60,13 @@ FAULTS = (
         test="tests/wire/test_encode_columns.py::test_shared_bytes_and_columns_keep_their_places",
     ),
     Fault(
+        name="sizes-of-the-first-row-for-all",
+        file="pulsar_spark/wire/encode_columns.py",
+        old="    if len(numbers) and every(numbers == numbers[0]):",
+        new="    if len(numbers):",
+        test="tests/wire/test_encode_columns.py::test_sizes_may_repeat_or_differ",
+    ),
+    Fault(
         name="chunks-made-while-the-registration-is-lost-grow",
         file="pulsar_spark/protocol/partition_writer.py",
         old="            return []\n        self._is_connected = True\n",

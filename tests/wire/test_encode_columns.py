@@ -1,7 +1,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError
@@ -51,6 +51,8 @@ def test_properties_are_fields_as_protobuf_writes_them(rows):
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1))
+@example([300, 300, 300])
+@example([300, 300, 5])
 def test_sizes_may_repeat_or_differ(sizes):
     found = items([size_field(b"\x18", np.array(sizes)), big_endian(np.array(sizes))], len(sizes))
     for size, encoded in zip(sizes, found, strict=True):
