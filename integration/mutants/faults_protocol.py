@@ -4,6 +4,13 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="text-hashed-by-the-places-of-another-block",
+        file="pulsar_spark/protocol/routing.py",
+        old="offsets[first : last + 1] - begin",
+        new="offsets[first : last + 1] - offsets[0]",
+        test="tests/protocol/test_routing.py::test_texts_of_many_blocks_and_longer_than_one_follow_it_too",
+    ),
+    Fault(
         name="one-permit-too-many",
         file="pulsar_spark/protocol/permits.py",
         old="        self._balance += granted\n",

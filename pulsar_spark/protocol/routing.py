@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -32,6 +33,8 @@ is asked, or a replay of a micro-batch is not the same.
 
 _31 = 31
 _INVERSE_OF_31 = pow(31, -1, 2**32)
+
+_HASHED_AT_ONCE = 1 << 16  # code units of a block of texts; a longer text is a block of its own
 
 
 class HashingScheme(Enum):
@@ -210,8 +213,8 @@ def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
 def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
     """Java's ``String.hashCode``: the sum of unit[i] * 31**(length - 1 - i) over UTF-16 code units.
 
-    31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over *all* texts, a text from s
-    to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
+    31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
+    from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
     """
     units: npt.NDArray[np.uint8 | np.uint16] = data
     if (data > 0x7F).any():
@@ -220,16 +223,34 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
         units_to = np.zeros(len(data) + 1, np.int64)
         np.cumsum((data < 0x80).astype(np.int8) + (data >= 0xC0) + (data >= 0xF0), out=units_to[1:])
         offsets = units_to[offsets]
-    sums = np.zeros(len(units) + 1, np.uint32)
-    np.cumsum(units * _powers(_INVERSE_OF_31, len(units)), out=sums[1:], dtype=np.uint32)
-    start, end = offsets[:-1], offsets[1:]
-    scale = _powers(_31, len(units) + 1)[end] * np.uint32(_INVERSE_OF_31)
-    hashed: Words = (sums[end] - sums[start]) * scale
+    hashed = np.empty(len(offsets) - 1, np.uint32)
+    first = 0
+    while first < len(hashed):
+        begin = offsets[first]
+        last = max(first + 1, int(np.searchsorted(offsets, begin + _HASHED_AT_ONCE, side="right")) - 1)
+        block, bounds = units[begin : offsets[last]], offsets[first : last + 1] - begin
+        sums = np.zeros(len(block) + 1, np.uint32)
+        np.cumsum(block * _powers(_INVERSE_OF_31, len(block)), out=sums[1:], dtype=np.uint32)
+        start, end = bounds[:-1], bounds[1:]
+        scale = _powers(_31, len(sums))[end] * np.uint32(_INVERSE_OF_31)
+        hashed[first:last] = (sums[end] - sums[start]) * scale
+        first = last
     return hashed
 
 
 def _powers(base: int, count: int) -> Words:
     """Powers 0 to ``count - 1`` of ``base``, modulo 2**32."""
+    kept = _kept_powers(base)
+    return kept[:count] if count <= len(kept) else _new_powers(base, count)
+
+
+@lru_cache(maxsize=2)
+def _kept_powers(base: int) -> Words:
+    """Those for a block; to make them takes longer than to hash it."""
+    return _new_powers(base, _HASHED_AT_ONCE + 1)
+
+
+def _new_powers(base: int, count: int) -> Words:
     powers = np.full(count, base, np.uint32)
     powers[:1] = 1
     return np.cumprod(powers, dtype=np.uint32)

@@ -50,6 +50,19 @@ def test_java_string_hash_follows_its_definition(text):
     assert partitions_for_keys(key, MANY)[0] == (expected & 0x7FFFFFFF) % MANY
 
 
+def test_texts_of_many_blocks_and_longer_than_one_follow_it_too():
+    few = [b"", b"x" * (1 << 16), b"y" * ((1 << 16) + 1), b"last"]
+    keys = [*few, *(b"%d" % number for number in range(20_000)), *few]
+    alone = {key: partitions_for_keys(pa.array([key], pa.binary()), MANY)[0] for key in [*few, b"19999"]}
+    found = dict(zip(keys, partitions_for_keys(pa.array(keys, pa.binary()), MANY).tolist(), strict=True))
+    assert {key: found[key] for key in alone} == alone
+    for key in keys:
+        expected = 0
+        for unit in key:
+            expected = expected * 31 + unit & 0xFFFFFFFF
+        assert found[key] == (expected & 0x7FFFFFFF) % MANY
+
+
 @pytest.mark.parametrize("scheme", HashingScheme)
 def test_a_key_that_is_not_utf8_goes_where_its_base64_text_goes(scheme):
     found = partitions_for_keys(pa.array([b"\xff\x00", b"/wA=", "ключ".encode()], pa.binary()), MANY, scheme)

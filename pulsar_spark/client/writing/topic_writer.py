@@ -314,6 +314,8 @@ class TopicWriter:
         self._send_held()
         bounds, order = np.array([0, len(columns)]), None
         if count > 1:
+            # Numbers of up to 16 bits are sorted in a third of the time.
+            partitions = partitions.astype(np.min_scalar_type(count - 1))
             order = np.argsort(partitions, kind="stable")
             bounds = np.searchsorted(partitions[order], np.arange(count + 1))
         if self._options.batching and not must_cut:
