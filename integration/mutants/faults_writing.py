@@ -308,7 +308,7 @@ FAULTS = (
     Fault(
         name="rows-of-a-partition-reordered",
         file="pulsar_spark/client/writing/topic_writer.py",
-        old='order = np.argsort(partitions, kind="stable")',
+        old="order = stable_order(partitions)",
         new="order = np.lexsort((-np.arange(len(partitions)), partitions))",
         test="tests/client/writing/test_topic_writer.py::test_a_row_may_name_its_partition",
     ),

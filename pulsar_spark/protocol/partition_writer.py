@@ -447,9 +447,8 @@ class PartitionWriter:
                 topic=self._topic,
                 advice="Run the task or the query again: it writes with the new number",
             )
-        self._packer.attempt = (
-            attempt  # chunks that are made while this is lost have names of the same length
-        )
+        # Also if it is lost again: chunks that are made meanwhile get names of the same length.
+        self._packer.attempt = attempt
         if self._loss is not None or self._is_closed:
             return []
         self._is_connected = True

@@ -36,6 +36,7 @@ from pulsar_spark.protocol.key_groups import (
     begin_keys,
     group_by_key,
     keyed_rows,
+    stable_order,
 )
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import Router, TaskPlace
@@ -314,9 +315,7 @@ class TopicWriter:
         self._send_held()
         bounds, order = np.array([0, len(columns)]), None
         if count > 1:
-            # Numbers of up to 16 bits are sorted in a third of the time.
-            partitions = partitions.astype(np.min_scalar_type(count - 1))
-            order = np.argsort(partitions, kind="stable")
+            order = stable_order(partitions)
             bounds = np.searchsorted(partitions[order], np.arange(count + 1))
         if self._options.batching and not must_cut:
             self._send_batched(columns, order, bounds)
