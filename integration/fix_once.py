@@ -1,4 +1,4 @@
-"""Topics that deduplicate: the fixture `once_topic`."""
+"""Topics that deduplicate: the fixtures `once_topic` and `plain_once_topic`."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def once_topic(admin: Admin, topic: str, deduplicating_namespace: str) -> str:
     name = topic.replace("public/default", deduplicating_namespace)
     admin.create_partitioned_topic(name, ONCE_PARTITIONS)
     return name
+
+
+@pytest.fixture
+def plain_once_topic(topic: str, deduplicating_namespace: str) -> str:
+    """A topic without partitions in that namespace; it does not exist yet."""
+    return topic.replace("public/default", deduplicating_namespace)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from integration.broker import Admin
 from integration.chaos.messages import columns_of, numbered
 from integration.clients import entries_of
 from integration.peer import Peer, Record
@@ -22,17 +20,6 @@ from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 MARK = b"\xfa\xe1\x09\x04mark"
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
-
-
-@pytest.fixture
-def deduplicated(admin: Admin, topic: str) -> Iterator[str]:
-    """A topic in a namespace of its own that deduplicates."""
-    local = TopicName.parse(topic).local
-    admin.create_namespace(f"public/{local}")
-    admin.set_deduplication(f"public/{local}", True)
-    yield f"persistent://public/{local}/topic"
-    admin.delete_topic(f"persistent://public/{local}/topic")
-    admin.delete_namespace(f"public/{local}")
 
 
 def open_producer(
@@ -64,25 +51,27 @@ def test_receipts_add_up(client: Client, topic: str) -> None:
         assert producer.sent == SentTotals(9, size, first_id, last_id)
 
 
-def test_what_is_stored_already_is_not_stored_again(client: Client, peer: Peer, deduplicated: str) -> None:
+def test_what_is_stored_already_is_not_stored_again(
+    client: Client, peer: Peer, plain_once_topic: str
+) -> None:
     options = ProducerOptions(name="once")
-    with closing(open_producer(client, deduplicated, options, first=1 << 32)) as producer:
+    with closing(open_producer(client, plain_once_topic, options, first=1 << 32)) as producer:
         assert producer.last_sequence_id == -1
         producer.send_batches([batch_of(numbered(5))])
         producer.flush()
         sent = producer.sent
-    with closing(open_producer(client, deduplicated, options, first=1 << 32)) as producer:
+    with closing(open_producer(client, plain_once_topic, options, first=1 << 32)) as producer:
         assert producer.last_sequence_id == (1 << 32) + 4
         producer.send_batches([batch_of(numbered(2, first=5))])  # after what is there
         producer.flush()
     peer.produce(
-        deduplicated,
+        plain_once_topic,
         numbered(3, first=90),
         batch_size=3,
         producer_name="once",
         initial_sequence_id=(1 << 32) + 3,
     )
-    assert peer.read_all(deduplicated) == numbered(7)
+    assert peer.read_all(plain_once_topic) == numbered(7)
     assert sent.messages == 5
     assert sent.first_id is not None
 
