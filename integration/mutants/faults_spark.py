@@ -72,7 +72,7 @@ FAULTS = (
         file="pulsar_spark/spark/plan/partition.py",
         old="return None if self.position is None else min(self.position, self.last).last_whole_entry",
         new="return None if self.position is None else self.last",
-        test="tests/spark/plan/test_stream.py::test_nothing_is_acknowledged_before_it_is_checkpointed",
+        test="tests/spark/plan/test_stream_starts.py::test_nothing_is_acknowledged_before_it_is_checkpointed",
     ),
     Fault(
         name="chunks-acknowledged-before-they-expire",

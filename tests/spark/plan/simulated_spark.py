@@ -12,6 +12,9 @@ from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 
+T, U = TopicName.parse("t"), TopicName.parse("u")
+P0, P1, P2 = (T.of_partition(number) for number in range(3))
+
 # More than any time after which the planner asks a partition again, or plans a batch again that was not due.
 POLL = 11.0
 
@@ -112,3 +115,20 @@ class SimulatedSpark:
 
     def _copy(self, offsets: Offsets) -> Offsets:
         return Offsets.from_json(json.loads(json.dumps(offsets.to_json())))
+
+
+def at(text):
+    return MessageId.parse(text)
+
+
+def rows_of(topic, ids):
+    return [(topic, each) for each in ids]
+
+
+def acked(cluster, topic=T):
+    return [request[2] for request in cluster.requests if request[:2] == ("ack", topic)]
+
+
+def mark(spark, topic=T):
+    """Where the query's subscription stands."""
+    return spark.cluster.topics[topic].cursors[spark.subscription]

@@ -1,0 +1,271 @@
+"""QueryPlanner on a cluster in memory: subscriptions and topics that somebody moves, removes or sets back."""
+
+import pytest
+
+from pulsar_spark.errors import DataLossError, DeadlineError
+from pulsar_spark.ids import MessageId
+from tests.spark.plan import simulated_cluster
+from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, mark, rows_of
+
+# ---- subscriptions that somebody moves or removes
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_subscription_that_was_moved_holds_again(cluster, topic, stopped, remove, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    processed, name = topic.last, spark.subscription
+    if stopped:
+        spark.planner.close()
+    ids = topic.produce(3)
+    if remove:
+        del topic.cursors[name]
+    else:
+        topic.cursors[name] = topic.last
+    if stopped:
+        spark.start()
+    assert spark.trigger() == rows_of(T, ids)
+    assert "nothing is lost" in caplog.text
+    assert cluster.count("seek", T, processed) == 1
+    assert mark(spark) <= processed
+    assert spark.trigger() is None
+    assert mark(spark) == ids[-1]
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_subscription_that_was_moved_over_what_is_gone_is_loss(cluster, topic, stopped, remove, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    name = spark.subscription
+    if stopped:
+        spark.planner.close()
+    topic.produce(3)
+    topic.roll_over()
+    ids = topic.produce(2)
+    if remove:
+        del topic.cursors[name]
+    else:
+        topic.cursors[name] = topic.last
+    topic.trim()
+    if stopped:
+        spark.start()
+    for _ in range(2):  # it is found again by the next start
+        with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
+            spark.trigger()
+        spark.restart()
+        assert (name in topic.cursors) is not (stopped and remove)
+    spark.restart(failOnDataLoss="false")
+    assert spark.trigger() == rows_of(T, ids)
+    assert "(10:1, 20:-1]" in caplog.text
+
+
+def test_what_the_broker_says_counts_also_where_a_tail_fails(cluster, topic, monkeypatch):
+    """A tail of a topic that was made again may wait for its broker until it gives up."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    for _ in range(3):
+        cluster.clock += 0.3
+        spark.trigger()
+    assert cluster.count("tail", T)
+    topic.produce(3)
+    topic.roll_over()
+    topic.produce(2)
+    del topic.cursors[spark.subscription]
+    topic.trim()
+
+    def follow(tail, end):
+        raise DeadlineError("no message came")
+
+    monkeypatch.setattr(simulated_cluster._Tail, "follow", follow)
+    with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
+        spark.trigger()
+
+
+def test_a_consumed_ledger_that_goes_away_is_no_loss(cluster, topic, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    topic.roll_over()
+    topic.trim()
+    assert spark.trigger() is None
+    ids = topic.produce(2)
+    assert spark.drain() == rows_of(T, ids)
+    topic.roll_over()
+    topic.trim()
+    spark.restart()
+    assert spark.trigger() is None
+    assert caplog.text == ""
+
+
+@pytest.fixture
+def set_back(cluster):
+    """A query on a topic that ends in an older ledger than what it has processed; it is stopped or runs."""
+
+    def make(*, stopped, fail=True, restored=False):
+        (old,) = cluster.create("t", ledger=500)
+        spark = SimulatedSpark(cluster, startingOffsets="earliest", failOnDataLoss=str(fail).lower())
+        old.produce(5)
+        spark.drain()
+        if stopped:
+            spark.planner.close()
+        cluster.delete("t")
+        (new,) = cluster.create("t", ledger=30)
+        new.produce(2)
+        if restored:
+            new.cursors[spark.subscription] = new.begin
+        cluster.clock += 5.0
+        if stopped:
+            spark.start()
+        return spark, new
+
+    return make
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_topic_that_ends_before_what_was_processed_is_an_error(set_back, stopped, restored):
+    spark, new = set_back(stopped=stopped, restored=restored)
+    before = dict(new.cursors)
+    for _ in range(2):
+        with pytest.raises(
+            DataLossError, match="ends at 30:1, before the position that this query has processed"
+        ):
+            spark.trigger()
+        if stopped:
+            assert new.cursors == before, "the broker is left as it was"
+        spark.planner.close()
+        spark.start()
+    assert len(spark.rows) == 5
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("restored", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_such_a_topic_is_read_from_its_end_where_loss_is_no_error(set_back, caplog, stopped, restored, fails):
+    spark, new = set_back(stopped=stopped, fail=False, restored=restored)
+    spark.trigger(fails=fails)
+    assert caplog.text.count("before the position that this query has processed") == 1
+    if fails:
+        new.produce(1)
+        ids = new.ids[2:]
+        spark.restart()
+        spark.trigger()
+        assert spark.ranges == [], "nothing is read twice"
+    else:
+        ids = new.produce(1)
+    spark.drain()
+    assert spark.rows[5:] == rows_of(T, ids)
+    assert mark(spark) == ids[-1]
+    spark.restart()
+    more = new.produce(1)
+    spark.drain()
+    assert spark.rows[5:] == rows_of(T, ids + more)
+    assert caplog.text.count("before the position that this query has processed") == 1
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("rolls_over", [True, False])
+def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
+    cluster, topic, caplog, own, rolls_over
+):
+    topic.produce(2)
+    topic.roll_over()
+    marker = topic.mark_transaction()
+    topic.cursors["named"] = marker
+    spark = SimulatedSpark(cluster, **({} if own else {"predefinedSubscription": "named"}))
+    spark.drain()
+    assert mark(spark) == marker
+    if rolls_over:
+        topic.roll_over()
+        topic.cursors[spark.subscription] = MessageId(topic.ledgers[-1], -1)
+        spark.drain()
+    spark.restart()
+    spark.drain()
+    ids = topic.produce(1)
+    assert spark.drain() == rows_of(T, ids)
+    assert caplog.text == ""
+
+
+def test_an_unfinished_batch_of_a_topic_that_is_set_back_reads_nothing(cluster, topic, caplog):
+    topic.roll_over(500)
+    topic.produce(2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", failOnDataLoss="false")
+    spark.drain()
+    topic.produce(1)
+    spark.trigger(fails=True)
+    spark.planner.close()
+    (new,) = cluster.create("t", ledger=30)
+    new.produce(2)
+    spark.start()
+    assert spark.trigger() == []
+    ids = new.produce(1)
+    assert spark.drain() == rows_of(T, ids)
+
+
+def test_a_start_after_all_there_is_is_waited_for(cluster, topic):
+    topic.produce(2)
+    spark = SimulatedSpark(cluster, startingOffsets='{"t": {"-1": "30:0"}}')
+    spark.trigger()
+    topic.produce(1)
+    assert spark.drain() == []
+    spark.restart()
+    topic.roll_over(30)
+    ids = topic.produce(2)
+    assert spark.drain() == rows_of(T, ids)
+
+
+def test_a_topic_that_is_made_again_under_the_running_query_is_read_from_its_beginning(cluster):
+    (old,) = cluster.create("t", 1, ledger=500)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    old.produce(5)
+    spark.drain()
+    cluster.delete("t")
+    cluster.clock += 5.0
+    assert spark.trigger() == []
+    (new,) = cluster.create("t", 1, ledger=900)
+    ids = new.produce(2)
+    assert spark.drain() == rows_of(P0, ids)
+
+
+@pytest.mark.parametrize("is_reported", [True, False])
+@pytest.mark.parametrize("seen", [0, 2])
+def test_a_topic_that_is_deleted_and_made_again_at_once(cluster, caplog, is_reported, seen):
+    (old,) = cluster.create("t", 1, ledger=500)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="5")
+    old.produce(5 + seen)
+    spark.trigger()
+    cluster.delete("t")
+    if not is_reported:
+        cluster.deleted.clear()
+    (new,) = cluster.create("t", 1, ledger=900)
+    ids = new.produce(2)
+    if seen or not is_reported:
+        with pytest.raises(DataLossError, match="the topic was deleted and created again"):
+            spark.trigger()
+    else:
+        assert spark.trigger() == rows_of(P0, ids)
+        assert "deleted and created again" in caplog.text
+        more = new.produce(2)
+        assert spark.drain() == rows_of(P0, more)
+        assert mark(spark, P0) == more[-1]
+
+
+def test_an_old_report_of_a_deletion_does_not_hide_loss(cluster, topic):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    cluster.deleted.add(T)
+    topic.produce(1)
+    spark.drain()
+    topic.produce(1)
+    topic.roll_over()
+    topic.produce(1)
+    del topic.cursors[spark.subscription]
+    topic.trim()
+    with pytest.raises(DataLossError, match="its subscription was removed"):
+        spark.trigger()

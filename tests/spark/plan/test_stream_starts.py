@@ -1,0 +1,162 @@
+"""QueryPlanner on a cluster in memory: a fresh query, and one that is started again."""
+
+import logging
+
+import pytest
+
+from pulsar_spark.errors import BusyError
+from pulsar_spark.spark.plan import stream
+from pulsar_spark.spark.plan.ranges import Range
+from tests.spark.plan.simulated_spark import SimulatedSpark, T, acked, at, mark, rows_of
+
+# ---- a fresh query
+
+
+@pytest.mark.parametrize("start", ["latest", "10:1", "earliest"])
+def test_the_start_of_a_fresh_query_is_durable_before_the_first_row(cluster, topic, start):
+    ids = topic.produce(3)
+    given = f'{{"t": {{"-1": "{start}"}}}}' if ":" in start else start
+    spark = SimulatedSpark(cluster, startingOffsets=given)
+    first = spark.trigger()
+    if start == "earliest":
+        assert first == rows_of(T, ids)
+    else:
+        assert first == []
+        assert spark.ranges == []
+        topic.produce(1)
+        assert spark.drain() == rows_of(T, topic.ids[1:] if ":" in start else topic.ids[3:])
+    assert spark.trigger() is None
+
+
+def test_nothing_is_acknowledged_before_it_is_checkpointed(cluster, topic):
+    ids = topic.produce(3)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    assert spark.trigger() == rows_of(T, ids)
+    assert acked(cluster) == []
+    assert mark(spark) == topic.begin
+    more = topic.produce(2)
+    assert spark.trigger() == rows_of(T, more)
+    assert acked(cluster) == [ids[-1]]
+    assert spark.trigger() is None
+    assert acked(cluster) == [ids[-1], more[-1]]
+
+
+def test_each_micro_batch_is_logged_with_its_time_and_the_backlog_after_it(cluster, topic, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    with caplog.at_level(logging.INFO):
+        first = topic.produce(3)
+        spark.trigger()
+        topic.produce(4)
+        spark.trigger()
+        assert spark.trigger() is None
+        assert spark.trigger() is None
+    found = [record.getMessage() for record in caplog.records if record.name == stream.__name__]
+    assert found[0].startswith("a micro-batch of 1 tasks: ")
+    assert str(first[-1]) in found[0]
+    assert [line.partition("; ")[2] for line in found if "took" in line] == [
+        "backlog after it: 4 entries",
+        "backlog after it: 0 entries",
+    ]
+    assert len(found) == 4
+
+
+def test_a_start_that_is_not_there_yet_is_waited_for(cluster, topic):
+    topic.produce(2)
+    spark = SimulatedSpark(cluster, startingOffsets='{"t": {"-1": "10:4"}}')
+    assert spark.trigger() == []
+    topic.produce(4)
+    assert spark.drain() == rows_of(T, [at("10:4"), at("10:5")])
+    assert max(acked(cluster)) <= topic.last
+
+
+def test_a_fresh_query_that_plans_nothing_leaves_no_subscription(cluster, topic):
+    spark = SimulatedSpark(cluster)
+    spark.planner.initial()
+    assert len(topic.cursors) == 1
+    spark.planner.close()
+    assert topic.cursors == {}
+    assert cluster.open_readers == 0
+
+
+@pytest.mark.parametrize("retain", [True, False])
+def test_a_planned_query_leaves_its_subscription_if_asked(cluster, topic, retain):
+    spark = SimulatedSpark(cluster, retainSubscription=str(retain).lower())
+    spark.trigger()
+    spark.planner.close()
+    assert bool(topic.cursors) is retain
+    assert cluster.open_readers == 0
+    assert spark.planner.report()["topics"] == {}
+
+
+# ---- restarts
+
+
+def test_a_restart_goes_on_after_what_is_checkpointed(cluster, topic):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    for _ in range(3):
+        topic.produce(2)
+        spark.drain()
+        spark.restart()
+    topic.produce(1)
+    spark.drain()
+    assert spark.rows == rows_of(T, topic.ids)
+    assert list(topic.cursors) == [spark.subscription]
+
+
+def test_a_batch_that_did_not_finish_is_planned_the_same_again(cluster, topic):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.trigger()
+    ids = topic.produce(3)
+    spark.trigger(fails=True)
+    planned = spark.ranges
+    topic.produce(1)
+    spark.restart()
+    assert spark.trigger() == rows_of(T, ids)
+    assert spark.ranges == planned == [Range(T, at("10:1"), at("10:4"))]
+    spark.drain()
+    assert spark.rows == rows_of(T, topic.ids)
+
+
+def test_a_batch_0_that_did_not_finish_keeps_its_subscription(cluster, topic):
+    ids = topic.produce(2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger(fails=True)
+    planned = spark.ranges
+    topic.produce(1)
+    spark.restart()
+    assert spark.trigger() == rows_of(T, ids)
+    assert spark.ranges == planned
+    assert list(topic.cursors) == [spark.subscription], "the one that initial() made again is removed"
+    spark.drain()
+    assert spark.rows == rows_of(T, topic.ids)
+
+
+@pytest.mark.parametrize("start", [{}, {"startingOffsets": "latest"}])
+def test_a_named_subscription_of_a_batch_0_that_did_not_finish_goes_on_from_the_checkpoint(
+    cluster, topic, start
+):
+    before = topic.produce(2)
+    topic.cursors["mine"] = before[0]
+    spark = SimulatedSpark(cluster, predefinedSubscription="mine", **start)
+    spark.trigger(fails=True)
+    more = topic.produce(3)
+    spark.restart()
+    spark.trigger()
+    assert topic.cursors["mine"] == before[0], "what Spark has not checkpointed is not acknowledged"
+    spark.drain()
+    assert spark.rows == rows_of(T, before[1:] + more if not start else more)
+    assert topic.cursors["mine"] == more[-1]
+
+
+def test_a_restart_that_fails_leaves_the_subscription_as_it_was(cluster):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    first.produce(1)
+    spark.drain()
+    second.held.add(spark.subscription)
+    spark.restart()
+    with pytest.raises(BusyError, match="predefinedSubscription"):
+        spark.trigger()
+    spark.planner.close()
+    assert list(first.cursors) == [spark.subscription]

@@ -1,0 +1,401 @@
+"""QueryPlanner on a cluster in memory: topics and partitions that come and go, and compacted ones."""
+
+import logging
+import threading
+
+import pytest
+
+from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
+from pulsar_spark.spark.plan import stream
+from tests.client.clients import wait_until
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_spark import P0, P1, P2, SimulatedSpark, T, U, at, rows_of
+
+# ---- partitions that come and go
+
+
+def test_new_partitions_are_read_from_their_first_message(cluster):
+    cluster.create("t", 1)
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    (second,) = cluster.create("t", 2)
+    ids = second.produce(2)
+    assert spark.drain() == rows_of(P1, ids)
+    (third,) = cluster.create("t", 3)
+    ids = third.produce(1)
+    spark.restart()
+    assert spark.drain() == rows_of(P2, ids)
+
+
+def test_a_partition_without_an_answer_is_left_out_until_it_has_one(cluster, monkeypatch, caplog):
+    monkeypatch.setattr(stream, "_PATIENCE", 0.01)
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    known = second.produce(1)
+    spark.trigger()
+    answered = cluster.stalled[P1] = threading.Event()
+    try:
+        known += second.produce(1)
+        for _ in range(3):
+            ids = first.produce(1)
+            assert spark.drain() == rows_of(P0, ids)
+        assert caplog.text.count("does not respond") == 1
+        assert str(P1) in caplog.text
+        assert cluster.count("last", P1) <= 3 + 1
+    finally:
+        answered.set()
+    del cluster.stalled[P1]
+    while len(spark.rows) < 5:
+        spark.trigger()
+    assert [each for topic, each in spark.rows if topic == P1] == known
+
+
+def test_a_partition_that_answers_late_each_time_is_read(cluster, topic, monkeypatch):
+    monkeypatch.setattr(stream, "_PATIENCE", 0.01)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    produced = []
+    for _ in range(3):
+        produced += topic.produce(1)
+        answered = cluster.stalled[T] = threading.Event()
+        try:
+            assert spark.trigger() is None
+        finally:
+            answered.set()
+        wait_until(lambda: not spark.planner._subscription.silent)
+        asked = cluster.count("last", T)
+        # One that is asked now would be late again.
+        late = cluster.stalled[T] = threading.Event()
+        try:
+            assert spark.trigger() == rows_of(T, produced[-1:])
+            assert cluster.count("last", T) == asked, "its answer is used before it is asked again"
+        finally:
+            late.set()
+    assert spark.rows == rows_of(T, produced)
+
+
+def test_a_partition_that_is_probed_in_vain_leaves_time_for_the_others(cluster, monkeypatch):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="10")
+    spark.trigger()
+    second.produce(1)
+    probe, tried = cluster.probe_entries, []
+
+    def take_long(topic, after):
+        if topic == P1:
+            tried.append(topic)
+            cluster.clock += 30.0
+            raise DeadlineError("late")
+        return probe(topic, after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "probe_entries", take_long)
+        for _ in range(60):
+            first.produce(1)
+            spark.trigger()
+    assert 2 <= len(tried) <= 4, "660 s of triggers, and 30 s for each attempt"
+    assert len(spark.rows) == 60
+    cluster.clock += 300.0
+    spark.drain()
+    assert len(spark.rows) == 61
+
+
+def test_a_run_over_what_there_was_waits_for_all(cluster, monkeypatch):
+    monkeypatch.setattr(stream, "_PATIENCE", 0.0)
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    first.produce(1)
+    ids = second.produce(1)
+    spark.restart(available_now=True)
+    cluster.stalled[P1] = threading.Event()
+    timer = threading.Timer(0.2, cluster.stalled[P1].set)
+    timer.start()
+    found = spark.drain()
+    timer.join()
+    assert (P1, ids[0]) in found
+
+
+def test_attempts_to_take_in_new_partitions_leave_time_for_the_others(cluster, monkeypatch):
+    (first,) = cluster.create("t", 1)
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    cluster.create("t", 2)
+    subscribe, tried = cluster.subscribe, []
+
+    def take_long(topic, options):
+        if topic == P1:
+            tried.append(topic)
+            cluster.clock += 30.0
+            raise DeadlineError("late")
+        return subscribe(topic, options)
+
+    monkeypatch.setattr(cluster, "subscribe", take_long)
+    for _ in range(60):
+        first.produce(1)
+        spark.trigger()
+    assert 2 <= len(tried) <= 4, "660 s of triggers, and 30 s for each attempt"
+    assert len(spark.rows) == 60
+
+
+def test_new_partitions_that_cannot_be_had_are_tried_again(cluster, caplog):
+    (first,) = cluster.create("t", 1)
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    (second,) = cluster.create("t", 2)
+    (third,) = cluster.create("t", 3)
+    ids = second.produce(1)
+    first_ids, third_ids = first.produce(1), third.produce(1)
+    second.held.add(spark.subscription)
+    with caplog.at_level(logging.WARNING):
+        assert spark.drain() == rows_of(P0, first_ids) + rows_of(P2, third_ids), "the others are not held up"
+    assert "this is retried" in caplog.text
+    second.held.clear()
+    assert spark.drain() == rows_of(P1, ids)
+
+
+def test_a_new_partition_that_can_never_be_had_is_an_error(cluster):
+    cluster.create("t", 1)
+    spark = SimulatedSpark(cluster)
+    spark.trigger()
+    cluster.create("t", 2)
+    cluster.failing[P1] = SchemaError("refused")
+    with pytest.raises(SchemaError):
+        spark.trigger()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_partition_that_is_deleted_with_unread_messages_is_loss(cluster, fails, caplog):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", failOnDataLoss=str(fails).lower())
+    spark.trigger()
+    second.produce(3)
+    spark.trigger(fails=True)
+    spark.committed += 1  # its tasks read nothing of it: the position in the checkpoint is made older
+    spark.offsets[-1] = spark.offsets[-2]
+    cluster.delete(str(P1))
+    ids = first.produce(1)
+    if fails:
+        with pytest.raises(DataLossError, match=r"the topic was deleted.*\(10:-1, 10:2\]"):
+            spark.trigger()
+    else:
+        assert spark.trigger() == rows_of(P0, ids)
+        assert "the topic was deleted" in caplog.text
+        assert spark.trigger() is None
+
+
+def test_a_partition_that_is_deleted_when_all_is_read_is_left_out(cluster, caplog):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    second.produce(1)
+    spark.drain()
+    cluster.delete(str(P1))
+    ids = first.produce(1)
+    assert spark.drain() == rows_of(P0, ids)
+    assert "all its messages that the query had seen are processed" in caplog.text
+    assert str(P1.partition) not in spark.planner.report()["topics"][str(T)]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_deleted_while_the_query_is_stopped_is_loss(cluster, fails, caplog):
+    first, second = cluster.create("t")[0], cluster.create("u")[0]
+    options = {"failOnDataLoss": str(fails).lower(), "waitingForNonExistedTopic": "true"}
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", **options)
+    del spark.options["topic"]
+    spark.restart(topics="t,u")
+    second.produce(1)
+    spark.drain()
+    spark.planner.close()
+    cluster.delete("u")
+    ids = first.produce(1)
+    spark.start()
+    if fails:
+        with pytest.raises(DataLossError, match=r"deleted while the query was stopped.*the end\]"):
+            spark.trigger()
+    else:
+        assert spark.trigger() == rows_of(T, ids)
+        assert "deleted while the query was stopped" in caplog.text
+
+
+@pytest.fixture
+def several(cluster):
+    """A query on all topics whose names begin with t; options as a user gives them."""
+
+    def make(**options):
+        spark = SimulatedSpark(cluster, startingOffsets="earliest", **options)
+        del spark.options["topic"]
+        spark.restart(topicsPattern="[tu].*")
+        return spark
+
+    return make
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_an_unfinished_batch_that_names_a_deleted_topic(cluster, several, caplog, fails, is_new):
+    """Also one that had come with that batch."""
+    (first,) = cluster.create("t")
+    spark = several(failOnDataLoss=str(fails).lower())
+    if not is_new:
+        cluster.create("u")[0].produce(1)
+    first.produce(1)
+    spark.drain()
+    if is_new:
+        cluster.create("u")
+    cluster.topics[U].produce(1)
+    ids = first.produce(1)
+    spark.trigger(fails=True)
+    assert {each.topic for each in spark.ranges} == {T, U}
+    spark.planner.close()
+    cluster.delete("u")
+    for _ in range(2):
+        spark.start()
+        if fails:
+            with pytest.raises(DataLossError, match=r"deleted while.*/u; .*failOnDataLoss=false to continue"):
+                spark.trigger()
+        else:
+            spark.trigger(fails=True)
+            assert [each.topic for each in spark.ranges] == [T]
+            assert spark.planner.report()["dataLosses"] == 1
+        spark.planner.close()
+    if not fails:
+        caplog.clear()
+        spark.start()
+        assert spark.trigger() == rows_of(T, ids)
+        more = first.produce(1)
+        assert spark.drain() == rows_of(T, more)
+        assert caplog.text.count("[PULSAR_DATA_LOSS]") == 1
+        assert str(U) in caplog.text
+
+
+@pytest.mark.parametrize("when", ["start", "restart", "running"])
+def test_a_topic_that_is_deleted_while_it_is_taken_in_is_left_out(cluster, several, monkeypatch, when):
+    """It is listed, and gone when the subscription is opened on it."""
+    (first,) = cluster.create("t")
+    first.produce(1)
+    if when == "start":
+        cluster.create("u")
+    spark = several()
+    if when != "start":
+        spark.drain()
+        if when == "restart":
+            spark.planner.close()
+        cluster.create("u")
+        if when == "restart":
+            spark.start()
+    subscribe = cluster.subscribe
+
+    def delete_first(topic, options):
+        if topic == U:
+            cluster.delete("u")
+        return subscribe(topic, options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "subscribe", delete_first)
+        first.produce(1)
+        spark.drain()
+    assert spark.rows == rows_of(T, first.ids)
+    ids = cluster.create("u")[0].produce(1)
+    assert spark.drain() == rows_of(U, ids), "one of its name that comes later is read"
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("what", ["probe_entries", "probe_entry"])
+def test_a_topic_that_is_deleted_while_a_batch_is_planned(cluster, several, monkeypatch, caplog, fails, what):
+    limits = {"maxMessagesPerTrigger": "5"} if what == "probe_entries" else {"maxMessagesPerPartition": "5"}
+    (first,) = cluster.create("t")
+    cluster.create("u")
+    spark = several(failOnDataLoss=str(fails).lower(), **limits)
+    spark.trigger()
+    ids = first.produce(2)
+    cluster.topics[U].produce(2)
+    asked = getattr(cluster, what)
+
+    def delete_first(topic, position):
+        if topic == U:
+            cluster.delete("u")
+        return asked(topic, position)
+
+    monkeypatch.setattr(cluster, what, delete_first)
+    if fails:
+        with pytest.raises(DataLossError, match="the topic was deleted; topic persistent://public/default/u"):
+            spark.trigger()
+    else:
+        assert spark.trigger() == rows_of(T, ids)
+        assert "the topic was deleted; topic persistent://public/default/u" in caplog.text
+        assert spark.planner.report()["dataLosses"] == 1
+        more = first.produce(1)
+        assert spark.drain() == rows_of(T, more)
+
+
+def test_a_topic_that_is_deleted_when_a_restart_judges_it(cluster, several, monkeypatch):
+    (first,) = cluster.create("t")
+    cluster.create("u")[0].produce(1)
+    spark = several(failOnDataLoss="false")
+    spark.drain()
+    spark.planner.close()
+    del cluster.topics[U].cursors[spark.subscription]
+
+    def delete(topic):
+        cluster.delete("u")
+        raise TopicNotFoundError("it does not exist", topic=str(topic))
+
+    monkeypatch.setattr(cluster, "bounds", delete)
+    ids = first.produce(1)
+    spark.start()
+    assert spark.drain() == rows_of(T, ids)
+
+
+def test_a_topic_that_is_named_no_longer_is_no_loss(cluster, caplog):
+    cluster.create("t")
+    cluster.create("u")
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    del spark.options["topic"]
+    spark.restart(topics="t,u")
+    spark.trigger()
+    ids = cluster.topics[T].produce(1)
+    spark.restart(topics="t")
+    assert spark.drain() == rows_of(T, ids)
+    assert "the query no longer reads persistent://public/default/u" in caplog.text
+
+
+# ---- what compaction left
+
+
+@pytest.mark.parametrize("options", [{"startingOffsets": "earliest"}, {"startingTime": "0"}])
+@pytest.mark.parametrize("later", [0, 2])
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_compaction_left_begins_before_the_log(options, later, fails):
+    cluster = SimulatedCluster(read_compacted=True)
+    (topic,) = cluster.create("t")
+    topic.produce(6)
+    topic.compact_and_trim(at("10:1"), at("10:4"))
+    topic.produce(later)
+    spark = SimulatedSpark(cluster, readCompacted="true", **options)
+    spark.trigger(fails=fails)
+    if fails:
+        spark.restart()
+    spark.drain()
+    topic.produce(1)
+    spark.drain()
+    spark.restart()
+    topic.produce(1)
+    spark.drain()
+    expected = [at("10:1"), at("10:4"), *topic.ids]
+    assert spark.rows == [(T, each) for each in expected]
+
+
+def test_what_compaction_left_of_a_new_topic_is_read():
+    cluster = SimulatedCluster(read_compacted=True)
+    cluster.create("t", 1)
+    spark = SimulatedSpark(cluster, startingOffsets="latest", readCompacted="true")
+    spark.drain()
+    (new,) = cluster.create("t", 2)
+    new.produce(6)
+    new.compact_and_trim(at("10:1"), at("10:4"))
+    cluster.clock += 100.0
+    spark.drain()
+    new.produce(1)
+    spark.drain()
+    assert [entry for _, entry in spark.rows] == [at("10:1"), at("10:4"), *new.ids]
