@@ -22,14 +22,13 @@ def deduplicating_namespace(admin: Admin) -> str:
 
 
 @pytest.fixture
-def once_topic(admin: Admin, topic: str, deduplicating_namespace: str) -> str:
-    """A topic of several partitions in that namespace."""
-    name = topic.replace("public/default", deduplicating_namespace)
-    admin.create_partitioned_topic(name, ONCE_PARTITIONS)
-    return name
+def plain_once_topic(topic: str, deduplicating_namespace: str) -> str:
+    """The name of a topic in that namespace that does not exist yet; used first, it has no partitions."""
+    return topic.replace("public/default", deduplicating_namespace)
 
 
 @pytest.fixture
-def plain_once_topic(topic: str, deduplicating_namespace: str) -> str:
-    """A topic without partitions in that namespace; it does not exist yet."""
-    return topic.replace("public/default", deduplicating_namespace)
+def once_topic(admin: Admin, plain_once_topic: str) -> str:
+    """A topic of several partitions in that namespace."""
+    admin.create_partitioned_topic(plain_once_topic, ONCE_PARTITIONS)
+    return plain_once_topic

@@ -96,10 +96,9 @@ def check_copy(spark: SparkSession, service_url: str, source: str, copy: str, ho
 
 
 def test_effectively_once_copy(
-    spark: SparkSession, cluster: Cluster, topic, deduplicating_namespace: str, checkpoint
+    spark: SparkSession, cluster: Cluster, topic, plain_once_topic: str, checkpoint
 ):
-    copy = topic.replace("public/default", deduplicating_namespace)
-    check_copy(spark, cluster.service_url, topic, copy, checkpoint, "effectively-once")
+    check_copy(spark, cluster.service_url, topic, plain_once_topic, checkpoint, "effectively-once")
 
 
 def sale(shop: str, amount: float, second: int) -> Record:
