@@ -5,18 +5,14 @@ import json
 import pytest
 
 from pulsar_spark.errors import OptionError, TopicNotFoundError
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.ranges import Range
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import iso_time, options_of
+from tests.spark.plan.simulated_spark import at, iso_time, options_of
 
 T = TopicName.parse("t")
-
-
-def at(text):
-    return MessageId.parse(text)
 
 
 @pytest.fixture

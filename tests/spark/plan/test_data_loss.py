@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.client import LostRange
 from pulsar_spark.errors import DataLossError
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.plan.data_loss import (
     Judgement,
     LossReporter,
@@ -16,6 +16,7 @@ from pulsar_spark.spark.plan.data_loss import (
     lost_by_deletion,
     lost_while_stopped,
 )
+from tests.spark.plan.simulated_spark import at
 
 T = TopicName.parse("t-partition-3")
 STRICT = LossReporter(fail_on_data_loss=True)
@@ -26,10 +27,6 @@ FINE, ASK, MOVED, LOST, SET_BACK = (
     LossVerdict.LOST,
     LossVerdict.SET_BACK,
 )
-
-
-def at(text):
-    return MessageId.parse(text)
 
 
 def asked(begin):

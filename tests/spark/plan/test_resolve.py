@@ -4,7 +4,7 @@ import pytest
 
 from pulsar_spark.client import PartitionBounds
 from pulsar_spark.errors import AuthError, OptionError
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
 from pulsar_spark.spark.plan.resolve import (
     before_time,
@@ -14,12 +14,9 @@ from pulsar_spark.spark.plan.resolve import (
     warn_of_late_starts,
 )
 from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_spark import at
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
-
-
-def at(text):
-    return MessageId.parse(text)
 
 
 @pytest.fixture

@@ -7,6 +7,15 @@ from pulsar_spark.ids import MessageId
 from tests.spark.plan import simulated_cluster
 from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, mark, rows_of
 
+
+def move(topic, name, remove):
+    """Move a subscription to the topic's end, or remove it."""
+    if remove:
+        del topic.cursors[name]
+    else:
+        topic.cursors[name] = topic.last
+
+
 # ---- subscriptions that somebody moves or removes
 
 
@@ -20,10 +29,7 @@ def test_a_subscription_that_was_moved_holds_again(cluster, topic, stopped, remo
     if stopped:
         spark.planner.close()
     ids = topic.produce(3)
-    if remove:
-        del topic.cursors[name]
-    else:
-        topic.cursors[name] = topic.last
+    move(topic, name, remove)
     if stopped:
         spark.start()
     assert spark.trigger() == rows_of(T, ids)
@@ -46,10 +52,7 @@ def test_a_subscription_that_was_moved_over_what_is_gone_is_loss(cluster, topic,
     topic.produce(3)
     topic.roll_over()
     ids = topic.produce(2)
-    if remove:
-        del topic.cursors[name]
-    else:
-        topic.cursors[name] = topic.last
+    move(topic, name, remove)
     topic.trim()
     if stopped:
         spark.start()

@@ -11,6 +11,22 @@ from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import P0, P1, P2, SimulatedSpark, T, U, at, rows_of
 
+
+def make_late(patch, cluster, operation):
+    """Let an operation of the cluster take 30 s for P1, and fail; returns the list of its attempts."""
+    real, tried = getattr(cluster, operation), []
+
+    def take_long(topic, *arguments):
+        if topic == P1:
+            tried.append(topic)
+            cluster.clock += 30.0
+            raise DeadlineError("late")
+        return real(topic, *arguments)
+
+    patch.setattr(cluster, operation, take_long)
+    return tried
+
+
 # ---- partitions that come and go
 
 
@@ -80,17 +96,8 @@ def test_a_partition_that_is_probed_in_vain_leaves_time_for_the_others(cluster, 
     spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="10")
     spark.trigger()
     second.produce(1)
-    probe, tried = cluster.probe_entries, []
-
-    def take_long(topic, after):
-        if topic == P1:
-            tried.append(topic)
-            cluster.clock += 30.0
-            raise DeadlineError("late")
-        return probe(topic, after)
-
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "probe_entries", take_long)
+        tried = make_late(patch, cluster, "probe_entries")
         for _ in range(60):
             first.produce(1)
             spark.trigger()
@@ -122,16 +129,7 @@ def test_attempts_to_take_in_new_partitions_leave_time_for_the_others(cluster, m
     spark = SimulatedSpark(cluster)
     spark.trigger()
     cluster.create("t", 2)
-    subscribe, tried = cluster.subscribe, []
-
-    def take_long(topic, options):
-        if topic == P1:
-            tried.append(topic)
-            cluster.clock += 30.0
-            raise DeadlineError("late")
-        return subscribe(topic, options)
-
-    monkeypatch.setattr(cluster, "subscribe", take_long)
+    tried = make_late(monkeypatch, cluster, "subscribe")
     for _ in range(60):
         first.produce(1)
         spark.trigger()
