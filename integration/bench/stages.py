@@ -15,13 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
 from pulsar_spark.client import Entries, ProducerOptions
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batch, Batcher
+from pulsar_spark.protocol.key_groups import stable_order
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.pending import Outgoing
 from pulsar_spark.protocol.routing import Router
@@ -71,7 +70,6 @@ def writing(shape: Shape) -> list[Stage]:
     count = _count(shape)
     chunks = list(shapes.chunks(shape, count))
     parts = [_router().route(columns, _PARTITIONS, 0.0) for columns in chunks]
-    orders = [np.argsort(part, kind="stable") for part in parts]
     encoded = [encode_batch_messages(columns) for columns in chunks]
     batches = _cut(shape, encoded)
     payloads = [b"".join(batch.parts) for batch in batches]
@@ -82,8 +80,8 @@ def writing(shape: Shape) -> list[Stage]:
             "encode, sorted by partition",
             count,
             lambda: [
-                encode_batch_messages(columns, order=order)
-                for columns, order in zip(chunks, orders, strict=True)
+                encode_batch_messages(columns, order=stable_order(part))
+                for columns, part in zip(chunks, parts, strict=True)
             ],
         ),
         _stage("cut batches", count, lambda: _cut(shape, encoded)),
