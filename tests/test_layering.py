@@ -39,7 +39,7 @@ ORDER = {
         {"parallel", "net"},
         {"schemas"},
         {"client", "encryption"},
-        {"first_contact"},
+        {"first_contact", "topic_watch"},
         {"reading"},
         {"writing"},
         {FRONT},

@@ -5,9 +5,9 @@ from integration.mutants.fault import Fault
 FAULTS = (
     Fault(
         name="readers-name-used-again",
-        file="pulsar_spark/client/reading/consumer.py",
-        old='return f"{name}-{self._openings + 1}" if self._is_reader_again else name',
-        new="return name",
+        file="pulsar_spark/client/reading/subscription.py",
+        old='return f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name',
+        new="return self.name",
         test="tests/client/reading/test_consumer.py::test_a_reader_that_was_open_subscribes_by_another_name",
     ),
     Fault(
@@ -119,9 +119,9 @@ FAULTS = (
     ),
     Fault(
         name="entry-skipped-after-a-reconnect",
-        file="pulsar_spark/client/reading/consumer.py",
-        old="start = MessageId(self._last.ledger, self._last.entry + 1)",
-        new="start = MessageId(self._last.ledger, self._last.entry + 2)",
+        file="pulsar_spark/client/reading/subscription.py",
+        old="MessageId(last.ledger, last.entry + 1)",
+        new="MessageId(last.ledger, last.entry + 2)",
         test="tests/client/reading/test_consumer.py::test_after_a_loss_it_goes_on_after_the_last_entry[5-cut]",
     ),
     Fault(

@@ -24,7 +24,7 @@ from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.net.tls import KeyStore, TlsOptions
 from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite
 from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
-from pulsar_spark.client.reading.consumer import Consumer, LastMessageId, SubscriptionOptions
+from pulsar_spark.client.reading.consumer import Consumer
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import position_before
@@ -39,10 +39,11 @@ from pulsar_spark.client.reading.probe import (
     probe_bounds,
     probe_entry,
 )
+from pulsar_spark.client.reading.subscription import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.reading.tail import Arrivals, Tail
-from pulsar_spark.client.reading.topic_watch import TopicWatch
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
+from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer

@@ -8,9 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.reading.inbox import Inbox
+from pulsar_spark.client.reading.subscription import LastMessageId, SubscriptionOptions
 from pulsar_spark.errors import (
     CorruptError,
     DeadlineError,
@@ -34,7 +34,6 @@ from pulsar_spark.protocol.permits import Permits
 from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entries import Entries, decode
 from pulsar_spark.wire.messages import Messages, group_for_decoding
 
@@ -42,46 +41,6 @@ _ACK_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 5.0
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriptionOptions:
-    """The contents of SUBSCRIBE.
-
-    Attributes:
-        name: of the subscription; it is exclusive. A non-durable one that is made again gets a number, too.
-        durable: whether the broker keeps its position and holds what is not acknowledged.
-        initial: where a new subscription begins.
-        start: the first entry wanted, inclusive; non-durable subscriptions only.
-        create: whether the first SUBSCRIBE may create the topic: for a partition that its topic's metadata
-            name, and that the broker has removed as inactive.
-        read_compacted: whether to read the compacted topic, if there is one.
-        properties: names and values that a new durable subscription gets.
-        is_replicated: whether the broker replicates the position to the other clusters of the topic; None: by
-            the namespace's policy.
-    """
-
-    name: str
-    durable: bool
-    initial: InitialPosition = InitialPosition.LATEST
-    start: MessageId | None = None
-    create: bool = False
-    read_compacted: bool = False
-    properties: tuple[tuple[str, str], ...] = ()
-    is_replicated: bool | None = None
-
-
-class LastMessageId(NamedTuple):
-    """Answer to GET_LAST_MESSAGE_ID.
-
-    Attributes:
-        last: the last visible message; entry -1 if the topic has none.
-        mark_delete: everything up to here is acknowledged; right after SUBSCRIBE it is where reading begins,
-            exclusive.
-    """
-
-    last: MessageId
-    mark_delete: MessageId
 
 
 class Consumer:
@@ -234,7 +193,7 @@ class Consumer:
         transactions after a restart it answers after 30 s or more.
         """
         patience = Deadline(2 * self._client.options.operation_timeout)
-        return _last_message_id(
+        return LastMessageId.of(
             self._request(commands.get_last_message_id, deadline=deadline, patience=patience)
         )
 
@@ -249,7 +208,7 @@ class Consumer:
 
         def wait(seconds: float) -> LastMessageId | None:
             found = _answer_within(answer, seconds)
-            return None if found is None else _last_message_id(found)
+            return None if found is None else LastMessageId.of(found)
 
         return wait
 
@@ -447,7 +406,7 @@ class Consumer:
             self._client.forget_reader_session(self.topic)
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
-            if self._is_reader_again and isinstance(error, SubscriptionLimitError):
+            if self._options.is_reader_again(self._openings) and isinstance(error, SubscriptionLimitError):
                 # The broker counts the reader's last subscription until it has removed it.
                 advice = f"It was retried until the timeout. {error.advice}"
                 raise NotReadyError(error.what, topic=str(self.topic), advice=advice) from error
@@ -458,40 +417,14 @@ class Consumer:
         self._reopening.opened(time.monotonic())
 
     def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
-        options, is_new = self._options, self._openings == 0
-        start = options.start
-        if self._last is not None:
-            start = MessageId(self._last.ledger, self._last.entry + 1)
-        return commands.subscribe(
+        return self._options.subscribe(
             request_id,
             consumer_id,
-            str(self.topic),
-            self._subscription_name,
-            durable=options.durable,
-            # A durable subscription that was removed is recognized: only that one begins at the topic's end.
-            initial=options.initial if is_new else InitialPosition.LATEST,
-            start=None if options.durable else start,
-            create=options.create and is_new,
-            read_compacted=options.read_compacted,
+            self.topic,
+            openings=self._openings,
+            last=self._last,
             consumer_name=self._client.options.consumer_name,
-            properties=options.properties,
-            is_replicated=options.is_replicated,
         )
-
-    @property
-    def _subscription_name(self) -> str:
-        """The name to subscribe with; a reader that was open before has another one.
-
-        A broker that removes a reader's subscription may also remove the cursor of a new one of that name: it
-        then gets nothing for ever.
-        """
-        name = self._options.name
-        return f"{name}-{self._openings + 1}" if self._is_reader_again else name
-
-    @property
-    def _is_reader_again(self) -> bool:
-        """Whether this is a non-durable subscription that was open before."""
-        return not self._options.durable and self._openings > 0
 
     def _release(self, deadline: Deadline) -> None:
         """Close the consumer; if the connection is alive, the broker may not know that it is lost."""
@@ -541,16 +474,6 @@ def _answer_within(answer: Future[pb.BaseCommand] | None, seconds: float) -> pb.
     except (PulsarError, FutureTimeoutError) as error:
         _log.info("a request is sent again: %s", error or "no answer yet")
         return None
-
-
-def _last_message_id(command: pb.BaseCommand) -> LastMessageId:
-    answer = command.getLastMessageIdResponse
-    if not answer.HasField("consumer_mark_delete_position"):
-        raise UnsupportedError("the broker is too old: it does not report a subscription's position")
-    return LastMessageId(
-        commands.from_wire_id(answer.last_message_id),
-        commands.from_wire_id(answer.consumer_mark_delete_position),
-    )
 
 
 def _new_after(entries: Entries, last: tuple[int, int]) -> Entries:

@@ -4,8 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pulsar_spark.client import TopicWatch
-from pulsar_spark.client.reading import topic_watch
+from pulsar_spark.client import TopicWatch, topic_watch
 from pulsar_spark.errors import BrokerError, DeadlineError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.wire import pulsar_pb2 as pb
