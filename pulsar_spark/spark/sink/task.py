@@ -42,9 +42,6 @@ from pulsar_spark.spark.sink.transactional import write_in_transaction
 
 _log = logging.getLogger(__name__)
 
-# glibc raises its limits with blocks of up to 32 MiB.
-_LARGE_BLOCK = (32 << 20) - (64 << 10)
-
 
 def write_task(
     options: SinkOptions,
@@ -66,7 +63,6 @@ def write_task(
         PulsarError: not all rows are acknowledged.
     """
     client = shared_client(options.client)
-    keep_freed_memory()
     if options.transaction_timeout is None:
         return _send(client, options, shape, schemas, batches, None)
     return write_in_transaction(
@@ -76,16 +72,6 @@ def write_task(
         batches,
         lambda batches, transaction: _send(client, options, shape, schemas, batches, transaction),
     )
-
-
-def keep_freed_memory() -> None:
-    """Let this process keep up to 64 MiB of memory that is free, as each page taken anew costs a page fault.
-
-    PySpark reads each Arrow batch of Spark into a new block. glibc gives free memory back above twice the
-    size of the largest block that was freed: with batches of 10 MiB this is about every third of them. So a
-    larger block is freed here. No page of it is touched. Other C libraries keep what they keep.
-    """
-    bytes(_LARGE_BLOCK)
 
 
 def _send(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import platform
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -329,30 +326,3 @@ def test_options_are_not_changed(fakes, monkeypatch):
     options = parse_sink({"service.url": "pulsar://localhost:6650", "pulsar.producer.producerName": "mine"})
     write_task(options, message_shape(ROWS, None, upsert=False), {}, iter([]), None)
     assert replace(fakes.producer, name="mine") == options.producer
-
-
-# Takes and frees two blocks in turn, as PySpark reads Arrow batches; prints page faults once that is steady.
-_PAGE_FAULTS_OF_BATCHES = """
-import resource
-from pulsar_spark.spark.sink.task import keep_freed_memory
-def read_batches(count):
-    batch = None
-    for _ in range(count):
-        batch = b"1" * (12 << 20)
-{call}
-read_batches(4)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-read_batches(10)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps what it keeps")
-def test_memory_of_freed_batches_is_used_again() -> None:
-    def page_faults(call: str) -> int:
-        command = [sys.executable, "-c", _PAGE_FAULTS_OF_BATCHES.format(call=call)]
-        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-    pages_of_a_batch = (12 << 20) // 4096
-    assert page_faults("") > pages_of_a_batch
-    assert page_faults("keep_freed_memory()") < pages_of_a_batch / 10
