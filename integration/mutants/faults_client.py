@@ -5,7 +5,7 @@ from integration.mutants.fault import Fault
 FAULTS = (
     Fault(
         name="readers-name-used-again",
-        file="pulsar_spark/client/reading/subscription.py",
+        file="pulsar_spark/client/reading/subscription_options.py",
         old='return f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name',
         new="return self.name",
         test="tests/client/reading/test_consumer.py::test_a_reader_that_was_open_subscribes_by_another_name",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         name="entry-skipped-after-a-reconnect",
-        file="pulsar_spark/client/reading/subscription.py",
+        file="pulsar_spark/client/reading/subscription_options.py",
         old="MessageId(last.ledger, last.entry + 1)",
         new="MessageId(last.ledger, last.entry + 2)",
         test="tests/client/reading/test_consumer.py::test_after_a_loss_it_goes_on_after_the_last_entry[5-cut]",

@@ -39,7 +39,7 @@ from pulsar_spark.client.reading.probe import (
     probe_bounds,
     probe_entry,
 )
-from pulsar_spark.client.reading.subscription import LastMessageId, SubscriptionOptions
+from pulsar_spark.client.reading.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.reading.tail import Arrivals, Tail
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema

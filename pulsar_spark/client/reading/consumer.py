@@ -18,7 +18,7 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.reading.inbox import Inbox
-from pulsar_spark.client.reading.subscription import LastMessageId, SubscriptionOptions
+from pulsar_spark.client.reading.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.errors import (
     CorruptError,
     DeadlineError,
@@ -417,7 +417,7 @@ class Consumer:
         self._reopening.opened(time.monotonic())
 
     def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
-        return self._options.subscribe(
+        return self._options.subscribe_command(
             request_id,
             consumer_id,
             self.topic,

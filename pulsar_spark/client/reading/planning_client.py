@@ -17,7 +17,7 @@ from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.reading import chunk_search, probe
 from pulsar_spark.client.reading.consumer import Consumer
 from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
-from pulsar_spark.client.reading.subscription import SubscriptionOptions
+from pulsar_spark.client.reading.subscription_options import SubscriptionOptions
 from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern

@@ -1,4 +1,4 @@
-"""What a consumer subscribes with (SUBSCRIBE), and the positions that it asks for (GET_LAST_MESSAGE_ID)."""
+"""What a consumer subscribes with, and what the broker says of the position of its subscription."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SubscriptionOptions:
         """Whether this is a non-durable subscription that was open before."""
         return not self.durable and openings > 0
 
-    def subscribe(
+    def subscribe_command(
         self,
         request_id: int,
         consumer_id: int,
@@ -58,8 +58,9 @@ class SubscriptionOptions:
             request_id: the answer has it, too.
             consumer_id: of the consumer that subscribes.
             topic: one partition, or a topic without partitions.
-            openings: how often this consumer has subscribed before.
-            last: the last entry that it gave out; a non-durable subscription begins after it.
+            openings: how often this consumer was open before; a refused SUBSCRIBE does not count.
+            last: the last entry that it gave out; a non-durable subscription begins after it. None: it begins
+                at :attr:`start`.
             consumer_name: as the broker shows it; None: the broker makes one.
         """
         is_new = openings == 0
