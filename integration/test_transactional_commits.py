@@ -23,7 +23,7 @@ from pulsar_spark.client import (
     Transactions,
     UserCode,
 )
-from pulsar_spark.errors import TransactionError
+from pulsar_spark.errors import SendError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, log_topic
 from pulsar_spark.spark.sink.report import TaskReport
@@ -33,6 +33,8 @@ from pulsar_spark.spark.sink.transactional import (
     commit_batch,
     write_in_transaction,
 )
+
+SPARK_TASK_FAILURES = 4  # spark.task.maxFailures
 
 
 @pytest.fixture
@@ -83,8 +85,20 @@ class Query:
         return QueryLog(self.log, batch, self.protection)
 
     def task(self, *values: str, batch: int = 0) -> TransactionalTaskReport:
-        """Run a task that writes rows."""
+        """Run a task that writes rows; again, as Spark does, if a lost connection leaves messages in doubt.
 
+        A broker may close producers at any time, and the topics here do not deduplicate. The transaction of
+        the failed attempt is aborted, and no commit gets its report.
+        """
+        for _ in range(SPARK_TASK_FAILURES - 1):
+            try:
+                return self._attempt(values, batch)
+            except SendError as error:
+                if not error.what.startswith("the connection was lost with"):
+                    raise
+        return self._attempt(values, batch)
+
+    def _attempt(self, values: Sequence[str], batch: int) -> TransactionalTaskReport:
         def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
             options, code = ProducerOptions(), UserCode(encryptor=self.protection.encryptor)
             with TopicWriter(self.client, self.topic, options, transaction=transaction, code=code) as writer:
