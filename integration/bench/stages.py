@@ -21,8 +21,8 @@ from pulsar_spark.client import Entries, ProducerOptions
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.batcher import Batch, Batcher
 from pulsar_spark.protocol.key_groups import stable_order
+from pulsar_spark.protocol.outgoing import Outgoing
 from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.pending import Outgoing
 from pulsar_spark.protocol.routing import Router
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.wire import pulsar_pb2 as pb

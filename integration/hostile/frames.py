@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -38,10 +39,11 @@ from pulsar_spark.wire.codecs import decompress, decompress_together
 from pulsar_spark.wire.dedup_mark import read_dedup_mark
 from pulsar_spark.wire.entries import decode
 from pulsar_spark.wire.frames import FrameReader, decode_payload_section, encode_command
+from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import parse_message_id
 from pulsar_spark.wire.messages import Messages
 from pulsar_spark.wire.receipts import Receipts
-from pulsar_spark.wire.singles import EncodedSingle
+from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 
 _SECONDS = 1.0
 _MEMORY = 200 << 20  # bytes
@@ -147,8 +149,8 @@ def _heard(connection: Connection, writer: PartitionWriter, event: object) -> No
             writer.registered("p", answer.producer_success.last_sequence_id, 5000, None)
             writer.resend("1", 0.0)
     elif isinstance(event, ForProducer) and isinstance(event.frame, Receipts):
-        for receipt in zip(*event.frame[1:], strict=True):
-            writer.receipt(*receipt)
+        for _ in writer.receipts(event.frame):
+            pass
         assert writer.sent.messages >= 0
     elif isinstance(event, ForProducer):
         command = event.frame.command
@@ -160,14 +162,18 @@ def _heard(connection: Connection, writer: PartitionWriter, event: object) -> No
 def _writer(wire: Wire) -> PartitionWriter:
     """One with entries that wait for their receipts."""
     packer = Packer(_TOPIC, pb.NONE, chunking=True, chunk_max_message_size=None)
-    window = PendingWindow(_TOPIC, 10, MemoryBudget(1 << 20), 30.0)
+    window = PendingWindow(_TOPIC, 300, MemoryBudget(1 << 20), 30.0)
     writer = PartitionWriter(_TOPIC, packer, window, BatchLimits(10, 0, 0.5))
     writer.registering()
     writer.registered("p", -1, 5000, None)
     writer.resend("1", 0.0)
     sizes = [wire.chance.choice((1, 9000)) for _ in range(3)]
     messages = [EncodedSingle(memoryview(b""), memoryview(bytes(size))) for size in sizes]
-    writer.add(list(writer.pack_singles(messages, 5)), 0.0)
+    values = pa.array([b"x"] * 150, pa.binary())
+    run = encode_singles(MessageColumns(value=values, key=pa.nulls(len(values), pa.binary())))
+    runs_first = wire.chance.random() < 0.5
+    for each in (run, messages) if runs_first else (messages, run):
+        writer.add(list(writer.pack_singles(each, 5)), 0.0)
     return writer
 
 

@@ -32,25 +32,63 @@ FAULTS = (
         test="tests/wire/test_receipts.py::test_any_cut_gives_the_same_receipts",
     ),
     Fault(
-        name="messages-by-column-with-the-old-schema-version",
-        file="pulsar_spark/protocol/packer.py",
-        old="if self.version_field != version or self.producer_name != name:",
-        new="if False:",
-        test="tests/protocol/test_packer.py::test_entries_say_what_holds_when_they_are_made",
+        name="dropped-message-of-a-run-taken-for-a-stored-one",
+        file="pulsar_spark/protocol/partition_writer.py",
+        old="if ledger < 0 or sequence_id != oldest.sequence_id + count:",
+        new="if sequence_id != oldest.sequence_id + count:",
+        test="tests/protocol/test_run_receipts.py::"
+        "test_a_dropped_message_in_a_run_is_an_error_unless_it_is_known_to_be_stored",
+    ),
+    Fault(
+        name="acknowledged-run-taken-for-somebody-else-s",
+        file="pulsar_spark/protocol/partition_writer.py",
+        old="        self._stored_to = max(self._stored_to, run.highest_sequence_id)\n",
+        new="",
+        test="tests/protocol/test_run_receipts.py::"
+        "test_the_highest_id_of_an_acknowledged_run_is_known_to_be_stored",
+    ),
+    Fault(
+        name="receipts-for-others-taken-for-a-run",
+        file="pulsar_spark/protocol/partition_writer.py",
+        old="if ledger < 0 or sequence_id != oldest.sequence_id + count:",
+        new="if ledger < 0:",
+        test="tests/protocol/test_run_receipts.py::test_a_receipt_that_is_missing_ends_the_connection",
+    ),
+    Fault(
+        name="receipts-of-a-run-not-taken-for-progress",
+        file="pulsar_spark/protocol/pending.py",
+        old="        assert isinstance(oldest, OutgoingRun)\n        self._is_resend = False\n",
+        new="        assert isinstance(oldest, OutgoingRun)\n",
+        test="tests/protocol/test_pending.py::test_receipts_of_a_run_show_that_a_resend_goes_on",
+    ),
+    Fault(
+        name="producer-s-id-in-a-run-cut-short",
+        file="pulsar_spark/wire/commands.py",
+        old="return _producer_field(producer_id), ids.SerializePartialToString()",
+        new="return _producer_field(producer_id & 127), ids.SerializePartialToString()",
+        test="tests/protocol/test_outgoing.py::test_a_run_is_its_entries",
+    ),
+    Fault(
+        name="run-sent-past-the-memory-limit",
+        file="pulsar_spark/protocol/outgoing.py",
+        old="fits = self.messages if self.size <= size else self._sections.fitting(size)",
+        new="fits = self.messages",
+        test="tests/protocol/test_pending.py::"
+        "test_runs_are_cut_where_the_limits_are_and_get_through_in_order",
     ),
     Fault(
         name="messages-by-column-begin-at-the-wrong-id",
         file="pulsar_spark/protocol/packer.py",
-        old="            self.next_sequence_id = number + 1\n",
-        new="            self.next_sequence_id = number\n",
+        old="        self.next_sequence_id = first + len(messages)\n",
+        new="        self.next_sequence_id = first + len(messages) - 1\n",
         test="tests/protocol/test_packer.py::test_messages_by_column_become_the_same_entries",
     ),
     Fault(
-        name="message-left-out-after-a-registration-with-other-fields",
-        file="pulsar_spark/protocol/packer.py",
-        old="                return number - first\n",
-        new="                return number - first + 1\n",
-        test="tests/protocol/test_packer.py::test_entries_say_what_holds_when_they_are_made",
+        name="message-left-out-where-a-run-is-cut",
+        file="pulsar_spark/protocol/outgoing.py",
+        old="self._sections.part(count, self.messages)",
+        new="self._sections.part(count + 1, self.messages)",
+        test="tests/protocol/test_outgoing.py::test_the_parts_of_a_run_are_the_whole",
     ),
     Fault(
         name="shared-bytes-of-rows-in-another-order",
@@ -77,17 +115,24 @@ FAULTS = (
     ),
     Fault(
         name="chunks-with-the-size-of-their-payload",
-        file="pulsar_spark/protocol/pending.py",
+        file="pulsar_spark/protocol/outgoing.py",
         old="        self.size = len(head) + len(self.payload)\n",
         new="",
-        test="tests/protocol/test_pending.py::test_an_entry_with_another_head_has_its_size",
+        test="tests/protocol/test_outgoing.py::test_an_entry_with_another_head_has_its_size",
     ),
     Fault(
         name="messages-with-ids-of-their-own-numbered-anew",
         file="pulsar_spark/protocol/packer.py",
-        old=" or self._encryption is not None or messages.has_ids",
-        new=" or self._encryption is not None",
+        old="if messages.has_ids or messages.has_gaps:",
+        new="if messages.has_gaps:",
         test="tests/protocol/test_packer.py::test_messages_with_ids_of_their_own_keep_them",
+    ),
+    Fault(
+        name="bytes-below-nulls-sent",
+        file="pulsar_spark/protocol/packer.py",
+        old="if messages.has_ids or messages.has_gaps:",
+        new="if messages.has_ids:",
+        test="tests/protocol/test_packer.py::test_bytes_between_payloads_are_not_sent",
     ),
     Fault(
         name="unbatched-values-of-other-rows",
@@ -243,7 +288,7 @@ FAULTS = (
     Fault(
         name="receipt-of-a-newer-entry-accepted",
         file="pulsar_spark/protocol/pending.py",
-        old="if sequence_id > entry.sequence_id:",
+        old="if sequence_id > oldest.sequence_id:",
         new="if sequence_id > self._entries[-1].sequence_id:",
         test="tests/protocol/test_pending.py::"
         "test_a_receipt_for_a_newer_entry_ends_the_connection_and_takes_nothing_out",
@@ -251,8 +296,8 @@ FAULTS = (
     Fault(
         name="memory-limit-of-pending-entries-ignored",
         file="pulsar_spark/protocol/pending.py",
-        old=" or self._bytes + size > max_bytes:",
-        new=":",
+        old="fits = int(entry.messages <= messages and entry.size <= size)",
+        new="fits = int(entry.messages <= messages)",
         test="tests/protocol/test_pending.py::test_room",
     ),
     Fault(
@@ -260,7 +305,7 @@ FAULTS = (
         file="pulsar_spark/protocol/pending.py",
         old="            self._partly.append(entry)\n",
         new="            pass\n",
-        test="tests/protocol/test_chunk_splitter.py::"
+        test="tests/protocol/test_split_message.py::"
         "test_after_a_reconnect_the_message_begins_again_as_another_one",
     ),
     Fault(
@@ -286,10 +331,10 @@ FAULTS = (
     ),
     Fault(
         name="chunks-out-of-order",
-        file="pulsar_spark/protocol/chunk_splitter.py",
+        file="pulsar_spark/protocol/outgoing.py",
         old='fields = chunk_fields(f"{self._name}-{attempt}", number,',
         new='fields = chunk_fields(f"{self._name}-{attempt}", len(self.entries) - 1 - number,',
-        test="tests/protocol/test_chunk_splitter.py::test_the_parts_are_the_whole",
+        test="tests/protocol/test_split_message.py::test_the_parts_are_the_whole",
     ),
     Fault(
         name="flush-leaves-the-open-batch",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,8 +11,7 @@ import numpy.typing as npt
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.batcher import Batch
-from pulsar_spark.protocol.chunk_splitter import SplitMessage
-from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.protocol.outgoing import FEW, EntryKind, Outgoing, OutgoingRun, SplitMessage
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import compress
 from pulsar_spark.wire.encode_metadata import (
@@ -23,7 +22,7 @@ from pulsar_spark.wire.encode_metadata import (
     single_metadata_tail,
     transaction_fields,
 )
-from pulsar_spark.wire.frames import Buffer, encode_section_head, with_checksum
+from pulsar_spark.wire.frames import Buffer, encode_section_head
 from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 
 # Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.
@@ -32,13 +31,11 @@ METADATA_ROOM = 1024
 # Bytes of that for the keys of a batch's first message.
 _KEY_ROOM = METADATA_ROOM // 2
 
-# Messages whose metadata is made at once, and how many are too few for that: it has a fixed cost of 0.2 ms.
-_BLOCK = 1000
-_FEW = 100
+# Messages and bytes of a run. As long as one of its messages is pending, all its bytes are in memory.
+RUN_MESSAGES = 4000
+_RUN_SIZE = 1 << 20
 
 _LAST_ID = (1 << 63) - 1
-
-_SINGLE = EntryKind.SINGLE  # read for each entry: attributes of an enum take longer than globals
 
 
 class Encryption(Protocol):
@@ -156,18 +153,33 @@ class Packer:
             raise self._too_large(entry.size)
         return entry
 
-    def singles(self, messages: Sequence[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
-        """Make the entries of messages, or those of their chunks; raises as ``batch`` does."""
-        for first in range(0, len(messages), _BLOCK):
-            block = messages[first : first + _BLOCK]
-            if isinstance(block, EncodedSingles) and len(block) >= _FEW and self._is_plain(block):
-                done = yield from self._plain_singles(block, publish_time)
-                block = block[done:]
-            yield from self._each_single(block, publish_time)
+    def singles(
+        self, messages: Sequence[EncodedSingle], publish_time: int, *, run_messages: int = RUN_MESSAGES
+    ) -> Iterator[Outgoing | OutgoingRun]:
+        """Make the entries of messages, or those of their chunks.
+
+        Args:
+            messages: in the order they are to be sent.
+            publish_time: in ms since the epoch.
+            run_messages: of a run, at most.
+
+        Raises:
+            SendError: as ``batch`` raises it, and CryptoError.
+        """
+        if not isinstance(messages, EncodedSingles):
+            yield from self._each_single(messages, publish_time)
+            return
+        for block in messages.blocks(run_messages, _RUN_SIZE):
+            if len(block) >= FEW and self._is_plain(block):
+                yield self._run(block, publish_time)
+            else:
+                yield from self._each_single(block, publish_time)
 
     def _is_plain(self, messages: EncodedSingles) -> bool:
         """Whether each message becomes one entry with its payload as it is, and little else."""
-        if self._compression != pb.NONE or self._encryption is not None or messages.has_ids:
+        if self._compression != pb.NONE or self._encryption is not None:
+            return False
+        if messages.has_ids or messages.has_gaps:
             return False
         own = len(self._common(b"")) + len(single_metadata_head(self.producer_name, _LAST_ID, _LAST_ID))
         return (
@@ -176,22 +188,13 @@ class Packer:
             and self.next_sequence_id + len(messages) <= _LAST_ID
         )
 
-    def _plain_singles(self, messages: EncodedSingles, publish_time: int) -> Generator[Outgoing, None, int]:
-        """Make the entries by column; end early if the producer is registered again with other fields.
-
-        Returns how many were made.
-        """
-        name, version, transaction = self.producer_name, self.version_field, self.transaction
-        before, after = around_sequence_id(name, publish_time)
+    def _run(self, messages: EncodedSingles, publish_time: int) -> OutgoingRun:
+        """Make the entries by column."""
+        before, after = around_sequence_id(self.producer_name, publish_time)
         first = self.next_sequence_id
-        ids = first + np.arange(len(messages))
-        for number, metadata, payload in messages.numbered(before, ids, after, self._common(b"")):
-            if self.version_field != version or self.producer_name != name:
-                return number - first
-            self.next_sequence_id = number + 1
-            head = with_checksum(metadata, payload)
-            yield Outgoing(number, number, 1, head, payload, _SINGLE, transaction)
-        return len(messages)
+        sections = messages.sections(before, first, after, self._common(b""))
+        self.next_sequence_id = first + len(messages)
+        return OutgoingRun(sections, first, self.transaction)
 
     def _each_single(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
         compressed = self._compression != pb.NONE

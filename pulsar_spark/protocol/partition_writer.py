@@ -66,8 +66,9 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits
-from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.pending import EntryKind, Outgoing, PendingWindow
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.packer import RUN_MESSAGES, Packer
+from pulsar_spark.protocol.pending import PendingWindow
 from pulsar_spark.protocol.receipts import ReceiptTally, SentTotals
 from pulsar_spark.protocol.send_order import SequenceIds
 from pulsar_spark.protocol.stored_check import (
@@ -78,6 +79,7 @@ from pulsar_spark.protocol.stored_check import (
     foreign_writes,
 )
 from pulsar_spark.wire.encode_metadata import schema_version_field
+from pulsar_spark.wire.receipts import Receipts
 from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 
 _CHECKSUM_ERROR = 9
@@ -85,6 +87,9 @@ _CHECKSUM_ERROR = 9
 # How a deduplicating broker refuses an entry that is sent again while it still stores the earlier copy.
 _PERSISTENCE_ERROR = 2
 _IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
+
+# Messages that are added at once if sends do not wait for room: receipts can make room before the next ones.
+_RUN_MESSAGES_IF_NOT_BLOCKING = 500
 
 _CHUNK = EntryKind.CHUNK  # read with each receipt: attributes of an enum take longer than globals
 
@@ -155,7 +160,7 @@ class PartitionWriter:
         self._blocks_if_full = blocks_if_full
         self._is_shared_name = is_shared_name
         self._may_repeat = may_repeat
-        self._waiting: deque[Outgoing] = deque()
+        self._waiting: deque[Outgoing | OutgoingRun] = deque()
         self._tally = ReceiptTally()
         self._is_connected = False
         self._is_closed = False
@@ -242,13 +247,16 @@ class PartitionWriter:
         """
         return (self._packer.batch(batch, publish_time) for batch in batches)
 
-    def pack_singles(self, messages: Sequence[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
+    def pack_singles(
+        self, messages: Sequence[EncodedSingle], publish_time: int
+    ) -> Iterator[Outgoing | OutgoingRun]:
         """Make one entry of each message, or one of each of its chunks; raises as ``pack_batches`` does."""
-        return self._packer.singles(messages, publish_time)
+        run_messages = RUN_MESSAGES if self._blocks_if_full else _RUN_MESSAGES_IF_NOT_BLOCKING
+        return self._packer.singles(messages, publish_time, run_messages=run_messages)
 
     # ---- entries into the window
 
-    def add(self, entries: Sequence[Outgoing], now: float) -> list[Outgoing]:
+    def add(self, entries: Sequence[Outgoing | OutgoingRun], now: float) -> list[Outgoing | OutgoingRun]:
         """Take entries in order and return those that are to be put on the wire now.
 
         Entries without room wait for ``resume``. Those that get room while the registration is lost are sent
@@ -261,7 +269,7 @@ class PartitionWriter:
         self._waiting.extend(entries)
         return self.resume(now)
 
-    def resume(self, now: float) -> list[Outgoing]:
+    def resume(self, now: float) -> list[Outgoing | OutgoingRun]:
         """Move waiting entries into the window while there is room; returns and raises what ``add`` does."""
         self.check()
         moved = self._window.take_from(self._waiting, now)
@@ -311,6 +319,46 @@ class PartitionWriter:
                 self._stored_to = entry.highest_sequence_id
             self._tally.add(entry, ledger, entry_id)
         return entry
+
+    def receipts(self, receipts: Receipts) -> Iterator[tuple[Outgoing | OutgoingRun, int]]:
+        """Take SEND_RECEIPTs, those for stored entries of one run at once, and each other one as ``receipt``.
+
+        They are taken as the iterator is used, so what was acknowledged before an error is known.
+
+        Returns:
+            What they acknowledge, each with the number of its first receipt among these.
+        """
+        number = 0
+        while number < len(receipts.sequence_ids):
+            entry: Outgoing | OutgoingRun | None = self._run_receipts(receipts, number)
+            taken = 1 if entry is None else entry.messages
+            if entry is None:
+                entry = self.receipt(
+                    receipts.sequence_ids[number], receipts.ledgers[number], receipts.entries[number]
+                )
+            if entry is not None:
+                yield entry, number
+            number += taken
+
+    def _run_receipts(self, receipts: Receipts, first: int) -> OutgoingRun | None:
+        """Take the receipts from ``first`` on that are for the oldest run; None if there are none."""
+        oldest = self._window.oldest
+        if not self._is_connected or not isinstance(oldest, OutgoingRun):
+            return None
+        stop, count = first + oldest.messages, 0
+        for sequence_id, ledger in zip(
+            receipts.sequence_ids[first:stop], receipts.ledgers[first:stop], strict=True
+        ):
+            if ledger < 0 or sequence_id != oldest.sequence_id + count:
+                break
+            count += 1
+        if not count:
+            return None
+        run = self._window.run_acknowledged(count)
+        self._stored_to = max(self._stored_to, run.highest_sequence_id)
+        places = [(receipts.ledgers[at], receipts.entries[at]) for at in (first, first + count - 1)]
+        self._tally.add_run(run, *places)
+        return run
 
     def receipts_taken(self, now: float) -> None:
         """Note that all receipts of one read are taken: their bytes are free for other producers."""
@@ -417,7 +465,7 @@ class PartitionWriter:
             self._proof = StoredProof(self._topic, name, in_doubt)
         return self._proof
 
-    def resend(self, attempt: str, now: float) -> list[Outgoing]:
+    def resend(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
         """Return all pending entries in order; they are sent first on the new connection.
 
         Empty if the connection is already lost again: then the next one sends them.

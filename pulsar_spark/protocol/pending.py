@@ -4,95 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Protocol
+from itertools import chain
 
 from pulsar_spark.errors import ProtocolError, SendError
-from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.memory_budget import MemoryBudget
-from pulsar_spark.wire import commands
-from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Buffer, encode_command_head, is_intact, metadata_of_head
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
 
-
-class EntryKind(Enum):
-    """What an entry holds."""
-
-    BATCH = "batch"
-    SINGLE = "single"
-    CHUNK = "chunk"
-    LAST_CHUNK = "last chunk"
-
-    @property
-    def is_chunk(self) -> bool:
-        """Whether it is a part of a message."""
-        return self in (EntryKind.CHUNK, EntryKind.LAST_CHUNK)
-
-
-# Read with each entry: attributes of an enum take longer than globals.
-_CHUNK, _LAST_CHUNK = EntryKind.CHUNK, EntryKind.LAST_CHUNK
-
-
-@dataclass(slots=True, eq=False)
-class Outgoing:
-    """One entry, ready to be framed for any connection.
-
-    Attributes:
-        sequence_id: of its first message; SEND_RECEIPT names the entry by it.
-        highest_sequence_id: of its last message.
-        messages: how many it holds; a chunk counts as one.
-        head: checksum and metadata, as they precede the payload.
-        payload: as it is stored.
-        kind: what it holds.
-        transaction: that it belongs to, as its metadata also says; None for none.
-        message: that it is a chunk of, or None.
-        size: bytes of the payload section.
-    """
-
-    sequence_id: int
-    highest_sequence_id: int
-    messages: int
-    head: bytes
-    payload: Buffer
-    kind: EntryKind
-    transaction: TxnId | None = None
-    message: ChunkedMessage | None = None
-    size: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.size = len(self.head) + len(self.payload)
-
-    def put_head(self, head: bytes) -> None:
-        """Replace the checksum and metadata."""
-        self.head = head
-        self.size = len(head) + len(self.payload)
-
-    def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
-        """The SEND frame: command, head and payload, to be sent one after the other."""
-        ids = self.sequence_id, self.highest_sequence_id
-        is_chunk = self.kind is _CHUNK or self.kind is _LAST_CHUNK
-        if self.transaction is None and not is_chunk:
-            return commands.send_head(producer_id, ids, self.messages, self.size), self.head, self.payload
-        command = commands.send(producer_id, ids, self.messages, self.transaction, is_chunk=is_chunk)
-        return encode_command_head(command, self.size), self.head, self.payload
-
-    @property
-    def metadata(self) -> pb.MessageMetadata:
-        """As it was sent last."""
-        return metadata_of_head(self.head)
-
-    @property
-    def intact(self) -> bool:
-        """Whether the bytes still match their checksum."""
-        return is_intact(self.head, self.payload)
-
-
-class ChunkedMessage(Protocol):
-    """A message that is sent in chunks."""
-
-    def rename(self, attempt: str) -> None:
-        """Give all its chunks the name of another attempt, also those not sent yet."""
+_CHUNK = EntryKind.CHUNK  # read with each entry: attributes of an enum take longer than globals
 
 
 class PendingWindow:
@@ -116,7 +34,7 @@ class PendingWindow:
         self._max_messages = max_messages
         self._budget = budget
         self._send_timeout = send_timeout
-        self._entries: deque[Outgoing] = deque()
+        self._entries: deque[Outgoing | OutgoingRun] = deque()
         self._pushed_at: deque[float] = deque()
         self._partly: list[Outgoing] = []  # acknowledged chunks of a message whose last chunk is not
         self._messages = 0
@@ -126,58 +44,63 @@ class PendingWindow:
         self._is_resend = False  # since the last receipt
         self._reported = 0  # bytes, as last reported to the budget
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def __bool__(self) -> bool:
+        return bool(self._entries)
 
     def __iter__(self) -> Iterator[Outgoing]:
-        return iter(self._entries)
+        return chain.from_iterable(entry.entries for entry in self._entries)
 
     @property
-    def oldest(self) -> Outgoing | None:
-        """The entry whose receipt must come next; None if nothing is pending."""
+    def oldest(self) -> Outgoing | OutgoingRun | None:
+        """Begins with the entry whose receipt must come next; None if nothing is pending."""
         return self._entries[0] if self._entries else None
 
-    def has_room(self, entry: Outgoing) -> bool:
-        """Whether an entry may be sent now.
+    def has_room(self, entry: Outgoing | OutgoingRun) -> bool:
+        """Whether an entry, the first one of a run, may be sent now.
 
         An entry larger than the window waits until the window is empty. So does one whose sequence id is not
         above all pending ones: receipts name entries by growing ids, and a deduplicating broker cannot tell a
         duplicate from an entry that it is still storing.
         """
-        return self._has_room(entry, entry.size, self._budget.max_bytes(self._reported))
+        return self._fitting(entry, self._budget.max_bytes(self._reported)) > 0
 
-    def _has_room(self, entry: Outgoing, size: int, max_bytes: int) -> bool:
-        if not self._entries:
-            return True
-        if self._messages + entry.messages > self._max_messages or self._bytes + size > max_bytes:
-            return False
-        last = self._entries[-1]
-        if last.kind is _CHUNK:
-            return entry.sequence_id >= last.sequence_id
-        return entry.sequence_id > last.highest_sequence_id
+    def _fitting(self, entry: Outgoing | OutgoingRun, max_bytes: int) -> int:
+        """How many entries have room: of a run the first ones, else one or none."""
+        if self._entries:
+            last = self._entries[-1]
+            is_above = entry.sequence_id > last.highest_sequence_id
+            if not is_above and not (last.kind is _CHUNK and entry.sequence_id >= last.sequence_id):
+                return 0
+        messages, size = self._max_messages - self._messages, max_bytes - self._bytes
+        if isinstance(entry, OutgoingRun):
+            fits = entry.fitting(messages, size)
+        else:
+            fits = int(entry.messages <= messages and entry.size <= size)
+        return fits if self._entries else max(1, fits)
 
-    def push(self, outgoing: Outgoing, now: float) -> None:
-        """Append an entry that is about to be sent; ``now`` is in monotonic seconds."""
-        self._push(outgoing, outgoing.size, now)
-
-    def _push(self, outgoing: Outgoing, size: int, now: float) -> None:
+    def push(self, outgoing: Outgoing | OutgoingRun, now: float) -> None:
+        """Append what is about to be sent; ``now`` is in monotonic seconds."""
         self._entries.append(outgoing)
         self._pushed_at.append(now)
         self._messages += outgoing.messages
-        self._bytes += size
+        self._bytes += outgoing.size
 
-    def take_from(self, waiting: deque[Outgoing], now: float) -> list[Outgoing]:
+    def take_from(self, waiting: deque[Outgoing | OutgoingRun], now: float) -> list[Outgoing | OutgoingRun]:
         """Move entries out of ``waiting``, in order, while they have room; return those moved."""
         moved = []
         self.report()
         max_bytes = self._budget.max_bytes(self._reported)
         while waiting:
             entry = waiting[0]
-            size = entry.size
-            if not self._has_room(entry, size, max_bytes):
+            fits = self._fitting(entry, max_bytes)
+            if not fits:
                 break
-            self._push(entry, size, now)
-            moved.append(waiting.popleft())
+            if isinstance(entry, OutgoingRun) and fits < entry.messages:
+                entry, waiting[0] = entry.cut(fits)
+            else:
+                waiting.popleft()
+            self.push(entry, now)
+            moved.append(entry)
         self.report()
         return moved
 
@@ -201,22 +124,44 @@ class PendingWindow:
         entries = self._entries
         if not entries or sequence_id < entries[0].sequence_id:
             return None
-        entry = entries[0]
-        if sequence_id > entry.sequence_id:
+        oldest = entries[0]
+        if sequence_id > oldest.sequence_id:
             raise ProtocolError(
-                f"a receipt for sequence id {sequence_id} came before that of {entry.sequence_id}",
+                f"a receipt for sequence id {sequence_id} came before that of {oldest.sequence_id}",
                 topic=self._topic,
             )
-        entries.popleft()
-        self._pushed_at.popleft()
-        self._messages -= entry.messages
-        self._bytes -= entry.size
+        entry = self._pop_run(oldest, 1).entries[0] if isinstance(oldest, OutgoingRun) else self._pop(oldest)
         if entry.kind is _CHUNK:
             self._partly.append(entry)
         else:
             self._partly = []
             self._is_resend = False
         return entry
+
+    def run_acknowledged(self, count: int) -> OutgoingRun:
+        """Take SEND_RECEIPTs for the first ``count`` entries of the oldest run; return these entries."""
+        oldest = self._entries[0]
+        assert isinstance(oldest, OutgoingRun)
+        self._is_resend = False
+        return self._pop_run(oldest, count)
+
+    def _pop(self, oldest: Outgoing) -> Outgoing:
+        self._entries.popleft()
+        self._pushed_at.popleft()
+        self._messages -= oldest.messages
+        self._bytes -= oldest.size
+        return oldest
+
+    def _pop_run(self, oldest: OutgoingRun, count: int) -> OutgoingRun:
+        """Remove the first ``count`` entries of a run."""
+        if count < oldest.messages:
+            oldest, self._entries[0] = oldest.cut(count)
+        else:
+            self._entries.popleft()
+            self._pushed_at.popleft()
+        self._messages -= oldest.messages
+        self._bytes -= oldest.size
+        return oldest
 
     def lost(self) -> None:
         """Note that the registration has ended: pending entries must be sent again."""
@@ -225,7 +170,7 @@ class PendingWindow:
         self._progress_before = self._progress_at
         self._is_resend = bool(self._entries)
 
-    def again(self, attempt: str, now: float) -> list[Outgoing]:
+    def again(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
         """Return the pending entries in order, to be sent on a new connection.
 
         Args:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
 
-_CHUNK = EntryKind.CHUNK  # asked for with each receipt: attributes of an enum take longer than globals
+# Asked for with each receipt: attributes of an enum take longer than globals.
+_BATCH, _CHUNK = EntryKind.BATCH, EntryKind.CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,9 @@ class ReceiptTally:
     def __init__(self) -> None:
         self._messages = 0
         self._bytes = 0
-        self._first: tuple[int, int, Outgoing] | None = None
-        self._last: tuple[int, int, Outgoing] | None = None
+        # Ledger id, entry id, messages of the batch or 0.
+        self._first: tuple[int, int, int] | None = None
+        self._last: tuple[int, int, int] | None = None
 
     def add(self, entry: Outgoing, ledger: int, entry_id: int) -> None:
         """Add the receipt for ``entry``; a negative ledger means that the broker had it already."""
@@ -46,8 +48,15 @@ class ReceiptTally:
             return
         self._messages += entry.messages
         if ledger >= 0:
-            self._last = ledger, entry_id, entry
+            self._last = ledger, entry_id, entry.messages if entry.kind is _BATCH else 0
             self._first = self._first or self._last
+
+    def add_run(self, run: OutgoingRun, first: tuple[int, int], last: tuple[int, int]) -> None:
+        """Add the receipts for ``run``, all of it stored; ledger and entry id of its first and last entry."""
+        self._bytes += run.size
+        self._messages += run.messages
+        self._first = self._first or (*first, 0)
+        self._last = *last, 0
 
     @property
     def sent(self) -> SentTotals:
@@ -58,7 +67,7 @@ class ReceiptTally:
         return SentTotals(self._messages, self._bytes, first, last)
 
 
-def _id_of(ledger: int, entry_id: int, entry: Outgoing, *, last: bool) -> MessageId:
-    if entry.kind is not EntryKind.BATCH:
+def _id_of(ledger: int, entry_id: int, batch_size: int, *, last: bool) -> MessageId:
+    if not batch_size:
         return MessageId(ledger, entry_id)
-    return MessageId(ledger, entry_id, entry.messages - 1 if last else 0)
+    return MessageId(ledger, entry_id, batch_size - 1 if last else 0)

@@ -51,7 +51,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from pulsar_spark.errors import NotReadyError, SendError
-from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire.entries import Entry
 
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pulsar_spark.errors import OptionError
 from pulsar_spark.wire.arrays import offsets_of
 from pulsar_spark.wire.field_walk import every
+from pulsar_spark.wire.frames import Buffer
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -109,17 +110,17 @@ def properties_field(tag: bytes, properties: pa.MapArray | None) -> list[Encoded
     sizes = total_sizes(inner, count)
     joined = join([size_field(tag, sizes), *inner], count)
     starts = joined.offsets[offsets - offsets[0]]
-    data = pa.Array.from_buffers(
-        pa.binary(),
-        len(properties),
-        [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(joined.buffer)],
-    )
-    return [EncodedField(data, np.diff(starts))]
+    return [EncodedField(binary_of(joined.buffer, starts), np.diff(starts))]
 
 
 def big_endian(sizes: Ints) -> EncodedField:
     """Encode a 4-byte number, efficient for numbers that repeat."""
     return by_class(sizes, lambda different: _fixed(different.astype(">u4").tobytes(), 4))
+
+
+def checksum_field(checksums: npt.NDArray[np.uint32]) -> EncodedField:
+    """Encode 4-byte numbers, most of which differ."""
+    return EncodedField(_fixed(checksums.astype(">u4").tobytes(), 4), 4)
 
 
 def by_class(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedField:
@@ -182,9 +183,7 @@ def join_in_order(pieces: Sequence[EncodedField], last: pa.BinaryArray, order: I
     # Bytes below nulls are copied, too.
     bounds = offsets_of(last)
     _check_size(int(heads.offsets[-1]) + int(bounds[-1]) - int(bounds[0]))
-    head = pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(heads.offsets.astype(np.int32)), pa.py_buffer(heads.buffer)]
-    )
+    head = binary_of(heads.buffer, heads.offsets)
     index = np.empty((len(order), 2), np.int64)
     index[:, 0], index[:, 1] = order, order + count
     taken = pa.concat_arrays([head, last]).take(pa.array(index.reshape(-1)))
@@ -201,6 +200,12 @@ def _merged(pieces: Sequence[EncodedField]) -> list[pa.BinaryArray | pa.BinarySc
             data = pa.scalar(columns.pop().as_py() + data.as_py(), pa.binary())
         columns.append(data)
     return columns
+
+
+def binary_of(data: Buffer, offsets: Ints) -> pa.BinaryArray:
+    """The items ``data[offsets[i]:offsets[i + 1]]``, not copied; offsets are below 2 GiB."""
+    bounds = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, bounds, pa.py_buffer(data)])
 
 
 def _check_size(size: int) -> None:

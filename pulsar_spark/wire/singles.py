@@ -6,22 +6,28 @@ The fields of such a message are in the entry's own MessageMetadata, and the who
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from dataclasses import dataclass
+from itertools import pairwise, repeat
 from typing import NamedTuple, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.wire import encode_columns, keys_and_texts
+from pulsar_spark.ids import TxnId
+from pulsar_spark.wire import commands, encode_columns, keys_and_texts
 from pulsar_spark.wire.arrays import offsets_of, with_nulls
+from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.decode_columns import DecodedColumns, flag, gather, joined_buffer
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import NUMBERS, EntryField
 from pulsar_spark.wire.field_spans import Flags, Ints
-from pulsar_spark.wire.frames import Buffer
+from pulsar_spark.wire.field_walk import every
+from pulsar_spark.wire.frames import CHECKSUM_MAGIC, Buffer, checked_head
 from pulsar_spark.wire.message_columns import MessageColumns
 
 _SMALL = 4096  # bytes
+_UNCHECKED = 6  # bytes of a section before those that its checksum covers
 
 
 class EncodedSingle(NamedTuple):
@@ -40,6 +46,83 @@ class EncodedSingle(NamedTuple):
     payload: Buffer
     dedup_mark: bytes = b""
     sequence_ids: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SingleSections:
+    """n payload sections; each has the metadata and the payload of one message.
+
+    Attributes:
+        data: the bytes that the checksums cover: of each section the size of its metadata, metadata, payload.
+        offsets: int64[n + 1], those of section i are ``data[offsets[i]:offsets[i + 1]]``.
+        checksums: uint32[n].
+    """
+
+    data: memoryview
+    offsets: Ints
+    checksums: npt.NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.checksums)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all sections."""
+        return int(self.offsets[-1] - self.offsets[0]) + _UNCHECKED * len(self)
+
+    def fitting(self, size: int) -> int:
+        """How many of the first sections have at most ``size`` bytes together."""
+        ends = self.offsets[1:] - self.offsets[0] + _UNCHECKED * np.arange(1, len(self) + 1)
+        return int(np.searchsorted(ends, size, side="right"))
+
+    def part(self, first: int, stop: int) -> SingleSections:
+        """The sections from ``first`` up to ``stop``, not copied."""
+        return SingleSections(self.data, self.offsets[first : stop + 1], self.checksums[first:stop])
+
+    def split(self) -> list[tuple[bytes, Buffer]]:
+        """Of each section what ``encode_section_head`` makes of its metadata, and its payload."""
+        parts: list[tuple[bytes, Buffer]] = []
+        for checksum, (first, end) in zip(self.checksums, pairwise(self.offsets.tolist()), strict=True):
+            payload = first + 4 + int.from_bytes(self.data[first : first + 4], "big")
+            parts.append(
+                (checked_head(int(checksum), bytes(self.data[first:payload])), self.data[payload:end])
+            )
+        return parts
+
+    def frames(self, producer_id: int, sequence_id: int, transaction: TxnId | None) -> memoryview:
+        """The SEND frames, as ``commands.send`` and ``encode_command_head`` make them one by one.
+
+        Args:
+            producer_id: id of the producer on the connection.
+            sequence_id: of the first message; those of the others follow it.
+            transaction: that all entries belong to, or None.
+        """
+        before, after = commands.around_sent_id(producer_id, transaction)
+        ids = pa.array(np.arange(sequence_id, sequence_id + len(self)))
+        body = [*encode_columns.number_field(before, ids), encode_columns.shared_field(after)]
+        body_sizes = encode_columns.total_sizes(body, len(self))
+        command = [
+            encode_columns.shared_field(commands.SEND_TAGS),
+            encode_columns.size_field(b"", body_sizes),
+            *body,
+        ]
+        command_sizes = encode_columns.total_sizes(command, len(self))
+        sizes = np.diff(self.offsets)
+        section = [
+            encode_columns.shared_field(CHECKSUM_MAGIC),
+            encode_columns.checksum_field(self.checksums),
+            encode_columns.EncodedField(encode_columns.binary_of(self.data, self.offsets), sizes),
+        ]
+        frame_sizes = 4 + command_sizes + _UNCHECKED + sizes
+        return encode_columns.join(
+            [
+                encode_columns.big_endian(frame_sizes),
+                encode_columns.big_endian(command_sizes),
+                *command,
+                *section,
+            ],
+            len(self),
+        ).buffer
 
 
 class EncodedSingles(Sequence[EncodedSingle]):
@@ -78,40 +161,44 @@ class EncodedSingles(Sequence[EncodedSingle]):
         return self._ids is not None
 
     @property
+    def has_gaps(self) -> bool:
+        """Whether there are bytes between payloads: below nulls."""
+        return not every(self._payload_end[:-1] == self._payload_at[1:])
+
+    @property
     def sizes(self) -> Ints:
         """Bytes of each message's metadata and payload, int64[n]."""
         return np.diff(self._metadata_bounds) + self._payload_end - self._payload_at
 
-    def numbered(
-        self, before: bytes, ids: Ints, after: bytes, last: bytes
-    ) -> Iterator[tuple[int, bytes, Buffer]]:
-        """The messages with all fields of their metadata, which are put together by column.
+    def sections(self, before: bytes, first_id: int, after: bytes, last: bytes) -> SingleSections:
+        """The messages' payload sections, with all fields of their metadata; no payload may be null.
 
         Args:
             before: fields, and the tag of the sequence id.
-            ids: sequence ids, int64[n].
+            first_id: sequence id of the first message; those of the others follow it.
             after: fields between the sequence id and those of the message.
             last: fields after those of the message.
-
-        Returns:
-            For each message its sequence id, its metadata after the 4-byte size of that, and its payload.
         """
-        bounds = self._metadata_bounds.astype(np.int32)
-        own = pa.Array.from_buffers(
-            pa.binary(), len(self), [None, pa.py_buffer(bounds), pa.py_buffer(self._metadata)]
-        )
+        count, bounds = len(self), self._metadata_bounds
         fields = [
-            *encode_columns.number_field(before, pa.array(ids)),
+            *encode_columns.number_field(before, pa.array(np.arange(first_id, first_id + count))),
             encode_columns.shared_field(after),
-            encode_columns.EncodedField(own, np.diff(self._metadata_bounds)),
+            encode_columns.EncodedField(encode_columns.binary_of(self._metadata, bounds), np.diff(bounds)),
             encode_columns.shared_field(last),
         ]
-        sizes = encode_columns.big_endian(encode_columns.total_sizes(fields, len(self)))
-        joined = encode_columns.join([sizes, *fields], len(self))
-        metadata, ends, payload = bytes(joined.buffer), joined.offsets.tolist(), self._payload
-        payloads = self._payload_at.tolist(), self._payload_end.tolist()
-        spans = zip(ids.tolist(), ends, ends[1:], *payloads, strict=False)
-        return ((number, metadata[first:end], payload[at:stop]) for number, first, end, at, stop in spans)
+        ends = np.append(self._payload_at, self._payload_end[-1:])
+        payloads = encode_columns.binary_of(self._payload, ends)
+        return _sections(fields, encode_columns.EncodedField(payloads, np.diff(ends)), count)
+
+    def blocks(self, count: int, size: int) -> Iterator[EncodedSingles]:
+        """Cut the messages into blocks of at most ``count`` and ``size`` bytes, and at least one message."""
+        ends = np.cumsum(self.sizes)
+        first = done = 0
+        while first < len(self):
+            stop = min(first + count, int(np.searchsorted(ends, done + size, side="right")))
+            stop = max(stop, first + 1)
+            yield self[first:stop]
+            first, done = stop, int(ends[stop - 1])
 
     def __len__(self) -> int:
         return len(self._payload_at)
@@ -198,6 +285,25 @@ def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> Encod
     ]
     metadata = encode_columns.join(fields, count)
     return EncodedSingles(bytes(metadata.buffer), metadata.offsets, *_payloads(value))
+
+
+def _sections(
+    metadata: Sequence[encode_columns.EncodedField], payload: encode_columns.EncodedField, count: int
+) -> SingleSections:
+    """Put sections together and compute their checksums.
+
+    Args:
+        metadata: all fields of the metadata, of ``count`` messages.
+        payload: of each message.
+        count: of messages.
+
+    Raises:
+        OptionError: there are more than 2 GiB.
+    """
+    sized = [encode_columns.big_endian(encode_columns.total_sizes(metadata, count)), *metadata]
+    data, offsets = (joined := encode_columns.join([*sized, payload], count)).buffer, joined.offsets
+    checksums = [crc32c(data[first:end]) for first, end in pairwise(offsets.tolist())]
+    return SingleSections(data, offsets, np.array(checksums, np.uint32))
 
 
 def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:

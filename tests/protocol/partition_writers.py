@@ -8,6 +8,7 @@ import pyarrow as pa
 from pulsar_spark.errors import ConnectError, TopicNotFoundError
 from pulsar_spark.protocol.batcher import BatchLimits
 from pulsar_spark.protocol.memory_budget import MemoryBudget
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter
 from pulsar_spark.protocol.pending import PendingWindow
@@ -67,6 +68,23 @@ def by_column(*values):
     return encode_singles(
         MessageColumns(value=pa.array(values, pa.binary()), key=pa.nulls(len(values), pa.binary()))
     )
+
+
+def outgoing(sequence_id, messages=1, size=10):
+    return entry_of(sequence_id, messages, b"h" * 4, b"p" * (size - 4))
+
+
+def entry_of(sequence_id, messages, head, payload, kind=EntryKind.BATCH):
+    return Outgoing(sequence_id, sequence_id + messages - 1, messages, head, payload, kind)
+
+
+def chunk(sequence_id, kind=EntryKind.CHUNK):
+    return entry_of(sequence_id, 1, b"head", b"payload", kind)
+
+
+def run_of(*values, first_id=0, transaction=None):
+    sections = by_column(*values).sections(b"\x0a\x01p\x10", first_id, b"\x18\x05", b"")
+    return OutgoingRun(sections, first_id, transaction)
 
 
 def entries(writer, count=1):

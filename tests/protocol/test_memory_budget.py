@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.protocol.memory_budget import MemoryBudget
-from pulsar_spark.protocol.pending import EntryKind, Outgoing, PendingWindow
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
+from pulsar_spark.protocol.pending import PendingWindow
 
 
 def budget_of(limit, *held):
@@ -93,7 +94,7 @@ def test_the_limit_holds_but_for_one_entry_of_each_and_all_get_through(steps, li
     added = [0] * len(windows)
 
     def receipts(at, count):
-        for _ in range(min(count, len(windows[at]))):
+        for _ in range(min(count, len(list(windows[at])))):
             windows[at].acknowledged(acknowledged[at])
             acknowledged[at] += 1
         windows[at].report()
@@ -103,11 +104,11 @@ def test_the_limit_holds_but_for_one_entry_of_each_and_all_get_through(steps, li
         waiting[at].append(outgoing(added[at], size))
         added[at] += 1
         windows[at].take_from(waiting[at], 0.0)
-        assert len(windows[at])  # never without an entry whose receipt makes room
+        assert windows[at]  # never without an entry whose receipt makes room
         held = [sum(entry.size for entry in window) for window in windows]
-        assert sum(held) <= limit + sum(next(iter(window)).size for window in windows if len(window))
+        assert sum(held) <= limit + sum(next(iter(window)).size for window in windows if window)
         receipts((at + count) % len(windows), count)
-    while any(map(len, windows)):
+    while any(windows):
         for at in range(len(windows)):
             receipts(at, 1)
     assert acknowledged == added

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.outgoing import EntryKind
 from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
-from pulsar_spark.protocol.pending import EntryKind
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import decompress
 from pulsar_spark.wire.dedup_mark import encode_dedup_mark, read_dedup_mark
@@ -50,6 +50,10 @@ def encoded(*messages):
     payloads = [bytes(one.payload) for one in messages]
     bounds, ends = (np.cumsum([0, *map(len, parts)]) for parts in (metadata, payloads))
     return EncodedSingles(b"".join(metadata), bounds, b"".join(payloads), ends[:-1], ends[1:])
+
+
+def one_by_one(packed):
+    return [entry for item in packed for entry in item.entries]
 
 
 def stored(entry):
@@ -201,23 +205,28 @@ def test_messages_by_column_become_the_same_entries(rows, first_id, transaction,
         made = packer()
         made.next_sequence_id, made.transaction, made.version_field = first_id, transaction, version
         rows_of = [single(value, **fields) for value, fields in rows] * -(-100 // len(rows))
-        entries = list(made.singles(of(*rows_of), 5))
-        found.append([(entry.frame(3)[0], entry.head, bytes(entry.payload), entry.kind) for entry in entries])
+        packed = list(made.singles(of(*rows_of), 5))
+        entries = one_by_one(packed)
+        frames = b"".join(bytes(part) for item in packed for part in item.frame(3))
+        found.append((frames, [(entry.head, bytes(entry.payload), entry.kind) for entry in entries]))
+        assert all(entry.intact for entry in entries)
+        assert frames == b"".join(bytes(part) for entry in entries for part in entry.frame(3))
+        assert sum(item.size for item in packed) == sum(entry.size for entry in entries)
         assert made.next_sequence_id == first_id + len(rows_of) == first_id + len(entries)
     assert found[0] == found[1]
 
 
 @pytest.fixture
 def by_column(monkeypatch):
-    """The sizes of the blocks that were made by column."""
-    blocks = []
-    original = EncodedSingles.numbered
+    """The sizes of the runs that were made by column."""
+    runs = []
+    original = EncodedSingles.sections
     monkeypatch.setattr(
         EncodedSingles,
-        "numbered",
-        lambda self, *fields: blocks.append(len(self)) or original(self, *fields),
+        "sections",
+        lambda self, *fields: runs.append(len(self)) or original(self, *fields),
     )
-    return blocks
+    return runs
 
 
 def test_only_what_is_sent_as_it_is_goes_by_column(by_column):
@@ -229,11 +238,24 @@ def test_only_what_is_sent_as_it_is_goes_by_column(by_column):
         (encrypting(), encoded(*small), []),
         (packer(), encoded(*small).with_ids(np.arange(100)), []),
         (packer(chunking=True), encoded(*small, large), []),
-        (packer(chunking=True), encoded(*small * 10, large, *small), [1000]),
+        (packer(chunking=True), encoded(*small * 40, large, *small), [4000]),
+        (packer(), encoded(*[single(b"x" * 8000)] * 250), [131, 119]),
+        (packer(), with_gaps(100), []),
     ):
         del by_column[:]
-        assert len(list(made.singles(messages, 5))) >= len(messages)
+        assert len(one_by_one(made.singles(messages, 5))) >= len(messages)
         assert by_column == expected
+
+
+def with_gaps(count):
+    """Messages with bytes between their payloads, as there may be below nulls."""
+    ends = 2 * np.arange(count) + 1
+    return EncodedSingles(b"", np.zeros(count + 1, np.int64), b"x?" * count, ends - 1, ends)
+
+
+def test_bytes_between_payloads_are_not_sent():
+    found = [bytes(entry.payload) for entry in one_by_one(packer().singles(with_gaps(200), 5))]
+    assert found == [b"x"] * 200
 
 
 def test_a_long_name_or_version_is_not_made_a_thousand_times_at_once(by_column):
@@ -254,7 +276,7 @@ def test_the_largest_message_is_the_same_by_column(compared_with):
             made = packer()
             made.producer_name = "p" * 300
             try:
-                found.append([entry.head for entry in made.singles(of(messages), 5)])
+                found.append([entry.head for entry in one_by_one(made.singles(of(messages), 5))])
             except SendError as error:
                 found.append(str(error))
         assert found[0] == found[1]
@@ -275,15 +297,15 @@ def test_the_last_sequence_ids_stay_apart(by_column):
 def test_entries_say_what_holds_when_they_are_made(field, value, by_column):
     made = packer()
     made.version_field = schema_version_field(b"1")
-    entries = made.singles(encoded(*[single(b"x")] * 100), 5)
-    found = [next(entries), next(entries)]
+    packed = made.singles(encoded(*[single(b"x")] * 4150), 5)
+    found = one_by_one([next(packed)])
     setattr(made, field, value)
-    found += entries
+    found += one_by_one(packed)
     said = [(entry.producer_name, entry.schema_version) for entry in (stored(one).metadata for one in found)]
     after = (made.producer_name.encode(), made.version_field[-1:])
-    assert said == [(b"p", b"1")] * 2 + [after] * 98
-    assert [entry.sequence_id for entry in found] == list(range(7, 107))
-    assert by_column == [100]
+    assert said == [(b"p", b"1")] * 4000 + [after] * 150
+    assert [entry.sequence_id for entry in found] == list(range(7, 4157))
+    assert by_column == [4000, 150]
 
 
 def test_messages_with_ids_of_their_own_keep_them():

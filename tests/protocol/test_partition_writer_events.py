@@ -11,16 +11,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import SendError
+from pulsar_spark.protocol import packer
+from pulsar_spark.protocol.outgoing import EntryKind
 from pulsar_spark.protocol.partition_writer import Step, WriterState
-from pulsar_spark.protocol.pending import EntryKind
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import decode_batches
+from pulsar_spark.wire.receipts import Receipts
 from pulsar_spark.wire.singles import EncodedSingle
 from tests.protocol.partition_writers import (
     CUT,
     DROPPED,
     MAX_MESSAGE,
     PLACE,
+    by_column,
     ids,
     metadata_of,
     new_writer,
@@ -30,6 +33,11 @@ from tests.protocol.partition_writers import (
 )
 
 FULL, LOST, OPEN = WriterState.FULL, WriterState.LOST, WriterState.OPEN
+
+
+@pytest.fixture(autouse=True)
+def _runs_of_two(monkeypatch):
+    monkeypatch.setattr(packer, "FEW", 2)
 
 
 def number(row):
@@ -66,7 +74,7 @@ class Broker:
         """Take an entry off the wire; return its receipt."""
         if self.deduplicates and entry.sequence_id <= self.last:
             reached["dropped as a duplicate"] += 1
-            return entry.sequence_id, DROPPED
+            return entry.sequence_id, *DROPPED
         self.stored.append(replace(entry))  # heads of chunks change
         if entry.kind.is_chunk:
             metadata = metadata_of(entry)
@@ -74,7 +82,7 @@ class Broker:
             assert metadata.chunk_id == len(parts)  # readers drop a message of which a chunk comes twice
             parts.append(bytes(entry.payload))
             if entry.kind is EntryKind.CHUNK:
-                return entry.sequence_id, PLACE
+                return entry.sequence_id, *PLACE
             assert len(parts) == metadata.num_chunks_from_msg
             assert b"".join(parts) == b"x" * 300
             self.rows.append(int(metadata.partition_key))
@@ -82,7 +90,7 @@ class Broker:
         else:
             self.rows += numbers(entry)
         self.last = max(self.last, entry.highest_sequence_id)
-        return entry.sequence_id, PLACE
+        return entry.sequence_id, *PLACE
 
 
 class World:
@@ -103,8 +111,11 @@ class World:
         return [number(row) for row in range(self.added - count, self.added)]
 
     def add(self, packed):
-        self.wire += self.writer.add(list(packed), self.now)
+        self.send(self.writer.add(list(packed), self.now))
         self.reached[self.writer.state] += 1
+
+    def send(self, outgoing):
+        self.wire += [entry for item in outgoing for entry in item.entries]
 
     def add_rows(self, count):
         batches = self.writer.batch_rows(*rows(*self.new_rows(count)), self.now)
@@ -117,6 +128,11 @@ class World:
     def add_singles(self, count):
         self.close_batch()
         self.add(self.writer.pack_singles(singles(*self.new_rows(count)), 5))
+
+    def add_run(self, count):
+        """As many as a run has at least, and more than the window takes at once."""
+        self.close_batch()
+        self.add(self.writer.pack_singles(by_column(*self.new_rows(2 * count)), 5))
 
     def add_large(self, _=0):
         self.close_batch()
@@ -131,19 +147,27 @@ class World:
 
     def acknowledge(self, count):
         taken, self.receipts = self.receipts[:count], self.receipts[count:]
-        for sequence_id, place in taken:
-            entry = self.writer.receipt(sequence_id, *place)
-            assert entry is not None
-            assert self.writer.receipt(sequence_id - 1, *PLACE) is None
-            if entry.kind is EntryKind.CHUNK:
-                self.reached["a chunk is acknowledged"] += 1
-            elif entry.kind is EntryKind.LAST_CHUNK:
-                self.acknowledged.append(int(metadata_of(entry).partition_key))
-            else:
-                self.acknowledged += numbers(entry)
+        receipts = Receipts(3, *([place[at] for place in taken] for at in range(3)))
+        at = 0
+        for acknowledged, first in self.writer.receipts(receipts):
+            assert first == at
+            assert self.writer.receipt(acknowledged.sequence_id - 1, *PLACE) is None
+            self.reached["several of a run are acknowledged"] += len(acknowledged.entries) > 1
+            for entry in acknowledged.entries:
+                self.acknowledge_one(entry)
+            at += len(acknowledged.entries)
+        assert at == len(taken)
         if self.writer.can_resume:
             self.reached["resumed"] += 1
-            self.wire += self.writer.resume(self.now)
+            self.send(self.writer.resume(self.now))
+
+    def acknowledge_one(self, entry):
+        if entry.kind is EntryKind.CHUNK:
+            self.reached["a chunk is acknowledged"] += 1
+        elif entry.kind is EntryKind.LAST_CHUNK:
+            self.acknowledged.append(int(metadata_of(entry).partition_key))
+        else:
+            self.acknowledged += numbers(entry)
 
     def cut(self, _=0):
         self.wire, self.receipts = [], []
@@ -167,7 +191,7 @@ class World:
         if fails > 3:
             self.writer.lost(CUT)
         self.attempts += 1
-        self.wire += self.writer.resend(str(self.attempts), self.now)
+        self.send(self.writer.resend(str(self.attempts), self.now))
         if self.writer.pending and fails <= 3:
             self.reached["resent"] += 1
 
@@ -236,7 +260,7 @@ EVENTS = st.lists(
     st.tuples(
         st.sampled_from(
             [
-                *(World.add_rows, World.close_batch, World.add_singles, World.add_large),
+                *(World.add_rows, World.close_batch, World.add_singles, World.add_run, World.add_large),
                 *(World.store, World.store, World.acknowledge, World.acknowledge),
                 *(World.cut, World.reconnect, World.lose_receipts, World.lose_receipts_of_chunks, World.wait),
                 World.restart,
@@ -255,10 +279,11 @@ ALL_OF_THEM = [
     *((World.store, 9), (World.acknowledge, 9), (World.store, 9), (World.acknowledge, 9)),
     *((World.add_large, 1), (World.store, 1), (World.acknowledge, 1), (World.lose_receipts, 1)),
     *((World.store, 9), (World.acknowledge, 9), (World.add_rows, 1), (World.wait, 5)),
+    *((World.store, 9), (World.acknowledge, 9), (World.add_run, 5), (World.store, 9), (World.acknowledge, 3)),
 ]
 ALWAYS = (
     *(FULL, LOST, OPEN, "resent", "resumed", "finished"),
-    *("a message in chunks is stored", "a chunk is acknowledged"),
+    *("a message in chunks is stored", "a chunk is acknowledged", "several of a run are acknowledged"),
 )
 
 

@@ -1,6 +1,6 @@
 """The pending window: room, order, receipts, the send timeout."""
 
-import struct
+from collections import deque
 
 import pytest
 from hypothesis import given
@@ -8,75 +8,13 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import ProtocolError, SendError
 from pulsar_spark.protocol.memory_budget import MemoryBudget
-from pulsar_spark.protocol.pending import EntryKind, Outgoing, PendingWindow
-from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import encode_section_head
-
-
-def outgoing(sequence_id, messages=1, size=10):
-    return entry_of(sequence_id, messages, b"h" * 4, b"p" * (size - 4))
-
-
-def entry_of(sequence_id, messages, head, payload, kind=EntryKind.BATCH):
-    return Outgoing(sequence_id, sequence_id + messages - 1, messages, head, payload, kind)
-
-
-def chunk(sequence_id, kind=EntryKind.CHUNK):
-    return entry_of(sequence_id, 1, b"head", b"payload", kind)
+from pulsar_spark.protocol.outgoing import EntryKind
+from pulsar_spark.protocol.pending import PendingWindow
+from tests.protocol.partition_writers import chunk, outgoing, run_of
 
 
 def window(max_messages=1000, max_bytes=10**6, send_timeout=30):
     return PendingWindow("persistent://a/b/t", max_messages, MemoryBudget(max_bytes), send_timeout)
-
-
-# ---- Outgoing
-
-
-@pytest.mark.parametrize("messages", [1, 5])
-def test_the_frame_names_sequence_ids_and_holds_the_payload(messages):
-    entry = entry_of(7, messages, b"head", memoryview(b"payload"))
-    stream = b"".join(bytes(piece) for piece in entry.frame(3))
-    total, size = struct.unpack_from(">II", stream)
-    assert total == len(stream) - 4
-    assert stream[8 + size :] == b"headpayload"
-    command = pb.BaseCommand.FromString(stream[8 : 8 + size])
-    assert command.type == pb.BaseCommand.SEND
-    assert (command.send.producer_id, command.send.sequence_id) == (3, 7)
-    assert command.send.num_messages == messages
-    assert command.send.highest_sequence_id == (11 if messages == 5 else 0)
-    assert not command.send.is_chunk
-    assert entry.size == 11
-
-
-def test_an_entry_with_another_head_has_its_size():
-    entry = entry_of(7, 1, b"head", b"payload")
-    entry.put_head(b"a longer head")
-    assert entry.size == 20
-    stream = b"".join(entry.frame(3))
-    assert struct.unpack_from(">I", stream) == (len(stream) - 4,)
-    assert stream.endswith(b"a longer headpayload")
-
-
-def test_the_frame_of_a_chunk_says_so():
-    for kind in (EntryKind.CHUNK, EntryKind.LAST_CHUNK):
-        head = chunk(7, kind).frame(3)[0]
-        assert pb.BaseCommand.FromString(head[8:]).send.is_chunk
-
-
-def test_the_same_entry_on_another_connection_differs_in_the_producer_id_only():
-    entry = outgoing(7, 5)
-    first, again = entry.frame(3), entry.frame(4)
-    assert first[1:] == again[1:]
-    assert first[0] != again[0]
-    assert entry.frame(3) == first
-
-
-def test_intact():
-    payload = bytearray(b"payload")
-    entry = entry_of(7, 1, encode_section_head(b"metadata", payload), payload)
-    assert entry.intact
-    payload[3] ^= 1
-    assert not entry.intact
 
 
 # ---- room
@@ -144,7 +82,7 @@ def test_each_chunk_has_a_receipt():
     for entry in chunks:
         pending.push(entry, 0.0)
     assert [pending.acknowledged(number) for number in (5, 5, 5, 6)] == chunks
-    assert len(pending) == 0
+    assert not pending
 
 
 def test_receipts_in_order():
@@ -156,7 +94,26 @@ def test_receipts_in_order():
     assert pending.acknowledged(5)
     assert [entry.sequence_id for entry in pending] == [9]
     assert pending.acknowledged(9)
-    assert len(pending) == 0
+    assert not pending
+
+
+def test_receipts_for_a_run_may_come_at_once():
+    pending = window()
+    pending.push(run_of(b"a", b"bb", b"ccc", first_id=5), 0.0)
+    pending.push(outgoing(8), 0.0)
+    first = pending.run_acknowledged(2)
+    assert (first.sequence_id, first.messages) == (5, 2)
+    assert [entry.sequence_id for entry in pending] == [7, 8]
+    assert pending.run_acknowledged(1).sequence_id == 7
+    assert pending.acknowledged(8).sequence_id == 8
+    assert (bool(pending), pending.due_at) == (False, None)
+
+
+def test_a_receipt_may_be_for_the_first_entry_of_a_run():
+    pending = window()
+    pending.push(run_of(b"a", b"bb", b"ccc", first_id=5), 0.0)
+    assert bytes(pending.acknowledged(5).payload) == b"a"
+    assert [bytes(entry.payload) for entry in pending] == [b"bb", b"ccc"]
 
 
 def test_a_receipt_for_what_was_acknowledged_before_is_ignored():
@@ -165,7 +122,7 @@ def test_a_receipt_for_what_was_acknowledged_before_is_ignored():
     pending.push(outgoing(8), 0.0)
     for old in (0, 7):
         assert not pending.acknowledged(old)
-    assert len(pending) == 1
+    assert len(list(pending)) == 1
     assert pending.acknowledged(8)
     assert not pending.acknowledged(8)
 
@@ -264,6 +221,17 @@ def test_what_is_sent_first_after_a_loss_counts_as_sent_for_the_first_time():
     assert pending.due_at == 155.0
 
 
+def test_receipts_of_a_run_show_that_a_resend_goes_on():
+    pending = window(send_timeout=30)
+    pending.push(run_of(b"a", b"b", b"c"), 0.0)
+    pending.lost()
+    assert [run.messages for run in pending.again("2", 90.0)] == [3]
+    pending.progress(100.0)
+    pending.run_acknowledged(1)
+    pending.lost()
+    assert pending.due_at == 130.0
+
+
 def test_the_timeout_s_error_counts_all_that_is_pending():
     pending = window(send_timeout=2.5)
     pending.push(outgoing(0, 4), 0.0)
@@ -292,9 +260,40 @@ def test_the_limits_hold_and_everything_gets_through_in_order(steps, max_message
         pending.push(outgoing(next_id, messages, size), 0.0)
         sent.append(next_id)
         next_id += messages
-        assert len(pending) == 1 or sum(entry.messages for entry in pending) <= max_messages
-        assert len(pending) == 1 or sum(entry.size for entry in pending) <= max_bytes
-        for _ in range(min(receipts, len(pending))):
+        assert len(list(pending)) == 1 or sum(entry.messages for entry in pending) <= max_messages
+        assert len(list(pending)) == 1 or sum(entry.size for entry in pending) <= max_bytes
+        for _ in range(min(receipts, len(list(pending)))):
             acknowledged.append(next(iter(pending)).sequence_id)
             assert pending.acknowledged(acknowledged[-1])
     assert acknowledged + [entry.sequence_id for entry in pending] == sent
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.integers(0, 60), st.integers(0, 15)), max_size=40),
+    st.integers(1, 20),
+    st.integers(1, 2000),
+)
+def test_runs_are_cut_where_the_limits_are_and_get_through_in_order(steps, max_messages, max_bytes):
+    pending, waiting = window(max_messages, max_bytes), deque()
+    moved, acknowledged, next_id = [], [], 0
+    for count, size, receipts in steps:
+        waiting.append(run_of(*[b"x" * size] * count, first_id=next_id))
+        next_id += count
+        moved += pending.take_from(waiting, 0.0)
+        in_window = list(pending)
+        assert len(in_window) == 1 or len(in_window) <= max_messages
+        assert len(in_window) == 1 or sum(entry.size for entry in in_window) <= max_bytes
+        if waiting:  # it is as full as it can be
+            following = waiting[0].entries[0]
+            size = sum(entry.size for entry in in_window) + following.size
+            assert len(in_window) == max_messages or size > max_bytes
+        for _ in range(receipts):
+            if pending:
+                run = pending.run_acknowledged(min(2, pending.oldest.messages))
+                acknowledged += [entry.sequence_id for entry in run.entries]
+    assert [entry.sequence_id for run in moved for entry in run.entries] == acknowledged + [
+        entry.sequence_id for entry in pending
+    ]
+    assert acknowledged + [
+        entry.sequence_id for run in (*pending, *waiting) for entry in run.entries
+    ] == list(range(next_id))

@@ -1,7 +1,7 @@
 """What receipts add up to."""
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.receipts import ReceiptTally, SentTotals
 
 HAD_IT = -1, -1

@@ -3,7 +3,7 @@
 import pytest
 
 from pulsar_spark.ids import TxnId
-from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.stored_check import StoredCheck, StoredProof, check_stored, foreign_writes
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.dedup_mark import INVISIBLE, encode_dedup_mark

@@ -93,4 +93,5 @@ def test_bytes_below_nulls_count_where_rows_are_put_into_another_order(monkeypat
     monkeypatch.setattr(encode_columns, "_MAX_SIZE", 100)
     with pytest.raises(OptionError, match="2 GiB"):
         join_in_order(pieces, last, order)
+    pieces = [EncodedField(pa.array([b"a"], pa.binary()), 1)]
     assert bytes(join_in_order(pieces, last.slice(1), order[1:]).buffer) == b"a" + b"y" * 20

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire.message_columns import MessageColumns
 
 OnReceipt: TypeAlias = Callable[[Outgoing, MessageId | None], None]

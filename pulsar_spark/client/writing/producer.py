@@ -31,9 +31,10 @@ from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.batcher import Batch, BatcherBuilder, BatchLimits
+from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter, Step
-from pulsar_spark.protocol.pending import Outgoing, PendingWindow
+from pulsar_spark.protocol.pending import PendingWindow
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.protocol.stored_check import StoredProof
@@ -297,14 +298,13 @@ class Producer:
 
     def _take_receipts(self, receipts: Receipts) -> bool:
         """Take receipts; return whether one of them acknowledges an entry."""
-        writer, on_receipt = self._writer, self._on_receipt
-        has_acknowledged = False
-        for sequence_id, ledger, entry_id in zip(*receipts[1:], strict=True):
-            entry = writer.receipt(sequence_id, ledger, entry_id)
-            if entry is not None:
-                has_acknowledged = True
-                if on_receipt is not None:
-                    on_receipt(entry, None if ledger < 0 else MessageId(ledger, entry_id))
+        on_receipt, has_acknowledged = self._on_receipt, False
+        for acknowledged, first in self._writer.receipts(receipts):
+            has_acknowledged = True
+            if on_receipt is not None:
+                for number, entry in enumerate(acknowledged.entries, first):
+                    place = receipts.ledgers[number], receipts.entries[number]
+                    on_receipt(entry, None if place[0] < 0 else MessageId(*place))
         return has_acknowledged
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
@@ -317,20 +317,20 @@ class Producer:
 
     # ---- inside
 
-    def _send(self, entries: Iterator[Outgoing]) -> None:
+    def _send(self, entries: Iterator[Outgoing | OutgoingRun]) -> None:
         """Send entries as there is room, without making all of them first."""
-        group: list[Outgoing] = []
+        group: list[Outgoing | OutgoingRun] = []
         size = 0
         for entry in entries:
             group.append(entry)
             size += entry.size
-            if size >= _GROUP_SIZE or len(group) >= _GROUP_ENTRIES:
+            if size >= _GROUP_SIZE or len(group) >= _GROUP_ENTRIES or isinstance(entry, OutgoingRun):
                 self._send_group(group)
                 group, size = [], 0
         if group:
             self._send_group(group)
 
-    def _send_group(self, group: list[Outgoing]) -> None:
+    def _send_group(self, group: list[Outgoing | OutgoingRun]) -> None:
         """Put entries into the window while it has room, and send them in as few writes as possible."""
         with self._changed:
             outgoing, link = self._writer.add(group, time.monotonic()), self._link

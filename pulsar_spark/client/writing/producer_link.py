@@ -11,8 +11,8 @@ from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.errors import BusyError, DeadlineError, NotReadyError, PulsarError, SendError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.outgoing_queue import SendMark
-from pulsar_spark.protocol.pending import Outgoing
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame
@@ -107,7 +107,7 @@ class ProducerLink:
                 raise NotReadyError(error.what) from error
             raise
 
-    def send(self, entries: Sequence[Outgoing]) -> None:
+    def send(self, entries: Sequence[Outgoing | OutgoingRun]) -> None:
         """Put entries on the wire; raises the error by which the session has ended."""
         # Small entries are joined: the socket takes a few dozen buffers at a time.
         buffers: list[Buffer] = []

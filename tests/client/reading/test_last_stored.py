@@ -8,7 +8,7 @@ import pytest
 from pulsar_spark.client.client import Client, ClientOptions
 from pulsar_spark.client.reading.last_stored import _LastEntry, _Search, find_last_stored, find_stored
 from pulsar_spark.ids import MessageId, TxnId
-from pulsar_spark.protocol.pending import EntryKind, Outgoing
+from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.stored_check import StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import from_wire_id
