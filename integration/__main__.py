@@ -91,9 +91,10 @@ def environment_python(lock: str) -> str:
         return str(python)
     print(f"integration: making the virtual environment in {folder}", flush=True)
     venv.create(folder, with_pip=True, clear=True)
+    pip = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check"]
     for arguments in install_steps(lock):
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *arguments], check=True)
+        subprocess.run([*pip, "install", *arguments], check=True)
+    subprocess.run([*pip, "check"], check=True)
     stamp.write_text(f"{lock} {state}")
     return str(python)
 
@@ -105,7 +106,9 @@ def lock_file(name: str) -> Path:
 
 def install_steps(lock: str) -> list[list[str]]:
     """Arguments of ``pip install``, call by call; nothing is installed whose hash no lock names."""
-    locked = ["--require-hashes", "--requirement"]
+    # A lock names all packages. With dependencies, pip 23.2 takes the newest version of a package that another
+    # one needs with an extra, and then refuses it, since the lock names an older one.
+    locked = ["--no-deps", "--require-hashes", "--requirement"]
     # What comes as sources is built with what is installed, not with what an index has today.
     here = ["--no-build-isolation", "--use-pep517"]
     return [
