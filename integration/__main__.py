@@ -106,8 +106,8 @@ def lock_file(name: str) -> Path:
 
 def install_steps(lock: str) -> list[list[str]]:
     """Arguments of ``pip install``, call by call; nothing is installed whose hash no lock names."""
-    # A lock names all packages. With dependencies, pip 23.2 takes the newest version of a package that another
-    # one needs with an extra, and then refuses it, since the lock names an older one.
+    # A lock names all packages. With dependencies, pip 23.2 takes the newest version of a package that
+    # another one needs with an extra, and then refuses it, since the lock names an older one.
     locked = ["--no-deps", "--require-hashes", "--requirement"]
     # What comes as sources is built with what is installed, not with what an index has today.
     here = ["--no-build-isolation", "--use-pep517"]
