@@ -42,9 +42,9 @@ from typing import Protocol, TypeAlias
 
 from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.batcher import Batch
-from pulsar_spark.wire.batch_walk import find_fields
 from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.dedup_mark import DIGEST_SIZE, encode_dedup_mark, encode_run_ends
+from pulsar_spark.wire.fields.batch_walk import find_fields
 from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.singles import EncodedSingle
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import encode_columns, keys_and_texts
-from pulsar_spark.wire import field_spans as fs
-from pulsar_spark.wire.batch_walk import find_fields, find_separated_fields
 from pulsar_spark.wire.decode_columns import DecodedColumns, Numbers, Readable, flag, joined_buffer
+from pulsar_spark.wire.fields import field_spans as fs
+from pulsar_spark.wire.fields.batch_walk import find_fields, find_separated_fields
 from pulsar_spark.wire.message_columns import MessageColumns
 
 _NUMBERS = Numbers(
@@ -39,12 +39,20 @@ class DecodedBatches:
     Attributes:
         columns: the remaining messages, batch after batch.
         held: int64[n], number of remaining rows in each of the n batches.
-        batch_index: int64[m], index of each row in its batch.
+        counts: int64[n], number of messages that each batch had before compaction.
+        rows: int64[m], which of all messages remain; None: all.
     """
 
     columns: DecodedColumns
     held: fs.Ints
-    batch_index: fs.Ints
+    counts: fs.Ints
+    rows: fs.Ints | None
+
+    def batch_index(self) -> fs.Ints:
+        """The index of each row in its batch, int64[m]; made at each call, as most reads need none."""
+        first = np.cumsum(self.counts) - self.counts
+        index: fs.Ints = np.arange(self.counts.sum()) - np.repeat(first, self.counts)
+        return index if self.rows is None else index[self.rows]
 
 
 def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints) -> DecodedBatches:
@@ -95,13 +103,11 @@ def decode_joined(
     _check_properties(fields, first)
     if (fields.start[first] != np.cumsum(sizes + gap) - sizes - gap).any():
         raise CorruptError("a batch that does not end with its last message")
-    index = np.arange(expected.sum()) - np.repeat(first, expected)
-    held = _held(fields)
-    if held is not None:
+    rows, held = _held(fields), expected
+    if rows is not None:
         batch = np.repeat(np.arange(len(expected)), expected)
-        expected = np.bincount(batch[held], minlength=len(expected))
-        index = index[held]
-    return DecodedBatches(DecodedColumns(body, fields, _NUMBERS, held), expected, index)
+        held = np.bincount(batch[rows], minlength=len(expected))
+    return DecodedBatches(DecodedColumns(body, fields, _NUMBERS, rows), held, expected, rows)
 
 
 def encode_batch_messages(

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.wire import keys_and_texts
-from pulsar_spark.wire.field_spans import Fields, Flags, Ints
+from pulsar_spark.wire.fields.field_spans import Fields, Flags, Ints
+from pulsar_spark.wire.fields.field_walk import every
+from pulsar_spark.wire.fields.grid import grid_of
 
 Readable: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -138,6 +140,10 @@ def gather(
     count = len(at)
     if not count:
         return pa.array([], pa.binary())
+    if held is None and (has is None or has.all()):
+        alike = _gather_alike(body, at, end)
+        if alike is not None:
+            return alike
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = at
     offsets[1::2] = end
@@ -145,6 +151,19 @@ def gather(
     even = np.arange(0, 2 * count, 2, dtype=np.int32) if held is None else (2 * held).astype(np.int32)
     absent = None if has is None or has.all() else ~(has if held is None else has[held])
     return spans.take(pa.array(even, mask=absent))
+
+
+def _gather_alike(body: pa.Buffer, at: Ints, end: Ints) -> pa.BinaryArray | None:
+    """Copy spans of one size that lie in a grid, in half of the time; None if these do not."""
+    count, size = len(at), int(end[0] - at[0])
+    grid = grid_of(at)
+    if grid is None or size == 0 or not every(end - at == size):
+        return None
+    span = np.dtype((np.void, size))
+    data = pa.allocate_buffer(count * size)
+    np.ndarray(grid.shape, span, data)[...] = grid.items(body, span)
+    offsets = np.arange(0, (count + 1) * size, size, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
 
 
 def flag(fields: Fields, number: int) -> Flags | None:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.wire.arrays import offsets_of
-from pulsar_spark.wire.field_walk import every
+from pulsar_spark.wire.fields.field_walk import every
 from pulsar_spark.wire.frames import Buffer
 
 Ints: TypeAlias = npt.NDArray[np.int64]

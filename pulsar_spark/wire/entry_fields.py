@@ -11,8 +11,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.decode_columns import Numbers
-from pulsar_spark.wire.field_spans import BYTES, VARINT, Fields
-from pulsar_spark.wire.field_walk import FieldKind, Layout
+from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, Fields
+from pulsar_spark.wire.fields.field_walk import FieldKind, Layout
 
 
 class EntryField(IntEnum):

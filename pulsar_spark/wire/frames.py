@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from pulsar_spark.errors import CorruptError, ProtocolError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.field_spans import MAX_PROPERTIES
+from pulsar_spark.wire.fields.field_spans import MAX_PROPERTIES
 from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
 from pulsar_spark.wire.receipts import RECEIPT_HEAD, Receipts, receipt_of, receipts_of
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.field_spans import Ints
+from pulsar_spark.wire.fields.field_spans import Ints
 from pulsar_spark.wire.frames import UNPARSABLE
 from pulsar_spark.wire.messages import varint
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.field_spans import BYTES, VARINT, Fields, Ints
-from pulsar_spark.wire.field_walk import (
+from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, Fields, Ints
+from pulsar_spark.wire.fields.field_walk import (
     FieldKind,
     Layout,
     NotPlainError,

@@ -21,8 +21,8 @@ from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.decode_columns import DecodedColumns, flag, gather, joined_buffer
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import NUMBERS, EntryField
-from pulsar_spark.wire.field_spans import Flags, Ints
-from pulsar_spark.wire.field_walk import every
+from pulsar_spark.wire.fields.field_spans import Flags, Ints
+from pulsar_spark.wire.fields.field_walk import every
 from pulsar_spark.wire.frames import CHECKSUM_MAGIC, Buffer, checked_head
 from pulsar_spark.wire.message_columns import MessageColumns
 

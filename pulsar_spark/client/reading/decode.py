@@ -20,7 +20,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import DecodedBatches, decode_batches, decode_joined
 from pulsar_spark.wire.codecs import SEPARATOR_SIZE, decompress, decompress_together
 from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.field_spans import Flags, Ints
+from pulsar_spark.wire.fields.field_spans import Flags, Ints
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Buffer
 from pulsar_spark.wire.singles import decode_singles
 
@@ -256,11 +256,12 @@ class _Decoder:
         if inside is None:
             return DecodedRun(parts, decoded.columns, decoded.held, decoded.batch_index)
         entry_of_row = np.repeat(np.arange(len(decoded.held)), decoded.held)[inside]
+        batch_index = decoded.batch_index()[inside]
         return DecodedRun(
             parts,
             decoded.columns.rows(np.flatnonzero(inside)),
             np.bincount(entry_of_row, minlength=len(decoded.held)),
-            decoded.batch_index[inside],
+            lambda: batch_index,
         )
 
     def _singles(self, parts: list[Entries]) -> DecodedRun:
@@ -292,9 +293,9 @@ class _Decoder:
             for number in np.flatnonzero((ledger == position.ledger) & (entry == position.entry)):
                 first = int(decoded.held[:number].sum())
                 rows = slice(first, first + int(decoded.held[number]))
-                is_after = decoded.batch_index[rows] > position.batch_index
+                is_after = decoded.batch_index()[rows] > position.batch_index
                 if inside is None:
-                    inside = np.ones(len(decoded.batch_index), np.bool_)
+                    inside = np.ones(len(decoded.columns), np.bool_)
                 inside[rows] &= is_after if position is self._start else ~is_after
         return inside
 

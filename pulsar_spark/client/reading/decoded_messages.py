@@ -19,7 +19,7 @@ from pulsar_spark.wire import keys_and_texts
 from pulsar_spark.wire.decode_columns import DecodedColumns
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
-from pulsar_spark.wire.field_spans import Flags, Ints
+from pulsar_spark.wire.fields.field_spans import Flags, Ints
 from pulsar_spark.wire.message_ids import serialize_chunked_id, serialize_ids
 
 _Array = TypeVar("_Array", Ints, Flags)
@@ -33,14 +33,14 @@ class DecodedRun:
         entries: n entries, in parts.
         columns: their messages, m rows.
         counts: int64[n], rows of each entry.
-        batch_index: int64[m], each row's index in its batch; None where the entries are no batches, so that
-            each has one row.
+        batch_index: returns each row's index in its batch, int64[m]; None where the entries are no batches,
+            so that each has one row.
     """
 
     entries: Sequence[Entries]
     columns: DecodedColumns
     counts: Ints
-    batch_index: Ints | None
+    batch_index: Callable[[], Ints] | None
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -132,7 +132,7 @@ class DecodedMessages:
         if all(run.batch_index is None for run in self.runs):
             return None
         return self._column(
-            lambda run: _no_numbers(len(run)) if run.batch_index is None else pa.array(run.batch_index)
+            lambda run: _no_numbers(len(run)) if run.batch_index is None else pa.array(run.batch_index())
         )
 
     @property
@@ -217,7 +217,7 @@ def _broker_indexes(run: DecodedRun) -> pa.Int64Array:
     index = run.of_rows(lambda part: part.index)
     is_known = index >= 0
     if run.batch_index is not None:
-        index = index - run.of_rows(_batch_sizes) + 1 + run.batch_index
+        index = index - run.of_rows(_batch_sizes) + 1 + run.batch_index()
     return pa.array(index, mask=None if is_known.all() else ~is_known)
 
 
@@ -247,7 +247,7 @@ def _message_ids(run: DecodedRun, partition: int) -> pa.BinaryArray:
         return ids
     assert run.batch_index is not None  # a single has one id and one row
     first = np.repeat(np.cumsum(sizes) - sizes, run.counts)
-    return ids.take(pa.array(first + run.batch_index))
+    return ids.take(pa.array(first + run.batch_index()))
 
 
 def _single_id(entry: Entries, partition: int) -> pa.BinaryArray:

@@ -20,7 +20,7 @@ from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.schema_versions import SchemaVersions, schema_versions
 from pulsar_spark.errors import SchemaChangedError, SchemaError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.field_spans import Flags, Ints
+from pulsar_spark.wire.fields.field_spans import Flags, Ints
 from pulsar_spark.wire.schemas import formats
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.value_size import ValueParts

@@ -1,8 +1,8 @@
 import pytest
 
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.batch_scan import scan
-from pulsar_spark.wire.batch_walk import find_fields
+from pulsar_spark.wire.fields.batch_scan import scan
+from pulsar_spark.wire.fields.batch_walk import find_fields
 
 GOOD = b"\0\0\0\x02\x18\x01v"
 

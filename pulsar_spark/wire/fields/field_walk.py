@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pulsar_spark.wire.field_spans import (
+from pulsar_spark.wire.fields.field_spans import (
     BYTES,
     LONGEST_VARINT,
     MAX_PROPERTIES,

@@ -11,7 +11,7 @@ from array import array
 import numpy as np
 
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.field_spans import (
+from pulsar_spark.wire.fields.field_spans import (
     BYTES,
     FIXED32,
     FIXED64,

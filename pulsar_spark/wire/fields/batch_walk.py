@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.batch_scan import scan
-from pulsar_spark.wire.field_spans import (
+from pulsar_spark.wire.fields.batch_scan import scan
+from pulsar_spark.wire.fields.field_spans import (
     BYTES,
     LARGEST_BATCH,
     MAX_PROPERTIES,
@@ -26,7 +26,16 @@ from pulsar_spark.wire.field_spans import (
     Fields,
     Ints,
 )
-from pulsar_spark.wire.field_walk import FieldKind, Layout, NotPlainError, big_endian, every, require, walk
+from pulsar_spark.wire.fields.field_walk import (
+    FieldKind,
+    Layout,
+    NotPlainError,
+    big_endian,
+    every,
+    require,
+    walk,
+)
+from pulsar_spark.wire.fields.same_headers import first_header
 
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
 _FEW = 24  # messages; for fewer, the fixed cost of numpy calls is more than that of a scan
@@ -91,7 +100,7 @@ def find_separated_fields(
 
 
 def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | None) -> Ints | None:
-    """The starts of messages that all have one size; None if those places do not look like headers."""
+    """The starts of messages that all have one size; None if they cannot."""
     gaps = 0 if after is None else int(after.sum())
     size, rest = divmod(len(array) - gaps, count)
     if rest or size < _MIN_MESSAGE_SIZE:
@@ -99,8 +108,7 @@ def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | 
     starts = np.arange(count) * size
     if after is not None:
         starts[1:] += np.cumsum(after[:-1])
-    # The last byte of the size, and the first tag: what is enough to refuse most.
-    return starts if all(every(array[starts + at] == array[at]) for at in (3, 4)) else None
+    return starts
 
 
 def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
@@ -184,11 +192,7 @@ def _walk_from(
 def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after: Ints | None) -> Fields:
     """Read the fields of all messages, and prove the chain of messages."""
     require(starts[0] == 0 and starts[-1] + 4 <= len(body))
-    cursor = starts + 4
-    ends = cursor + big_endian(body, starts, 4)
-    # A guess that is wrong must not be walked through other messages.
-    require(every(ends[:-1] <= starts[1:]) and ends[-1] <= len(body))
-    fields = walk(body, starts, cursor, ends, _LAYOUT, max_properties)
+    ends, fields = _read_headers(body, starts, max_properties)
     require(PAYLOAD_SIZE in fields.numbers)
     sizes, has = fields.numbers[PAYLOAD_SIZE]
     require(every(has) and every((sizes >= 0) & (sizes <= len(body))))
@@ -197,3 +201,16 @@ def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after:
     require(every(next_starts[:-1] == starts[1:]) and next_starts[-1] == len(body))
     fields.value = ends, value_ends
     return fields
+
+
+def _read_headers(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int) -> tuple[Ints, Fields]:
+    """Read all headers; returns where they end, and their fields."""
+    header = first_header(body)
+    found = None if header is None else header.read(body, starts, max_properties)
+    if header is not None and found is not None:
+        return starts + header.size, found
+    cursor = starts + 4
+    ends = cursor + big_endian(body, starts, 4)
+    # A guess that is wrong must not be walked through other messages.
+    require(every(ends[:-1] <= starts[1:]) and ends[-1] <= len(body))
+    return ends, walk(body, starts, cursor, ends, _LAYOUT, max_properties)

@@ -1,0 +1,63 @@
+"""Positions in rows are viewed where they are; others are not taken for such."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.wire.fields.grid import grid_of
+
+BODY = pa.py_buffer(bytes(range(256)))
+
+
+def positions(first, rows, across, step, gap):
+    return np.array(
+        [first + row * (across * step + gap) + i * step for row in range(rows) for i in range(across)]
+    )
+
+
+def listed(grid, place=0):
+    return grid.items(BODY, np.dtype(np.uint8), place).reshape(-1).tolist()
+
+
+@given(
+    st.integers(0, 5),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(0, 5),
+    st.integers(0, 9),
+)
+def test_what_is_viewed_is_what_lies_at_the_positions(first, rows, across, step, gap, place):
+    at = positions(first, rows, across, step, gap)
+    grid = grid_of(at)
+    assert grid is not None
+    assert grid.shape[0] * grid.shape[1] == len(at)
+    assert listed(grid, place) == (at + place).tolist()
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        [0, 2, 4, 7],  # the last row is shorter
+        [0, 2, 5, 6],  # another step in the second row
+        [0, 2, 5, 7, 11, 13],  # rows that are not equally far apart
+        [0, 1, 3, 6, 10],
+        [0, 2, 4, 10, 12, 14, 20, 22, 25],
+    ],
+)
+def test_other_positions_are_no_grid(at):
+    assert grid_of(np.array(at)) is None
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=12))
+def test_a_grid_never_has_other_positions(steps):
+    at = np.cumsum(steps)
+    grid = grid_of(at)
+    assert grid is None or listed(grid) == at.tolist()
+
+
+def test_what_lies_outside_the_body_is_refused():
+    with pytest.raises(ValueError, match="buffer"):
+        grid_of(np.array([0, 128])).items(BODY, np.dtype("<u8"), 121)
