@@ -91,6 +91,20 @@ FAULTS = (
         test="tests/protocol/test_outgoing.py::test_the_parts_of_a_run_are_the_whole",
     ),
     Fault(
+        name="rows-of-each-block-are-those-of-the-first",
+        file="pulsar_spark/wire/encode_columns.py",
+        old="else order[first : first + block]",
+        new="else order[:block][: rows - first]",
+        test="tests/wire/test_encode_columns.py::test_rows_whose_fields_have_one_size",
+    ),
+    Fault(
+        name="rows-of-one-size-taken-from-before-their-slice",
+        file="pulsar_spark/wire/encode_columns.py",
+        old="data.buffers()[2], int(offsets_of(data)[0]))",
+        new="data.buffers()[2], 0)",
+        test="tests/wire/test_encode_columns.py::test_rows_whose_fields_have_one_size",
+    ),
+    Fault(
         name="shared-bytes-of-rows-in-another-order",
         file="pulsar_spark/wire/encode_columns.py",
         old="columns.pop().as_py() + data.as_py()",

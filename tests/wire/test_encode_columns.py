@@ -95,3 +95,52 @@ def test_bytes_below_nulls_count_where_rows_are_put_into_another_order(monkeypat
         join_in_order(pieces, last, order)
     pieces = [EncodedField(pa.array([b"a"], pa.binary()), 1)]
     assert bytes(join_in_order(pieces, last.slice(1), order[1:]).buffer) == b"a" + b"y" * 20
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Rows that are joined at a time: one or a few, and not all."""
+    monkeypatch.setattr(encode_columns, "_BLOCK", 24)
+
+
+def columns_of(sizes, count, before):
+    """Columns whose rows have one size each, as slices, and what they hold."""
+    rows = [
+        [bytes([65 + place]) * (size - 1) + bytes([row]) for row in range(count)] for place, size in sizes
+    ]
+    arrays = [pa.array([b"?" * 5] * before + column, pa.binary()).slice(before) for column in rows]
+    fields = [
+        EncodedField(array, np.full(count, size, np.int64))
+        for array, (_, size) in zip(arrays, sizes, strict=True)
+    ]
+    return fields, [b"".join(row) for row in zip(*rows, strict=True)]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("count", [1, 2, 3, 17])
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("sizes", [[1], [3, 8], [8, 1, 40]])
+def test_rows_whose_fields_have_one_size(count, before, sizes, monkeypatch):
+    """They are joined block by block, and not by Arrow's general function."""
+    monkeypatch.setattr(encode_columns, "_merged", lambda _: pytest.fail("joined as rows of any size"))
+    fields, expected = columns_of(list(enumerate(sizes)), count, before)
+    parts = [shared_field(b"<"), *fields, shared_field(b""), shared_field(b">!")]
+    assert items(parts, count) == [b"<" + row + b">!" for row in expected]
+    order = np.random.default_rng(count).permutation(count)
+    encoded = join_in_order([shared_field(b"<"), *fields[:-1]], fields[-1].data, order)
+    found = [bytes(encoded.buffer[i:j]) for i, j in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
+    assert found == [b"<" + expected[row] for row in order]
+    assert encoded.offsets[-1] == len(encoded.buffer)
+
+
+@pytest.mark.parametrize("odd", [b"", b"x", None])
+def test_one_row_of_another_size_is_enough_for_the_general_way(odd):
+    rows = [b"ab", b"cd", odd, b"ef"]
+    encoded = join_in_order([shared_field(b"<")], pa.array(rows, pa.binary()), np.array([3, 2, 1, 0]))
+    found = [bytes(encoded.buffer[i:j]) for i, j in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
+    assert found == [b"<" + (row or b"") for row in rows[::-1]]
+
+
+def test_no_rows_of_one_size():
+    encoded = join_in_order([shared_field(b"<")], pa.array([b"ab"], pa.binary()), np.zeros(0, np.int64))
+    assert (bytes(encoded.buffer), encoded.offsets.tolist()) == (b"", [0])
