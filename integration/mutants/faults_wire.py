@@ -258,6 +258,20 @@ FAULTS = (
         test="tests/wire/test_message_ids.py::test_a_batch_of_any_size_counts_from_0_to_its_last_message",
     ),
     Fault(
+        name="indexes-of-mixed-entries-count-on",
+        file="pulsar_spark/wire/message_ids.py",
+        old="index = np.arange(len(of_row)) - begins[of_row]",
+        new="index = np.arange(len(of_row))",
+        test="tests/wire/test_message_ids.py::test_many_kinds_of_entries_have_the_ids_of_each_alone",
+    ),
+    Fault(
+        name="zeros-found-in-each-block-as-in-the-first",
+        file="pulsar_spark/wire/fields/batch_walk.py",
+        old="& 0xFCFF == 0) + at for at in blocks",
+        new="& 0xFCFF == 0) for at in blocks",
+        test="tests/wire/fields/test_batch_walk.py::test_the_search_goes_over_blocks",
+    ),
+    Fault(
         name="checksum-of-two-parts-begins-anew",
         file="pulsar_spark/wire/crc32c.py",
         old="state = value ^ _ONES",

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.encode_columns import binary_of, join, number_field, shared_field
 from pulsar_spark.wire.fields.field_spans import Ints
 from pulsar_spark.wire.frames import UNPARSABLE
 from pulsar_spark.wire.messages import varint
@@ -24,6 +25,8 @@ _Bytes = npt.NDArray[np.uint8]
 
 _UNSET = (1 << 64) - 1  # -1 in the unsigned fields of MessageIdData
 
+# From so many kinds of entries on, with fewer ids of each, making all ids as mixed ones takes less time.
+_MANY_KINDS, _FEW_IDS = 5, 500
 KEPT_SIZE = 20_000  # messages; matrices for batches up to this size are cached
 
 
@@ -37,17 +40,35 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.
             id.
         partition: partition number; -1 for a topic without partitions.
     """
+    if not len(entry):
+        return pa.array([], pa.binary())
     widths = _widths(entry)
     changes = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(widths) != 0) | (np.diff(sizes) != 0)) + 1
     bounds = [0, *changes.tolist(), len(ledger)]
+    if len(bounds) > _MANY_KINDS and len(bounds) * _FEW_IDS > sizes.sum():
+        return _mixed(ledger, entry, sizes, partition)
     parts = [
         _alike(int(ledger[first]), entry[first:last], int(widths[first]), int(sizes[first]), partition)
         for first, last in pairwise(bounds)
-        if last > first
     ]
-    if not parts:
-        return pa.array([], pa.binary())
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def _mixed(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryArray:
+    """Ids of entries of any sizes, in as many calls for all of them as :func:`_alike` makes for each size."""
+    of_row = np.repeat(np.arange(len(sizes)), np.maximum(sizes, 1))
+    is_single = sizes[of_row] == 0
+    begins = np.flatnonzero(np.diff(of_row, prepend=-1))
+    index = np.arange(len(of_row)) - begins[of_row]
+    fields = [
+        *number_field(b"\x08", pa.array(ledger[of_row])),
+        *number_field(b"\x10", pa.array(entry[of_row])),
+        shared_field(_partition_field(partition)),
+        *number_field(b"\x20", pa.array(index, mask=is_single)),
+        *number_field(b"\x30", pa.array(sizes[of_row], mask=is_single)),
+    ]
+    joined = join(fields, len(of_row))
+    return binary_of(joined.buffer, joined.offsets)
 
 
 def serialize_chunked_id(last: MessageId, first: MessageId, partition: int) -> bytes:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import message_ids
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.message_ids import (
     KEPT_SIZE,
@@ -47,6 +48,19 @@ def test_they_are_what_protobuf_writes(entries, partition):
             expected.append(by_protobuf(ledger, entry, partition))
         expected += [by_protobuf(ledger, entry, partition, index, size) for index in range(size)]
     assert serialized(entries, partition) == expected
+
+
+@given(ENTRIES.filter(bool), PARTITIONS)
+def test_many_kinds_of_entries_have_the_ids_of_each_alone(entries, partition):
+    """They are made in one call; a few kinds are made one by one."""
+    ledger, entry, sizes = np.array(entries, np.int64).T
+    ids = message_ids._mixed(ledger, entry, sizes, partition)
+    assert ids.to_pylist() == [each for one in entries for each in serialized([one], partition)]
+
+
+def test_many_kinds_are_made_at_once(monkeypatch):
+    monkeypatch.setattr(message_ids, "_alike", lambda *_: pytest.fail("made one by one"))
+    assert len(serialized([(1, entry, entry % 3) for entry in range(100)], 0)) == 34 + 33 + 66
 
 
 @pytest.mark.parametrize("size", [KEPT_SIZE, KEPT_SIZE + 1])

@@ -40,6 +40,7 @@ from pulsar_spark.wire.fields.same_headers import first_header
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
 _FEW = 24  # messages; for fewer, the fixed cost of numpy calls is more than that of a scan
 _LONG = 2048  # bytes per message; above it, searching through the values takes longer than stepping over them
+_BLOCK = 1 << 18  # words that are searched at a time, so that what is made of them stays in the cache
 _MAX_ZEROS = 8  # words per message; if values are full of zeros, checking each takes longer than stepping
 
 _LAYOUT = Layout(
@@ -120,7 +121,8 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
     in all bytes. The first message's tag comes four bytes after the start of a header.
     """
     words = array[: (len(array) - 3) // 2 * 2].view("<u2")
-    found = np.flatnonzero(words & 0xFCFF == 0)
+    blocks = range(0, len(words), _BLOCK)
+    found = np.concatenate([np.flatnonzero(words[at : at + _BLOCK] & 0xFCFF == 0) + at for at in blocks])
     if not count <= len(found) <= _MAX_ZEROS * count or found[0] != 0:
         return None
     found *= 2

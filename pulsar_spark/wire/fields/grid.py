@@ -42,9 +42,10 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     """The grid of one or more positions; None if they lie in none."""
     steps = np.diff(at)
     step = int(steps[0]) if len(steps) else 0
-    others = np.flatnonzero(steps != step)
-    across = int(others[0]) + 1 if len(others) else len(at)
-    if len(at) % across:
+    is_other = steps != step
+    others = int(np.count_nonzero(is_other))
+    across = int(is_other.argmax()) + 1 if others else len(at)
+    if across * (others + 1) != len(at):
         return None
     rows = at.reshape(-1, across)
     down = int(rows[1, 0] - rows[0, 0]) if len(rows) > 1 else 0

@@ -85,6 +85,13 @@ def test_the_search_finds_small_and_large_metadata_at_odd_and_even_places(key, p
     np.testing.assert_array_equal(found, scan(body, 50).start)
 
 
+@pytest.mark.parametrize("block", [16, 30, 64])
+def test_the_search_goes_over_blocks(block, monkeypatch):
+    monkeypatch.setattr(batch_walk, "_BLOCK", block)
+    body = b"".join(message(b"x" * (i % 90), partition_key=b"k" * (i % 9)) for i in range(50))
+    np.testing.assert_array_equal(_starts_by_search(as_array(body), 50), scan(body, 50).start)
+
+
 def as_array(body: bytes) -> np.ndarray:
     return np.frombuffer(body, np.uint8)
 
