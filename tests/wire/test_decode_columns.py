@@ -7,12 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.wire.decode_columns import gather
+from pulsar_spark.wire.fields import grid
 
 BODY = bytes(range(256)) * 4
 
 
 def gathered(at, end, has=None, held=None):
     return gather(pa.py_buffer(BODY), np.array(at), np.array(end), has, held).to_pylist()
+
+
+@pytest.fixture(autouse=True)
+def rows_of_any_length(monkeypatch):
+    monkeypatch.setattr(grid, "_SHORT", 1)
 
 
 @given(

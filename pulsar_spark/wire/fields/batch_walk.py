@@ -207,7 +207,7 @@ def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after:
 
 def _read_headers(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int) -> tuple[Ints, Fields]:
     """Read all headers; returns where they end, and their fields."""
-    header = first_header(body)
+    header = first_header(body) if _may_be_alike(body, starts) else None
     found = None if header is None else header.read(body, starts, max_properties)
     if header is not None and found is not None:
         return starts + header.size, found
@@ -216,3 +216,11 @@ def _read_headers(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int
     # A guess that is wrong must not be walked through other messages.
     require(every(ends[:-1] <= starts[1:]) and ends[-1] <= len(body))
     return ends, walk(body, starts, cursor, ends, _LAYOUT, max_properties)
+
+
+def _may_be_alike(body: npt.NDArray[np.uint8], starts: Ints) -> bool:
+    """Whether a few headers have one size, so that it is worth while to compare all."""
+    size = body[:4].tobytes()
+    return all(
+        body[start : start + 4].tobytes() == size for start in starts[:: 1 + len(starts) // 4].tolist()
+    )

@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+# Positions in a row; numpy copies shorter rows more slowly than by an index.
+_SHORT = 16
+
 
 class Grid(NamedTuple):
     """Positions in rows: equally far apart in each row, as the rows are.
@@ -39,13 +42,13 @@ class Grid(NamedTuple):
 
 
 def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
-    """The grid of one or more positions; None if they lie in none."""
+    """The grid of one or more positions; None if they lie in none, or in several rows that are short."""
     steps = np.diff(at)
     step = int(steps[0]) if len(steps) else 0
     is_other = steps != step
     others = int(np.count_nonzero(is_other))
     across = int(is_other.argmax()) + 1 if others else len(at)
-    if across * (others + 1) != len(at):
+    if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
     rows = at.reshape(-1, across)
     down = int(rows[1, 0] - rows[0, 0]) if len(rows) > 1 else 0

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.wire.fields import grid as grid_module
 from pulsar_spark.wire.fields.grid import grid_of
 
 BODY = pa.py_buffer(bytes(range(256)))
@@ -35,6 +36,18 @@ def test_what_is_viewed_is_what_lies_at_the_positions(first, rows, across, step,
     assert grid is not None
     assert grid.shape[0] * grid.shape[1] == len(at)
     assert listed(grid, place) == (at + place).tolist()
+
+
+@pytest.fixture(autouse=True)
+def rows_of_any_length(monkeypatch):
+    monkeypatch.setattr(grid_module, "_SHORT", 1)
+
+
+def test_several_short_rows_are_no_grid(monkeypatch):
+    monkeypatch.setattr(grid_module, "_SHORT", 4)
+    assert grid_of(positions(0, 2, 3, 5, 1)) is None
+    assert grid_of(positions(0, 2, 4, 5, 1)) is not None
+    assert grid_of(positions(0, 1, 3, 5, 1)) is not None
 
 
 @pytest.mark.parametrize(
