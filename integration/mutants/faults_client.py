@@ -182,6 +182,20 @@ FAULTS = (
         test="tests/client/net/test_session.py::test_the_end_is_told_to_all_who_wait[cut]",
     ),
     Fault(
+        name="request-to-a-closed-consumer-waits",
+        file="pulsar_spark/protocol/connection.py",
+        old="if consumer_id == closed]",
+        new="if False]",
+        test="tests/protocol/test_connection.py::test_a_request_ends_with_the_consumer_that_it_asks",
+    ),
+    Fault(
+        name="last-message-id-outlives-its-consumer",
+        file="pulsar_spark/client/reading/consumer.py",
+        old="consumer_id=consumer_id if ends_with_consumer else None,",
+        new="consumer_id=None,",
+        test="tests/client/reading/test_consumer.py::test_what_a_closed_consumer_was_asked_is_asked_again",
+    ),
+    Fault(
         name="message-at-the-start-position-read-again",
         file="pulsar_spark/client/reading/decode.py",
         old="is_after = decoded.batch_index()[rows] > position.batch_index",

@@ -15,7 +15,14 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message
 
-from pulsar_spark.errors import ConnectError, DeadlineError, ProtocolError, PulsarError, from_server
+from pulsar_spark.errors import (
+    ConnectError,
+    DeadlineError,
+    NotReadyError,
+    ProtocolError,
+    PulsarError,
+    from_server,
+)
 from pulsar_spark.protocol.outgoing_queue import OutgoingQueue
 from pulsar_spark.version import VERSION
 from pulsar_spark.wire import commands
@@ -163,6 +170,7 @@ class Connection:
         self._pinged_at = now
         self._deadlines: dict[int, float] = {}
         self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
+        self._asked: dict[int, int] = {}  # unanswered request -> the consumer whose end is its end
         self._next_request = 0
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
 
@@ -171,8 +179,23 @@ class Connection:
         self._logins.append(login)
         self.outgoing.put_urgent(commands.auth_response(CLIENT_VERSION, login))
 
-    def request(self, build: Callable[[int], bytes], deadline: float, *, is_urgent: bool = False) -> int:
-        """Send a command with a request id; its Answer comes by ``deadline``."""
+    def request(
+        self,
+        build: Callable[[int], bytes],
+        deadline: float,
+        *,
+        is_urgent: bool = False,
+        consumer_id: int | None = None,
+    ) -> int:
+        """Send a command with a request id; its Answer comes by ``deadline``.
+
+        Args:
+            build: makes the command from the request id.
+            deadline: when the Answer is an error.
+            is_urgent: whether to send it before everything that is still waiting.
+            consumer_id: the consumer that it asks, if a broker that closes the consumer (CLOSE_CONSUMER) may
+                not answer any more: the Answer is then an error at once.
+        """
         request_id = self._next_request
         request = build(request_id)
         if is_urgent:
@@ -182,6 +205,8 @@ class Connection:
         if asks_for_list(request):
             self._lists.add(request_id)
             self._reader.expects_list = True
+        if consumer_id is not None:
+            self._asked[request_id] = consumer_id
         self._next_request += 1
         self._deadlines[request_id] = deadline
         return request_id
@@ -204,6 +229,8 @@ class Connection:
             event = self._event(frame)
             if event is not None:
                 events.append(event)
+            if self._asked and isinstance(event, ForConsumer) and isinstance(event.frame, Frame):
+                events += self._ended_with_consumer(event.frame.command)
         return events
 
     def tick(self, now: float) -> list[Event]:
@@ -236,8 +263,19 @@ class Connection:
     def _ping_at(self) -> float:
         return max(self._heard_at, self._pinged_at) + self._keep_alive
 
+    def _ended_with_consumer(self, command: pb.BaseCommand) -> list[Event]:
+        """End the requests to a consumer that the broker closes; the consumer is told first."""
+        if command.type != _Type.CLOSE_CONSUMER:
+            return []
+        closed = command.close_consumer.consumer_id
+        ended = [request_id for request_id, consumer_id in self._asked.items() if consumer_id == closed]
+        for request_id in ended:
+            del self._asked[request_id], self._deadlines[request_id]
+        return [Answer(request_id, NotReadyError("the broker closed the consumer")) for request_id in ended]
+
     def _expire(self, request_id: int) -> Answer:
         del self._deadlines[request_id]
+        self._asked.pop(request_id, None)
         return Answer(request_id, DeadlineError("the broker did not answer a request in time"))
 
     def _event(self, frame: Received) -> Event | None:
@@ -293,6 +331,7 @@ class Connection:
             return None  # another answer follows when it is this producer's turn
         self._lists.discard(request_id)
         self._reader.expects_list = bool(self._lists)
+        self._asked.pop(request_id, None)
         if self._deadlines.pop(request_id, None) is None:
             return None  # the answer to a request that had timed out
         if command.type == _Type.ERROR:

@@ -374,6 +374,33 @@ def test_a_request_runs_out(ready):
     assert ready.tick(9) == []
 
 
+def close_consumer(consumer_id):
+    body = {"consumer_id": consumer_id, "request_id": 2**64 - 1}
+    return framed(pb.BaseCommand(type=Type.CLOSE_CONSUMER, close_consumer=body))
+
+
+def test_a_request_ends_with_the_consumer_that_it_asks(ready):
+    """A broker may not answer GET_LAST_MESSAGE_ID or ACK for a consumer that it closes."""
+    of_seven, of_eight = (ready.request(lookup, 60, consumer_id=consumer_id) for consumer_id in (7, 8))
+    moved = ready.request(lookup, 50)  # SEEK, which is answered although it closes the consumer
+    again = ready.request(lookup, 60, consumer_id=7)
+    told, *ended = ready.receive(close_consumer(7), 1)
+    assert told.consumer_id == 7
+    assert [event.request_id for event in ended] == [of_seven, again]
+    assert {type(event.result) for event in ended} == {NotReadyError}
+    assert ready.receive(success(of_seven) + close_consumer(7), 2) == [told], "a late answer is ignored"
+    assert [event.request_id for event in ready.receive(success(moved), 3)] == [moved]
+    ready.receive(PING, 50)
+    assert [event.request_id for event in ready.tick(60)] == [of_eight]
+    assert len(ready.receive(close_consumer(8), 61)) == 1
+
+
+def test_an_answer_before_the_consumer_s_end_is_the_answer(ready):
+    request_id = ready.request(lookup, 60, consumer_id=7)
+    answer, told = ready.receive(success(request_id) + close_consumer(7), 1)
+    assert (answer.request_id, told.consumer_id) == (request_id, 7)
+
+
 @pytest.mark.parametrize("answer", [success, lambda request_id: error_frame(request_id, pb.UnknownError)])
 def test_a_late_answer_is_ignored(ready, answer):
     request_id = ready.request(lookup, 3)

@@ -138,26 +138,39 @@ class Session:
     # ---- called by any thread
 
     def ask(
-        self, build: Callable[[int], bytes], timeout: float, *, is_urgent: bool = False
+        self,
+        build: Callable[[int], bytes],
+        timeout: float,
+        *,
+        is_urgent: bool = False,
+        consumer_id: int | None = None,
     ) -> Future[pb.BaseCommand]:
         """Send a request; the future ends with its answer, or with a PulsarError after ``timeout``.
 
-        An urgent request is sent before everything that is still waiting.
+        An urgent request is sent before everything that is still waiting. One with a consumer id ends with a
+        NotReadyError when the broker closes that consumer.
         """
         answer: Future[pb.BaseCommand] = Future()
         with self._lock:
             if self.error is not None:
                 raise copy(self.error)
-            request_id = self._connection.request(build, time.monotonic() + timeout, is_urgent=is_urgent)
+            request_id = self._connection.request(
+                build, time.monotonic() + timeout, is_urgent=is_urgent, consumer_id=consumer_id
+            )
             self._answers[request_id] = answer
         self._wake()
         return answer
 
     def request(
-        self, build: Callable[[int], bytes], deadline: Deadline, *, is_urgent: bool = False
+        self,
+        build: Callable[[int], bytes],
+        deadline: Deadline,
+        *,
+        is_urgent: bool = False,
+        consumer_id: int | None = None,
     ) -> pb.BaseCommand:
         """Send a request and wait for its answer; see ``ask``."""
-        return self.ask(build, deadline.left, is_urgent=is_urgent).result()
+        return self.ask(build, deadline.left, is_urgent=is_urgent, consumer_id=consumer_id).result()
 
     def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
         """Send framed bytes; raises the session's error when it has ended.

@@ -194,7 +194,9 @@ class Consumer:
         """
         patience = Deadline(2 * self._client.options.operation_timeout)
         return LastMessageId.of(
-            self._request(commands.get_last_message_id, deadline=deadline, patience=patience)
+            self._request(
+                commands.get_last_message_id, deadline=deadline, patience=patience, ends_with_consumer=True
+            )
         )
 
     def begin_last_message_id(self) -> Callable[[float], LastMessageId | None]:
@@ -217,7 +219,7 @@ class Consumer:
 
         The broker also counts entries that it never delivers: markers of transactions, and aborted messages.
         """
-        answer = self._request(commands.consumer_stats).consumerStatsResponse
+        answer = self._request(commands.consumer_stats, ends_with_consumer=True).consumerStatsResponse
         if answer.HasField("error_code"):
             raise from_server(answer.error_code, answer.error_message, topic=str(self.topic))
         return commands.from_wire_count(answer.msgBacklog)
@@ -327,7 +329,7 @@ class Consumer:
         def build(request_id: int, consumer_id: int) -> bytes:
             return commands.ack(request_id, consumer_id, message_ids, cumulative=cumulative)
 
-        answer = self._request(build, attempt_timeout=_ACK_TIMEOUT).ackResponse
+        answer = self._request(build, attempt_timeout=_ACK_TIMEOUT, ends_with_consumer=True).ackResponse
         if answer.HasField("error"):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
@@ -338,6 +340,7 @@ class Consumer:
         deadline: Deadline | None = None,
         attempt_timeout: float | None = None,
         patience: Deadline | None = None,
+        ends_with_consumer: bool = False,
     ) -> pb.BaseCommand:
         """Send a request to the broker; subscribe again if the consumer was lost.
 
@@ -347,6 +350,8 @@ class Consumer:
             attempt_timeout: seconds without an answer after which the consumer counts as lost: the broker
                 does not answer an ACK for a consumer that it has closed.
             patience: the deadline once a broker is reached; None: the operation timeout.
+            ends_with_consumer: whether a broker that closes the consumer may leave it without an answer. (It
+                closes the consumer that is moved by SEEK, and answers all the same.)
         """
         until = Deadline((deadline or self._client.operation()).left)
 
@@ -357,7 +362,11 @@ class Consumer:
             consumer_id = self._id
             within = until if attempt_timeout is None else until.at_most(attempt_timeout)
             try:
-                return session.request(lambda request_id: build(request_id, consumer_id), within)
+                return session.request(
+                    lambda request_id: build(request_id, consumer_id),
+                    within,
+                    consumer_id=consumer_id if ends_with_consumer else None,
+                )
             except DeadlineError as error:
                 if attempt_timeout is None:
                     raise
@@ -376,7 +385,9 @@ class Consumer:
             return None
         try:
             return session.ask(
-                lambda request_id: build(request_id, consumer_id), self._client.options.operation_timeout
+                lambda request_id: build(request_id, consumer_id),
+                self._client.options.operation_timeout,
+                consumer_id=consumer_id,
             )
         except PulsarError as error:
             _log.info("%s: it is asked again: %s", self.topic, error)

@@ -155,6 +155,26 @@ def test_what_has_come_and_cannot_be_taken_apart(broker, client, ids):
                 consumer.take_arrived()
 
 
+def test_what_a_closed_consumer_was_asked_is_asked_again(broker, client, ids):
+    """A broker that closes the consumer never answers; the operation timeout is HANG."""
+
+    def close(connection, frame):
+        broker.close_all(TOPIC)
+
+    with Consumer(client, TOPIC, DURABLE) as consumer:
+        for kind in (Type.GET_LAST_MESSAGE_ID, Type.ACK):
+            broker.script(kind, [close])
+            began = time.monotonic()
+            if kind == Type.ACK:
+                consumer.ack_cumulative(ids[4])
+            assert consumer.last_message_id().last == ids[-1]
+            assert time.monotonic() - began < HANG / 5
+        assert consumer.last_message_id().mark_delete == ids[4]
+        broker.script(Type.GET_LAST_MESSAGE_ID, [close])
+        assert consumer.begin_last_message_id()(HANG) is None
+    assert len(broker.seen(Type.SUBSCRIBE)) == 3
+
+
 def test_many_are_asked_without_waiting(broker, client, ids):
     with Consumer(client, TOPIC, DURABLE) as consumer:
         asked, acked = consumer.begin_last_message_id(), consumer.begin_ack_cumulative(ids[3])
