@@ -98,6 +98,13 @@ FAULTS = (
         test="tests/wire/test_encode_columns.py::test_rows_whose_fields_have_one_size",
     ),
     Fault(
+        name="rows-of-another-type-taken-for-binary",
+        file="pulsar_spark/wire/encode_columns.py",
+        old=" or not all(data.type == pa.binary() for data, _ in pieces)",
+        new="",
+        test="tests/wire/test_encode_columns.py::test_rows_of_another_type_are_never_taken_for_binary",
+    ),
+    Fault(
         name="rows-of-one-size-taken-from-before-their-slice",
         file="pulsar_spark/wire/encode_columns.py",
         old="data.buffers()[2], int(offsets_of(data)[0]))",

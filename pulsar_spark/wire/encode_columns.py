@@ -205,7 +205,7 @@ def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) 
     """
     sizes = [_one_size(piece.size) for piece in pieces]
     width = sum(size or 0 for size in sizes)
-    if None in sizes or not width:
+    if None in sizes or not width or not all(data.type == pa.binary() for data, _ in pieces):
         return None
     rows = count if order is None else len(order)
     _check_size(width * rows)

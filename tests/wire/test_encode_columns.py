@@ -141,6 +141,16 @@ def test_one_row_of_another_size_is_enough_for_the_general_way(odd):
     assert found == [b"<" + (row or b"") for row in rows[::-1]]
 
 
+@pytest.mark.parametrize("kind", [pa.large_binary(), pa.string()])
+def test_rows_of_another_type_are_never_taken_for_binary(kind):
+    """Their offsets have another width: they are left to Arrow, which refuses them."""
+    rows = pa.array(["zz", "ab", "cd", "ef"], kind).slice(1)
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowNotImplementedError)):
+        join([shared_field(b"<"), EncodedField(rows, np.full(3, 2))], 3)
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError)):
+        join_in_order([shared_field(b"<")], rows, np.array([2, 0]))
+
+
 def test_no_rows_of_one_size():
     encoded = join_in_order([shared_field(b"<")], pa.array([b"ab"], pa.binary()), np.zeros(0, np.int64))
     assert (bytes(encoded.buffer), encoded.offsets.tolist()) == (b"", [0])
