@@ -51,7 +51,7 @@ class Peer:
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         # After a start a broker may take half a minute to look through a topic's transactions.
         self.client = pulsar.Client(
-            service_url, operation_timeout_seconds=round(HANG), logger=logger, **client_options
+            service_url, operation_timeout_seconds=round(HANG / 2), logger=logger, **client_options
         )
 
     def __enter__(self) -> Peer:
@@ -121,9 +121,22 @@ class Peer:
         ]
 
     def _messages(self, topic: str, options: dict[str, Any]) -> Iterator[pulsar.Message]:
-        with closing(self.client.create_reader(topic, pulsar.MessageId.earliest, **options)) as reader:
+        with closing(self._reader(topic, options)) as reader:
             while reader.has_message_available():
                 yield reader.read_next(_READ_TIMEOUT)
+
+    def _reader(self, topic: str, options: dict[str, Any]) -> pulsar.Reader:
+        """Open a reader that knows where its topic ends.
+
+        A broker that restores a topic's transactions may never answer the first request for that.
+        """
+        reader = self.client.create_reader(topic, pulsar.MessageId.earliest, **options)
+        try:
+            reader.has_message_available()
+        except pulsar.Timeout:
+            reader.close()
+            reader = self.client.create_reader(topic, pulsar.MessageId.earliest, **options)
+        return reader
 
 
 class _Receipts:
