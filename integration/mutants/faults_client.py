@@ -198,8 +198,8 @@ FAULTS = (
     Fault(
         name="message-at-the-start-position-read-again",
         file="pulsar_spark/client/reading/decode.py",
-        old="is_after = decoded.batch_index()[rows] > position.batch_index",
-        new="is_after = decoded.batch_index()[rows] >= position.batch_index",
+        old="is_after = decoded.batch_index[rows] > position.batch_index",
+        new="is_after = decoded.batch_index[rows] >= position.batch_index",
         test="tests/client/reading/test_decode.py::test_positions_with_a_batch_index_cut_their_entry_only",
     ),
     Fault(

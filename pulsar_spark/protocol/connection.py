@@ -264,7 +264,7 @@ class Connection:
         return max(self._heard_at, self._pinged_at) + self._keep_alive
 
     def _ended_with_consumer(self, command: pb.BaseCommand) -> list[Event]:
-        """End the requests to a consumer that the broker closes; the consumer is told first."""
+        """End the requests to a consumer that the broker closes; the consumer gets the command first."""
         if command.type != _Type.CLOSE_CONSUMER:
             return []
         closed = command.close_consumer.consumer_id

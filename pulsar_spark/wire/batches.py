@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,7 @@ _NUMBERS = Numbers(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DecodedBatches:
     """The messages of several batches, m rows in total.
 
@@ -48,8 +49,9 @@ class DecodedBatches:
     counts: fs.Ints
     rows: fs.Ints | None
 
+    @cached_property
     def batch_index(self) -> fs.Ints:
-        """The index of each row in its batch, int64[m]; made at each call, as most reads need none."""
+        """The index of each row in its batch, int64[m]; made when first requested."""
         first = np.cumsum(self.counts) - self.counts
         index: fs.Ints = np.arange(self.counts.sum()) - np.repeat(first, self.counts)
         return index if self.rows is None else index[self.rows]
@@ -141,10 +143,10 @@ def encode_batch_messages(
         *encode_columns.flag_field(b"\x48", is_null),
     ]
     header_size = encode_columns.big_endian(encode_columns.total_sizes(fields, count))
-    heads = [header_size, *fields]
+    pieces = [header_size, *fields, encode_columns.EncodedField(value, value_sizes)]
     if order is not None:
-        return encode_columns.join_in_order(heads, value, order)
-    return encode_columns.join([*heads, encode_columns.EncodedField(value, value_sizes)], count)
+        return encode_columns.join_in_order(pieces, order)
+    return encode_columns.join(pieces, count)
 
 
 def _without_gaps(body: pa.Buffer, sizes: fs.Ints, gap: int) -> pa.Buffer:

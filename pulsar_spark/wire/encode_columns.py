@@ -154,37 +154,36 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
     Raises:
         OptionError: there are more than 2 GiB in total.
     """
-    _check_size(int(total_sizes(pieces, count).sum()))
-    if count == 0 or all(isinstance(piece.data, pa.Scalar) for piece in pieces):
-        row = b"".join(piece.data.as_py() for piece in pieces) if count else b""
-        return EncodedMessages(memoryview(row * count), np.arange(count + 1, dtype=np.int64) * len(row))
     alike = _join_alike(pieces, count, None)
     if alike is not None:
         return alike
+    _check_size(int(total_sizes(pieces, count).sum()))
+    if count == 0 or all(isinstance(piece.data, pa.Scalar) for piece in pieces):
+        return EncodedMessages(memoryview(b""), np.zeros(count + 1, np.int64))
     columns = _merged(pieces)
     joined = pc.binary_join_element_wise(*columns, b"", null_handling="replace", null_replacement=b"")
     offsets = offsets_of(joined).astype(np.int64)
     return EncodedMessages(_data(joined)[: offsets[-1]], offsets)
 
 
-def join_in_order(pieces: Sequence[EncodedField], last: pa.BinaryArray, order: Ints) -> EncodedMessages:
-    """Join the fields of each row and its value of ``last``; give the rows in another order.
+def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessages:
+    """Join the fields of each row, and give the rows in another order.
 
     It costs less than to sort the columns before.
 
     Args:
-        pieces: fields of n rows.
-        last: binary[n]; null counts as empty.
+        pieces: fields of n rows; the last one is no scalar.
         order: numbers of rows, int64[m].
 
     Raises:
         OptionError: as ``join``.
     """
+    *before, (last, _) = pieces
     count = len(last)
-    alike = _join_alike([*pieces, EncodedField(last, lengths(last))], count, order)
+    alike = _join_alike(pieces, count, order)
     if alike is not None:
         return alike
-    heads = join(pieces, count)
+    heads = join(before, count)
     if not count:
         return heads
     # Bytes below nulls are copied, too.

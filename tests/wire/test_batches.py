@@ -36,7 +36,7 @@ class Decoded(NamedTuple):
 
 
 def listed(decoded):
-    return Decoded(to_rows(decoded.columns), decoded.held.tolist(), decoded.batch_index().tolist())
+    return Decoded(to_rows(decoded.columns), decoded.held.tolist(), decoded.batch_index.tolist())
 
 
 GAP = bytes(range(0x80, 0x88))

@@ -14,6 +14,7 @@ from pulsar_spark.wire.encode_columns import (
     flag_field,
     join,
     join_in_order,
+    lengths,
     number_field,
     properties_field,
     shared_field,
@@ -24,6 +25,10 @@ from pulsar_spark.wire.encode_columns import (
 def items(pieces: list[EncodedField], count: int) -> list[bytes]:
     encoded = join(pieces, count)
     return [bytes(encoded.buffer[i:j]) for i, j in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
+
+
+def field(data: pa.BinaryArray) -> EncodedField:
+    return EncodedField(data, lengths(data))
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), min_size=1))
@@ -88,13 +93,13 @@ def test_more_than_arrow_can_index_is_refused_before_it_is_made():
 def test_bytes_below_nulls_count_where_rows_are_put_into_another_order(monkeypatch):
     whole = pa.array([b"x" * 90, b"y" * 20], pa.binary())
     last = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\x02"), *whole.buffers()[1:]])
-    pieces, order = [EncodedField(pa.array([b"a", b"b"], pa.binary()), 1)], np.array([1, 0])
-    assert bytes(join_in_order(pieces, last, order).buffer) == b"b" + b"y" * 20 + b"a"
+    pieces, order = [EncodedField(pa.array([b"a", b"b"], pa.binary()), 1), field(last)], np.array([1, 0])
+    assert bytes(join_in_order(pieces, order).buffer) == b"b" + b"y" * 20 + b"a"
     monkeypatch.setattr(encode_columns, "_MAX_SIZE", 100)
     with pytest.raises(OptionError, match="2 GiB"):
-        join_in_order(pieces, last, order)
-    pieces = [EncodedField(pa.array([b"a"], pa.binary()), 1)]
-    assert bytes(join_in_order(pieces, last.slice(1), order[1:]).buffer) == b"a" + b"y" * 20
+        join_in_order(pieces, order)
+    pieces = [EncodedField(pa.array([b"a"], pa.binary()), 1), field(last.slice(1))]
+    assert bytes(join_in_order(pieces, order[1:]).buffer) == b"a" + b"y" * 20
 
 
 @pytest.fixture
@@ -127,7 +132,7 @@ def test_rows_whose_fields_have_one_size(count, before, sizes, monkeypatch):
     parts = [shared_field(b"<"), *fields, shared_field(b""), shared_field(b">!")]
     assert items(parts, count) == [b"<" + row + b">!" for row in expected]
     order = np.random.default_rng(count).permutation(count)
-    encoded = join_in_order([shared_field(b"<"), *fields[:-1]], fields[-1].data, order)
+    encoded = join_in_order([shared_field(b"<"), *fields], order)
     found = [bytes(encoded.buffer[i:j]) for i, j in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
     assert found == [b"<" + expected[row] for row in order]
     assert encoded.offsets[-1] == len(encoded.buffer)
@@ -136,7 +141,7 @@ def test_rows_whose_fields_have_one_size(count, before, sizes, monkeypatch):
 @pytest.mark.parametrize("odd", [b"", b"x", None])
 def test_one_row_of_another_size_is_enough_for_the_general_way(odd):
     rows = [b"ab", b"cd", odd, b"ef"]
-    encoded = join_in_order([shared_field(b"<")], pa.array(rows, pa.binary()), np.array([3, 2, 1, 0]))
+    encoded = join_in_order([shared_field(b"<"), field(pa.array(rows, pa.binary()))], np.array([3, 2, 1, 0]))
     found = [bytes(encoded.buffer[i:j]) for i, j in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
     assert found == [b"<" + (row or b"") for row in rows[::-1]]
 
@@ -148,9 +153,11 @@ def test_rows_of_another_type_are_never_taken_for_binary(kind):
     with pytest.raises((pa.ArrowInvalid, pa.ArrowNotImplementedError)):
         join([shared_field(b"<"), EncodedField(rows, np.full(3, 2))], 3)
     with pytest.raises((pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError)):
-        join_in_order([shared_field(b"<")], rows, np.array([2, 0]))
+        join_in_order([shared_field(b"<"), field(rows)], np.array([2, 0]))
 
 
 def test_no_rows_of_one_size():
-    encoded = join_in_order([shared_field(b"<")], pa.array([b"ab"], pa.binary()), np.zeros(0, np.int64))
+    encoded = join_in_order(
+        [shared_field(b"<"), field(pa.array([b"ab"], pa.binary()))], np.zeros(0, np.int64)
+    )
     assert (bytes(encoded.buffer), encoded.offsets.tolist()) == (b"", [0])

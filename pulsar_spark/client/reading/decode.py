@@ -254,9 +254,9 @@ class _Decoder:
         decoded = self._decoded(parts)
         inside = self._inside(parts, decoded)
         if inside is None:
-            return DecodedRun(parts, decoded.columns, decoded.held, decoded.batch_index)
+            return DecodedRun(parts, decoded.columns, decoded.held, lambda: decoded.batch_index)
         entry_of_row = np.repeat(np.arange(len(decoded.held)), decoded.held)[inside]
-        batch_index = decoded.batch_index()[inside]
+        batch_index = decoded.batch_index[inside]
         return DecodedRun(
             parts,
             decoded.columns.rows(np.flatnonzero(inside)),
@@ -293,7 +293,7 @@ class _Decoder:
             for number in np.flatnonzero((ledger == position.ledger) & (entry == position.entry)):
                 first = int(decoded.held[:number].sum())
                 rows = slice(first, first + int(decoded.held[number]))
-                is_after = decoded.batch_index()[rows] > position.batch_index
+                is_after = decoded.batch_index[rows] > position.batch_index
                 if inside is None:
                     inside = np.ones(len(decoded.columns), np.bool_)
                 inside[rows] &= is_after if position is self._start else ~is_after

@@ -51,7 +51,7 @@ def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Field
             raise CorruptError(f"the metadata of message {row} in a batch ends after the batch")
         try:
             size = _scan_message(body, row, cursor, end, found)
-        except _MalformedError as broken:
+        except MalformedError as broken:
             raise CorruptError(f"the metadata of message {row} in a batch is malformed: {broken}") from None
         found.value_at[row] = end
         at = end + size
@@ -62,7 +62,7 @@ def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Field
     return found.finish(total)
 
 
-class _MalformedError(Exception):
+class MalformedError(Exception):
     """A message's metadata is malformed; the text says how."""
 
 
@@ -96,7 +96,7 @@ class _Lists:
     def add_property(self, row: int, spans: tuple[int, int, int, int]) -> None:
         self.properties.extend((row, *spans))
         if len(self.properties) > 5 * self._max_properties:
-            raise _MalformedError(f"more than {self._max_properties} properties, which is the maximum")
+            raise MalformedError(f"more than {self._max_properties} properties, which is the maximum")
 
     def finish(self, total: int) -> Fields:
         start, value_at = (np.frombuffer(one, np.int64) for one in (self.start, self.value_at))
@@ -127,7 +127,7 @@ def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -
         tag = body[cursor]
         cursor += 1
         if tag > 0x7F:
-            tag, cursor = _scan_varint(body, cursor - 1, end)
+            tag, cursor = scan_varint(body, cursor - 1, end)
         number, wire = tag >> 3, tag & 7
         if _KNOWN.get(number) != wire:
             cursor = _skip(body, tag, cursor, end, NULL_KEY)
@@ -136,7 +136,7 @@ def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -
         if value < 0x80:
             cursor += 1
         else:
-            value, cursor = _scan_varint(body, cursor, end)
+            value, cursor = scan_varint(body, cursor, end)
         if wire == VARINT:
             found.set_number(number, row, value)
             if number == PAYLOAD_SIZE:
@@ -144,26 +144,26 @@ def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -
             continue
         at, cursor = cursor, cursor + value
         if cursor > end:
-            raise _MalformedError("a field that ends after its message")
+            raise MalformedError("a field that ends after its message")
         if number == PROPERTIES:
             found.add_property(row, _scan_property(body, at, cursor))
         else:
             found.set_span(number, row, at, cursor)
     if not 0 <= size <= LARGEST_BATCH:
-        raise _MalformedError("no payload_size, or a negative one")
+        raise MalformedError("no payload_size, or a negative one")
     return size
 
 
 def _scan_property(body: bytes, cursor: int, end: int) -> tuple[int, int, int, int]:
     spans: dict[int, tuple[int, int]] = {}
     while cursor < end:
-        tag, cursor = _scan_varint(body, cursor, end)
+        tag, cursor = scan_varint(body, cursor, end)
         if tag in (0x0A, 0x12):
-            spans[tag] = _, cursor = _scan_length(body, cursor, end)
+            spans[tag] = _, cursor = scan_length(body, cursor, end)
         else:
             cursor = _skip(body, tag, cursor, end, 2)
     if len(spans) < 2:
-        raise _MalformedError("a property without key or value")
+        raise MalformedError("a property without key or value")
     return *spans[0x0A], *spans[0x12]
 
 
@@ -171,18 +171,22 @@ def _skip(body: bytes, tag: int, cursor: int, end: int, highest_known: int) -> i
     """Return the end of an unknown field. Groups, which Pulsar never used, are refused."""
     number, wire = tag >> 3, tag & 7
     if not highest_known < number < 2**29:
-        raise _MalformedError(f"an invalid field {number} with wire type {wire}")
+        raise MalformedError(f"an invalid field {number} with wire type {wire}")
     if wire == VARINT:
-        return _scan_varint(body, cursor, end)[1]
+        return scan_varint(body, cursor, end)[1]
     if wire == BYTES:
-        return _scan_length(body, cursor, end)[1]
+        return scan_length(body, cursor, end)[1]
     if wire not in _FIXED_WIDTH or end - cursor < _FIXED_WIDTH[wire]:
-        raise _MalformedError("an unknown wire type, or a truncated field")
+        raise MalformedError("an unknown wire type, or a truncated field")
     return cursor + _FIXED_WIDTH[wire]
 
 
-def _scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
-    """Read an unsigned 64 bit varint; higher bits are dropped, as protobuf does."""
+def scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
+    """Read an unsigned 64 bit varint; higher bits are dropped, as protobuf does. Returns it and its end.
+
+    Raises:
+        MalformedError: it ends after ``end``, or has more than ten bytes.
+    """
     if cursor < end and body[cursor] < 0x80:
         return body[cursor], cursor + 1
     value = shift = 0
@@ -192,11 +196,16 @@ def _scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, at + 1
         shift += 7
-    raise _MalformedError("a truncated varint")
+    raise MalformedError("a truncated varint")
 
 
-def _scan_length(body: bytes, cursor: int, end: int) -> tuple[int, int]:
-    length, at = _scan_varint(body, cursor, end)
+def scan_length(body: bytes, cursor: int, end: int) -> tuple[int, int]:
+    """Read a length; returns where the bytes after it begin and end.
+
+    Raises:
+        MalformedError: they end after ``end``, or the length is truncated.
+    """
+    length, at = scan_varint(body, cursor, end)
     if length > end - at:
-        raise _MalformedError("a field that ends after its message")
+        raise MalformedError("a field that ends after its message")
     return at, at + length

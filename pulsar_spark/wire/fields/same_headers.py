@@ -13,7 +13,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from pulsar_spark.wire.fields.batch_scan import MalformedError, scan_length, scan_varint
 from pulsar_spark.wire.fields.field_spans import BYTES, NUMBERS, PROPERTIES, SPANS, VARINT, Fields, Ints
+from pulsar_spark.wire.fields.field_walk import NotPlainError, require
 from pulsar_spark.wire.fields.grid import grid_of
 
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
@@ -119,51 +121,44 @@ def first_header(body: Bytes) -> Header | None:
         return None
     header = Header(size, bytearray(size) + b"\xff" * (-size % _WORD))
     at = 4
-    while at < size:
-        number, wire = data[at] >> 3, data[at] & 7
-        value, at, end = _varint(data, at + 1, size)
-        if end == 0:
-            return None
-        if wire == VARINT and number in NUMBERS:
-            header.numbers[number] = at, end
-            header.may_differ[at:end] = b"\x7f" * (end - at)
-        elif wire == BYTES and number in SPANS | {PROPERTIES}:
-            at, end = end, end + value
-            if end > size or not _add_span(header, data, number, at, end):
-                return None
-        else:
-            return None
-        at = end
+    try:
+        while at < size:
+            at = _add_field(header, data, at, size)
+    except (MalformedError, NotPlainError):
+        return None
     return header
 
 
-def _add_span(header: Header, data: bytes, number: int, at: int, end: int) -> bool:
-    """Add a field of bytes; whether it is plain."""
-    if number != PROPERTIES:
+def _add_field(header: Header, data: bytes, at: int, size: int) -> int:
+    """Add the field at a position; returns where it ends."""
+    number, wire = data[at] >> 3, data[at] & 7
+    at += 1
+    if wire == VARINT:
+        _, end = scan_varint(data, at, size)
+        require(number in NUMBERS and end - at <= _WORD)
+        header.numbers[number] = at, end
+        header.may_differ[at:end] = b"\x7f" * (end - at)
+        return end
+    require(wire == BYTES)
+    at, end = scan_length(data, at, size)
+    if number == PROPERTIES:
+        _add_property(header, data, at, end)
+    else:
+        require(number in SPANS)
         header.spans[number] = at, end
         header.may_differ[at:end] = b"\xff" * (end - at)
-        return True
-    key_size, _, key = _varint(data, at + 1, end)
-    key_end = key + key_size
-    if not key or key_end >= end or data[at] != _PROPERTY_KEY or data[key_end] != _PROPERTY_VALUE:
-        return False
-    value_size, _, value = _varint(data, key_end + 1, end)
-    if not value or value + value_size != end:
-        return False
+    return end
+
+
+def _add_property(header: Header, data: bytes, at: int, end: int) -> None:
+    require(at < end and data[at] == _PROPERTY_KEY)
+    key, key_end = scan_length(data, at + 1, end)
+    require(key_end < end and data[key_end] == _PROPERTY_VALUE)
+    value, value_end = scan_length(data, key_end + 1, end)
+    require(value_end == end)
     header.properties.append((key, key_end, value, end))
-    header.may_differ[key:key_end] = b"\xff" * key_size
-    header.may_differ[value:end] = b"\xff" * value_size
-    return True
-
-
-def _varint(data: bytes, at: int, limit: int) -> tuple[int, int, int]:
-    """Read a varint of at most eight bytes: its value, begin, and end; the end is 0 if there is none."""
-    value = 0
-    for place in range(at, min(at + _WORD, limit)):
-        value |= (data[place] & 0x7F) << 7 * (place - at)
-        if data[place] < 0x80:
-            return value, at, place + 1
-    return 0, at, 0
+    header.may_differ[key:key_end] = b"\xff" * (key_end - key)
+    header.may_differ[value:end] = b"\xff" * (end - value)
 
 
 def _varints(words: Words, size: int) -> Ints:
