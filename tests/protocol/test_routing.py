@@ -1,4 +1,5 @@
 import base64
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.protocol.routing import HashingScheme, partitions_for_keys
+from pulsar_spark.protocol.routing import HashingScheme, hash_keys, partitions_for_keys
 
 MANY = 2**31 - 1  # partitions; so many that a hash is its own partition, but for the largest
 VECTORS = [
@@ -61,6 +62,18 @@ def test_texts_of_many_blocks_and_longer_than_one_follow_it_too():
         for unit in key:
             expected = expected * 31 + unit & 0xFFFFFFFF
         assert found[key] == (expected & 0x7FFFFFFF) % MANY
+
+
+@pytest.mark.parametrize("longest", [1, 7, 8, 9, 16, 17, 40])
+@pytest.mark.parametrize("spread", [0, 1, 9])
+def test_short_keys_of_about_one_size_follow_it_too(longest, spread):
+    keys = [
+        bytes(33 + (row * 7 + at) % 95 for at in range(max(0, longest - row % (spread + 1))))
+        for row in range(9000)
+    ]
+    found = hash_keys(pa.array(keys, pa.binary()).slice(3), HashingScheme.JAVA_STRING).tolist()
+    expected = [reduce(lambda so_far, unit: so_far * 31 + unit & 0x7FFFFFFF, key, 0) for key in keys[3:]]
+    assert found == expected
 
 
 @pytest.mark.parametrize("scheme", HashingScheme)
