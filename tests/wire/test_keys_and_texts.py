@@ -69,3 +69,19 @@ def test_a_flagged_key_that_is_no_base64_is_refused(text):
 def test_strings_are_as_python_would_replace_what_is_malformed(texts):
     expected = [None if text is None else text.decode("utf-8", "replace") for text in texts]
     assert to_strings(pa.array(texts, pa.binary())).to_pylist() == expected
+
+
+@pytest.mark.parametrize("before", [[], [b"ascii"], [b"\xff"]])
+@pytest.mark.parametrize("after", [[], [b"ascii"], [b"\xff"]])
+@pytest.mark.parametrize("odd", [b"\x80", b"\xff", b"k\xc3"])
+def test_only_the_keys_of_a_slice_say_whether_they_are_base64(before, after, odd):
+    for keys, flags in ([b"k1", b"k2"], None), ([b"k1", odd], [False, True]):
+        array = pa.array(before + keys + after, pa.binary()).slice(len(before), len(keys))
+        texts, is_base64 = encode_keys(array)
+        assert (None if is_base64 is None else is_base64.tolist()) == flags
+        assert texts.to_pylist() == [keys[0], keys[1] if flags is None else base64.b64encode(odd)]
+
+
+def test_no_keys_at_all_may_have_no_offsets():
+    none = pa.Array.from_buffers(pa.binary(), 0, [None, pa.py_buffer(b""), pa.py_buffer(b"")])
+    assert encode_keys(none) == (none, None)
