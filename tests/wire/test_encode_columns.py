@@ -1,5 +1,6 @@
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -128,7 +129,7 @@ def columns_of(sizes, count, before):
 def test_rows_whose_fields_have_one_size(count, before, sizes, monkeypatch):
     """They are joined block by block, and not by Arrow's general function."""
     monkeypatch.setattr(
-        encode_columns.pc,
+        pc,
         "binary_join_element_wise",
         lambda *_, **__: pytest.fail("joined as rows of any size"),
     )
