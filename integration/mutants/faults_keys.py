@@ -4,6 +4,20 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="key-of-one-odd-byte-taken-for-ascii",
+        file="pulsar_spark/wire/keys_and_texts.py",
+        old="data.max(initial=0) <= 0x7F)",
+        new="data.max(initial=0) <= 0x80)",
+        test="tests/wire/test_keys_and_texts.py::test_only_the_keys_of_a_slice_say_whether_they_are_base64",
+    ),
+    Fault(
+        name="bytes-before-a-short-key-hashed-with-it",
+        file="pulsar_spark/protocol/routing.py",
+        old="if shortest < at + 8:",
+        new="if shortest < at:",
+        test="tests/protocol/test_routing.py::test_short_keys_of_about_one_size_follow_it_too",
+    ),
+    Fault(
         name="messages-of-two-keys-in-a-batch-of-one-key",
         file="pulsar_spark/protocol/key_groups.py",
         old="(numbers.max() + 1) + numbers",

@@ -114,8 +114,8 @@ FAULTS = (
     Fault(
         name="shared-bytes-of-rows-in-another-order",
         file="pulsar_spark/wire/encode_columns.py",
-        old="columns.pop().as_py() + data.as_py()",
-        new="data.as_py() + columns.pop().as_py()",
+        old="merged.pop().data.as_py() + piece.data.as_py()",
+        new="piece.data.as_py() + merged.pop().data.as_py()",
         test="tests/wire/test_encode_columns.py::test_shared_bytes_and_columns_keep_their_places",
     ),
     Fault(
