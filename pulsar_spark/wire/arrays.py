@@ -31,3 +31,13 @@ def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
         int32[n + 1], a view.
     """
     return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+
+
+def bytes_of(values: pa.Array) -> npt.NDArray[np.uint8]:
+    """The bytes from the first of n rows to the last, uint8, a view.
+
+    Args:
+        values: n rows, at least one, of binary or string; may be a slice. Bytes below nulls are included.
+    """
+    bounds = offsets_of(values)
+    return np.frombuffer(values.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError, OptionError
-from pulsar_spark.wire.arrays import offsets_of
+from pulsar_spark.wire.arrays import bytes_of, offsets_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -77,9 +77,7 @@ def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
 
 def _is_ascii(texts: pa.BinaryArray) -> bool:
     """Whether all bytes are ASCII: found in a tenth of the time that Arrow takes for UTF-8."""
-    bounds = offsets_of(texts)
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
-    return bool(data.max(initial=0) <= 0x7F)
+    return bool(bytes_of(texts).max(initial=0) <= 0x7F)
 
 
 def _is_utf8(key: bytes | None) -> bool:
@@ -156,8 +154,7 @@ def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
 def _bytes_of(texts: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """The bytes of n rows without nulls, and where each begins, from 0, int64[n + 1]."""
     offsets = offsets_of(texts).astype(np.int64)
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    return data, offsets - offsets[0]
+    return bytes_of(texts), offsets - offsets[0]
 
 
 def _array(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:
