@@ -50,7 +50,7 @@ from pulsar_spark.version import VERSION
 try:
     from pulsar_spark.spark.data_source import register
     from pulsar_spark.spark.progress_listener import PulsarProgressListener
-    from pulsar_spark.spark.reused_worker import exempt_modules as _exempt_modules
+    from pulsar_spark.spark.reused_worker import prepare_worker as _prepare_worker
     from pulsar_spark.spark.sink.report import TopicPartitionMetrics
 except ImportError as _error:
     # The layers under spark/ can be used, and are tested, where there is no pyspark.
@@ -61,7 +61,7 @@ except ImportError as _error:
     _has_spark = False
 else:
     _has_spark = True
-    _exempt_modules()
+    _prepare_worker()
 
 __version__ = VERSION
 

@@ -1,4 +1,4 @@
-"""Python workers that Spark reuses for many tasks."""
+"""Python workers that Spark reuses for many tasks: what they keep from one to the next."""
 
 from __future__ import annotations
 
@@ -6,17 +6,27 @@ import gc
 import os
 import sys
 
+import numpy as np
+
 _DAEMON = "pyspark.daemon"
 _REUSED = "SPARK_REUSE_WORKER"  # what the daemon looks at
 
+# Bytes. The C library (glibc) keeps twice the size of the largest block that was freed, if that block is not
+# larger than 32 MiB. No block of a record batch is larger than this one.
+_LARGEST_KEPT = 16 * 1024 * 1024
 
-def exempt_modules() -> None:
-    """In a worker that is reused, exempt what exists so far from garbage collection: modules, before all.
+
+def prepare_worker() -> None:
+    """In a worker that is reused, keep what the next task needs too; does nothing in other processes.
 
     PySpark's daemon collects all garbage after each run of a worker that it reuses. Most of what it looks
-    through are modules, which stay as long as the worker does.
+    through are modules, which stay as long as the worker does: what exists so far is exempted.
+
+    The C library gives freed memory back to the system, which hands it out again page by page: hundreds of
+    page faults a record batch. Freeing one large block, which is never touched, makes it keep more.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):
         gc.collect()
         gc.freeze()
+        np.empty(_LARGEST_KEPT, np.uint8)  # freed at once
