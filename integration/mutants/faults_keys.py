@@ -11,11 +11,11 @@ FAULTS = (
         test="tests/wire/test_keys_and_texts.py::test_only_the_keys_of_a_slice_say_whether_they_are_base64",
     ),
     Fault(
-        name="bytes-before-a-short-key-hashed-with-it",
+        name="first-words-of-a-long-key-hashed-twice",
         file="pulsar_spark/protocol/routing.py",
-        old="if shortest < at + 8:",
-        new="if shortest < at:",
-        test="tests/protocol/test_routing.py::test_short_keys_of_about_one_size_follow_it_too",
+        old="words[start[row] + in_rounds :",
+        new="words[start[row] :",
+        test="tests/protocol/test_routing.py::test_long_keys_among_short_ones_follow_murmur3_too",
     ),
     Fault(
         name="messages-of-two-keys-in-a-batch-of-one-key",

@@ -33,10 +33,11 @@ is asked, or a replay of a micro-batch is not the same.
 
 _31 = 31
 _INVERSE_OF_31 = pow(31, -1, 2**32)
+_MURMUR_ADDED = 0xE6546B64
 
 _HASHED_AT_ONCE = 1 << 16  # code units of a block of texts; a longer text is a block of its own
 
-_ROWS_AT_ONCE = 1 << 12  # texts that are hashed word by word, so that they stay in the processor's cache
+_ROUNDS = 64  # words of each text that MurmurHash3 takes in rounds; keys are mostly shorter
 
 
 class HashingScheme(Enum):
@@ -218,12 +219,7 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
     from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
     """
     units: npt.NDArray[np.uint8 | np.uint16] = data
-    if data.max(initial=0) <= 0x7F:
-        rounds = -(-int(np.diff(offsets).max()) // 8)
-        # Short texts of about one size, as keys mostly are: in half to two thirds of the time.
-        if rounds * (len(offsets) - 1) <= len(data) // 4:
-            return _java_hash_by_word(data, offsets, rounds)
-    else:
+    if data.max(initial=0) > 0x7F:
         units = np.frombuffer(data.tobytes().decode("utf-8").encode("utf-16-le"), "<u2")
         # A character is as many code units as its first byte says, its other bytes none.
         units_to = np.zeros(len(data) + 1, np.int64)
@@ -242,40 +238,6 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
         hashed[first:last] = (sums[end] - sums[start]) * scale
         first = last
     return hashed
-
-
-def _java_hash_by_word(data: npt.NDArray[np.uint8], offsets: Ints, rounds: int) -> Words:
-    """Hash ASCII texts of up to ``8 * rounds`` bytes, eight bytes of each text a round, the last ones first.
-
-    The first unit of a word is its lowest byte, and counts most. Bytes of the text before count as zeros.
-    """
-    padded = np.append(np.zeros(8, np.uint8), data)
-    words = np.ndarray((len(data) + 1,), "<u8", padded, 0, (1,))  # the word that ends before each byte
-    hashed = np.empty(len(offsets) - 1, np.uint32)
-    for first in range(0, len(hashed), _ROWS_AT_ONCE):
-        ends = offsets[first + 1 : first + _ROWS_AT_ONCE + 1]
-        sizes = ends - offsets[first : first + len(ends)]
-        shortest = int(sizes.min())
-        total = np.zeros(len(ends), np.uint64)
-        for at in range(0, 8 * rounds, 8):
-            word = words[np.maximum(ends - at, 0)]
-            if shortest < at + 8:
-                missing = np.clip(8 * (at + 8 - sizes), 0, 64).astype(np.uint64)
-                word = word >> missing << missing
-            total += _sum_of_word(word) * np.uint64(pow(_31, at, 2**32))
-        hashed[first : first + len(ends)] = total
-    return hashed
-
-
-def _sum_of_word(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The sum of byte[i] * 31**(7 - i) over the bytes of each word: of pairs, then of those, then of all."""
-    for bits, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF), (32, 0x00000000FFFFFFFF)):
-        later = word >> np.uint64(bits)
-        later &= np.uint64(mask)
-        word &= np.uint64(mask)
-        word *= np.uint64(_31 ** (bits // 8))
-        word += later
-    return word
 
 
 def _powers(base: int, count: int) -> Words:
@@ -297,17 +259,21 @@ def _new_powers(base: int, count: int) -> Words:
 
 
 def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
-    """MurmurHash3 x86 32 bit with seed 0, a 4-byte word of every text a round."""
+    """MurmurHash3 x86 32 bit with seed 0, a 4-byte word of all texts a round, then long texts one by one."""
     padded = np.append(data, np.zeros(4, np.uint8))
     words = np.ndarray((len(data) + 1,), "<u4", padded, 0, (1,))  # the word that begins at each byte
     start = offsets[:-1]
     sizes = np.diff(offsets)
     hashed = np.zeros(len(start), np.uint32)
-    for at in range(0, int(sizes.max()) - 3, 4):
-        rows = np.flatnonzero(sizes >= at + 4)
-        mixed = hashed[rows] ^ _scrambled(words[start[rows] + at])
-        hashed[rows] = _rotated(mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
     whole = sizes & ~3
+    in_rounds = 4 * _ROUNDS
+    for at in range(0, min(int(whole.max()), in_rounds), 4):
+        rows = np.flatnonzero(whole > at)
+        mixed = hashed[rows] ^ _scrambled(words[start[rows] + at])
+        hashed[rows] = _rotated(mixed, 13) * np.uint32(5) + np.uint32(_MURMUR_ADDED)
+    for row in np.flatnonzero(whole > in_rounds).tolist():
+        rest = words[start[row] + in_rounds : start[row] + whole[row] : 4]
+        hashed[row] = _continued(int(hashed[row]), rest)
     left = (np.uint32(1) << (8 * (sizes - whole)).astype(np.uint32)) - np.uint32(1)
     hashed ^= _scrambled(words[start + whole] & left)
     hashed ^= sizes.astype(np.uint32)
@@ -316,6 +282,14 @@ def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
     hashed ^= hashed >> np.uint32(13)
     hashed *= np.uint32(0xC2B2AE35)
     hashed ^= hashed >> np.uint32(16)
+    return hashed
+
+
+def _continued(hashed: int, words: Words) -> int:
+    """Mix more words of one text into its hash."""
+    for word in _scrambled(words).tolist():
+        hashed ^= word
+        hashed = ((hashed << 13 | hashed >> 19) * 5 + _MURMUR_ADDED) & 0xFFFFFFFF
     return hashed
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.protocol import routing
 from pulsar_spark.protocol.routing import HashingScheme, hash_keys, partitions_for_keys
 
 MANY = 2**31 - 1  # partitions; so many that a hash is its own partition, but for the largest
@@ -74,6 +75,41 @@ def test_short_keys_of_about_one_size_follow_it_too(longest, spread):
     found = hash_keys(pa.array(keys, pa.binary()).slice(3), HashingScheme.JAVA_STRING).tolist()
     expected = [reduce(lambda so_far, unit: so_far * 31 + unit & 0x7FFFFFFF, key, 0) for key in keys[3:]]
     assert found == expected
+
+
+def murmur3(text: bytes) -> int:
+    """MurmurHash3 x86 32 bit with seed 0, by its definition, without its sign."""
+
+    def scrambled(word: int) -> int:
+        word = word * 0xCC9E2D51 % 2**32
+        return (word << 15 | word >> 17) % 2**32 * 0x1B873593 % 2**32
+
+    hashed = 0
+    for at in range(0, len(text) - 3, 4):
+        hashed ^= scrambled(int.from_bytes(text[at : at + 4], "little"))
+        hashed = ((hashed << 13 | hashed >> 19) % 2**32 * 5 + 0xE6546B64) % 2**32
+    hashed ^= scrambled(int.from_bytes(text[len(text) // 4 * 4 :], "little")) ^ len(text)
+    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B % 2**32
+    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 % 2**32
+    return (hashed ^ hashed >> 16) & 0x7FFFFFFF
+
+
+def test_long_keys_among_short_ones_follow_murmur3_too():
+    sizes = [*range(12), *range(250, 270), 3, 1023, 1024, 5000, 0]
+    keys = [bytes(33 + (size * 7 + at * at) % 95 for at in range(size)) for size in sizes]
+    found = hash_keys(pa.array(keys, pa.binary()).slice(1), HashingScheme.MURMUR3_32).tolist()
+    assert found == [murmur3(key) for key in keys[1:]]
+
+
+def test_a_long_key_does_not_slow_the_hashing_of_others(monkeypatch):
+    """Numpy's calls do not grow with the longest key: a round of all keys for each of its words would."""
+    calls = []
+    scrambled = routing._scrambled
+    monkeypatch.setattr(routing, "_scrambled", lambda words: calls.append(len(words)) or scrambled(words))
+    keys = pa.array([b"k" * 1_000_000, *([b"short"] * 100)], pa.binary())
+    hash_keys(keys, HashingScheme.MURMUR3_32)
+    assert len(calls) < 100
+    assert 250_000 <= sum(calls) < 251_000
 
 
 @pytest.mark.parametrize("scheme", HashingScheme)
