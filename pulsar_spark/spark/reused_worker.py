@@ -11,8 +11,8 @@ import numpy as np
 _DAEMON = "pyspark.daemon"
 _REUSED = "SPARK_REUSE_WORKER"  # what the daemon looks at
 
-# Bytes. The C library (glibc) keeps twice the size of the largest block that was freed, if that block is not
-# larger than 32 MiB. No block of a record batch is larger than this one.
+# Bytes. Once a block of this size is freed, glibc takes blocks up to this size from its heap, and keeps at
+# least twice as much there. Few blocks of a record batch that are not Arrow's are larger.
 _LARGEST_KEPT = 16 * 1024 * 1024
 
 
@@ -22,8 +22,9 @@ def prepare_worker() -> None:
     PySpark's daemon collects all garbage after each run of a worker that it reuses. Most of what it looks
     through are modules, which stay as long as the worker does: what exists so far is exempted.
 
-    The C library gives freed memory back to the system, which hands it out again page by page: hundreds of
-    page faults a record batch. Freeing one large block, which is never touched, makes it keep more.
+    The C library (glibc) gives freed memory back to the system, which hands it out again page by page:
+    hundreds of page faults a record batch. Freeing one large block, which is never touched, makes it keep
+    more.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):

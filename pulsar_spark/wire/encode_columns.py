@@ -32,7 +32,7 @@ class EncodedField(NamedTuple):
     """One field, or a part of a field, for n rows.
 
     Attributes:
-        data: binary[n], or a binary scalar that all rows share; null counts as empty.
+        data: binary[n] in which null counts as empty, or a binary scalar, not null, that all rows share.
         size: bytes per row, int64[n], or one number for all rows.
     """
 

@@ -43,7 +43,7 @@ def encode_keys(
     """
     if as_bytes:
         is_base64: npt.NDArray[np.bool_] = keys.is_valid().to_numpy(zero_copy_only=False)
-    elif len(keys) and _is_ascii(keys):
+    elif len(keys) and keys.type == pa.binary() and _is_ascii(keys):
         return keys, None
     else:
         try:
@@ -76,7 +76,7 @@ def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
 
 
 def _is_ascii(texts: pa.BinaryArray) -> bool:
-    """Whether all bytes are ASCII: found in a tenth of the time that Arrow takes for UTF-8."""
+    """Whether all bytes are ASCII: for many keys it takes less than a third of Arrow's look at UTF-8."""
     return bool(bytes_of(texts).max(initial=0) <= 0x7F)
 
 

@@ -42,12 +42,21 @@ print(getrusage(RUSAGE_SELF).ru_minflt - before)
 WORKERS = [("pyspark.daemon", "1", True), ("pyspark.daemon", "", False), ("users_program", "1", False)]
 
 
+def _environment() -> dict[str, str]:
+    """Without what sets glibc's thresholds, which takes precedence."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))
+    }
+
+
 def run_as(name: str, reused: str, then: str) -> int:
     """What ``then`` prints, in a process with that main module that has imported the package."""
     run = subprocess.run(
         [sys.executable, "-c", _AS_MAIN.format(name=name) + then],
         cwd=ROOT,
-        env={**os.environ, "SPARK_REUSE_WORKER": reused},
+        env={**_environment(), "SPARK_REUSE_WORKER": reused},
         capture_output=True,
         text=True,
         check=True,
