@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.arrays import bytes_of, offsets_of
+from pulsar_spark.wire.arrays import bytes_and_offsets
 from pulsar_spark.wire.keys_and_texts import encode_keys
 from pulsar_spark.wire.message_columns import MessageColumns
 
@@ -205,8 +205,7 @@ def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
     count = len(texts)
     if count == 0:
         return np.zeros(0, np.uint32)
-    offsets = offsets_of(texts).astype(np.int64)
-    data, offsets = bytes_of(texts), offsets - offsets[0]
+    data, offsets = bytes_and_offsets(texts)
     hashed = _murmur3(data, offsets) if scheme is HashingScheme.MURMUR3_32 else _java_hash(data, offsets)
     hashed &= np.uint32(0x7FFFFFFF)
     return hashed

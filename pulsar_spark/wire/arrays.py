@@ -41,3 +41,9 @@ def bytes_of(values: pa.Array) -> npt.NDArray[np.uint8]:
     """
     bounds = offsets_of(values)
     return np.frombuffer(values.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
+
+
+def bytes_and_offsets(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """:func:`bytes_of`, and where each of the n rows begins in them and the last one ends, int64[n + 1]."""
+    offsets = offsets_of(values).astype(np.int64)
+    return bytes_of(values), offsets - offsets[0]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import CorruptError, OptionError
-from pulsar_spark.wire.arrays import bytes_of, offsets_of
+from pulsar_spark.wire.arrays import bytes_and_offsets, bytes_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -105,7 +105,7 @@ def _converted(
 
 def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
     """Encode each row as base64 text, in one call."""
-    data, offsets = _bytes_of(keys)
+    data, offsets = bytes_and_offsets(keys)
     sizes = np.diff(offsets)
     groups = -(-sizes // 3)
     ends = np.cumsum(groups)
@@ -129,7 +129,7 @@ def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
 
 def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
     """Decode each row's base64 text, which must be padded, in one call."""
-    data, offsets = _bytes_of(texts)
+    data, offsets = bytes_and_offsets(texts)
     sizes = np.diff(offsets)
     has_text = sizes > 0
     ends = offsets[1:][has_text]
@@ -149,12 +149,6 @@ def _from_base64(texts: pa.BinaryArray) -> pa.BinaryArray:
     decoded_sizes = sizes // 4 * 3
     decoded_sizes[has_text] -= has_one.astype(np.int64) + has_two
     return _array(decoded[is_held], np.cumsum(decoded_sizes))
-
-
-def _bytes_of(texts: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of n rows without nulls, and where each begins, from 0, int64[n + 1]."""
-    offsets = offsets_of(texts).astype(np.int64)
-    return bytes_of(texts), offsets - offsets[0]
 
 
 def _array(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:

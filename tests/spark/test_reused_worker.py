@@ -24,7 +24,7 @@ import pulsar_spark
 _COUNT_EXEMPT = """
 print(gc.get_freeze_count() - before)
 """
-# As many blocks as decoding makes for a record batch; the last one of a round is the first one to be freed.
+# As many blocks as decoding makes for a record batch.
 _COUNT_FAULTS = """
 import numpy as np
 from resource import RUSAGE_SELF, getrusage
