@@ -212,11 +212,7 @@ def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
 
 
 def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
-    """Java's ``String.hashCode``: the sum of unit[i] * 31**(length - 1 - i) over UTF-16 code units.
-
-    31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
-    from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
-    """
+    """Java's ``String.hashCode``: the sum of unit[i] * 31**(length - 1 - i) over UTF-16 code units."""
     units: npt.NDArray[np.uint8 | np.uint16] = data
     if data.max(initial=0) > 0x7F:
         units = np.frombuffer(data.tobytes().decode("utf-8").encode("utf-16-le"), "<u2")
@@ -224,6 +220,20 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
         units_to = np.zeros(len(data) + 1, np.int64)
         np.cumsum((data < 0x80).astype(np.int8) + (data >= 0xC0) + (data >= 0xF0), out=units_to[1:])
         offsets = units_to[offsets]
+    sizes = np.diff(offsets)
+    if (sizes == sizes[0]).all():
+        powers = _powers(_31, int(sizes[0]))[::-1]
+        hashed: Words = np.einsum("ij,j->i", units.reshape(len(sizes), -1), powers, dtype=np.uint32)
+        return hashed
+    return _java_hash_of_any(units, offsets)
+
+
+def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -> Words:
+    """Hash texts of different sizes, in two to three times the time.
+
+    31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
+    from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
+    """
     hashed = np.empty(len(offsets) - 1, np.uint32)
     first = 0
     while first < len(hashed):
