@@ -12,7 +12,7 @@ import pyarrow as pa
 from pulsar_spark.wire import keys_and_texts
 from pulsar_spark.wire.fields.field_spans import Fields, Flags, Ints
 from pulsar_spark.wire.fields.field_walk import every
-from pulsar_spark.wire.fields.grid import grid_of
+from pulsar_spark.wire.fields.grid import Grid, grid_of
 
 Readable: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -70,7 +70,7 @@ class DecodedColumns:
         if self._value is not None:
             return self._value
         null = flag(self._fields, self._numbers.null_value)
-        return gather(self._body, *self._fields.value, None if null is None else ~null, self._held)
+        return self._gathered(*self._fields.value, None if null is None else ~null)
 
     @cached_property
     def key(self) -> pa.BinaryArray:
@@ -80,7 +80,7 @@ class DecodedColumns:
             return pa.nulls(len(self), pa.binary())
         at, end, has = fields.spans[numbers.key]
         null = flag(fields, numbers.null_key)
-        keys = gather(self._body, at, end, has if null is None else has & ~null, held)
+        keys = self._gathered(at, end, has if null is None else has & ~null)
         base64_text = flag(fields, numbers.key_is_base64)
         if base64_text is None:
             return keys
@@ -100,7 +100,7 @@ class DecodedColumns:
     def ordering_key(self) -> pa.BinaryArray | None:
         """``binary``, null if unset; None if no message has one."""
         spans = self._fields.spans.get(self._numbers.ordering_key)
-        return None if spans is None or not spans[2].any() else gather(self._body, *spans, held=self._held)
+        return None if spans is None or not spans[2].any() else self._gathered(*spans)
 
     @cached_property
     def sequence_id(self) -> pa.Int64Array | None:
@@ -111,6 +111,12 @@ class DecodedColumns:
         """The messages at the given indexes, which ascend; their values must be in ``body``."""
         held = rows if self._held is None else self._held[rows]
         return DecodedColumns(self._body, self._fields, self._numbers, held)
+
+    def _gathered(self, at: Ints, end: Ints, has: Flags | None) -> pa.BinaryArray:
+        """Copy the spans of one field."""
+        grid = self._fields.grid
+        known = None if grid is None else grid.moved(int(at[0]))
+        return gather(self._body, at, end, has, self._held, known)
 
 
 def joined_buffer(parts: Sequence[Readable]) -> pa.Buffer:
@@ -130,9 +136,16 @@ def joined_buffer(parts: Sequence[Readable]) -> pa.Buffer:
 
 
 def gather(
-    body: pa.Buffer, at: Ints, end: Ints, has: Flags | None, held: Ints | None = None
+    body: pa.Buffer,
+    at: Ints,
+    end: Ints,
+    has: Flags | None,
+    held: Ints | None = None,
+    grid: Grid | None = None,
 ) -> pa.BinaryArray:
     """Copy the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
+
+    ``grid`` is that of ``at``, if it is known.
 
     The body is viewed as a binary array whose even elements are the spans, and whose odd elements are the
     bytes between them. One ``take`` of the even elements then copies all spans.
@@ -141,7 +154,7 @@ def gather(
     if not count:
         return pa.array([], pa.binary())
     if held is None and (has is None or has.all()):
-        alike = _gather_alike(body, at, end)
+        alike = _gather_alike(body, at, end, grid or grid_of(at))
         if alike is not None:
             return alike
     offsets = np.empty(2 * count, np.int32)
@@ -153,10 +166,9 @@ def gather(
     return spans.take(pa.array(even, mask=absent))
 
 
-def _gather_alike(body: pa.Buffer, at: Ints, end: Ints) -> pa.BinaryArray | None:
+def _gather_alike(body: pa.Buffer, at: Ints, end: Ints, grid: Grid | None) -> pa.BinaryArray | None:
     """Copy spans of one size that lie in a grid, in half of the time; None if these do not."""
     count, size = len(at), int(end[0] - at[0])
-    grid = grid_of(at)
     if grid is None or size == 0 or not every(end - at == size):
         return None
     span = np.dtype((np.void, size))

@@ -27,6 +27,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from pulsar_spark.wire.fields.grid import Grid
+
 Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -56,6 +58,7 @@ class Fields:
             ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
         numbers: field number -> (values, has), values as signed 64 bit; absent if no message has the field.
         properties: (row, key at, key end, value at, value end), int64[m] each, ordered by row; or None.
+        grid: the grid of ``start``, where each field begins at the same place of all messages; None: unknown.
     """
 
     start: Ints
@@ -63,6 +66,7 @@ class Fields:
     spans: dict[int, tuple[Ints, Ints, Flags]] = field(default_factory=dict)
     numbers: dict[int, tuple[Ints, Flags]] = field(default_factory=dict)
     properties: tuple[Ints, Ints, Ints, Ints, Ints] | None = None
+    grid: Grid | None = None
 
     def set_number(self, number: int, rows: Ints, values: Ints) -> None:
         """Store a numeric field of the messages ``rows``; overwrites earlier values."""

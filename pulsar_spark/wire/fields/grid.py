@@ -40,17 +40,23 @@ class Grid(NamedTuple):
         items: npt.NDArray[Any] = np.ndarray(self.shape, kind, body, self.first + place, self.steps)
         return items
 
+    def moved(self, first: int) -> Grid:
+        """The same grid from another position on."""
+        return self._replace(first=first)
+
 
 def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     """The grid of one or more positions; None if they lie in none, or in several rows that are short."""
-    steps = np.diff(at)
+    steps = at[1:] - at[:-1]
     step = int(steps[0]) if len(steps) else 0
     is_other = steps != step
     others = int(np.count_nonzero(is_other))
     across = int(is_other.argmax()) + 1 if others else len(at)
     if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
-    rows = at.reshape(-1, across)
-    down = int(rows[1, 0] - rows[0, 0]) if len(rows) > 1 else 0
-    expected = np.add.outer(at[0] + np.arange(len(rows)) * down, np.arange(across) * step)
-    return Grid(int(at[0]), rows.shape, (down, step)) if np.array_equal(rows, expected) else None
+    # The other steps are those to the next row, which are alike, if each of these is.
+    between = steps[across - 1 :: across]
+    if others and (not is_other[across - 1 :: across].all() or (between != between[0]).any()):
+        return None
+    down = int(at[across] - at[0]) if others else 0
+    return Grid(int(at[0]), (others + 1, across), (down, step))

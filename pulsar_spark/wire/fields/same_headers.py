@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pulsar_spark.wire.fields.batch_scan import MalformedError, scan_length, scan_varint
 from pulsar_spark.wire.fields.field_spans import BYTES, NUMBERS, PROPERTIES, SPANS, VARINT, Fields, Ints
-from pulsar_spark.wire.fields.field_walk import NotPlainError, require
+from pulsar_spark.wire.fields.field_walk import NotPlainError, every, require
 from pulsar_spark.wire.fields.grid import grid_of
 
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
@@ -38,17 +38,20 @@ class _Words:
     Args:
         body: bytes that contain the messages.
         starts: where they begin, ascending.
+
+    Attributes:
+        grid: the grid of the starts; None if they lie in none.
     """
 
     def __init__(self, body: Bytes, starts: Ints) -> None:
         self._body = body
         self._starts = starts
-        self._grid = grid_of(starts)
+        self.grid = grid_of(starts)
 
     def at(self, place: int) -> Words:
         """The bytes of each message from ``place`` on, little-endian, [n]; they must lie inside the body."""
-        if self._grid is not None:  # takes half of the time
-            return self._grid.items(self._body, _WORD_TYPE, place).reshape(-1)
+        if self.grid is not None:  # takes half of the time
+            return self.grid.items(self._body, _WORD_TYPE, place).reshape(-1)
         words: Words = np.ndarray((len(self._body) - place - _WORD + 1,), _WORD_TYPE, self._body, place, (1,))
         return words[self._starts]
 
@@ -91,7 +94,7 @@ class Header:
         words = _Words(body, starts)
         if not self._is_that_of_all(words):
             return None
-        found, all_have = Fields(starts, (starts, starts)), np.ones(count, np.bool_)
+        found, all_have = Fields(starts, (starts, starts), grid=words.grid), np.ones(count, np.bool_)
         for number, (at, end) in self.spans.items():
             found.spans[number] = starts + at, starts + end, all_have
         for number, (at, end) in self.numbers.items():
@@ -107,8 +110,8 @@ class Header:
     def _is_that_of_all(self, words: _Words) -> bool:
         same = ~np.frombuffer(self.may_differ, "<u8")
         for number in np.flatnonzero(same).tolist():
-            found = words.at(number * _WORD)
-            if np.count_nonzero((found ^ found[0]) & same[number]):
+            found = words.at(number * _WORD) & same[number]
+            if not every(found == found[0]):
                 return False
         return True
 
