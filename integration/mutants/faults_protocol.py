@@ -4,6 +4,13 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="keys-of-one-size-hashed-backwards",
+        file="pulsar_spark/protocol/routing.py",
+        old="_powers(_31, int(sizes[0]))[::-1]",
+        new="_powers(_31, int(sizes[0]))",
+        test="tests/protocol/test_routing.py::test_short_keys_of_about_one_size_follow_it_too",
+    ),
+    Fault(
         name="text-hashed-by-the-places-of-another-block",
         file="pulsar_spark/protocol/routing.py",
         old="offsets[first : last + 1] - begin",

@@ -107,8 +107,22 @@ FAULTS = (
     Fault(
         name="rows-of-one-size-taken-from-before-their-slice",
         file="pulsar_spark/wire/encode_columns.py",
-        old="data.buffers()[2], int(offsets_of(data)[0]))",
-        new="data.buffers()[2], 0)",
+        old="int(offsets_of(data)[0])",
+        new="0",
+        test="tests/wire/test_encode_columns.py::test_rows_whose_fields_have_one_size",
+    ),
+    Fault(
+        name="rows-of-one-size-joined-in-their-own-order",
+        file="pulsar_spark/wire/encode_columns.py",
+        old="items[chosen] if order is None else items.take(order[chosen])",
+        new="items[chosen]",
+        test="tests/wire/test_encode_columns.py::test_rows_whose_fields_have_one_size",
+    ),
+    Fault(
+        name="fields-of-one-size-in-a-wrong-place",
+        file="pulsar_spark/wire/encode_columns.py",
+        old="            shared += bytes(size)\n",
+        new="            shared += b''\n",
         test="tests/wire/test_encode_columns.py::test_rows_whose_fields_have_one_size",
     ),
     Fault(

@@ -54,9 +54,9 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     across = int(is_other.argmax()) + 1 if others else len(at)
     if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
-    # The other steps are those to the next row, which are alike, if each of these is.
+    # The first other step leads to the second row. If those to each later row equal it, no more are other.
     between = steps[across - 1 :: across]
-    if others and (not is_other[across - 1 :: across].all() or (between != between[0]).any()):
+    if others and (between != between[0]).any():
         return None
     down = int(at[across] - at[0]) if others else 0
     return Grid(int(at[0]), (others + 1, across), (down, step))
