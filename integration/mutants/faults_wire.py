@@ -183,8 +183,8 @@ FAULTS = (
     Fault(
         name="null-value-becomes-empty",
         file="pulsar_spark/wire/decode_columns.py",
-        old="None if null is None else ~null, self._held)",
-        new="None, self._held)",
+        old="None if null is None else ~null)",
+        new="None)",
         test="tests/wire/test_batches.py::test_all_fields_of_a_message",
     ),
     Fault(

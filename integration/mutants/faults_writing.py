@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         name="rows-of-each-block-are-those-of-the-first",
         file="pulsar_spark/wire/encode_columns.py",
-        old="else order[first : first + block]",
-        new="else order[:block][: rows - first]",
+        old="], slice(first, first + block)",
+        new="], slice(0, len(rows[first : first + block]))",
         test="tests/wire/test_encode_columns.py::test_rows_whose_fields_have_one_size",
     ),
     Fault(
