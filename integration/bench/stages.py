@@ -3,8 +3,8 @@
     python3 -m integration bench stages
 
 A stage is measured alone, with what the stages before it have made; the best of a few times counts, so that
-other load on the machine matters little. What is sent and received goes through a local TCP connection; the
-thread at its other end is not counted.
+other load on the machine matters little. Freed memory is kept as in a worker that Spark reuses. What is sent
+and received goes through a local TCP connection; the thread at its other end is not counted.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pulsar_spark.protocol.key_groups import stable_order
 from pulsar_spark.protocol.outgoing import Outgoing
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.routing import Router
+from pulsar_spark.spark.reused_worker import keep_freed_memory
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import encode_batch_messages
@@ -57,6 +58,7 @@ class Stage(NamedTuple):
 
 def main() -> int:
     """Measure and print a table for each shape."""
+    keep_freed_memory()
     for name in ("batched", "value", "lz4"):
         shape = SHAPES[name]
         if not shape.value_only:

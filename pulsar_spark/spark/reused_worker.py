@@ -21,13 +21,18 @@ def prepare_worker() -> None:
 
     PySpark's daemon collects all garbage after each run of a worker that it reuses. Most of what it looks
     through are modules, which stay as long as the worker does: what exists so far is exempted.
-
-    The C library (glibc) gives freed memory back to the system, which hands it out again page by page:
-    hundreds of page faults a record batch. Freeing one large block, which is never touched, makes it keep
-    more.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):
         gc.collect()
         gc.freeze()
-        np.empty(_LARGEST_KEPT, np.uint8)  # freed at once
+        keep_freed_memory()
+
+
+def keep_freed_memory() -> None:
+    """Make the C library (glibc) keep more of the memory that is freed.
+
+    It gives freed memory back to the system, which hands it out again page by page: hundreds of page faults a
+    record batch. Freeing one large block, which is never touched, makes it keep more.
+    """
+    np.empty(_LARGEST_KEPT, np.uint8)  # freed at once
