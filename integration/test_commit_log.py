@@ -39,7 +39,8 @@ KEY = b"a secret of the query"
 
 _EVICTING = {"preciseTimeBasedBacklogQuotaCheck": "true", "backlogQuotaCheckIntervalInSeconds": "1"}
 # A broker looks at a quota whenever somebody opens a producer, and here only then. What it looks at may be a
-# second old: the regular check would close the producer of a query that has just released the backlog.
+# second old, as it stores acknowledgements once a second (managedLedgerDefaultMarkDeleteRateLimit). So the
+# regular check may close the producer of a query that has just released the backlog.
 _SELDOM = {"backlogQuotaCheckIntervalInSeconds": "3600"}
 _PRECISE = _SELDOM | {"preciseTimeBasedBacklogQuotaCheck": "true"}
 _BY_LEDGER = _SELDOM | {"preciseTimeBasedBacklogQuotaCheck": "false"}

@@ -121,8 +121,8 @@ FAULTS = (
     Fault(
         name="fields-of-one-size-in-a-wrong-place",
         file="pulsar_spark/wire/encode_columns.py",
-        old="            shared += bytes(size)\n",
-        new="            shared += b''\n",
+        old="            run += bytes(size)\n",
+        new="            run += b''\n",
         test="tests/wire/test_encode_columns.py::test_rows_whose_fields_have_one_size",
     ),
     Fault(

@@ -222,14 +222,14 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
         offsets = units_to[offsets]
     sizes = np.diff(offsets)
     if (sizes == sizes[0]).all():
-        powers = _powers(_31, int(sizes[0]))[::-1]
+        powers = np.ascontiguousarray(_powers(_31, int(sizes[0]))[::-1])
         hashed: Words = np.einsum("ij,j->i", units.reshape(len(sizes), -1), powers, dtype=np.uint32)
         return hashed
     return _java_hash_of_any(units, offsets)
 
 
 def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -> Words:
-    """Hash texts of different sizes, in two to three times the time.
+    """Hash texts of different sizes, in 1.5 times the time of those of one size or more.
 
     31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
     from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -141,6 +143,21 @@ def test_rows_whose_fields_have_one_size(count, before, sizes, monkeypatch):
     found = [bytes(encoded.buffer[i:j]) for i, j in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
     assert found == [b"<" + expected[row] for row in order]
     assert encoded.offsets[-1] == len(encoded.buffer)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_large_row_takes_no_memory_beside_its_own(in_order):
+    """Memory of Arrow, which holds the result, is not counted here."""
+    pieces = [shared_field(b"<"), field(pa.array([b"v" * 1_000_000] * 2, pa.binary()))]
+    order = np.array([1, 0])
+    tracemalloc.start()
+    try:
+        encoded = join_in_order(pieces, order) if in_order else join(pieces, 2)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(encoded.buffer) == 2_000_002
+    assert most < (1_500_000 if in_order else 500_000)  # numpy puts one item at a time into another order
 
 
 @pytest.mark.parametrize("odd", [b"", b"x", None])

@@ -58,7 +58,8 @@ class Fields:
             ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
         numbers: field number -> (values, has), values as signed 64 bit; absent if no message has the field.
         properties: (row, key at, key end, value at, value end), int64[m] each, ordered by row; or None.
-        grid: the grid of ``start``, where each field begins at the same place of all messages; None: unknown.
+        grid: the grid of ``start``, if each field begins at the same place in all messages; None: unknown, or
+            there is none.
     """
 
     start: Ints

@@ -1,5 +1,7 @@
 """Positions in rows are viewed where they are; others are not taken for such."""
 
+from itertools import pairwise, product
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -64,11 +66,27 @@ def test_other_positions_are_no_grid(at):
     assert grid_of(np.array(at)) is None
 
 
-@given(st.lists(st.integers(1, 3), min_size=1, max_size=12))
-def test_a_grid_never_has_other_positions(steps):
-    at = np.cumsum(steps)
-    grid = grid_of(at)
-    assert grid is None or listed(grid) == at.tolist()
+def rows_in(at):
+    """How many positions each row has; None if they are in no grid. By definition, without numpy."""
+    steps = np.diff(at).tolist()
+    across = next((place + 1 for place, step in enumerate(steps) if step != steps[0]), len(at))
+    rows = [at[first : first + across].tolist() for first in range(0, len(at), across)]
+    alike = all([place - row[0] for place in row] == [place - at[0] for place in rows[0]] for row in rows)
+    return across if alike and len({row[0] - before[0] for before, row in pairwise(rows)}) <= 1 else None
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_all_steps_of_a_few_positions(count):
+    found = 0
+    for steps in product([-1, 0, 1, 2], repeat=count - 1):
+        at = 9 + np.cumsum([0, *steps])
+        across, grid = rows_in(at), grid_of(at)
+        assert (grid is None) == (across is None)
+        if grid is not None:
+            assert grid.shape == (count // across, across)
+            assert listed(grid) == at.tolist()
+            found += 1
+    assert found >= min(4, 4 ** (count - 1))
 
 
 def test_what_lies_outside_the_body_is_refused():

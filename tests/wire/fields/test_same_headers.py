@@ -9,6 +9,7 @@ from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.fields.batch_scan import scan
 from pulsar_spark.wire.fields.field_spans import KEY, MAX_PROPERTIES, PAYLOAD_SIZE
+from pulsar_spark.wire.fields.grid import grid_of
 from pulsar_spark.wire.fields.same_headers import first_header
 from tests.wire.fields.test_batch_walk import as_array, assert_same, message
 
@@ -68,6 +69,22 @@ def test_headers_of_one_layout_are_read_as_a_scan_reads_them(messages):
     found = read(messages)
     assert found is not None
     assert_same(found, scan(b"".join(messages), len(messages)))
+
+
+def test_the_grid_of_the_messages_is_that_of_each_field():
+    seen = []
+
+    @given(alike())
+    def of(messages):
+        found = read(messages)
+        assert found.grid == grid_of(found.start)
+        if found.grid is not None:
+            for at, *_ in (found.value, *found.spans.values()):
+                assert found.grid.moved(int(at[0])) == grid_of(at)
+                seen.append(at)
+
+    of()
+    assert len(seen) > 20
 
 
 def test_each_number_of_one_to_eight_bytes_is_read():
