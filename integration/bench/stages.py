@@ -76,15 +76,18 @@ def writing(shape: Shape) -> list[Stage]:
     batches = _cut(shape, encoded)
     payloads = [b"".join(batch.parts) for batch in batches]
     outgoing = list(_packed(shape, batches))
+
+    def encode_each() -> None:
+        """Memory of each result is freed before the next, as once it is sent."""
+        for columns, part in zip(chunks, parts, strict=True):
+            encode_batch_messages(columns, order=stable_order(part))
+
     stages = [
         _stage("route", count, lambda: [_router().route(columns, _PARTITIONS, 0.0) for columns in chunks]),
         _stage(
             "encode, sorted by partition",
             count,
-            lambda: [
-                encode_batch_messages(columns, order=stable_order(part))
-                for columns, part in zip(chunks, parts, strict=True)
-            ],
+            encode_each,
         ),
         _stage("cut batches", count, lambda: _cut(shape, encoded)),
     ]
