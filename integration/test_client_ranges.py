@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +17,10 @@ from integration.cluster import TEST_JVM, Cluster
 from integration.peer import Peer, Record
 from integration.raw import RawConnection, RawProducer
 from integration.transactions import SETTINGS, Coordinator
-from pulsar_spark.client import Client, read_range
+from pulsar_spark.client import Client, Entries, read_range
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.reading.consumer import Consumer
+from pulsar_spark.client.reading.subscription_options import LastMessageId
 from pulsar_spark.errors import CorruptError, DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 
@@ -372,3 +376,30 @@ def test_a_compacted_topic(
         trim(admin, str(name), first)
         begins = MessageId(first, -1)
         assert set(kept(last_message(client, name), begins=begins)) == expected
+
+
+def test_a_broker_gets_time_to_open_a_compacted_topic(
+    client: Client, peer: Peer, admin: Admin, name: TopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it gives nothing, and answers as one that keeps nothing."""
+    peer.produce(str(name), [Record(b"old", key="k"), Record(b"new", key="k")], batch_size=0)
+    end = last_message(client, name)
+    admin.compact(str(name))
+    wait_until(lambda: admin.compaction_status(str(name)) == "SUCCESS")
+    receive, last_message_id = Consumer.receive, Consumer.last_message_id
+    closed = Deadline(1.5)
+
+    def receive_nothing(consumer: Consumer, deadline: Deadline, *options: Any) -> Entries:
+        if closed.passed:
+            return receive(consumer, deadline, *options)
+        time.sleep(0.05)
+        return Entries.of([])
+
+    def find_nothing(consumer: Consumer, deadline: Deadline | None = None) -> LastMessageId:
+        found = last_message_id(consumer, deadline)
+        return found if closed.passed else found._replace(last=MessageId.EARLIEST)
+
+    monkeypatch.setattr(Consumer, "receive", receive_nothing)
+    monkeypatch.setattr(Consumer, "last_message_id", find_nothing)
+    (entries,) = read_range(client, name, BEGINNING, end, poll_timeout=600.0, read_compacted=True)
+    assert [(each.key, each.value) for each in records_of(entries)] == [("k", b"new")]

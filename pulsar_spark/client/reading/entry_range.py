@@ -23,6 +23,8 @@ WINDOW_BYTES = 16 * 1024 * 1024
 # Seconds of silence after which the broker is asked whether anything is left: at first, and at most.
 _FIRST_IDLE = 0.2
 _MAX_IDLE = 1.0
+# Seconds that a broker gets to open a compacted topic.
+_OPENING = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -197,8 +199,12 @@ class _RangeReader:
         return looked.gap
 
     def _first_of(self, second: Consumer) -> MessageId | None:
-        """The first entry that a reader receives; None if there is none for this range."""
+        """The first entry that a reader receives; None if there is none for this range.
+
+        A broker that has not yet opened a compacted topic answers as one that keeps nothing. It gets time.
+        """
         deadline = Deadline(self._options.poll_timeout)
+        opening = deadline.at_most(_OPENING) if self._options.read_compacted else Deadline(0.0)
         while True:
             try:
                 entries = second.receive(deadline, 1, _FIRST_IDLE)
@@ -206,7 +212,8 @@ class _RangeReader:
                 return _corrupt_id(error)
             if len(entries):
                 return _id_of(entries, 0)
-            if self._progress.judge_silence(*second.last_message_id()) is not None:
+            gap = self._progress.judge_silence(*second.last_message_id())
+            if gap is Gap.EMPTY or (gap is Gap.UNKNOWN and opening.passed):
                 return None
 
     def _skip(self, error: CorruptError) -> None:
