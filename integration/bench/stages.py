@@ -84,11 +84,7 @@ def writing(shape: Shape) -> list[Stage]:
 
     stages = [
         _stage("route", count, lambda: [_router().route(columns, _PARTITIONS, 0.0) for columns in chunks]),
-        _stage(
-            "encode, sorted by partition",
-            count,
-            encode_each,
-        ),
+        _stage("encode, sorted by partition", count, encode_each),
         _stage("cut batches", count, lambda: _cut(shape, encoded)),
     ]
     packed = _stage("metadata and checksum", count, lambda: list(_packed(shape, batches)))

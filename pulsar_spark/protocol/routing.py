@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.wire.arrays import bytes_and_offsets
+from pulsar_spark.wire.fields.field_walk import every
 from pulsar_spark.wire.keys_and_texts import encode_keys
 from pulsar_spark.wire.message_columns import MessageColumns
 
@@ -221,7 +222,7 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
         np.cumsum((data < 0x80).astype(np.int8) + (data >= 0xC0) + (data >= 0xF0), out=units_to[1:])
         offsets = units_to[offsets]
     sizes = np.diff(offsets)
-    if (sizes == sizes[0]).all():
+    if every(sizes == sizes[0]):
         powers = np.ascontiguousarray(_powers(_31, int(sizes[0]))[::-1])
         hashed: Words = np.einsum("ij,j->i", units.reshape(len(sizes), -1), powers, dtype=np.uint32)
         return hashed
@@ -229,7 +230,7 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
 
 
 def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -> Words:
-    """Hash texts of different sizes, in 1.5 times the time of those of one size or more.
+    """Hash texts of different sizes, which takes at least 1.5 times as long.
 
     31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
     from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).

@@ -66,8 +66,15 @@ def test_other_positions_are_no_grid(at):
     assert grid_of(np.array(at)) is None
 
 
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=12))
+def test_a_grid_never_has_other_positions(steps):
+    at = np.cumsum(steps)
+    grid = grid_of(at)
+    assert grid is None or listed(grid) == at.tolist()
+
+
 def rows_in(at):
-    """How many positions each row has; None if they are in no grid. By definition, without numpy."""
+    """How many positions each row has; None if they are in no grid. By definition, row by row."""
     steps = np.diff(at).tolist()
     across = next((place + 1 for place, step in enumerate(steps) if step != steps[0]), len(at))
     rows = [at[first : first + across].tolist() for first in range(0, len(at), across)]
