@@ -9,13 +9,10 @@ from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
-import pulsar
 from pulsar import schema as ps
 
 from integration.peer import Peer
 from integration.typed_values import at
-
-_READ_TIMEOUT = 120_000
 
 
 class Color(enum.Enum):
@@ -216,9 +213,5 @@ def produce(
 
 def read(peer: Peer, topic: str, schema: Any) -> list[Any]:
     """The values of a topic by a schema of this client; None is a tombstone."""
-    found = []
-    with closing(peer.client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)) as reader:
-        while reader.has_message_available():
-            message = reader.read_next(_READ_TIMEOUT)
-            found.append(None if message.has_null_value() else message.value())
-    return found
+    messages = peer.messages(topic, schema=schema)
+    return [None if message.has_null_value() else message.value() for message in messages]

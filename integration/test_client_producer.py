@@ -6,7 +6,6 @@ import itertools
 import threading
 import time
 
-import pulsar
 import pyarrow as pa
 import pytest
 
@@ -31,12 +30,8 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 def batch_sizes(peer: Peer, topic: str) -> list[int]:
     """How many messages each entry holds, as the C++ client sees it."""
-    reader = peer.client.create_reader(topic, pulsar.MessageId.earliest)
-    entries = []
-    while reader.has_message_available():
-        place = reader.read_next(10_000).message_id()
-        entries.append((place.ledger_id(), place.entry_id()))
-    reader.close()
+    places = [message.message_id() for message in peer.messages(topic)]
+    entries = [(place.ledger_id(), place.entry_id()) for place in places]
     return [len(list(group)) for _, group in itertools.groupby(entries)]
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
-from contextlib import closing
 
-import pulsar
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -124,7 +122,7 @@ def test_rows_are_read_by_both_clients_as_they_were_written(
     delayed = {2, 3}
     assert [one.batched for one in found] == [batching and n not in delayed for n in range(len(ROWS))]
 
-    messages = [message for partition in partitions for message in raw_messages(peer, partition)]
+    messages = [message for partition in partitions for message in peer.messages(partition)]
     assert [
         (
             message.partition_key().encode(),
@@ -144,11 +142,3 @@ def test_rows_are_read_by_both_clients_as_they_were_written(
         )
         for key, ordering, value, time, names, *_ in ROWS
     ]
-
-
-def raw_messages(peer: Peer, topic: str) -> list[pulsar.Message]:
-    with closing(peer.client.create_reader(topic, pulsar.MessageId.earliest)) as reader:
-        found = []
-        while reader.has_message_available():
-            found.append(reader.read_next(120_000))
-    return found

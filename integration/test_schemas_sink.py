@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pulsar
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -30,7 +28,6 @@ from pulsar_spark.client import Client, Schema
 from pulsar_spark.ids import TopicName
 
 AVRO = {"valueFormat": "avro"}
-_READ_TIMEOUT = 120_000
 
 
 class Stored(NamedTuple):
@@ -52,16 +49,11 @@ class Stored(NamedTuple):
 def stored(peer: Peer, topic: str) -> list[Stored]:
     """All messages of a topic, partition by partition."""
     found = []
-    for partition in peer.client.get_topic_partitions(topic):
-        with closing(peer.client.create_reader(partition, pulsar.MessageId.earliest)) as reader:
-            while reader.has_message_available():
-                message = reader.read_next(_READ_TIMEOUT)
-                payload = None if message.has_null_value() else message.data()
-                # Its own way to give the version as bytes makes a text of them.
-                version = message._message.int_schema_version() if message.schema_version() else None
-                found.append(
-                    Stored(payload, message.partition_key() or None, version, message.producer_name())
-                )
+    for message in peer.messages(topic):
+        payload = None if message.has_null_value() else message.data()
+        # Its own way to give the version as bytes makes a text of them.
+        version = message._message.int_schema_version() if message.schema_version() else None
+        found.append(Stored(payload, message.partition_key() or None, version, message.producer_name()))
     return found
 
 
@@ -414,13 +406,8 @@ def test_encrypted_rows_where_all_must_be(
     assert numbers_in(here, topic, **read) == sorted([*range(50), *range(50)])
     with pytest.raises(PySparkException, match=r"\[PULSAR_CRYPTO\]"):
         numbers_in(here, topic)
-    partition = peer.client.get_topic_partitions(topic)[0]
-    with closing(
-        peer.client.create_reader(
-            partition, pulsar.MessageId.earliest, crypto_key_reader=peers_key(keys, "rsa")
-        )
-    ) as reader:
-        assert reader.read_next(_READ_TIMEOUT)._message.int_schema_version() == 0
+    first = next(peer.messages(topic, crypto_key_reader=peers_key(keys, "rsa")))
+    assert first._message.int_schema_version() == 0
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
-import pulsar
 import pytest
 from pyspark.errors import PySparkException
 
@@ -30,14 +27,11 @@ def test_the_last_value_of_each_key_is_left(
     assert sorted((bytes(row["__key"]).decode(), bytes(row.value).decode()) for row in kept) == sorted(
         expected.items()
     )
-    reader = peer.client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
-    with closing(reader):
-        found = {}
-        while reader.has_message_available():
-            message = reader.read_next(120_000)
-            if message.partition_key():  # It shows what compaction took out of a batch as empty messages.
-                found[message.partition_key()] = message.data().decode()
-    assert found == expected
+    assert {
+        message.partition_key(): message.data().decode()
+        for message in peer.messages(topic, is_read_compacted=True)
+        if message.partition_key()  # It shows what compaction took out of a batch as empty messages.
+    } == expected
 
 
 def test_a_row_without_a_key_is_an_error(pulsar_in_spark: PulsarInSpark, topic: str) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections import Counter
-from contextlib import closing
 
-import pulsar
 import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as f
@@ -67,12 +65,7 @@ def counted(records: list[Record]) -> Counter[Record]:
 
 def serialized_ids(peer: Peer, topic: str) -> list[bytes]:
     """The ids of all messages, as the C++ client's own bytes."""
-    ids = []
-    for partition in peer.client.get_topic_partitions(topic):
-        with closing(peer.client.create_reader(partition, pulsar.MessageId.earliest)) as reader:
-            while reader.has_message_available():
-                ids.append(reader.read_next(30_000).message_id().serialize())
-    return ids
+    return [message.message_id().serialize() for message in peer.messages(topic)]
 
 
 def test_rows_are_the_messages(pulsar_in_spark: PulsarInSpark, peer, topic):

@@ -82,13 +82,11 @@ class World:
 
     def times(self) -> dict[str, int]:
         """Publish times by value, in ms, as the C++ client reads them."""
-        found = {}
-        for partition in self.written:
-            with closing(self.peer.client.create_reader(partition, pulsar.MessageId.earliest)) as reader:
-                while reader.has_message_available():
-                    message = reader.read_next(60_000)
-                    found[message.data().decode()] = message.publish_timestamp()
-        return found
+        return {
+            message.data().decode(): message.publish_timestamp()
+            for partition in self.written
+            for message in self.peer.messages(partition)
+        }
 
     def subscribe(self, partitions: Iterable[str]) -> str:
         """Make a subscription that has acknowledged the first batch of each partition."""

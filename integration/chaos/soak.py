@@ -38,7 +38,6 @@ _TICK, _A_TICK, _KEYS = 0.1, 20, 100  # 20 messages every 0.1 s
 _TOLD_EVERY = 300.0
 _STARTS_WITHIN = 300.0
 _ENDS_WITHIN = 300.0
-_READ_TIMEOUT = 60_000  # ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def soak(minutes: float, trigger: float, samples: Path) -> Iterator[tuple[object
             broker.admin.create_partitioned_topic(topic, _PARTITIONS)
         with Peer(broker.service_url) as peer:
             sent = _run(peer.client, broker.service_url, Path(name), minutes, trigger, samples)
-            missing, doubled = compare(_stored(peer.client), sent)
+            missing, doubled = compare((int(message.data()) for message in peer.messages(_SINK)), sent)
     print(f"{sent:,} messages sent, {missing} missing, {doubled} duplicated", flush=True)
     assert not missing, f"{missing} of {sent} messages are missing"
     assert not doubled, f"{doubled} of {sent} messages are duplicated"
@@ -162,14 +161,6 @@ def _sending(client: pulsar.Client) -> Iterator[Callable[[], int]]:
     finally:
         stopped.set()
         thread.join()
-
-
-def _stored(client: pulsar.Client) -> Iterator[int]:
-    """The numbers in the copy."""
-    for partition in client.get_topic_partitions(_SINK):
-        with closing(client.create_reader(partition, pulsar.MessageId.earliest)) as reader:
-            while reader.has_message_available():
-                yield int(reader.read_next(_READ_TIMEOUT).data())
 
 
 def compare(numbers: Iterator[int], sent: int) -> tuple[int, int]:
