@@ -153,6 +153,22 @@ FAULTS = (
         test="tests/client/reading/test_entry_range.py::test_all_after_the_start_up_to_and_with_the_end",
     ),
     Fault(
+        name="compacted-topic-taken-for-empty-by-a-task",
+        file="pulsar_spark/client/reading/entry_range.py",
+        old="gap is Gap.EMPTY or (gap is Gap.UNKNOWN and opening.passed)",
+        new="gap in (Gap.EMPTY, Gap.UNKNOWN)",
+        test="tests/client/reading/test_entry_range.py::"
+        "test_a_second_reader_waits_until_the_broker_has_opened_what_compaction_left",
+    ),
+    Fault(
+        name="compacted-topic-taken-for-empty-by-the-planner",
+        file="pulsar_spark/client/reading/probe.py",
+        old="if last.is_message or opening.passed:",
+        new="if True:",
+        test="tests/client/reading/test_probe.py::"
+        "test_what_compaction_left_is_found_when_the_broker_has_opened_it",
+    ),
+    Fault(
         name="messages-before-the-loss-dropped",
         file="pulsar_spark/client/reading/inbox.py",
         old="if not messages and self._error is not None:",

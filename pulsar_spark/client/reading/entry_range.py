@@ -11,7 +11,7 @@ import numpy as np
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.consumer import Consumer
-from pulsar_spark.client.reading.probe import reader_options
+from pulsar_spark.client.reading.probe import OPENS_COMPACTED_WITHIN, reader_options
 from pulsar_spark.errors import CorruptError, DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.permits import FIRST_ENTRIES, Permits
@@ -23,8 +23,6 @@ WINDOW_BYTES = 16 * 1024 * 1024
 # Seconds of silence after which the broker is asked whether anything is left: at first, and at most.
 _FIRST_IDLE = 0.2
 _MAX_IDLE = 1.0
-# Seconds that a broker gets to open a compacted topic.
-_OPENING = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -199,12 +197,9 @@ class _RangeReader:
         return looked.gap
 
     def _first_of(self, second: Consumer) -> MessageId | None:
-        """The first entry that a reader receives; None if there is none for this range.
-
-        A broker that has not yet opened a compacted topic answers as one that keeps nothing. It gets time.
-        """
+        """The first entry that a reader receives; None if there is none for this range."""
         deadline = Deadline(self._options.poll_timeout)
-        opening = deadline.at_most(_OPENING) if self._options.read_compacted else Deadline(0.0)
+        opening = deadline.at_most(OPENS_COMPACTED_WITHIN) if self._options.read_compacted else Deadline(0.0)
         while True:
             try:
                 entries = second.receive(deadline, 1, _FIRST_IDLE)

@@ -6,6 +6,7 @@ They use readers that leave nothing at the broker, and keep no payload.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -30,6 +31,10 @@ _NO_ENTRY = 1 << 62
 
 # Consecutive corrupt entries after which a search for a time treats them as published in time.
 _MAX_CORRUPT = 100
+
+# Seconds that a broker gets to open a compacted topic: until then it answers as one that keeps nothing.
+OPENS_COMPACTED_WITHIN = 5.0
+_PAUSE = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +85,8 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
         topic: one partition, which is created again where the broker has removed it; or a topic without
             partitions.
         read_compacted: whether the compacted topic counts, too. It outlives the log that it was made of, so
-            it begins at ``MessageId.EARLIEST``, before the log, and may end before the log begins.
+            it begins at ``MessageId.EARLIEST``, before the log, and may end before the log begins. To find
+            that both are empty takes ``OPENS_COMPACTED_WITHIN``.
 
     Raises:
         TopicNotFoundError, BrokerError: as ``Consumer``.
@@ -98,7 +104,7 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
         if not last.is_message:  # the log is empty
             compacted = reader_options(client, "planner", begin, read_compacted=True)
             with Consumer(client, topic, compacted) as consumer:
-                last = consumer.last_message_id().last
+                last = _last_kept(consumer)
     return PartitionBounds(begin, last.whole_entry if last.is_message else begin)
 
 
@@ -177,7 +183,7 @@ def first_at(
     if read_compacted:
         # A probe after the last remaining message would never get an answer.
         with Consumer(client, topic, reader_options(client, "probe", first, read_compacted=True)) as consumer:
-            kept = consumer.last_message_id().last
+            kept = _last_kept(consumer)
         last = min(last, kept)
         if not kept.is_message or first > last.whole_entry:
             return None
@@ -220,6 +226,16 @@ def ledger_end(
         following = receive_infos(consumer, client.operation(), 1)[0].id
     end = before.entry if before.ledger == position.ledger else -1
     return end, following.ledger_start
+
+
+def _last_kept(consumer: Consumer) -> MessageId:
+    """The last message for a reader of the compacted topic; no message if nothing is kept."""
+    opening = Deadline(OPENS_COMPACTED_WITHIN)
+    while True:
+        last = consumer.last_message_id().last
+        if last.is_message or opening.passed:
+            return last
+        time.sleep(_PAUSE)
 
 
 class EntryProbe:

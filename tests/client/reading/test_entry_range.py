@@ -10,7 +10,7 @@ from pulsar_spark.errors import AuthError, CorruptError, DataLossError, Deadline
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, TOPIC, batches, flat, ids_of, numbered, singles, values_in
-from tests.fake_broker import HANG, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import NO_MESSAGE, section_of
 
@@ -274,9 +274,21 @@ def test_what_compaction_left_is_not_taken_for_nothing_when_it_is_late(broker, c
     assert ids_of(read(client, START, ids[14], read_compacted=True)) == ids[:15]
 
 
+def test_a_second_reader_waits_until_the_broker_has_opened_what_compaction_left(broker, client, ids):
+    held = Held(broker)
+
+    def opens(connection, frame):
+        knows_no_message(connection, frame)
+        held.release()
+
+    broker.script(Type.FLOW, [silence, held])
+    broker.script(Type.GET_LAST_MESSAGE_ID, [knows_no_message] * 3 + [opens])
+    assert ids_of(read(client, START, ids[14], read_compacted=True)) == ids[:15]
+
+
 def test_of_a_topic_of_which_compaction_left_nothing_nothing_is_read(broker, client, ids, monkeypatch):
     """All keys were deleted. Nothing is left for any reader, after the time that the broker gets."""
-    monkeypatch.setattr(entry_range, "_OPENING", 0.5)
+    monkeypatch.setattr(entry_range, "OPENS_COMPACTED_WITHIN", 0.5)
     broker.script(Type.FLOW, [silence] * 2)
     broker.script(Type.GET_LAST_MESSAGE_ID, [knows_no_message] * 9)
     assert read(client, START, ids[14], read_compacted=True) == []
