@@ -163,7 +163,7 @@ FAULTS = (
     Fault(
         name="compacted-topic-taken-for-empty-by-the-planner",
         file="pulsar_spark/client/reading/probe.py",
-        old="if last.is_message or opening.passed:",
+        old="if last.is_message or opening is None or opening.passed:",
         new="if True:",
         test="tests/client/reading/test_probe.py::"
         "test_what_compaction_left_is_found_when_the_broker_has_opened_it",

@@ -97,9 +97,13 @@ class PlanningClient:
 
     # ---- what a partition holds
 
-    def bounds(self, topic: TopicName) -> PartitionBounds:
-        """Where a partition begins and ends now."""
-        return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
+    def opening(self) -> Deadline:
+        """A new deadline by which brokers have opened compacted topics."""
+        return Deadline(probe.OPENS_COMPACTED_WITHIN)
+
+    def bounds(self, topic: TopicName, opening: Deadline | None = None) -> PartitionBounds:
+        """Where a partition begins and ends now. No compacted topic is taken for empty before ``opening``."""
+        return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted, opening=opening)
 
     def stored_end(self, topic: TopicName) -> MessageId:
         """The position of the last entry of a partition, whether readers are given it or not."""
@@ -113,9 +117,24 @@ class PlanningClient:
         """A probe of the entries after a position."""
         return EntryProbe(self._client, topic, after)
 
-    def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
+    def first_at(
+        self,
+        topic: TopicName,
+        time_ms: int,
+        first: MessageId,
+        last: MessageId,
+        opening: Deadline | None = None,
+    ) -> MessageId | None:
         """The first visible entry in ``[first, last]`` published at ``time_ms`` or later; None if none is."""
-        return probe.first_at(self._client, topic, time_ms, first, last, read_compacted=self.read_compacted)
+        return probe.first_at(
+            self._client,
+            topic,
+            time_ms,
+            first,
+            last,
+            read_compacted=self.read_compacted,
+            opening=opening,
+        )
 
     def ledger_end(
         self, topic: TopicName, position: MessageId, last: MessageId

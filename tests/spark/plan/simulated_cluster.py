@@ -215,7 +215,10 @@ class SimulatedCluster(PlanningClient):
     def has_subscription(self, topic: TopicName, name: str) -> bool:
         return name in self.topic(topic).cursors
 
-    def bounds(self, topic: TopicName) -> PartitionBounds:
+    def opening(self) -> Deadline:
+        return Deadline(0.0)
+
+    def bounds(self, topic: TopicName, opening: Deadline | None = None) -> PartitionBounds:
         found = self.topic(topic)
         begin = MessageId.EARLIEST if self.read_compacted else found.begin
         entries = self._entries(found)
@@ -233,7 +236,14 @@ class SimulatedCluster(PlanningClient):
     def probe_entries(self, topic: TopicName, after: MessageId) -> Any:
         return _Reader(self, topic, after)
 
-    def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
+    def first_at(
+        self,
+        topic: TopicName,
+        time_ms: int,
+        first: MessageId,
+        last: MessageId,
+        opening: Deadline | None = None,
+    ) -> MessageId | None:
         entries = [each for each in self._entries(self.topic(topic)) if first <= each.id <= last]
         return next((each.id for each in entries if each.publish_time >= time_ms), None)
 

@@ -69,6 +69,15 @@ def test_in_an_empty_partition_everything_is_its_begin(cluster, given):
     assert resolve(cluster, {U: given}, probe_bounds(cluster, [U])) == {U: at("70:-1")}
 
 
+def test_all_partitions_share_the_time_that_brokers_get_to_open_compacted_topics(cluster, monkeypatch):
+    """Else many empty ones would take that time one after the other."""
+    given, bounds = [], cluster.bounds
+    monkeypatch.setattr(cluster, "bounds", lambda topic, opening: given.append(opening) or bounds(topic))
+    probe_bounds(cluster, [T, U])
+    first, second = given
+    assert first is second is not None
+
+
 def test_where_the_begin_is_in_time_nothing_is_left_out(cluster):
     cluster.topics[T].produce(time=50)
     assert before_time(cluster, T, AtTime(300), at("20:0"), cluster.topics[T].last) == at("20:0")
