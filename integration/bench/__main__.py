@@ -6,6 +6,7 @@
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
     python3 -m integration bench values       values with a schema alone, against fastavro, without a broker
     python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
+    python3 -m integration bench limits [N]   reading beside a reader that decodes nothing, N runs
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
     python3 -m integration bench executors [N ...]  rows through N executors: CPU, memory, connections
@@ -29,6 +30,7 @@ from integration.bench import (
     backlog,
     executors,
     latency,
+    limits,
     machine,
     memory,
     own,
@@ -77,6 +79,8 @@ def main() -> int:
         return values.main()
     if sys.argv[1:] == ["stages"]:
         return stages.main()
+    if sys.argv[1:2] == ["limits"]:
+        return limits.main(StandaloneBroker(_SETTINGS, jvm=_JVM), *map(int, sys.argv[2:]))
     if sys.argv[1:2] == ["typed"]:
         return typed.main(*map(int, sys.argv[2:]))
     if sys.argv[1:2] == ["planning"]:

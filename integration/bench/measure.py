@@ -17,6 +17,7 @@ class Side(Enum):
     OURS = "pulsar_spark"
     TRANSPORT = "Spark's transport"
     ENDS = "both ends alone"
+    COPY = "decompress and copy"
     CLIENT = "pulsar-client"
     PEER = "JVM connector"
 

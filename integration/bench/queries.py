@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,18 @@ class Queries:
             ]
             return interleaved("read", shape, partitions, trials, repeat)
 
+    def read_limits(self, shape: Shape, partitions: int, repeat: int) -> Result:
+        """Both ends alone, the same with each entry decompressed and copied, and our source."""
+        with self.topics.filled(shape, partitions, shape.reads) as topic:
+            columns = {"metadataColumns": ""} if shape.value_only else {}
+            runs: dict[Side, Callable[[int], Cost]] = {
+                Side.ENDS: lambda count: self._read_ends(topic, shape, partitions, count),
+                Side.COPY: lambda count: self._read_ends(topic, shape, partitions, count, copy="true"),
+                Side.OURS: lambda count: self.read_topic(topic, count, **columns),
+            }
+            trials = [Trial(side, shape.reads, run, shape.reads) for side, run in runs.items()]
+            return interleaved("read", shape, partitions, trials, repeat)
+
     def write(self, shape: Shape, partitions: int, repeat: int) -> Result:
         """Our sink, the sink that drops and pulsar-client's producer, each time to a new topic."""
         count, fewer = shape.writes, shape.client_writes
@@ -107,8 +120,8 @@ class Queries:
     def _read_transport(self, shape: Shape, partitions: int, count: int) -> Cost:
         return self._read_made(_TRANSPORT, shape, partitions, count)
 
-    def _read_ends(self, topic: str, shape: Shape, partitions: int, count: int) -> Cost:
-        more = {"service.url": self.topics.service_url, "topic": topic}
+    def _read_ends(self, topic: str, shape: Shape, partitions: int, count: int, **more: str) -> Cost:
+        more |= {"service.url": self.topics.service_url, "topic": topic}
         return self._read_made(_ENDS, shape, partitions, count, **more)
 
     def _read_made(self, source: str, shape: Shape, partitions: int, count: int, **more: str) -> Cost:
