@@ -417,7 +417,7 @@ def test_a_namespace_that_takes_no_producer_without_a_schema(
     pulsar_in_spark: PulsarInSpark, admin: Admin, client: Client, topic: str, tmp_path: Path, kind: str,
     delivery: str,
 ) -> None:  # fmt: skip
-    """All producers bring the schema: those of rows, of the registration and of the de-duplication."""
+    """All producers bring the schema: those of rows, of the registration and of the deduplication."""
     here = pulsar_in_spark
     namespace = f"public/enforced-{delivery}-{topic.rpartition('/')[2]}"
     admin.create_namespace(namespace)

@@ -219,7 +219,8 @@ def _range(wire: Wire) -> Callable[[], object]:
             elif kind == 3:
                 progress.judge_silence(one, other)
             elif kind == 4:
-                progress.looked(one, wire.chance.choice((None, other)), wire.chance.choice((None, third)))
+                first, found = wire.chance.choice((None, other)), wire.chance.choice((None, third))
+                progress.judge_probe(one, first, found)
             elif kind == 5:
                 progress.repeat(wire.chance.choice((None, one)))
             else:

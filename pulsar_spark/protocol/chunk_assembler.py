@@ -4,8 +4,9 @@ A message is identified by its uuid. Chunk 0 begins it (again, when a producer r
 each chunk must follow the one before, the last one completes it. Chunks of several messages may be
 interleaved.
 
-Nothing is allocated by a declared size: a message takes the memory of the chunks that have arrived, at most
-its declared total, and at most ``max_pending`` messages are incomplete at once. Time is the publish time of
+No memory is allocated for a declared size: a message takes the memory of the chunks that have arrived, at
+most its declared total, and at most ``max_pending`` messages are incomplete at once. Time is the publish time
+of
 chunks, so each attempt at a range gives the same result, however slow its reader is.
 """
 

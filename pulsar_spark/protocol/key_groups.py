@@ -62,9 +62,9 @@ def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Pa
 class RunEnds:
     """Where runs of a task have ended, by numbers of rows: a window ends there in all later runs, too.
 
-    Spark may end a task's rows early, as if there were no more, where a step before has failed. What is held
-    then is sent as a window that is not full, and the next run has more rows. Its messages are those that are
-    stored only if it makes the same window of them.
+    If an earlier step fails, Spark may end a task's rows early, as if there were no more. The rows that are
+    held then are sent as a window that is not full. The next run has more rows; it gives the same messages as
+    the stored ones only if it makes the same window of the same rows.
 
     Attributes:
         rows: of the task and topic, that have come into windows in this run.

@@ -20,10 +20,10 @@ nothing while entries come, so its mark stays before the first visible entry tha
 
     mark                            judged as
     at the position or before it    empty: the reader was not moved over anything in this gap, or a later one
-    in the gap                      the broker read over what is never delivered, or moved the reader: look
+    in the gap                      the broker read over what is never delivered, or moved the reader: probe
     at what came, or after it       the broker moved the reader: read again from the position
 
-A look is a second reader that begins after the position:
+A probe is a second reader that begins after the position:
 
     what it was given               judged as
     what came after the gap         empty
@@ -31,7 +31,7 @@ A look is a second reader that begins after the position:
     and it begins in a later ledger than the position's: that one is gone. Loss, unless nothing of the range
     was read yet and something holds the data: then what is gone was processed before
 
-What is read again a few times in vain is lost.
+If a range is read again a few times in vain, it is lost.
 
 With ``begins`` nothing holds the data while it is read (a batch read). Ledgers are trimmed from the oldest
 on: where a ledger is still there, so is everything after it.
@@ -76,12 +76,12 @@ class Gap(Enum):
     EMPTY = auto()
     """No visible entry is there."""
     UNKNOWN = auto()
-    """A second reader must look there."""
+    """A second reader must probe there."""
     SKIPPED = auto()
     """There is something, or may be: a new reader must begin after the position."""
 
 
-class Looked(NamedTuple):
+class ProbedGap(NamedTuple):
     """What a second reader found out about a gap, and the loss before that."""
 
     gap: Gap
@@ -145,7 +145,7 @@ class RangeProgress:
         return None
 
     def came(self, last: MessageId) -> None:
-        """Take in that entries within the range came, up to ``last``, with nothing missing among them."""
+        """Note that entries within the range came, up to ``last``, with nothing missing among them."""
         self.position = last
         self._has_read = True
         self._repeats = 0
@@ -193,7 +193,7 @@ class RangeProgress:
         has_read_over = not self._read_compacted and mark_delete >= self.end.whole_entry
         return Gap.UNKNOWN if has_read_over else None
 
-    def looked(self, begins: MessageId, first: MessageId | None, found: MessageId | None) -> Looked:
+    def judge_probe(self, begins: MessageId, first: MessageId | None, found: MessageId | None) -> ProbedGap:
         """Judge a gap by what a second reader was given after the position.
 
         Args:
@@ -203,7 +203,7 @@ class RangeProgress:
         """
         position, lost = self.position, None
         if not self._read_compacted and begins > position and begins.is_message:
-            return Looked(Gap.SKIPPED)  # it was moved, too
+            return ProbedGap(Gap.SKIPPED)  # it was moved, too
         if not self._read_compacted and begins.ledger > position.ledger:
             self.position = min(begins, self.end)
             if self._has_read or (self._begins is not None and begins > max(position, self._begins)):
@@ -211,10 +211,10 @@ class RangeProgress:
                 lost = LostRange(position, self.position, why)
         is_after_end = first is None or first > self.end.whole_entry
         is_empty = first == found or (found is None and is_after_end)
-        return Looked(Gap.EMPTY if is_empty else Gap.SKIPPED, lost)
+        return ProbedGap(Gap.EMPTY if is_empty else Gap.SKIPPED, lost)
 
     def repeat(self, found: MessageId | None) -> LostRange | None:
-        """Take in that the range is read again from the position; loss of the gap where that is in vain.
+        """Note that the range is read again from the position; repeated in vain, the gap is a loss.
 
         Args:
             found: what came after the gap; None where nothing came.
@@ -229,7 +229,7 @@ class RangeProgress:
         return lost
 
     def passed(self, found: MessageId | None) -> LostRange | None:
-        """Take in that nothing more of the range will come; ``found`` is the entry after it that came."""
+        """Note that nothing more of the range will come; ``found`` is the entry after it that came."""
         lost = None
         is_left = self._visible and self.position < self.end.whole_entry
         if is_left and (found is None or found.ledger != self.end.ledger):

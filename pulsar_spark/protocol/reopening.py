@@ -32,17 +32,17 @@ class Reopening:
         self._has_opened = False
 
     def opened(self, now: float) -> None:
-        """Take in that an opening has succeeded; ``now`` is in monotonic seconds."""
+        """Note that an opening has succeeded; ``now`` is in monotonic seconds."""
         self._fruitless += 1
         self._opened_at = now
         self._has_opened = True
 
     def yielded(self) -> None:
-        """Take in that a message or a receipt came."""
+        """Note that a message or a receipt came."""
         self._fruitless = 0
 
     def reset(self) -> None:
-        """Take in that the owner itself wants another opening."""
+        """Note that the owner itself wants another opening."""
         self._fruitless = 0
         self._has_opened = False
 

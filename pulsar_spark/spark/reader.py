@@ -1,4 +1,4 @@
-"""The readers that Spark calls, with Spark's method names; what they decide is in :mod:`query`.
+"""The readers that Spark calls, with Spark's method names; decisions are in :mod:`plan` and :mod:`row_plan`.
 
 In a stream all methods except ``read`` run in one planner process for each run of a query. ``read`` runs in
 worker processes on another copy of the reader, which knows only the options and the input partition.

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.range_progress import Gap, Looked, LostRange, RangeProgress
+from pulsar_spark.protocol.range_progress import Gap, LostRange, ProbedGap, RangeProgress
 
 
 def at(text):
@@ -186,10 +186,10 @@ def test_a_gap_is_judged_by_what_a_second_reader_finds(
     reading = progress(**options)
     if has_read:
         reading.came(at("3:4"))
-    looked = reading.looked(at(begins), first and at(first), found and at(found))
+    probed = reading.judge_probe(at(begins), first and at(first), found and at(found))
     is_gone = position != "3:4" and (has_read or options)
     why = "the broker deleted ledger 3 while it was read"
-    assert looked == Looked(gap, LostRange(at("3:4"), at(position), why) if is_gone else None)
+    assert probed == ProbedGap(gap, LostRange(at("3:4"), at(position), why) if is_gone else None)
     assert reading.position == at(position)
 
 
@@ -197,13 +197,13 @@ def test_a_gap_is_judged_by_what_a_second_reader_finds(
 @pytest.mark.parametrize("begins", ["3:4", "3:7", "9:-1", "9:4"])
 def test_where_a_reader_of_what_compaction_left_begins_says_nothing(begins, first, gap):
     reading = progress(**COMPACTED)
-    assert reading.looked(at(begins), first and at(first), None) == Looked(gap)
+    assert reading.judge_probe(at(begins), first and at(first), None) == ProbedGap(gap)
     assert reading.position == at("3:4")
 
 
 def test_what_was_gone_when_a_batch_was_planned_is_not_lost_when_it_is_looked_for():
     reading = progress(begins="4:-1")
-    assert reading.looked(at("4:-1"), at("4:3"), at("4:3")) == Looked(Gap.EMPTY)
+    assert reading.judge_probe(at("4:-1"), at("4:3"), at("4:3")) == ProbedGap(Gap.EMPTY)
 
 
 @pytest.mark.parametrize(
@@ -366,9 +366,9 @@ def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, ste
             gap = reading.judge_gap(reader.stand(), found)
         if gap is Gap.UNKNOWN:
             second = Reader(topic, reading.position)
-            looked = reading.looked(second.stand(), second.next(), found)
-            report(looked.lost)
-            gap = looked.gap
+            probed = reading.judge_probe(second.stand(), second.next(), found)
+            report(probed.lost)
+            gap = probed.gap
         moved_past = reading.repeat(found) if gap is Gap.SKIPPED else None
         report(moved_past)
         if gap is Gap.SKIPPED and moved_past is None:

@@ -190,7 +190,7 @@ def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authen
         timeout: seconds for one request, where an issuer has to be asked.
 
     Raises:
-        OptionError: there is no such plug-in, or its parameters are wrong. They are not repeated.
+        OptionError: there is no such plugin, or its parameters are wrong. They are not repeated.
     """
     plugin, params = credentials.plugin, credentials.params
     for name, known in _KNOWN.items():

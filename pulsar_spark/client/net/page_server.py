@@ -36,7 +36,7 @@ class HttpAnswer(NamedTuple):
 class PageServer:
     """An HTTP server; it answers as soon as it is made.
 
-    On the loopback it answers only requests whose host is the loopback: else any web page could make a
+    On the loopback it answers only requests whose host is the loopback: otherwise any web page could make a
     browser read it by a name that resolves to the loopback (DNS rebinding).
 
     Args:

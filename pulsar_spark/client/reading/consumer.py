@@ -204,7 +204,7 @@ class Consumer:
 
         Returns:
             Gives the answer, after waiting for at most so many seconds. None: it has not come, or is an
-            error; :meth:`last_message_id`, which tries again, tells more.
+            error; then call :meth:`last_message_id`, which retries and raises.
         """
         answer = self._begin(commands.get_last_message_id)
 
@@ -233,8 +233,8 @@ class Consumer:
         """Acknowledge all entries up to ``message_id`` without waiting; only if no other acks are pending.
 
         Returns:
-            Whether the broker has confirmed it, after waiting for at most so many seconds. Else
-            :meth:`ack_cumulative`, which tries again, tells more.
+            Whether the broker has confirmed it, after waiting for at most so many seconds. If not, call
+            :meth:`ack_cumulative`, which retries and raises.
         """
         answer = self._begin(
             lambda request_id, consumer_id: commands.ack(

@@ -171,7 +171,7 @@ class _RangeReader:
         """Whether to continue with ``found``, after the gap; else a new reader begins before the gap."""
         progress = self._progress
         if gap is Gap.UNKNOWN:
-            gap = self._look(found)
+            gap = self._probe(found)
         if gap is Gap.EMPTY:
             return True
         lost = progress.repeat(found)
@@ -183,7 +183,7 @@ class _RangeReader:
         self._consumer.seek(position.next_entry)
         return False
 
-    def _look(self, found: MessageId | None) -> Gap:
+    def _probe(self, found: MessageId | None) -> Gap:
         """Let a second reader begin after the position."""
         progress, topic = self._progress, self._consumer.topic
         options = reader_options(
@@ -192,9 +192,9 @@ class _RangeReader:
         with Consumer(self._client, topic, options, Permits(1)) as second:
             begins = second.last_message_id().mark_delete
             first = self._first_of(second)
-        looked = progress.looked(begins, first, found)
-        self._report(looked.lost)
-        return looked.gap
+        probed = progress.judge_probe(begins, first, found)
+        self._report(probed.lost)
+        return probed.gap
 
     def _first_of(self, second: Consumer) -> MessageId | None:
         """The first entry that a reader receives; None if there is none for this range."""

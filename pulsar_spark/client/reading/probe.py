@@ -149,7 +149,7 @@ def probe_entry(
         client: where to connect.
         topic: one partition, or a topic without partitions.
         position: of an entry, or of none; a visible entry at it or after it must exist.
-        read_compacted: whether what compaction left is looked at.
+        read_compacted: whether to read the compacted topic.
 
     Raises:
         DeadlineError: there is none, or the broker did not send it within the operation timeout.
@@ -172,8 +172,8 @@ def first_at(
     """The first visible entry that was published at ``time_ms`` or later; None if there is none.
 
     It probes few entries, about 2 log2 of their number. Publish times are taken to grow with the positions.
-    In the place of an entry that cannot be decoded the next one counts; where there is none before ``last``,
-    or many in a row cannot be decoded, it counts as published in time.
+    An entry that cannot be decoded is replaced by the next one. If there is none before ``last``, or if many
+    in a row cannot be decoded, it counts as published in time.
 
     Args:
         client: where to connect.
@@ -181,7 +181,7 @@ def first_at(
         time_ms: publish time in ms since 1970.
         first: where to begin, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
         last: the last visible message, or one before it.
-        read_compacted: whether what compaction left is looked at.
+        read_compacted: whether to read the compacted topic.
         opening: as in :func:`probe_bounds`.
     """
     if read_compacted:

@@ -57,11 +57,12 @@ class ReaderSchema:
 
     Attributes:
         schema: gives the columns.
-        pinned: by topic, without its partition, the version that the read began with: values of the topic are
-            resolved to it, and where it lacks the columns, to ``schema``. For other topics, the versions that
-            their messages say take the place of what is pinned. A topic that was deleted and created again
-            may have another schema of that number, so the schemas of messages are always requested.
-        is_given: whether the user gave the schema: it is then that of all messages, whatever they say.
+        pinned: by topic, without its partition, the version that the read began with. Values of the topic are
+            resolved to it, or to ``schema`` if it lacks the columns. Topics that are not pinned use the
+            versions that their messages name. A topic that was deleted and created again may have another
+            schema with the same number, so the schemas of messages are always requested.
+        is_given: whether the user gave the schema: it is then used for all messages, whatever version they
+            name.
         load: unique name of this read: versions kept for another read are not used.
     """
 
@@ -147,10 +148,10 @@ class TypedValues:
 
 
 class TypedValueReader:
-    """Reads the values of one range of a topic partition, whose messages are all there when it is made.
+    """Reads the values of one range of a topic partition; all of its messages already exist.
 
     Args:
-        versions_of: gives the versions that the topic has now; it need not keep those that do not exist.
+        versions_of: gives the versions that the topic has now; it need not cache those that do not exist.
         topic: the partition.
         reader: the schemas that values are read as.
         target: the column's type: that of ``reader``, or a projection of it.

@@ -67,9 +67,10 @@ class Producer:
             has one: a namespace may take no others.
         on_receipt: called in the session's thread with each entry and where it is stored, None if it was
             stored before; must not wait.
-        may_repeat: whether messages may be stored twice where the connection was lost. Else what is claimed
-            to be stored under a name of ``options`` is compared with what was sent, which needs the right to
-            read, and messages of a transaction are an error where nothing shows that they are stored.
+        may_repeat: whether messages may be stored twice after a lost connection. If not, entries that the
+            broker claims to have stored under a name from ``options`` are compared with what was sent, which
+            needs the permission ``consume``; and messages of a transaction are an error if nothing shows that
+            they are stored.
         memory: that it shares with the task's other producers; None: it has the options' limit for itself.
 
     Attributes:

@@ -151,7 +151,7 @@ class RecordTopic:
         """
         if self._producer is None:
             options = ProducerOptions(name=self._name, access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            # Duplicated records mean no more than one. Open transactions hide records from a comparison.
+            # A duplicated record has the effect of one. Open transactions hide records from a comparison.
             self._producer = _RecordProducer(
                 self._client, self.topic, options, 1, encryptor=self._encryptor, may_repeat=True
             )
@@ -216,7 +216,7 @@ class RecordTopic:
     def release_all(self) -> None:
         """Let the broker remove all that was read; where nothing else came, the backlog is 0 then."""
         self.release(self.read_to)
-        # Markers of transactions, which brokers keep to themselves, count until they have read over them.
+        # Transaction markers, which brokers do not deliver, count until brokers have read past them.
         self._holder.ask_for(1)
         until = self._client.operation().at_most(_STEPPING)
         while self._holder.backlog() > 0 and not self._holder.holds_entries and not until.passed:

@@ -72,14 +72,15 @@ class TopicWriter:
         client: where to connect.
         topic: with or without partitions, or one partition; created as the broker's policy says.
         options: of each partition's producer.
-        place: makes where rows go depend on nothing but the rows and this: rows without a key begin where
-            ``TaskPlace.first_partition`` says and move on by count alone. None: they begin at random, as
-            short-lived writers must not all begin at the first, and move on by time too.
+        place: with it, the partition of a row depends only on the rows and on this place: rows without a key
+            begin at ``TaskPlace.first_partition`` and go to the next partition by count alone. None: they
+            begin at a random partition, because short-lived writers must not all begin at the first, and also
+            go to the next one by time.
         look_again: seconds after which a send looks for partitions that were added; from then on keys are
             spread over all of them. None: never, so that rows go where they went before.
         transaction: that all it writes belongs to, or None.
-        dedup: the task whose rows are stored once, or None. Where rows go then depends on nothing but their
-            order, as with the task's place, and no new partitions are looked for.
+        dedup: the task whose rows are stored once, or None. The partition of a row then depends only on the
+            order of the rows, as with the task's place, and new partitions are not looked for.
         memory: that it shares with other writers; None: it has the options' limit for itself.
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
@@ -207,10 +208,10 @@ class TopicWriter:
         self._close_producers()
 
     def _open_all(self, names: list[TopicName]) -> None:
-        """Open the producers that are missing of those of ``names``; raises the first one's error.
+        """Open the missing producers of ``names``; raises the first one's error.
 
-        The topic's first one is opened alone, then the others side by side: of two writers that both may not
-        write, the later one waits there, and they do not each hold some and wait for the rest.
+        The topic's first one is opened alone, then the others in parallel. If two writers exclude each other,
+        the later one waits at the first one, so they never hold some producers each and wait for the others.
         """
         missing = names[len(self._producers) :]
         if self._transaction is not None:

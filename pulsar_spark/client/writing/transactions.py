@@ -1,9 +1,9 @@
 """Transactions of a cluster: begin, add topic partitions, commit, abort.
 
 Readers see the messages of a transaction all together when it is committed, and never if it is aborted. An
-open transaction holds back all readers of its topic partitions. Two dangers, which its users must know: what
-is sent into a transaction after its end makes what it had committed disappear, so all its producers must be
-closed before; and the broker says the same of one that was committed as of one that was aborted.
+open transaction holds back all readers of its topic partitions. Callers must know two dangers. Messages that
+are sent into a transaction after its end make its committed messages disappear, so all its producers must be
+closed before. And the broker gives the same answer about a committed transaction as about an aborted one.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def client_options(values: Values) -> ClientOptions:
     """How to reach the cluster.
 
     Raises:
-        OptionError: the service URL is missing, or the options of the login do not go together.
+        OptionError: the service URL is missing, or the options of the login cannot be used together.
     """
     service_url = values[_SERVICE_URL]
     if service_url is None:

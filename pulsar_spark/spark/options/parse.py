@@ -1,7 +1,7 @@
 """The reading of what a user gave: names, values and defaults by the tables of a side.
 
-Owns what is the same for all options; what an option means is in its table, and what they mean together
-beside it.
+Owns what is the same for all options. The meaning of each option is in its table, and checks of combinations
+are beside that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
 
     Raises:
         OptionError: an unknown name (with a known one where one is near), a bad value, a missing option,
-            or options that do not go together.
+            or options that cannot be used together.
     """
     values = _read(options, "source")
     for option in values.given:
@@ -59,7 +59,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 
     Raises:
         OptionError: an unknown name (with a known one where one is near), a bad value, a missing option,
-            or options that do not go together.
+            or options that cannot be used together.
     """
     return sink_options(_read(options, "sink"))
 

@@ -230,7 +230,7 @@ def producer_options(values: Values) -> ProducerOptions:
         values: of the table PRODUCER.
 
     Raises:
-        OptionError: options do not go together.
+        OptionError: options cannot be used together.
     """
     for check in _CHECKS:
         check(values)

@@ -192,7 +192,7 @@ def sink_options(values: Values) -> SinkOptions:
         values: of the tables CONNECTION and SINK.
 
     Raises:
-        OptionError: options do not go together.
+        OptionError: options cannot be used together.
     """
     client = client_options(values)
     for check in _CHECKS:

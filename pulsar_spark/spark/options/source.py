@@ -268,7 +268,7 @@ class SourceOptions:
         read_compacted: whether compacted topics are read in their compacted form.
         chunks: bounds of the reassembly of chunked messages.
         decryption: where keys are found, and what happens to messages that cannot be decrypted.
-        columns: of the rows, where payloads are not looked into.
+        columns: of the rows, if payloads are not decoded.
         values: how payloads are read.
         admin_url: where the admin service is, or None.
         log_level: from which level on log lines are shown, or None.
@@ -310,7 +310,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         mode: None where Spark does not say which it will be; the start is then that of a batch.
 
     Raises:
-        OptionError: options do not go together.
+        OptionError: options cannot be used together.
     """
     client = client_options(values)
     for check in _CHECKS:

@@ -1,4 +1,4 @@
-"""The options of TLS: who is trusted, who this client is, and what may be spoken."""
+"""The options of TLS: trusted authorities, this client's certificate, protocols and cipher suites."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ _PROXY = TLS.add(
 
 
 def tls_options(values: Values) -> TlsOptions:
-    """How TLS is spoken, of the table TLS.
+    """The TLS settings, from the table TLS.
 
     Raises:
-        OptionError: options do not go together.
+        OptionError: options cannot be used together.
     """
     if values[_TRUST_CERTS] is not None and values[_TRUST_STORE_PATH] is not None:
         raise OptionError(

@@ -27,7 +27,7 @@ class ValueFormat(Enum):
 
 
 class EvolutionMode(Enum):
-    """What a newer version of the schema means while a query runs."""
+    """What to do with messages of a newer schema version while a query runs."""
 
     NONE = "none"
     RESTART = "restart"
@@ -102,7 +102,7 @@ _ALLOW_DIFFERENT = VALUES.add(
     "fail at load().",
 )
 
-# What means nothing where payloads are not read.
+# Options that have no effect if payloads are not decoded.
 _TYPED_ONLY: tuple[Option[Any], ...] = (_VALUE_SCHEMA, _SCHEMA_VERSION, _SCHEMA_EVOLUTION_MODE, _MODE)
 _GIVEN = (ValueFormat.AVRO, ValueFormat.JSON)
 
@@ -115,8 +115,8 @@ class ValueOptions:
         format: of the payloads and their columns.
         schema: Avro's JSON, or the path of a file, where the user gives the schema.
         version: of the topic's schema; None: the latest.
-        evolution: what newer versions mean.
-        bad_rows: what becomes of messages that cannot be read.
+        evolution: what to do with messages of newer versions.
+        bad_rows: what to do with messages that cannot be read.
         allow_different: whether topics of different schemas are read as they are.
     """
 
@@ -129,7 +129,7 @@ class ValueOptions:
 
     @property
     def is_raw(self) -> bool:
-        """Whether payloads are not looked into."""
+        """Whether payloads are not decoded."""
         return self.format is ValueFormat.RAW
 
     @property
@@ -142,7 +142,7 @@ def value_options(values: Values) -> ValueOptions:
     """How payloads are read, of options that are right by themselves.
 
     Raises:
-        OptionError: options do not go together.
+        OptionError: options cannot be used together.
     """
     chosen = values[_VALUE_FORMAT]
     useless = [option.name for option in _TYPED_ONLY if option in values.given]

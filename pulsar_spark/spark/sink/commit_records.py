@@ -17,7 +17,7 @@ do the following, with these results:
     ----------------  ---------------------  ------------------------------------------------------------
     OpenedRecord      signed: left out       means nothing: its transaction has ended, or is in the state
     Intent            signed: left out       left out: it does not follow the last one (``after``)
-    CommittedRecord   signed: left out       left out: it is not in its transaction; in it, it shares its fate
+    CommittedRecord   signed: left out       left out outside its transaction; inside, it shares the outcome
     TokenRecord       signed: left out       means nothing: no other one is waited for
     anything else     left out               -
 

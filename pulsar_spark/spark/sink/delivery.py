@@ -54,7 +54,7 @@ def decide_dedup(
     not given                        yes           no           no         WHERE_ENABLED
     ===============================  ============  ===========  =========  ====================
 
-    Encrypted entries get a digest of their plain content only if the user asks for de-duplication. The result
+    Encrypted entries get a digest of their plain content only if the user asks for deduplication. The result
     is REFUSED_INITIAL_ID instead of REQUIRED or WHERE_ENABLED if the user sets the initial sequence id,
     because the micro-batch determines the ids then.
 
@@ -91,7 +91,7 @@ def name_prefix(options: SinkOptions, batch: MicroBatch) -> str:
 def dedup_task(
     client: Client, options: SinkOptions, batch: MicroBatch | None, *, has_sequence_ids: bool
 ) -> DedupTask | None:
-    """The de-duplication of this task, which stores each row once; None if the task does not deduplicate.
+    """The deduplication of this task, which stores each row once; None if the task does not deduplicate.
 
     Args:
         client: client of the cluster.

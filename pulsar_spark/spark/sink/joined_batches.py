@@ -24,8 +24,9 @@ def joined(
 ) -> Iterator[pa.RecordBatch]:
     """Join batches that follow one another, up to so many rows and bytes; larger ones are given as they are.
 
-    The first one is given at once, so that a task whose rows come slowly has sent some, and so is what has
-    reached a limit. Rows keep their order, and batches without rows are left out. No reference to a batch is
+    The first batch is given at once, so that a task with slow rows sends some early. Batches that have
+    reached a limit are also given at once. Rows keep their order, and batches without rows are left out. No
+    reference to a batch is
     kept once it has been given. Where batches end depends on time.
     """
     held: list[pa.RecordBatch] = []

@@ -147,7 +147,7 @@ def _producer_options(options: SinkOptions, transaction: Transaction | None) -> 
 
 
 def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) -> bool:
-    """Whether nobody sees that batches are larger: user code does, and whoever gets errors of full queues.
+    """Whether users do not notice larger batches: user code sees them, and full queues are errors earlier.
 
     Rows that are put together by key are held in any case.
     """

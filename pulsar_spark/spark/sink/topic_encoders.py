@@ -76,7 +76,7 @@ class ReplayEncoders:
         client: client of the cluster.
         encoders: encoders of the task.
         writers: writers of the task; a topic's writer is opened before its rows are encoded.
-        dedup: de-duplication of the task; it finds the stored rows.
+        dedup: deduplication of the task; it finds the stored rows.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class TopicWriters:
         max_open: maximum number of open writers. For one more, the least recently used one is flushed and
             closed.
         transaction: the transaction that all messages belong to, or None.
-        dedup: the task's de-duplication in a micro-batch, or None.
+        dedup: the task's deduplication in a micro-batch, or None.
         place: the task's place in a micro-batch, by which rows without keys are spread; None in a batch
             write.
         code: the user's router, encryptor and interceptors, for all writers.

@@ -5,9 +5,10 @@ which holds the definitions of the parts (-1: empty), and payloads of the encodi
 SEPARATED the payload is the value alone, and the key is the message's key. The encoding, and the kinds of the
 parts, are in the schema's properties.
 
-A broker takes producers of both encodings for one topic and does not tell their versions apart. Rows of the
-other encoding are bad where they are recognized: the lengths of INLINE must fit exactly, and two nulls come
-without a message's key; what comes without a key to SEPARATED must not be an INLINE payload of good parts.
+A broker accepts producers of both encodings for one topic, and their versions do not tell the encoding. Rows
+of the other encoding are bad if they are recognized. With INLINE, the lengths must fit exactly, and two null
+parts are accepted only without a message key. With SEPARATED, a message without a key must not be an INLINE
+payload with two valid parts.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def column_type(schema: Schema, part: PartType) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecoder) -> ValueDecoder:
-    """Make a decoder; a part that the target lacks is not looked into.
+    """Make a decoder; a part that the target lacks is not decoded.
 
     Raises:
         SchemaError: the versions do not resolve, or the target is no struct of the parts.

@@ -15,9 +15,9 @@
     LOCAL_DATE_TIME             16: days since the epoch, nanoseconds of the day       timestamp us
     ==========================  ====================================================  ====================
 
-What is finer than a microsecond is cut towards the past by reads; a value of another length, and one that its
-column cannot hold, is bad. A row that the schema cannot hold exactly is an error of writes. TIME is never
-written: it is a time of day, and a timestamp is more.
+Reads truncate to microseconds, towards the past. A value of another length, or one that its column cannot
+hold, is bad. Writes fail for a row that the schema cannot hold exactly. TIME is never written: it is a time
+of day, and a timestamp is more.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.floa
 
 
 class _Values(NamedTuple):
-    """Numbers as the other side has them, and which of them it cannot have; None: none."""
+    """Converted numbers, and which of them the other side cannot hold; None: it can hold all."""
 
     numbers: Numbers
     is_bad: Bools | None = None
@@ -71,9 +71,9 @@ class _Fixed(NamedTuple):
         column: type of its columns.
         stored: how a value is stored.
         numbers: what numpy holds a column in.
-        write: a column -> stored values, those in null rows of no use; raises Misfit.
+        write: a column -> stored values, meaningless in null rows; raises Misfit.
         read: stored values -> numbers of the column; None: by numpy's cast.
-        limits: what a value that is bad in spite of its length does not keep to.
+        limits: for errors, the bounds that a bad value of the right length exceeds.
     """
 
     column: pa.DataType
@@ -85,7 +85,7 @@ class _Fixed(NamedTuple):
 
 
 def is_promotable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether each value of one type is one of the other, or as near as Avro's promotions come."""
+    """Whether Avro's promotions turn each value of one type into the other, exactly or nearly."""
     if source in _NUMBERS and target in _NUMBERS:
         return _NUMBERS.index(source) <= _NUMBERS.index(target)
     return source == target or {source, target} == {pa.string(), pa.binary()}

@@ -1,7 +1,8 @@
 """Types of rows -> schemas of the kinds AVRO and JSON: a new one, or a topic's own with more fields.
 
-A schema once made stays as it is, for the broker tells versions apart by it: fields keep their order, records
-their names, and new fields come after the others with default null, so that old and new readers do.
+What is in a schema is never changed, because the broker tells versions apart by it: fields keep their order,
+and records their names. New fields come after the others, with default null, so that older and newer readers
+can use them.
 """
 
 from __future__ import annotations
@@ -73,10 +74,10 @@ def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
 
 
 def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
-    """Find the schema for rows of a type in a topic that has one: None for the one it has.
+    """Extend a topic's schema for rows of a type; None if it needs no new field.
 
-    Columns without a field become new ones, after the fields that are there, as nullable; so do fields of
-    structs, in all places that the topic's schema has their record in.
+    Columns without a field become new nullable fields after the existing ones. So do fields of structs,
+    wherever the topic's schema uses their record.
 
     Args:
         existing: of kind AVRO or JSON.

@@ -1,8 +1,8 @@
-"""What one value may take as columns: so many bytes for each of its own, beyond what any value may take.
+"""The memory that one value may take as columns: an allowance for any value, plus a multiple of its size.
 
 A few bytes can be many items, and each item takes the width of all columns that it has, set or not. So items
-of lists and maps are counted before they are read: each takes what its type has of fixed width, and what text
-the schema adds. What the payload itself has of text takes its own size and is not counted.
+of lists and maps are counted before they are read: each takes the fixed width of its type, and the text that
+the schema adds. Text of the payload itself takes its own size and is not counted.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def accepted(size: Size) -> Size:
 
 
 def largest_unchecked(growth: float) -> int | None:
-    """How many bytes a value may have that is never too large, so that nothing of it need be counted.
+    """The size in bytes up to which a value is never too large, so that its items need not be counted.
 
     Args:
         growth: bytes of columns, at most, that a byte of a value can become.
 
     Returns:
-        None: as many as it likes.
+        None: any size.
     """
     return None if growth <= PER_BYTE else int(ALLOWANCE / (growth - PER_BYTE))
 

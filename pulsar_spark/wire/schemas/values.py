@@ -1,4 +1,4 @@
-"""The two faces of each kind of schema: ValueDecoder, payloads -> column; ValueEncoder, column -> payloads.
+"""The interfaces of each kind of schema: ValueDecoder, payloads -> column; ValueEncoder, column -> payloads.
 
 Arrow types of columns are those that Spark has for the same type (``pyspark.sql.pandas.types``): strings are
 ``string``, times ``timestamp("us", "UTC")`` or ``timestamp("us")``, items of lists are named ``element``. All

@@ -51,7 +51,7 @@ def test_rows_that_do_not_fit_are_an_error_of_their_topic():
 
 
 class Replay:
-    """The client, the writers and the de-duplication of a task that is run again.
+    """The client, the writers and the deduplication of a task that is run again.
 
     Attributes:
         stored: versions that rows of an earlier run are stored by.

@@ -41,9 +41,9 @@ def column_type(schema: Schema) -> pa.DataType:
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
     """Make what reads values of one version of a schema as values of another.
 
-    Avro's rules of schema resolution hold, and: what the writer does not have and has no default is null;
-    names of records need not be equal. Bytes that are left over make a value bad, and so do more items
-    without bytes in its arrays than it has bytes.
+    Avro's rules of schema resolution apply, with two differences: a field that the writer lacks and that has
+    no default is null, and names of records need not be equal. A value is bad if bytes remain after it, or if
+    its arrays have more items without bytes than it has bytes.
 
     Args:
         writer: the version of the values.
@@ -52,7 +52,8 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
             type promotes to.
 
     Raises:
-        SchemaError: a schema is no Avro, the two do not go together, or the target is none of the reader's.
+        SchemaError: a schema is not valid Avro, the two cannot be resolved, or the target is not a type of
+            the reader's.
         UnsupportedError: a recursive or too large schema.
     """
     step = resolve(avro_types.parse(writer), avro_types.parse(reader), target)

@@ -1,8 +1,9 @@
 """Columns -> values of AVRO schemas: raw datums without a header, all rows of a field at a time.
 
-A record's fields are pieces side by side. Where some rows are null, what is no plain value is encoded for the
-others alone, and then spread over all; the items of arrays are rows of their own, whose bytes lie one after
-the other as they must in the array. Arrays and maps are one block with a count, and no size in bytes.
+The fields of a record are pieces that are joined side by side. If some rows are null, values other than
+scalars are encoded for the rows that are not null, and then spread over all rows. The items of arrays are
+encoded as rows of their own; their bytes follow one another, as they must in the array. An array or map is
+one block with a count, without a size in bytes.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Items whose positions are known without reading them (all of one size, or varints) are read in one call for
 all rows. Others are read in waves: item 0 of all rows, then item 1. Where few rows are left, their items are
 found one by one, and then read together, since a wave costs the same for one row as for a thousand. So an
-item of arrays in arrays is gone over once for each array that it lies in, and not more often.
+item in nested arrays is read at most once for each array that contains it.
 
-What a single large value is read from, some items at a time, is let go of before the next ones are read.
+A single large value is read some items at a time; temporary arrays are freed before the next items are read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pulsar_spark.wire.schemas.avro.varints import read_varints
 from pulsar_spark.wire.schemas.avro.walk import AvroValue, BadAvroError, Walker, read_block
 
 FEW_ROWS = 50  # with so many or fewer, one by one is faster than a wave
-# Which bound the memory of what is made on the way.
+# These bound the memory of temporary arrays.
 ITEMS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 1 << 20
 _BLOCKS_AT_ONCE = 1 << 14

@@ -1,8 +1,9 @@
 """The bytes of some rows, where each row's end, and which rows are bad.
 
-Readers go from position to position. A position is one of ``bytes``, never after the end of its row: what
-would lie after it makes the row bad, and the position is the end then. So whatever a row says, nothing
-outside it is taken for a value; what is looked at there (a varint is read 8 bytes at once) is in the buffer.
+Readers move from position to position. A position is an index into ``bytes``, never after the end of its row:
+if a value would end after that, the row is bad, and the position is the row's end. So nothing outside a row
+is ever taken for a value of it. Bytes outside are read (a varint is read 8 bytes at once), but they are in
+the buffer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
 Rows: TypeAlias = "Ints | None"
 
-# Bytes before the first row and after the last: what a decimal and a varint may reach over.
+# Bytes before the first row and after the last, which reading a decimal or a varint may touch.
 _PAD = 16
 
 

@@ -60,8 +60,8 @@ def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.St
             or a type that its type promotes to.
 
     Raises:
-        SchemaError: no value of the writer's is one of the reader's, or the target is none of the reader's;
-            with the field's path.
+        SchemaError: no value of the writer's type can be read as the reader's, or the target is not a type of
+            the reader's; with the field's path.
         UnsupportedError: defaults that are too large, or schemas that take too long to compare.
     """
     check_target(arrow_type(reader), target)

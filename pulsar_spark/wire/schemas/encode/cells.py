@@ -89,7 +89,7 @@ def decimals(column: pa.Decimal128Array) -> Cells:
     """Avro's decimal as bytes: a length, and as few bytes of the two's complement, big-endian, as will do.
 
     Args:
-        column: n decimals; what a null gives is of no use.
+        column: n decimals; the result for a null is meaningless.
     """
     data = _big_endian(column)
     high, low = (data[:, part].copy().view(">u8")[:, 0].astype(np.uint64) for part in np.s_[:8, 8:])

@@ -61,7 +61,7 @@ def validity(column: pa.Array) -> Bools | None:
 
 
 def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.NDArray[np.floating]:
-    """Numbers of any type as float or double, those in null rows of no use.
+    """Numbers of any type as float or double, meaningless in null rows.
 
     Raises:
         Misfit: an integer that would lose digits.

@@ -1,4 +1,4 @@
-"""Records that are null as a whole, and so no records: they are written as tombstones."""
+"""Rows whose whole record is null: they are written as tombstones."""
 
 from __future__ import annotations
 

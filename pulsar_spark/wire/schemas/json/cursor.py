@@ -1,9 +1,10 @@
 """Positions in many JSON payloads at once, and the tokens there: the lowest part of reading JSON by column.
 
-A batch of payloads is one buffer. A cursor has a position for each of some rows, which only grows, and says
-of each row whether all was as expected so far. A row that once was not is left to ``general``; so no
-step here needs to be able to do everything, but what it takes it must take as that would. Nothing that a row
-holds can move the position of another: a row is taken only if its own last token ends where its payload does.
+A batch of payloads is one buffer. A cursor has a position for each of some rows, which only grows, and a flag
+for each row: whether everything was as expected so far. Rows that fail are left to ``general``. So a step
+here need not handle every case, but it must read what it accepts exactly as ``general`` would. The contents
+of a row cannot move the position of another: a row is accepted only if its own last token ends where its
+payload ends.
 
 Strings are found by their quotes: ``Cursor.quote`` is the index of the first quote at or after the position,
 among those that no backslash escapes. Each string and each name takes two of them, other tokens have none.
@@ -65,7 +66,7 @@ class Cursor:
         return Cursor(self.at[rows], self.quote[rows], self.limit[rows], self.ok[rows])
 
     def put(self, rows: Ints, part: Cursor) -> None:
-        """Go on where a cursor of some of the rows has come to."""
+        """Continue where a cursor of some of the rows has arrived."""
         self.at[rows] = part.at
         self.quote[rows] = part.quote
         self.ok[rows] = part.ok

@@ -1,7 +1,7 @@
 """Columns -> values of JSON schemas: text by Arrow's kernels, all rows of a field at a time.
 
 Fields that are null, or have no column, are left out, as Java's writers do. Nulls in arrays and maps are
-written. Else it goes as in ``avro_write``.
+written. Everything else is as in ``avro_write``.
 """
 
 from __future__ import annotations

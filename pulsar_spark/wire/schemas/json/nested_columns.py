@@ -162,7 +162,7 @@ class _Maps(_Nested):
 
 
 class _Member:
-    """Values of a member of records: those that are there. So what is missing takes no time at all."""
+    """The values of one member of records, without rows that lack it: those take no time."""
 
     def __init__(self, member: JsonMember, room: ValueRoom) -> None:
         self._node = member.node

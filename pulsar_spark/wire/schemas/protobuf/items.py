@@ -1,8 +1,8 @@
-"""Items of repeated fields and maps in a payload: what they take, found without parsing it.
+"""The memory that items of repeated fields and maps in a payload take, found without parsing it.
 
-They take twice: as columns, and before that in protobuf's runtime, which has all of a payload at once. It
-doubles the room of an array as that grows, and keeps what it had before: three times the items, at most.
-Texts and bytes are copied on the way, too.
+They take memory twice: in protobuf's runtime, which parses a whole payload at once, and then as columns. The
+runtime doubles the capacity of an array as it grows and keeps the old memory: at most three times the items.
+Texts and bytes are also copied on their way to columns.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ Types are those of Spark's ``from_protobuf``, which users know, without its opti
 An absent field is null, or the default that proto2 names. One without presence, as most of proto3, is also
 null where it is zero or empty: on the wire that is the same. Wrappers and Any are structs as other messages.
 
-Payloads are read by the reader's descriptors, as protobuf does it everywhere: what those do not know is left
-out, what the writer did not know is absent. Bad are payloads that are no protobuf, those that lack a required
-field, texts that are no UTF-8, and times that a column cannot hold.
+Payloads are read by the reader's descriptors, as protobuf does it everywhere: fields that those do not define
+are left out, and fields that the writer did not know are absent. A payload is bad if it is not protobuf,
+lacks a required field, has text that is not UTF-8, or a time that a column cannot hold.
 
-Descriptors of a topic never reach protobuf's runtime. Of the fields that are asked for a file of our own is
-made, with names of our own, in a pool of its own, which is freed with the decoder.
+Descriptors of a topic never reach protobuf's runtime. A file descriptor of our own is made of the requested
+fields, with names of our own, in a pool of its own that is freed with the decoder.
 """
 
 from __future__ import annotations
