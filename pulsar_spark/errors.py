@@ -217,7 +217,7 @@ class NotReadyError(BrokerError):
 
 
 class BusyError(BrokerError):
-    """Another producer or consumer uses the name, or has the topic exclusively. It may go away."""
+    """Another producer or consumer uses the name, or has exclusive access to the topic. It may disconnect."""
 
     code = "PULSAR_BUSY"
     usual_advice = "Stop the other producer or consumer, or choose another name"
@@ -264,7 +264,7 @@ class NotAllowedError(BrokerError):
 
 
 class SubscriptionLimitError(NotAllowedError):
-    """The topic has as many subscriptions as it may have, and the one that is asked for is not among them."""
+    """The topic has its maximum number of subscriptions, and the requested one does not exist."""
 
     code = "PULSAR_SUBSCRIPTION_LIMIT"
     usual_advice = "Remove subscriptions that nobody needs, or raise maxSubscriptionsPerTopic"

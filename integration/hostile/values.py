@@ -39,8 +39,8 @@ ROWS = 1000  # payloads of a round
 
 # Reasons why a value is bad here that is good to fastavro.
 _OURS = re.compile(
-    r"bytes remain|is out of range|a boolean of \d|more than 64 bits|more than 10 bytes|branch -\d"
-    r"|symbol -\d|a decimal of|9223372036854775808 items"
+    r"bytes remain|is out of range|a boolean is 0 or 1|more than 64 bits|more than 10 bytes|branch -\d"
+    r"|symbol -\d|a decimal (?:of|without)|9223372036854775808 items"
 )
 # What fastavro gives where it fails though a payload may be good.
 FAULT = object()

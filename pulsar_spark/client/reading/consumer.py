@@ -390,7 +390,7 @@ class Consumer:
                 consumer_id=consumer_id,
             )
         except PulsarError as error:
-            _log.info("%s: it is asked again: %s", self.topic, error)
+            _log.info("%s: the request could not be sent and is repeated: %s", self.topic, error)
             return None
 
     def _opened(self, deadline: Deadline) -> Session:

@@ -95,7 +95,7 @@ class Tail:
                 self._bytes += int(entries.sizes.sum())
         except PulsarError as error:
             self._is_lost = True
-            _log.info("a tail has ended: %s", error)
+            _log.info("a reader that waits for new entries has ended: %s", error)
 
     def follow(self, end: MessageId) -> bool:
         """Process the entries that have come; request those up to ``end`` and the next one. Does not wait.
@@ -124,7 +124,7 @@ class Tail:
             self._consumer.ask_for(left + 1)
         except PulsarError as error:
             self._is_lost = True
-            _log.info("a tail has ended: %s", error)
+            _log.info("a reader that waits for new entries has ended: %s", error)
         return not self._is_lost
 
     def close(self) -> None:

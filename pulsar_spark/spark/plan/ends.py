@@ -346,7 +346,11 @@ class EndTracker:
         now = self._client.now()
         for topic, tail in zip(topics, tails, strict=True):
             if isinstance(tail, PulsarError):
-                _log.info("%s is polled, because it has no tail: %s", topic, tail)
+                _log.info(
+                    "%s: its end is requested regularly, because no reader can wait for new entries: %s",
+                    topic,
+                    tail,
+                )
             else:
                 tracked = self._tracked[topic]
                 tracked.tail, tracked.is_behind = tail, tail.after < tracked.schedule.last.whole_entry

@@ -145,7 +145,7 @@ def _boolean(step: BooleanStep) -> Walker:
         if position >= value.end:
             raise BadAvroError("the value ends before a boolean")
         if value.bytes[position] > most:
-            raise BadAvroError(f"a boolean of {value.bytes[position]}")
+            raise BadAvroError(f"a boolean is 0 or 1, not {value.bytes[position]}")
         return position + 1
 
     return walk
@@ -206,7 +206,7 @@ def _check_text(raw: bytes) -> None:
 
 def _check_decimal(raw: bytes, precision: int) -> None:
     if not raw:
-        raise BadAvroError("a decimal of no bytes")
+        raise BadAvroError("a decimal without bytes")
     # Bytes that only repeat the sign are left out first: a number of a megabyte is not made.
     short = raw[-17:]
     sign = b"\xff" if short[0] >= 0x80 else b"\x00"
@@ -220,7 +220,7 @@ def _enum(step: EnumStep) -> Walker:
         index, position = read_varint(value, position)
         if step.type is not None:
             if not 0 <= index < len(step.symbols):
-                raise BadAvroError(f"symbol {index} of an enum of {len(step.symbols)}")
+                raise BadAvroError(f"symbol {index}, but the enum has {len(step.symbols)}")
             if step.symbols[index] is None:
                 raise BadAvroError(f"symbol {index} of an enum is not in the reader's schema")
         return position
@@ -285,7 +285,7 @@ def _union(step: UnionStep) -> Walker:
     def walk(value: AvroValue, position: int) -> int:
         index, position = read_varint(value, position)
         if not 0 <= index < len(branches):
-            raise BadAvroError(f"branch {index} of a union of {len(branches)}")
+            raise BadAvroError(f"branch {index}, but the union has {len(branches)}")
         branch = branches[index]
         if isinstance(branch, str):
             raise BadAvroError(branch)

@@ -435,12 +435,12 @@ BAD = [
     (PAYLOAD.replace(b"\4\xc3", b"\x03\xc3"), "field 'text': -2 bytes"),
     (PAYLOAD.replace(b"\2b", b"\2\xff"), r"field 'tags[]': text that is not UTF-8"),
     (PAYLOAD.replace(b"\4\2a", b"\x7e\2a"), r"field 'tags[]': 63 items, but 17 bytes are left"),
-    (PAYLOAD.replace(b"k\2\2", b"k\6\2"), "field 'm{}': branch 3 of a union of 2"),
-    (PAYLOAD.replace(b"k\2\2", b"k\1\2"), "field 'm{}': branch -1 of a union of 2"),
-    (PAYLOAD.replace(b"\0\0\2\1", b"\0\6\2\1"), "field 'e': symbol 3 of an enum of 3"),
-    (PAYLOAD.replace(b"\0\2\1\x0e", b"\0\2\2\x0e"), "field 'in.f': a boolean of 2"),
+    (PAYLOAD.replace(b"k\2\2", b"k\6\2"), "field 'm{}': branch 3, but the union has 2"),
+    (PAYLOAD.replace(b"k\2\2", b"k\1\2"), "field 'm{}': branch -1, but the union has 2"),
+    (PAYLOAD.replace(b"\0\0\2\1", b"\0\6\2\1"), "field 'e': symbol 3, but the enum has 3"),
+    (PAYLOAD.replace(b"\0\2\1\x0e", b"\0\2\2\x0e"), "field 'in.f': a boolean is 0 or 1, not 2"),
     (PAYLOAD.replace(b"\1\x0e", b"\1\xfe\xff\xff\xff\x1f"), "field 'in.i': a number that is out of range"),
-    (PAYLOAD.replace(b"\2\5", b"\0"), "field 'in.d': a decimal of no bytes"),
+    (PAYLOAD.replace(b"\2\5", b"\0"), "field 'in.d': a decimal without bytes"),
     (PAYLOAD.replace(b"\2\5", b"\2\x64"), "field 'in.d': a decimal of more than 2 digits"),
 ]
 
