@@ -27,10 +27,9 @@ from pulsar_spark.protocol.chunk_assembler import ChunkAssembler, ChunkLimits, i
 from pulsar_spark.protocol.connection import Answer, Challenged, Connection, ForProducer
 from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
 from pulsar_spark.protocol.lookup import Address, Lookup
-from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter
-from pulsar_spark.protocol.pending import PendingWindow
+from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.range_progress import RangeProgress
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb

@@ -1,4 +1,7 @@
-"""PendingWindow: the entries of one producer that were sent and are not yet acknowledged."""
+"""PendingWindow: the entries of one producer that were sent and are not yet acknowledged.
+
+How many bytes it may hold depends on the other windows of the task: they share a MemoryBudget.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,49 @@ from collections.abc import Iterator
 from itertools import chain
 
 from pulsar_spark.errors import ProtocolError, SendError
-from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
 
 _CHUNK = EntryKind.CHUNK  # read with each entry: attributes of an enum take longer than globals
+
+
+class MemoryBudget:
+    """Bytes that the pending windows of a task share.
+
+    Windows report what they hold. How much each may hold follows from that:
+
+        =========================================  ======================================================
+        a window that holds                        may grow to
+        =========================================  ======================================================
+        nothing                                    one entry in any case, so that no producer waits for
+                                                   receipts of others; more as below
+        anything, or nothing                       an equal part of the limit: the windows that hold
+                                                   something count, and this one
+        the same, while others hold more than      what the others leave of the limit
+        their parts
+        =========================================  ======================================================
+
+    A window may hold more than its part after others have come. It then drains to its part.
+
+    Not thread-safe: threads that share one must guard ``report``.
+
+    Args:
+        limit: bytes of all windows in sum. One entry of each window may exceed it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+        self._users = 0
+
+    def report(self, before: int, now: int) -> None:
+        """Note that a window, which held ``before`` bytes by its last report, holds ``now``."""
+        self._held += now - before
+        self._users += bool(now) - bool(before)
+
+    def max_bytes(self, held: int) -> int:
+        """How many bytes a window may hold that holds ``held`` by its last report."""
+        users = self._users + (not held)
+        return min(self._limit // max(1, users), self._limit - self._held + held)
 
 
 class PendingWindow:

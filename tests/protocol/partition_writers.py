@@ -7,11 +7,10 @@ import pyarrow as pa
 
 from pulsar_spark.errors import ConnectError, TopicNotFoundError
 from pulsar_spark.protocol.batcher import BatchLimits
-from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter
-from pulsar_spark.protocol.pending import PendingWindow
+from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
-from pulsar_spark.protocol.pending import PendingWindow
+from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
 
 
 def budget_of(limit, *held):

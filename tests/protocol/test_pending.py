@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import ProtocolError, SendError
-from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.protocol.outgoing import EntryKind
-from pulsar_spark.protocol.pending import PendingWindow
+from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
 from tests.protocol.partition_writers import chunk, outgoing, run_of
 
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.protocol.memory_budget import MemoryBudget
 from pulsar_spark.protocol.outgoing import EntryKind, SplitMessage
-from pulsar_spark.protocol.pending import PendingWindow
+from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import decode_payload_section
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pulsar_spark.protocol.memory_budget import MemoryBudget
+from pulsar_spark.protocol.pending import MemoryBudget
 
 
 class TaskMemory(MemoryBudget):
