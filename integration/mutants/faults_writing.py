@@ -359,7 +359,7 @@ FAULTS = (
     ),
     Fault(
         name="duplicates-share-a-batch-with-new-rows",
-        file="pulsar_spark/protocol/send_order.py",
+        file="pulsar_spark/protocol/batcher.py",
         old="begins = is_new != np.append(self._last_is_new, is_new[:-1])",
         new="begins = np.zeros(len(ids), np.bool_)",
         test="tests/protocol/test_send_order.py::test_duplicates_and_new_ones_are_apart",

@@ -65,12 +65,11 @@ from pulsar_spark.errors import (
     from_server,
 )
 from pulsar_spark.ids import TxnId
-from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits
+from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits, SequenceIds
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import RUN_MESSAGES, Packer
 from pulsar_spark.protocol.pending import PendingWindow
 from pulsar_spark.protocol.receipts import ReceiptTally, SentTotals
-from pulsar_spark.protocol.send_order import SequenceIds
 from pulsar_spark.protocol.stored_check import (
     StoredCheck,
     StoredProof,

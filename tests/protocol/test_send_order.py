@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.protocol.send_order import SendRun, SequenceIds, split_runs
+from pulsar_spark.protocol.batcher import SendRun, SequenceIds, split_runs
 
 IDS = st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=20)
 

@@ -28,7 +28,7 @@ from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.batcher import BatcherBuilder
+from pulsar_spark.protocol.batcher import BatcherBuilder, split_runs
 from pulsar_spark.protocol.key_groups import (
     KeyedRows,
     KeyWindow,
@@ -40,7 +40,6 @@ from pulsar_spark.protocol.key_groups import (
 )
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import Router, TaskPlace
-from pulsar_spark.protocol.send_order import split_runs
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import encode_singles
