@@ -26,11 +26,13 @@ from pulsar_spark.protocol.batcher import BatchLimits
 from pulsar_spark.protocol.chunk_assembler import ChunkAssembler, ChunkLimits, is_chunk
 from pulsar_spark.protocol.connection import Answer, Challenged, Connection, ForProducer
 from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
+from pulsar_spark.protocol.entry_builder import EntryBuilder
 from pulsar_spark.protocol.lookup import Address, Lookup
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter
 from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.range_progress import RangeProgress
+from pulsar_spark.protocol.stored_ids import StoredIds
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import decode_batches
@@ -162,7 +164,8 @@ def _writer(wire: Wire) -> PartitionWriter:
     """One with entries that wait for their receipts."""
     packer = Packer(_TOPIC, pb.NONE, chunking=True, chunk_max_message_size=None)
     window = PendingWindow(_TOPIC, 300, MemoryBudget(1 << 20), 30.0)
-    writer = PartitionWriter(_TOPIC, packer, window, BatchLimits(10, 0, 0.5))
+    builder = EntryBuilder(packer, BatchLimits(10, 0, 0.5))
+    writer = PartitionWriter(_TOPIC, builder, window, StoredIds(_TOPIC))
     writer.registering()
     writer.registered("p", -1, 5000, None)
     writer.resend("1", 0.0)
@@ -172,7 +175,7 @@ def _writer(wire: Wire) -> PartitionWriter:
     run = encode_singles(MessageColumns(value=values, key=pa.nulls(len(values), pa.binary())))
     runs_first = wire.chance.random() < 0.5
     for each in (run, messages) if runs_first else (messages, run):
-        writer.add(list(writer.pack_singles(each, 5)), 0.0)
+        writer.add(list(builder.pack_singles(each, 5)), 0.0)
     return writer
 
 

@@ -72,7 +72,7 @@ FAULTS = (
     ),
     Fault(
         name="rows-sent-again-by-the-version-of-a-deleted-topic",
-        file="pulsar_spark/protocol/partition_writer.py",
+        file="pulsar_spark/protocol/stored_ids.py",
         old="self._dropped_to < entry.highest_sequence_id <= self._old_version_to",
         new="False",
         test="tests/protocol/test_partition_writer.py::"

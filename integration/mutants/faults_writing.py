@@ -42,7 +42,7 @@ FAULTS = (
     Fault(
         name="acknowledged-run-taken-for-somebody-else-s",
         file="pulsar_spark/protocol/partition_writer.py",
-        old="        self._stored_to = max(self._stored_to, run.highest_sequence_id)\n",
+        old="        self._stored.stored_to = max(self._stored.stored_to, run.highest_sequence_id)\n",
         new="",
         test="tests/protocol/test_run_receipts.py::"
         "test_the_highest_id_of_an_acknowledged_run_is_known_to_be_stored",
@@ -143,7 +143,7 @@ FAULTS = (
         name="chunks-made-while-the-registration-is-lost-grow",
         file="pulsar_spark/protocol/partition_writer.py",
         old="            return []\n        self._is_connected = True\n",
-        new="            self._packer.attempt = ''\n"
+        new="            self.builder.packer.attempt = ''\n"
         "            return []\n        self._is_connected = True\n",
         test="tests/protocol/test_partition_writer.py::"
         "test_chunks_that_are_made_while_the_first_registration_is_lost_keep_their_size",
@@ -222,7 +222,7 @@ FAULTS = (
     ),
     Fault(
         name="refusal-forgotten-before-its-receipt",
-        file="pulsar_spark/protocol/partition_writer.py",
+        file="pulsar_spark/protocol/stored_ids.py",
         old="refused=min(self._refused, default=None),",
         new="refused=self._refused.pop() if self._refused else None,",
         test="tests/protocol/test_partition_writer.py::test_a_refusal_is_settled_by_the_receipt",
@@ -246,22 +246,22 @@ FAULTS = (
     Fault(
         name="late-receipt-taken-for-the-resent-entry",
         file="pulsar_spark/protocol/partition_writer.py",
-        old="        if not self._is_connected:\n            return None\n        if ledger",
-        new="        if ledger",
+        old="        if not self._is_connected:\n            return None\n        stored",
+        new="        stored",
         test="tests/protocol/test_partition_writer.py::test_each_input_in_each_state",
     ),
     Fault(
         name="first-sequence-id-is-the-last-that-is-stored",
-        file="pulsar_spark/protocol/partition_writer.py",
-        old="max(self._first_sequence_id, last_sequence_id + 1)",
-        new="max(self._first_sequence_id, last_sequence_id)",
-        test="tests/protocol/test_partition_writer.py::test_the_first_sequence_id",
+        file="pulsar_spark/protocol/entry_builder.py",
+        old="max(first_sequence_id, last_sequence_id + 1)",
+        new="max(first_sequence_id, last_sequence_id)",
+        test="tests/protocol/test_entry_builder.py::test_the_first_sequence_id",
     ),
     Fault(
         name="chunk-in-doubt-sent-again",
-        file="pulsar_spark/protocol/partition_writer.py",
-        old="if not self._proof.is_found:",
-        new="if not attempt:",
+        file="pulsar_spark/protocol/stored_ids.py",
+        old="if not proof.is_found:",
+        new="if not self._name:",
         test="tests/protocol/test_partition_writer.py::test_a_message_in_chunks_is_resent_only_if_it_is_stored",
     ),
     Fault(
@@ -294,9 +294,9 @@ FAULTS = (
     ),
     Fault(
         name="dropped-entry-counted-as-written",
-        file="pulsar_spark/protocol/partition_writer.py",
-        old="if ledger < 0 and self._is_dropped(sequence_id):",
-        new="if ledger < 0 and sequence_id < 0:",
+        file="pulsar_spark/protocol/stored_ids.py",
+        old="if sequence_id <= max(self._dropped_to, self.stored_to):",
+        new="if sequence_id >= 0:",
         test="tests/protocol/test_partition_writer.py::test_what_is_sent_once_must_not_be_dropped",
     ),
     Fault(

@@ -1,10 +1,10 @@
-"""PartitionWriter: all rules of writing to one topic partition.
+"""PartitionWriter: the rules of sending entries to one topic partition, until they are acknowledged.
 
-It has the open batch, the rows' own sequence ids, the packer, the entries that wait for room and the window
-of pending ones. It knows nothing of sockets, threads and clocks: its owner carries entries to the broker and
-receipts back, and says what time it is. The way of a row:
+It has the entries that wait for room and the window of pending ones. It knows nothing of sockets, threads and
+clocks: its owner carries entries to the broker and receipts back, and says what time it is. The way of an
+entry:
 
-    batch_rows, close_batch -> batches -> pack_* -> entries -> add, resume -> on the wire -> receipt
+    EntryBuilder -> add, resume -> on the wire -> receipt
 
     ===========  ========================================================================================
     state        meaning
@@ -48,47 +48,17 @@ states to FAILED.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from pulsar_spark.errors import (
-    ClosedError,
-    NotReadyError,
-    PulsarError,
-    QueueFullError,
-    SchemaError,
-    SendError,
-    from_server,
-)
-from pulsar_spark.ids import TxnId
-from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits, SequenceIds
+from pulsar_spark.errors import ClosedError, PulsarError, QueueFullError
+from pulsar_spark.protocol.entry_builder import EntryBuilder
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
-from pulsar_spark.protocol.packer import RUN_MESSAGES, Packer
 from pulsar_spark.protocol.pending import PendingWindow
 from pulsar_spark.protocol.receipts import ReceiptTally, SentTotals
-from pulsar_spark.protocol.stored_check import (
-    StoredCheck,
-    StoredProof,
-    check_error,
-    check_stored,
-    foreign_writes,
-)
-from pulsar_spark.wire.encode_metadata import schema_version_field
+from pulsar_spark.protocol.stored_check import StoredProof
+from pulsar_spark.protocol.stored_ids import StoredIds
 from pulsar_spark.wire.receipts import Receipts
-from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
-
-_CHECKSUM_ERROR = 9
-
-# How a deduplicating broker refuses an entry that is sent again while it still stores the earlier copy.
-_PERSISTENCE_ERROR = 2
-_IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
-
-# Messages that are added at once if sends do not wait for room: receipts can make room before the next ones.
-_RUN_MESSAGES_IF_NOT_BLOCKING = 500
 
 _CHUNK = EntryKind.CHUNK  # read with each receipt: attributes of an enum take longer than globals
 
@@ -113,24 +83,21 @@ class Step(Enum):
 
 
 class PartitionWriter:
-    """The entries of one producer on one topic partition, from rows to receipts.
+    """The entries of one producer on one topic partition, from the builder to their receipts.
 
-    Calls must not overlap, with one exception: while one thread makes batches and entries of rows or calls
-    ``registered``, another one may take receipts, refusals and losses. Times are in monotonic seconds.
+    Calls must not overlap, with one exception: while one thread uses the builder or calls ``registered``,
+    another one may take receipts, refusals and losses. Times are in monotonic seconds.
 
     Args:
         topic: for error texts.
-        packer: makes the entries.
+        builder: makes the entries; it is told what the broker answers.
         window: holds the pending ones.
-        batch_limits: of its batches.
+        stored: says which of them are stored, and which may be sent again.
         name: of the producer; None lets the broker choose one.
         first_sequence_id: of the first message; the id after the last one that is stored, if that is higher.
-        blocks_if_full: whether entries wait for room; else ``check_room`` raises QueueFullError.
-        is_shared_name: whether others may use the producer's name; see ``check_stored``. In a transaction
-            nobody else may.
-        may_repeat: whether messages of a transaction may be stored twice.
 
     Attributes:
+        builder: as given.
         name: of the producer; as the broker answered, once it is registered.
         epoch: how often it was registered under this name.
         topic_epoch: as the broker answered last, to be repeated at the next registration.
@@ -141,31 +108,23 @@ class PartitionWriter:
     def __init__(
         self,
         topic: str,
-        packer: Packer,
+        builder: EntryBuilder,
         window: PendingWindow,
-        batch_limits: BatchLimits,
+        stored: StoredIds,
         *,
         name: str | None = None,
         first_sequence_id: int = 0,
-        blocks_if_full: bool = True,
-        is_shared_name: bool = True,
-        may_repeat: bool = False,
     ) -> None:
         self._topic = topic
-        self._packer = packer
+        self.builder = builder
         self._window = window
-        self._batch_limits = batch_limits
-        self._batcher: Batcher | None = None
-        self._blocks_if_full = blocks_if_full
-        self._is_shared_name = is_shared_name
-        self._may_repeat = may_repeat
+        self._stored = stored
         self._waiting: deque[Outgoing | OutgoingRun] = deque()
         self._tally = ReceiptTally()
         self._is_connected = False
         self._is_closed = False
         self._loss: PulsarError | None = None
         self._failure: PulsarError | None = None
-        self._proof: StoredProof | None = None
         self.restart(name, first_sequence_id)
 
     def restart(self, name: str | None, first_sequence_id: int) -> None:
@@ -176,82 +135,8 @@ class PartitionWriter:
         self.topic_epoch: int | None = None
         self.last_sequence_id = -1
         self._first_sequence_id = first_sequence_id
-        self._stored_to = -1
-        self._dropped_to = -1
-        self._old_version_to = -1  # entries up to this message have the version of an earlier one
-        self._refused: list[int] = []  # ids of refused entries, until they are known to be stored
+        self._stored.restart()
         self._is_connected = False
-        self._own_ids = SequenceIds(-1)
-
-    # ---- rows into batches and entries
-
-    @property
-    def transaction(self) -> TxnId | None:
-        """The transaction that is written into the entries packed from now on."""
-        return self._packer.transaction
-
-    @transaction.setter
-    def transaction(self, transaction: TxnId | None) -> None:
-        self._packer.transaction = transaction
-
-    def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Raise SendError if a message of those to be batched is too large; see ``Packer``."""
-        self._packer.check_messages(body, offsets)
-
-    def check_singles(self, messages: EncodedSingles) -> None:
-        """Raise SendError if a message is too large and is not to be sent in chunks."""
-        self._packer.check_singles(messages)
-
-    def take_ids(self, given: pa.Int64Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The rows' own sequence ids, and which rows must begin a batch; see ``SequenceIds.take``."""
-        return self._own_ids.take(given)
-
-    def batch_rows(
-        self,
-        body: memoryview,
-        offsets: npt.NDArray[np.int64],
-        now: float,
-        sequence_ids: npt.NDArray[np.int64] | None = None,
-    ) -> list[Batch]:
-        """Put rows into the open batch and return the batches that this closes; see ``Batcher.add``."""
-        assert self._batcher is not None, "the producer is not registered"
-        return self._batcher.add(body, offsets, now, sequence_ids)
-
-    def batch_groups(
-        self, body: memoryview, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
-    ) -> list[Batch]:
-        """Close the open batch and make batches of rows, none of them of two groups; see ``Batcher``."""
-        assert self._batcher is not None, "the producer is not registered"
-        return self._batcher.add_groups(body, offsets, starts)
-
-    def close_batch(self) -> Batch | None:
-        """Close the open batch, whatever it holds; None if there is none."""
-        return None if self._batcher is None else self._batcher.take()
-
-    @property
-    def batch_due_at(self) -> float | None:
-        """When the open batch is to be closed by time; None if there is none."""
-        return None if self._batcher is None else self._batcher.due_at
-
-    def pack_batches(self, batches: Iterable[Batch], publish_time: int) -> Iterator[Outgoing]:
-        """Make an entry of each batch, lazily.
-
-        Args:
-            batches: in the order they are to be sent.
-            publish_time: in ms since the epoch.
-
-        Raises:
-            SendError: one is larger than the broker takes.
-            CryptoError: it cannot be encrypted.
-        """
-        return (self._packer.batch(batch, publish_time) for batch in batches)
-
-    def pack_singles(
-        self, messages: Sequence[EncodedSingle], publish_time: int
-    ) -> Iterator[Outgoing | OutgoingRun]:
-        """Make one entry of each message, or one of each of its chunks; raises as ``pack_batches`` does."""
-        run_messages = RUN_MESSAGES if self._blocks_if_full else _RUN_MESSAGES_IF_NOT_BLOCKING
-        return self._packer.singles(messages, publish_time, run_messages=run_messages)
 
     # ---- entries into the window
 
@@ -286,7 +171,7 @@ class PartitionWriter:
 
     def check_room(self) -> None:
         """If entries wait and must not (``blocks_if_full``), drop them and raise QueueFullError."""
-        if self._waiting and not self._blocks_if_full and not self.can_resume:
+        if self._waiting and not self.builder.blocks_if_full and not self.can_resume:
             self._waiting.clear()
             raise QueueFullError(
                 "maxPendingMessages or memoryLimit is reached",
@@ -308,14 +193,17 @@ class PartitionWriter:
         """
         if not self._is_connected:
             return None
-        if ledger < 0 and self._is_dropped(sequence_id):
-            self._failure = foreign_writes(self._topic, self._packer.producer_name)
-            self._is_connected = False
-            return None
+        stored = self._stored
+        if ledger < 0:
+            failure = stored.judge_drop(sequence_id, self._window.oldest)
+            if failure is not None:
+                self._failure = failure
+                self._is_connected = False
+                return None
         entry = self._window.acknowledged(sequence_id)
         if entry is not None:
-            if entry.highest_sequence_id > self._stored_to and entry.kind is not _CHUNK:
-                self._stored_to = entry.highest_sequence_id
+            if entry.highest_sequence_id > stored.stored_to and entry.kind is not _CHUNK:
+                stored.stored_to = entry.highest_sequence_id
             self._tally.add(entry, ledger, entry_id)
         return entry
 
@@ -354,7 +242,7 @@ class PartitionWriter:
         if not count:
             return None
         run = self._window.run_acknowledged(count)
-        self._stored_to = max(self._stored_to, run.highest_sequence_id)
+        self._stored.stored_to = max(self._stored.stored_to, run.highest_sequence_id)
         places = [(receipts.ledgers[at], receipts.entries[at]) for at in (first, first + count - 1)]
         self._tally.add_run(run, *places)
         return run
@@ -373,25 +261,10 @@ class PartitionWriter:
         if self._is_connected:
             self._window.progress(at)
 
-    def _is_dropped(self, sequence_id: int) -> bool:
-        """Whether it is the oldest entry, with an id that the broker must not treat as a duplicate."""
-        oldest = self._window.oldest
-        if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is _CHUNK:
-            return False
-        return sequence_id > max(self._dropped_to, self._stored_to)
-
     def refused(self, sequence_id: int, code: int, message: str) -> None:
         """Take a SEND_ERROR: all pending entries must be sent again, if a retry can help."""
-        if code != _PERSISTENCE_ERROR or _IS_BEING_STORED not in message:
-            self._refused.append(sequence_id)
-        error: PulsarError
-        if code != _CHECKSUM_ERROR:
-            error = from_server(code, message, topic=self._topic)
-        elif all(entry.intact for entry in self._window):
-            error = NotReadyError("an entry was damaged on the way to the broker")
-        else:
-            error = SendError("an entry's bytes changed in memory before they were sent", topic=self._topic)
-        self.lost(error)
+        self._stored.refused(sequence_id, code, message)
+        self.lost(self._window.refused(code, message))
 
     def lost(self, error: PulsarError) -> None:
         """The registration has ended; of several errors the first one counts."""
@@ -415,7 +288,7 @@ class PartitionWriter:
         topic_epoch: int | None,
         schema_version: bytes = b"",
     ) -> StoredProof | None:
-        """Take the broker's answer; ``check_stored`` judges the pending entries.
+        """Take the broker's answer; ``StoredIds`` judges the pending entries.
 
         Args:
             name: of the producer.
@@ -432,37 +305,14 @@ class PartitionWriter:
             SendError: pending messages would be dropped, or could be stored twice.
             CryptoError: a key to encrypt with is missing.
         """
-        version_field = schema_version_field(schema_version)
-        if version_field != self._packer.version_field:
-            packed = (*self._window, *self._waiting)
-            self._old_version_to = max((entry.highest_sequence_id for entry in packed), default=-1)
         self.name, self.topic_epoch = name, topic_epoch
         self.epoch += 1
-        self._packer.producer_name, self._packer.max_message_size = name, max_message_size
-        self._packer.version_field = version_field
         if self.epoch == 1:
             self.last_sequence_id = last_sequence_id
-            self._own_ids = SequenceIds(last_sequence_id)
-            self._packer.next_sequence_id = max(self._first_sequence_id, last_sequence_id + 1)
-        if self._batcher is None:
-            self._batcher = self._new_batcher()
-        self._proof = None
-        self._dropped_to = last_sequence_id
-        known = max(self._stored_to, self.last_sequence_id)
-        self._refused = [sequence_id for sequence_id in self._refused if sequence_id > known]
-        check, in_doubt = check_stored(
-            last_sequence_id,
-            known,
-            list(self._window),
-            is_shared_name=self._is_shared_name,
-            may_repeat=self._may_repeat,
-            refused=min(self._refused, default=None),
-        )
-        if check not in (StoredCheck.COMPARE, StoredCheck.RESEND):
-            raise check_error(check, self._topic, name, list(self._window))
-        if check is StoredCheck.COMPARE:
-            self._proof = StoredProof(self._topic, name, in_doubt)
-        return self._proof
+            self.builder.number_from(self._first_sequence_id, last_sequence_id)
+        if self.builder.registered(name, max_message_size, schema_version):
+            self._stored.version_changed((*self._window, *self._waiting))
+        return self._stored.registered(name, last_sequence_id, self.last_sequence_id, list(self._window))
 
     def resend(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
         """Return all pending entries in order; they are sent first on the new connection.
@@ -478,24 +328,11 @@ class PartitionWriter:
             SendError: the broker would drop entries that are not stored.
             NotReadyError: it is not known yet whether they are stored.
         """
-        if self._proof is not None:
-            if not self._proof.is_found:
-                raise self._proof.error()
-            self._stored_to = max(self._stored_to, self._proof.last_sequence_id)
-            self._proof = None
+        if self._stored.take_proof():
             self._window.begin_anew(now)
-        if any(
-            self._dropped_to < entry.highest_sequence_id <= self._old_version_to
-            for entry in (*self._window, *self._waiting)
-        ):
-            raise SchemaError(
-                "the version number of the rows' schema has changed, and messages that are not stored yet "
-                "have the old number: the topic or its schema was deleted and created again",
-                topic=self._topic,
-                advice="Run the task or the query again: it writes with the new number",
-            )
+        self._stored.check_versions((*self._window, *self._waiting))
         # Also if it is lost again: chunks that are made meanwhile get names of the same length.
-        self._packer.attempt = attempt
+        self.builder.packer.attempt = attempt
         if self._loss is not None or self._is_closed:
             return []
         self._is_connected = True
@@ -580,10 +417,3 @@ class PartitionWriter:
     def has_pending(self) -> bool:
         """Whether anything was sent and is not acknowledged."""
         return bool(self._window)
-
-    # ---- inside
-
-    def _new_batcher(self) -> Batcher:
-        limits, fits = self._batch_limits, self._packer.max_shared_size
-        max_bytes = min(limits.max_bytes, fits) if limits.max_bytes > 0 else fits
-        return Batcher(limits.max_messages, max_bytes, limits.max_delay)

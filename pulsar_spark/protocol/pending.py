@@ -9,8 +9,10 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import chain
 
-from pulsar_spark.errors import ProtocolError, SendError
+from pulsar_spark.errors import NotReadyError, ProtocolError, PulsarError, SendError, from_server
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
+
+_CHECKSUM_ERROR = 9
 
 _CHUNK = EntryKind.CHUNK  # read with each entry: attributes of an enum take longer than globals
 
@@ -259,6 +261,14 @@ class PendingWindow:
     def begin_anew(self, now: float) -> None:
         """Start the send timeout again: finding that the pending entries are stored took long."""
         self._progress_at = self._progress_before = now
+
+    def refused(self, code: int, message: str) -> PulsarError:
+        """Make the error for a SEND_ERROR with its ServerError code and its text; look at entries' bytes."""
+        if code != _CHECKSUM_ERROR:
+            return from_server(code, message, topic=self._topic)
+        if all(entry.intact for entry in self):
+            return NotReadyError("an entry was damaged on the way to the broker")
+        return SendError("an entry's bytes changed in memory before they were sent", topic=self._topic)
 
     def timed_out(self, why: str) -> SendError:
         """Make the error for all pending entries."""

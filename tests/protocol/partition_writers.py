@@ -7,10 +7,12 @@ import pyarrow as pa
 
 from pulsar_spark.errors import ConnectError, TopicNotFoundError
 from pulsar_spark.protocol.batcher import BatchLimits
+from pulsar_spark.protocol.entry_builder import EntryBuilder
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter
 from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section
@@ -28,8 +30,8 @@ CUT = ConnectError("the connection broke")
 FINAL = TopicNotFoundError("no such topic")
 
 
-def new_writer(
-    *, max_messages=FULL_AT, limits=(10, 0, 0.5), chunking=False, key_based=False, encryption=None, **options
+def new_builder(
+    *, limits=(10, 0, 0.5), chunking=False, key_based=False, encryption=None, blocks_if_full=True
 ):
     packer = Packer(
         TOPIC,
@@ -39,8 +41,22 @@ def new_writer(
         encryption=encryption,
         key_based=key_based,
     )
+    return EntryBuilder(packer, BatchLimits(*limits), blocks_if_full=blocks_if_full)
+
+
+def new_writer(
+    *,
+    max_messages=FULL_AT,
+    limits=(10, 0, 0.5),
+    chunking=False,
+    blocks_if_full=True,
+    is_shared_name=True,
+    **options,
+):
+    builder = new_builder(limits=limits, chunking=chunking, blocks_if_full=blocks_if_full)
     window = PendingWindow(TOPIC, max_messages, MemoryBudget(10**6), TIMEOUT)
-    return PartitionWriter(TOPIC, packer, window, BatchLimits(*limits), **options)
+    stored = StoredIds(TOPIC, is_shared_name=is_shared_name)
+    return PartitionWriter(TOPIC, builder, window, stored, **options)
 
 
 def register(writer, last=-1, now=0.0, *, stored=(), name="p"):
@@ -87,7 +103,7 @@ def run_of(*values, first_id=0, transaction=None):
 
 
 def entries(writer, count=1):
-    return list(writer.pack_singles(singles(*[b"x"] * count), 5))
+    return list(writer.builder.pack_singles(singles(*[b"x"] * count), 5))
 
 
 def rows(*values):

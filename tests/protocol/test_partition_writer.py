@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import (
     AuthError,
     ClosedError,
-    CryptoError,
     DeadlineError,
     NotReadyError,
     ProtocolError,
@@ -33,7 +30,6 @@ from tests.protocol.partition_writers import (
     PLACE,
     TIMEOUT,
     TOPIC,
-    by_column,
     entries,
     ids,
     metadata_of,
@@ -321,7 +317,7 @@ def test_an_entry_that_was_damaged_on_its_way_is_sent_again_and_one_in_memory_is
     assert isinstance(writer.loss, NotReadyError)
     payload = bytearray(b"payload")
     writer = writer_in(OPEN)
-    writer.add(list(writer.pack_singles(singles(payload), 5)), 0.0)
+    writer.add(list(writer.builder.pack_singles(singles(payload), 5)), 0.0)
     payload[0] ^= 1
     writer.refused(0, pb.ChecksumError, "checksum")
     assert isinstance(writer.loss, SendError)
@@ -375,14 +371,6 @@ def test_a_later_registration_does_not_change_the_ids():
     register(writer, 0, stored=writer.pending)
     assert writer.last_sequence_id == -1
     assert ids(entries(writer)) == [1]
-
-
-def test_null_ids_of_rows_begin_after_what_is_stored():
-    writer = new_writer()
-    register(writer, 4)
-    taken, begins = writer.take_ids(pa.array([None, None, 3], pa.int64()))
-    assert taken.tolist() == [5, 6, 3]
-    assert begins.tolist() == [False, False, True]
 
 
 # ---- registrations
@@ -460,12 +448,11 @@ def test_what_was_stored_at_first_is_not_foreign():
 def test_a_transaction_is_not_repeated_where_nothing_deduplicates():
     writer = new_writer(max_messages=10)
     register(writer)
-    writer.transaction = TxnId(1, 2)
-    assert writer.transaction == TxnId(1, 2)
+    writer.builder.packer.transaction = TxnId(1, 2)
     body, _ = rows(b"a", b"b", b"c")
     batch = Batch((body,), 3, len(body))
-    writer.add(list(writer.pack_batches([batch], 5)), 0.0)
-    writer.transaction = None
+    writer.add(list(writer.builder.pack_batches([batch], 5)), 0.0)
+    writer.builder.packer.transaction = None
     writer.add(entries(writer), 0.0)
     writer.lost(CUT)
     writer.registering()
@@ -474,7 +461,7 @@ def test_a_transaction_is_not_repeated_where_nothing_deduplicates():
 
 
 def large(writer):
-    return list(writer.pack_singles(singles(b"x" * 500), 5))
+    return list(writer.builder.pack_singles(singles(b"x" * 500), 5))
 
 
 @pytest.mark.parametrize("found", [True, False])
@@ -553,7 +540,8 @@ def with_pending(count, **options):
 
 def other(writer, sequence_id):
     """An entry that somebody else has stored by an id of this writer's."""
-    return next(writer.pack_singles([singles(b"other")[0]._replace(sequence_ids=(sequence_id,) * 2)], 6))
+    message = singles(b"other")[0]._replace(sequence_ids=(sequence_id,) * 2)
+    return next(writer.builder.pack_singles([message], 6))
 
 
 @pytest.mark.parametrize("ours", [0, 1, 2, 3, 4])
@@ -586,32 +574,6 @@ def test_what_the_broker_refused_is_not_taken_for_stored_where_later_ones_are():
         register(writer, 2, stored=[added[0], added[2]])
 
 
-# Ids that were refused, and of 5 entries, under a name that nobody else has, those that are compared.
-REFUSED = {
-    "one": ([1], [1, 2, 3, 4]),
-    "two": ([1, 4], [1, 2, 3, 4]),
-    "two, reported in another order": ([4, 1], [1, 2, 3, 4]),
-    "the last": ([4], [4]),
-    "none": ([], []),
-}
-
-
-@pytest.mark.parametrize(("refused", "compared"), REFUSED.values(), ids=REFUSED)
-def test_from_the_first_refused_entry_on_all_is_compared(refused, compared):
-    """Refusals of later ones may have been lost with the connection."""
-    writer = new_writer(max_messages=10, is_shared_name=False)
-    register(writer)
-    writer.add(entries(writer, 5), 0.0)
-    for sequence_id in refused:
-        writer.refused(sequence_id, pb.ChecksumError, "damaged on the way")
-    writer.registering()
-    proof = writer.registered("p", 4, MAX_MESSAGE, None)
-    if compared:
-        assert (proof.first_sequence_id, proof.count) == (compared[0], len(compared))
-    else:
-        assert proof is None
-
-
 IN_FLIGHT = "Cannot determine whether the message is a duplicate at this time"
 
 
@@ -640,7 +602,7 @@ def test_what_a_transaction_may_lack_is_an_error_that_names_it(is_refused):
     """Pulsar 4.0.7 may lose the first message, store the others, and take the first one for stored, too."""
     writer = new_writer(max_messages=10)
     register(writer)
-    writer.transaction = TxnId(1, 2)
+    writer.builder.packer.transaction = TxnId(1, 2)
     writer.add(entries(writer, 3), 0.0)
     if is_refused:
         writer.refused(1, pb.ChecksumError, "damaged on the way")
@@ -725,12 +687,12 @@ def test_the_chunks_of_a_message_do_not_excuse_its_last_one():
 def test_under_another_name_all_begins_again_but_the_open_batch_stays():
     writer = new_writer(name="first", first_sequence_id=100)
     register(writer, 120, name="first")
-    assert writer.batch_rows(*rows(b"a", b"b"), 0.0) == []
+    assert writer.builder.batch_rows(*rows(b"a", b"b"), 0.0) == []
     writer.restart("second", 0)
     assert (writer.state, writer.name, writer.epoch) == (REGISTERING, "second", 0)
     register(writer, name="second")
     assert writer.last_sequence_id == -1
-    (entry,) = writer.pack_batches([writer.close_batch()], 5)
+    (entry,) = writer.builder.pack_batches([writer.builder.close_batch()], 5)
     assert (entry.sequence_id, entry.messages) == (0, 2)
     assert metadata_of(entry).producer_name == b"second"
 
@@ -738,56 +700,3 @@ def test_under_another_name_all_begins_again_but_the_open_batch_stays():
 def test_a_name_is_not_changed_with_entries_pending():
     with pytest.raises(AssertionError, match="pending"):
         writer_in(OPEN).restart("other", 0)
-
-
-# ---- batches
-
-
-def test_batches_close_by_count_by_time_and_on_request():
-    writer = new_writer(limits=(3, 0, 0.5))
-    assert writer.close_batch() is None
-    assert writer.batch_due_at is None
-    register(writer)
-    (full,) = writer.batch_rows(*rows(b"a", b"b", b"c", b"d"), 10.0, np.array([4, 5, 6, 9]))
-    assert (full.messages, full.sequence_ids) == (3, (4, 6))
-    assert writer.batch_due_at == 10.5
-    assert writer.close_batch().sequence_ids == (9, 9)
-    assert writer.batch_due_at is None
-
-
-@pytest.mark.parametrize(("max_bytes", "messages"), [(0, 4), (-1, 4), (10**6, 4), (112, 2)])
-def test_batches_fit_into_the_brokers_largest_message(max_bytes, messages):
-    writer = new_writer(limits=(0, max_bytes, 0.5))
-    register(writer)
-    batches = writer.batch_rows(*rows(*[b"x" * 44] * 9), 0.0)
-    assert [batch.messages for batch in batches] == [messages] * (9 // messages)
-
-
-def test_where_batches_have_one_key_half_is_left_for_it():
-    writer = new_writer(limits=(0, 0, 0.5), key_based=True)
-    register(writer)
-    body, offsets = rows(*[b"x" * 44] * 9)
-    batches = writer.batch_groups(body, offsets, np.array([0, 1, 5, 8]))
-    assert [batch.messages for batch in batches] == [1, 2, 2, 2, 1, 1]
-    assert writer.batch_due_at is None
-
-
-def test_what_is_too_large_is_refused_with_its_topic():
-    writer = new_writer()
-    register(writer)
-    with pytest.raises(SendError, match=TOPIC):
-        writer.check_messages(*rows(b"x" * 500))
-    with pytest.raises(SendError, match=TOPIC):
-        writer.check_singles(by_column(b"x" * 500))
-
-
-def test_a_missing_key_is_an_error_before_anything_is_sent():
-    class NoKey:
-        @property
-        def room(self):
-            raise CryptoError("no key")
-
-    writer = new_writer(encryption=NoKey())
-    writer.registering()
-    with pytest.raises(CryptoError, match=TOPIC):
-        writer.registered("p", -1, MAX_MESSAGE, None)

@@ -118,28 +118,28 @@ class World:
         self.wire += [entry for item in outgoing for entry in item.entries]
 
     def add_rows(self, count):
-        batches = self.writer.batch_rows(*rows(*self.new_rows(count)), self.now)
-        self.add(self.writer.pack_batches(batches, 5))
+        batches = self.writer.builder.batch_rows(*rows(*self.new_rows(count)), self.now)
+        self.add(self.writer.builder.pack_batches(batches, 5))
 
     def close_batch(self, _=0):
-        batch = self.writer.close_batch()
-        self.add(self.writer.pack_batches([] if batch is None else [batch], 5))
+        batch = self.writer.builder.close_batch()
+        self.add(self.writer.builder.pack_batches([] if batch is None else [batch], 5))
 
     def add_singles(self, count):
         self.close_batch()
-        self.add(self.writer.pack_singles(singles(*self.new_rows(count)), 5))
+        self.add(self.writer.builder.pack_singles(singles(*self.new_rows(count)), 5))
 
     def add_run(self, count):
         """As many as a run has at least, and more than the window takes at once."""
         self.close_batch()
-        self.add(self.writer.pack_singles(by_column(*self.new_rows(2 * count)), 5))
+        self.add(self.writer.builder.pack_singles(by_column(*self.new_rows(2 * count)), 5))
 
     def add_large(self, _=0):
         self.close_batch()
         self.added += 1
         fields = pb.MessageMetadata(partition_key=b"%d" % (self.added - 1)).SerializePartialToString()
         large = EncodedSingle(memoryview(fields), memoryview(b"x" * 300))
-        self.add(self.writer.pack_singles([large], 5))
+        self.add(self.writer.builder.pack_singles([large], 5))
 
     def store(self, count):
         taken, self.wire = self.wire[:count], self.wire[count:]
@@ -225,7 +225,7 @@ class World:
 
     def wait(self, tenths):
         self.now += tenths / 10
-        due = self.writer.batch_due_at
+        due = self.writer.builder.batch_due_at
         if due is not None and due <= self.now:
             self.close_batch()
 

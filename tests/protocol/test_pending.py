@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.errors import ProtocolError, SendError
+from pulsar_spark.errors import NotReadyError, ProtocolError, SendError
 from pulsar_spark.protocol.outgoing import EntryKind
 from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
-from tests.protocol.partition_writers import chunk, outgoing, run_of
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.protocol.partition_writers import MAX_MESSAGE, chunk, new_builder, outgoing, run_of, singles
 
 
 def window(max_messages=1000, max_bytes=10**6, send_timeout=30):
@@ -229,6 +230,19 @@ def test_receipts_of_a_run_show_that_a_resend_goes_on():
     pending.run_acknowledged(1)
     pending.lost()
     assert pending.due_at == 130.0
+
+
+def test_an_entry_that_was_damaged_on_its_way_may_be_sent_again_and_one_in_memory_may_not():
+    payload = bytearray(b"payload")
+    builder = new_builder()
+    builder.registered("p", MAX_MESSAGE, b"")
+    pending = window()
+    for entry in builder.pack_singles(singles(b"first", payload), 5):
+        pending.push(entry, 0.0)
+    assert isinstance(pending.refused(pb.ChecksumError, "checksum"), NotReadyError)
+    payload[0] ^= 1
+    assert isinstance(pending.refused(pb.ChecksumError, "checksum"), SendError)
+    assert isinstance(pending.refused(pb.ServiceNotReady, "later"), NotReadyError)
 
 
 def test_the_timeout_s_error_counts_all_that_is_pending():

@@ -1,9 +1,9 @@
 """Producer: sends the entries of one topic partition, in order, within its pending window.
 
-What is sent, sent again or refused is decided by its :class:`PartitionWriter`; here are the connection, the
-lock, waiting and retries. Callers block while the window is full; the session's thread only takes receipts.
-After a cut connection, a restart or an unload the next call finds the broker again and resends the pending
-entries.
+Its :class:`EntryBuilder` makes the entries; its :class:`PartitionWriter` decides what is sent, sent again or
+refused. Here are the connection, the lock, waiting and retries. Callers block while the window is full; the
+session's thread only takes receipts. After a cut connection, a restart or an unload the next call finds the
+broker again and resends the pending entries.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.batcher import Batch, BatcherBuilder, BatchLimits
+from pulsar_spark.protocol.entry_builder import EntryBuilder
 from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import Packer
 from pulsar_spark.protocol.partition_writer import PartitionWriter, Step
@@ -38,6 +39,7 @@ from pulsar_spark.protocol.pending import PendingWindow
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.protocol.stored_check import StoredProof
+from pulsar_spark.protocol.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.receipts import Receipts
@@ -111,8 +113,7 @@ class Producer:
         self._reopening = Reopening()
         after = -1 if options.initial_sequence_id is None else options.initial_sequence_id
         max_pending = options.max_pending_messages_across_partitions // partitions
-        self._writer = PartitionWriter(
-            str(topic),
+        self._builder = EntryBuilder(
             Packer(
                 str(topic),
                 options.compression,
@@ -121,21 +122,28 @@ class Producer:
                 encryption=encryptor,
                 key_based=options.batcher_builder is BatcherBuilder.KEY_BASED,
             ),
+            BatchLimits(
+                options.batching_max_messages, options.batching_max_bytes, options.batching_max_publish_delay
+            ),
+            blocks_if_full=options.block_if_queue_full,
+        )
+        self._writer = PartitionWriter(
+            str(topic),
+            self._builder,
             PendingWindow(
                 str(topic),
                 max(1, min(options.max_pending_messages, max_pending)),
                 memory or TaskMemory(options.memory_limit),
                 options.send_timeout,
             ),
-            BatchLimits(
-                options.batching_max_messages, options.batching_max_bytes, options.batching_max_publish_delay
+            StoredIds(
+                str(topic),
+                # A name that a broker chooses is given to nobody else.
+                is_shared_name=not may_repeat and options.name is not None,
+                may_repeat=may_repeat,
             ),
             name=options.name,
             first_sequence_id=max(first_sequence_id or 0, after + 1),
-            blocks_if_full=options.block_if_queue_full,
-            # A name that a broker chooses is given to nobody else.
-            is_shared_name=not may_repeat and options.name is not None,
-            may_repeat=may_repeat,
         )
         self.transaction = transaction
         self._open_in_time()
@@ -146,11 +154,11 @@ class Producer:
     @property
     def transaction(self) -> TxnId | None:
         """The transaction that what is sent from now on belongs to."""
-        return self._writer.transaction
+        return self._builder.packer.transaction
 
     @transaction.setter
     def transaction(self, transaction: TxnId | None) -> None:
-        self._writer.transaction = transaction
+        self._builder.packer.transaction = transaction
 
     @property
     def topic_epoch(self) -> int | None:
@@ -172,19 +180,19 @@ class Producer:
     @property
     def batch_due_at(self) -> float | None:
         """When the open batch is to be sent, in monotonic seconds; None if there is none."""
-        return self._writer.batch_due_at
+        return self._builder.batch_due_at
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
         """Raise SendError if a message of those to be batched is too large; see ``Packer``."""
-        self._writer.check_messages(body, offsets)
+        self._builder.packer.check_messages(body, offsets)
 
     def check_singles(self, messages: EncodedSingles) -> None:
         """Raise SendError if a message is too large and is not to be sent in chunks."""
-        self._writer.check_singles(messages)
+        self._builder.packer.check_singles(messages)
 
     def take_ids(self, given: pa.Int64Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """The rows' own sequence ids, and which rows must begin a batch; see ``SequenceIds.take``."""
-        return self._writer.take_ids(given)
+        return self._builder.take_ids(given)
 
     def send_rows(
         self,
@@ -204,7 +212,7 @@ class Producer:
             SendError: a batch is larger than the broker takes or was refused, or the send timeout is over.
             QueueFullError: there is no room and the caller does not want to wait.
         """
-        self.send_batches(self._writer.batch_rows(body, offsets, time.monotonic(), sequence_ids))
+        self.send_batches(self._builder.batch_rows(body, offsets, time.monotonic(), sequence_ids))
 
     def send_groups(
         self, body: memoryview, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
@@ -219,21 +227,21 @@ class Producer:
         Raises:
             SendError: as ``send_rows`` raises it, and QueueFullError.
         """
-        self.send_batches(self._writer.batch_groups(body, offsets, starts))
+        self.send_batches(self._builder.batch_groups(body, offsets, starts))
 
     def send_open_batch(self) -> None:
         """Send the open batch, if there is one; raises what ``send_rows`` raises."""
-        batch = self._writer.close_batch()
+        batch = self._builder.close_batch()
         if batch is not None:
             self.send_batches([batch])
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """Send each batch as one entry; raises what ``send_rows`` raises."""
-        self._send(self._writer.pack_batches(batches, _publish_time()))
+        self._send(self._builder.pack_batches(batches, _publish_time()))
 
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
         """Send messages each as an entry of its own, or as several; raises what ``send_rows`` raises."""
-        self._send(self._writer.pack_singles(messages, _publish_time()))
+        self._send(self._builder.pack_singles(messages, _publish_time()))
 
     def flush(self) -> None:
         """Wait until all entries are acknowledged; raises what ``send_rows`` raises."""
