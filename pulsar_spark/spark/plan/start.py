@@ -25,7 +25,6 @@ from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import (
@@ -56,10 +55,7 @@ class QueryStart(NamedTuple):
 
 
 def start_query(
-    client: PlanningClient,
-    options: SourceOptions,
-    partitions: Iterable[TopicName],
-    losses: LossReporter | None = None,
+    client: PlanningClient, options: SourceOptions, partitions: Iterable[TopicName]
 ) -> QueryStart:
     """Create a new query's subscription, or open the one that the user named, and move it to the start.
 
@@ -67,7 +63,6 @@ def start_query(
         client: client of the cluster.
         options: what to read, and the start.
         partitions: existing partitions. Those deleted meanwhile are left out, unless they must exist.
-        losses: reports messages that are deleted later; None: they are an error.
 
     Raises:
         TopicNotFoundError: a topic that the user named was deleted meanwhile.
@@ -81,7 +76,7 @@ def start_query(
     goes_on = options.start.everywhere is PositionWord.SUBSCRIPTION
     if goes_on:
         subscribed(client, starts, name)
-    subscription = Subscription(client, name, losses, options.subscription_settings)
+    subscription = Subscription(client, name, options.subscription_settings)
     _log.info("the subscription of the new query is %s", name)
     try:
         is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))

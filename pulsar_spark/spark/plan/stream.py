@@ -29,8 +29,8 @@ from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
-from pulsar_spark.spark.plan.data_loss import LossReporter, lost_by_deletion, lost_while_stopped
 from pulsar_spark.spark.plan.ends import EndTracker, QuietTime
+from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
@@ -72,7 +72,7 @@ class QueryPlanner:
         self._broker_probe = BrokerProbe(self._client, options.admin_url, self._meet_chunks)
         self._admission = Admission(options.limits, self._broker_probe, run_all)
         self._ends = EndTracker(self._client, self._ask, self._tail_start, self._meet_chunks)
-        self._losses = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
+        self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._reporter = SourceReporter(self._client)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
         self._subscription: Subscription | None = None
@@ -93,7 +93,7 @@ class QueryPlanner:
     def initial(self) -> Offsets:
         """The start of a query that has no checkpoint; the same in all calls of one run."""
         if self._fresh is None:
-            started = start_query(self._client, self._options, self._topics.partitions, self._losses)
+            started = start_query(self._client, self._options, self._topics.partitions)
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
@@ -174,7 +174,7 @@ class QueryPlanner:
         """Ends and backlogs for the query's progress, at the last trigger; see :mod:`source_report`."""
         if self._report is None:
             subscription = "" if self._subscription is None else self._subscription.name
-            self._report = self._reporter.report(subscription, self._partitions, self._losses.count)
+            self._report = self._reporter.report(subscription, self._partitions, self._loss_check.losses)
         return self._reporter.renewed(self._report)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
@@ -195,7 +195,7 @@ class QueryPlanner:
         for topic in end.positions.keys() - subscription.partitions.keys() - self._absent:
             begin = start.positions.get(topic, MessageId.EARLIEST)
             if begin < end.positions[topic]:
-                self._check_absent(topic, begin, end.subscription)
+                self._report_absent(topic, begin, end.subscription)
         return self._without_deleted(subscription, partial(self._tasks, subscription, start, end))
 
     def commit(self) -> None:
@@ -221,14 +221,8 @@ class QueryPlanner:
         answers, gone = self._ends.refresh()
         deleted = list(gone)
         for topic, answer in answers.items():
-            position = subscription.partitions[topic].position
             try:
-                subscription.check_answer(
-                    topic,
-                    answer,
-                    is_message=self._is_processed(topic, position),
-                    was_deleted=self._topics.take_deleted,
-                )
+                self._loss_check.check_answer(subscription, topic, answer)
             except TopicNotFoundError:
                 deleted.append(topic)
         # Later reports are about deletions that these answers do not show yet.
@@ -263,9 +257,9 @@ class QueryPlanner:
             return before
         partitions = self._topics.partitions
         for topic in sorted(processed.keys() - set(partitions)):
-            self._check_absent(topic, processed[topic], name)
+            self._report_absent(topic, processed[topic], name)
         self._subscription = None
-        found = Subscription(self._client, name, self._losses, self._options.subscription_settings)
+        found = Subscription(self._client, name, self._options.subscription_settings)
         try:
             missing = found.missing([topic for topic in partitions if topic in processed])
             answers = found.open(
@@ -279,7 +273,7 @@ class QueryPlanner:
                 if topic in processed and not self._check_restart(
                     found, topic, processed[topic], answers, missing
                 ):
-                    self._check_absent(topic, processed[topic], name)
+                    self._report_absent(topic, processed[topic], name)
         except BaseException:  # also SystemExit, by which Spark ends the planner
             found.close()
             raise
@@ -304,26 +298,13 @@ class QueryPlanner:
         if topic not in answers:
             return False
         try:
-            subscription.check_restart(
-                topic,
-                position,
-                answers[topic],
-                was_missing=topic in missing,
-                is_message=self._is_processed(topic, position),
+            self._loss_check.check_restart(
+                subscription, topic, position, answers[topic], was_missing=topic in missing
             )
         except TopicNotFoundError:
             subscription.drop(topic)
             return False
         return True
-
-    def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
-        """Whether a position is a message that was processed.
-
-        Otherwise it is the user's start, or the position before the first message of a ledger.
-        """
-        return (
-            position is not None and position.is_message and position != self._options.start.named.get(topic)
-        )
 
     def _track(self, answers: Mapping[TopicName, LastMessageId]) -> None:
         """Track partitions on which the subscription was opened."""
@@ -369,19 +350,10 @@ class QueryPlanner:
             _log.info("new partitions are read: %s", ", ".join(map(str, opened)))
             self._track(opened)
 
-    def _check_absent(self, topic: TopicName, position: MessageId, name: str) -> None:
+    def _report_absent(self, topic: TopicName, position: MessageId, name: str) -> None:
         """Report a partition of the checkpoint that does not exist, or that the options no longer name."""
-        options = self._options
         self._absent.add(topic)
-        is_named = topic.base in options.topics or topic in options.topics
-        is_read = is_named or (options.pattern is not None and options.pattern.matches(topic))
-        lost = lost_while_stopped(position, is_read=is_read)
-        if lost is not None:
-            self._losses.lost(topic, lost)
-        else:
-            _log.warning(
-                "the query no longer reads %s; remove the subscription %s from this topic", topic, name
-            )
+        self._loss_check.report_absent(topic, position, name)
 
     def _drop(self, subscription: Subscription, topic: TopicName) -> None:
         """Continue without a topic, or one partition, that was deleted."""
@@ -390,13 +362,7 @@ class QueryPlanner:
         self._ends.drop(topic)
         self._topics.drop(topic)
         self._absent.add(topic)
-        lost = lost_by_deletion(state.start if state.position is None else state.position, state.last)
-        if lost is not None:
-            self._losses.lost(topic, lost)
-        else:
-            _log.warning(
-                "topic %s was deleted; all its messages that the query had seen are processed", topic
-            )
+        self._loss_check.report_deleted(topic, state)
 
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
         if self._subscription is None:

@@ -2,7 +2,7 @@
 
 It is created before the first row is planned, so that the broker keeps unprocessed messages. It has no
 permits: the broker sends it nothing, and moves it only as :mod:`data_loss` says. If anybody else moves it,
-data may be lost.
+data may be lost, which :mod:`loss_check` finds out.
 """
 
 from __future__ import annotations
@@ -22,17 +22,10 @@ from pulsar_spark.client import (
     SubscriptionOptions,
     run_all,
 )
-from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
-from pulsar_spark.spark.plan.data_loss import (
-    Judgement,
-    LossReporter,
-    LossVerdict,
-    judge_answer,
-    judge_restart,
-)
-from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, Seen, visible_end
+from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, Seen
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +52,6 @@ class Subscription:
     Args:
         client: client of the cluster.
         name: name of the subscription, the same on each partition.
-        losses: reports the losses of deleted messages; None: they are an error.
         settings: settings of the subscription at the broker.
 
     Attributes:
@@ -71,12 +63,10 @@ class Subscription:
         self,
         client: PlanningClient,
         name: str,
-        losses: LossReporter | None = None,
         settings: SubscriptionSettings = SubscriptionSettings(),  # noqa: B008 - it is immutable
     ) -> None:
         self.name = name
         self._settings = settings
-        self._losses = losses or LossReporter(fail_on_data_loss=True)
         self.partitions: dict[TopicName, PartitionState] = {}
         self._client = client
         self._consumers: dict[TopicName, Consumer] = {}
@@ -162,6 +152,14 @@ class Subscription:
         consumer = self._consumers.pop(topic, None)
         if consumer is not None and not self._asked.leave(topic, consumer.close):
             consumer.close()
+
+    def remove(self, topic: TopicName) -> None:
+        """Remove it from one partition and close it there. A failure is logged, and leaves it open."""
+        try:
+            self._consumers[topic].unsubscribe()
+            self.drop(topic)
+        except PulsarError as error:
+            _log.warning("subscription %s cannot be removed from topic %s: %s", self.name, topic, error)
 
     def unsubscribe(self) -> None:
         """Remove the subscription from the brokers and close it. Failures are logged."""
@@ -266,119 +264,7 @@ class Subscription:
         found = zip(topics, counts, strict=True)
         return {topic: count for topic, count in found if not isinstance(count, PulsarError)}
 
-    # ---- where it stands
-
-    def check_restart(
-        self,
-        topic: TopicName,
-        position: MessageId,
-        answer: LastMessageId,
-        *,
-        was_missing: bool,
-        is_message: bool,
-    ) -> None:
-        """Judge what happened to a partition while the query was stopped, and retain unprocessed messages.
-
-        Args:
-            topic: partition on which it was just opened.
-            position: position up to which the checkpoint has processed the partition.
-            answer: the broker's answer when it was opened.
-            was_missing: whether the broker did not have the subscription.
-            is_message: whether ``position`` is a message that was processed.
-
-        Raises:
-            DataLossError: unprocessed messages are gone. The broker's state is not changed, so that the next
-                start finds the same.
-        """
-
-        def judge(begin: MessageId | None) -> Judgement:
-            return judge_restart(
-                position,
-                last=answer.last,
-                mark_delete=answer.mark_delete,
-                was_missing=was_missing,
-                is_message=is_message,
-                begin=begin,
-            )
-
-        self._reconcile(topic, position, answer, judge)
-
-    def check_answer(
-        self,
-        topic: TopicName,
-        answer: LastMessageId,
-        *,
-        is_message: bool,
-        was_deleted: Callable[[TopicName], bool],
-    ) -> None:
-        """Judge whether somebody moved it while the query runs, and store the broker's answer.
-
-        Args:
-            topic: partition.
-            answer: the broker's latest answer.
-            is_message: whether the partition's position is a message that was processed.
-            was_deleted: whether the partition was recently deleted and created again; called if messages seem
-                lost, may take seconds.
-
-        Raises:
-            DataLossError: as in :meth:`check_restart`.
-        """
-        state = self.partitions[topic]
-        position = state.start if state.position is None else state.position
-
-        def judge(begin: MessageId | None) -> Judgement:
-            return judge_answer(
-                position,
-                acknowledged=state.acknowledged,
-                last_seen=state.last,
-                last=answer.last,
-                mark_delete=answer.mark_delete,
-                is_message=is_message,
-                begin=begin,
-            )
-
-        if self._reconcile(topic, position, answer, judge, was_deleted) is LossVerdict.FINE:
-            state.acknowledged = answer.mark_delete
-        state.last = visible_end(answer.last)
-
-    def _reconcile(
-        self,
-        topic: TopicName,
-        position: MessageId,
-        answer: LastMessageId,
-        judge: Callable[[MessageId | None], Judgement],
-        was_deleted: Callable[[TopicName], bool] = lambda topic: False,
-    ) -> LossVerdict:
-        """Report losses, and move it back if it was moved; ``judge`` receives the topic's begin."""
-        found = judge(None)
-        if found.verdict is LossVerdict.ASK_BEGIN:
-            try:
-                begin = self._client.bounds(topic).begin
-            except PulsarError as error:
-                raise error.located(str(topic)) from error
-            found = judge(begin)
-        found = found.of_deleted(lambda: was_deleted(topic))
-        try:
-            if found.lost is not None:
-                self._losses.lost(topic, found.lost)
-            elif found.verdict is LossVerdict.SET_BACK:
-                self._losses.set_back(topic, position, answer.last)
-                self._go_on_from_end(topic, answer)
-        except DataLossError:
-            if found.was_removed:
-                self._remove(topic)
-            raise
-        if found.verdict is LossVerdict.MOVED:
-            _log.warning("%s: %s; nothing is lost", topic, found.why)
-        if found.verdict is LossVerdict.RECREATED:
-            _log.warning(
-                "%s: %s; all messages of the old topic that the query had seen are processed",
-                topic,
-                found.why,
-            )
-        if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST, LossVerdict.RECREATED):
-            self.put_back(topic, position.last_whole_entry)
-        return found.verdict
+    # ---- moving it
 
     def put_back(self, topic: TopicName, position: MessageId) -> None:
         """Move it back, so that it holds everything that exists after ``position``."""
@@ -386,20 +272,12 @@ class Subscription:
         consumer.seek(position if position.is_message else MessageId.EARLIEST)
         self.partitions[topic].moved(consumer.last_message_id().mark_delete)
 
-    def _go_on_from_end(self, topic: TopicName, answer: LastMessageId) -> None:
-        """Skip everything that the partition holds now."""
+    def skip_to_end(self, topic: TopicName, answer: LastMessageId) -> None:
+        """Skip everything that the partition holds, as the broker's latest answer shows it."""
         last = answer.last.whole_entry
         self.partitions[topic].moved(answer.mark_delete)
         self.acknowledge({topic: last})
         self.partitions[topic].set_back(last)
-
-    def _remove(self, topic: TopicName) -> None:
-        """Remove it from one partition; a broker that does not answer is logged."""
-        try:
-            self._consumers[topic].unsubscribe()
-            self.drop(topic)
-        except PulsarError as error:
-            _log.warning("subscription %s cannot be removed from topic %s: %s", self.name, topic, error)
 
     # ---- acknowledging
 

@@ -1,15 +1,13 @@
 """Subscription on a cluster in memory: opening, putting back, acknowledging, leaving."""
 
-import logging
 import threading
 
 import pytest
 
 from pulsar_spark.client import InitialPosition
-from pulsar_spark.errors import AuthError, BusyError, DataLossError, DeadlineError
+from pulsar_spark.errors import AuthError, BusyError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
-from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.partition import Seen
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until
@@ -139,6 +137,17 @@ def test_one_that_was_put_back_is_acknowledged_anew(cluster):
     assert mark(cluster) == MessageId(10, 2)
     subscription.put_back(P0, MessageId(10, -1))
     assert ("seek", P0, MessageId.EARLIEST) in cluster.requests
+
+
+def test_one_that_skips_to_the_end_holds_nothing_up_to_it(cluster):
+    subscription = opened(cluster)
+    cluster.topics[P0].produce(1)
+    answer = subscription.ask([P0])[P0]
+    subscription.partitions[P0].position = MessageId(20, 5)
+    subscription.skip_to_end(P0, answer)
+    state = subscription.partitions[P0]
+    assert mark(cluster) == state.start == state.position == state.last == MessageId(10, 3)
+    assert mark(cluster, P1) == MessageId(10, -1)
 
 
 def processed(subscription, entry):
@@ -289,49 +298,6 @@ def test_what_a_tail_has_seen_is_not_probed(cluster):
     assert cluster.count("chunks") == 0
 
 
-def check(subscription, topic, answer, missing):
-    subscription.check_restart(topic, MessageId(10, 0), answer, was_missing=missing, is_message=True)
-
-
-def test_an_error_of_loss_removes_again_what_was_missing(cluster):
-    for topic in cluster.topics.values():
-        topic.roll_over()
-        topic.produce(1)
-        topic.trim()
-    subscription = Subscription(cluster, "s")
-    answers = subscription.open({P0: LATEST, P1: LATEST})
-    with pytest.raises(DataLossError):
-        check(subscription, P0, answers[P0], missing=True)
-    assert cluster.topics[P0].cursors == {}
-    assert P0 not in subscription.partitions
-    with pytest.raises(DataLossError):
-        check(subscription, P1, answers[P1], missing=False)
-    assert mark(cluster, P1) == MessageId(20, 0), "it was moved: it stays where it is"
-
-
-def test_a_missing_one_that_cannot_be_removed_again_is_logged(cluster, caplog):
-    cluster.topics[P0].roll_over()
-    cluster.topics[P0].trim()
-    subscription = Subscription(cluster, "s")
-    answers = subscription.open({P0: LATEST})
-    bounds = cluster.bounds(P0)
-    cluster.bounds = lambda topic: bounds
-    cluster.failing[P0] = DeadlineError("late")
-    with caplog.at_level(logging.WARNING), pytest.raises(DataLossError):
-        check(subscription, P0, answers[P0], missing=True)
-    assert "cannot be removed from topic" in caplog.text
-
-
-def test_without_an_error_what_is_left_is_held(cluster):
-    cluster.topics[P0].roll_over()
-    ids = cluster.topics[P0].produce(2)
-    cluster.topics[P0].trim()
-    subscription = Subscription(cluster, "s", LossReporter(fail_on_data_loss=False))
-    answers = subscription.open({P0: LATEST})
-    check(subscription, P0, answers[P0], missing=True)
-    assert mark(cluster) == cluster.topics[P0].begin < ids[0]
-
-
 def test_it_is_removed_where_that_is_possible(cluster, caplog):
     subscription = opened(cluster)
     cluster.failing[P1] = DeadlineError("late")
@@ -340,6 +306,17 @@ def test_it_is_removed_where_that_is_possible(cluster, caplog):
     assert [bool(cluster.topics[each].cursors) for each in (P0, P1, P2)] == [False, True, False]
     assert "partition-1" in caplog.text
     assert subscription.partitions == {}
+
+
+def test_it_is_removed_from_one_partition(cluster, caplog):
+    subscription = opened(cluster)
+    cluster.failing[P1] = DeadlineError("late")
+    for topic in (P0, P1):
+        subscription.remove(topic)
+    assert [bool(cluster.topics[each].cursors) for each in (P0, P1, P2)] == [False, True, True]
+    assert list(subscription.partitions) == [P1, P2]
+    assert caplog.text.count("cannot be removed from topic") == 1
+    assert str(P1) in caplog.text
 
 
 def test_a_partition_that_is_dropped_meets_no_chunks(cluster):

@@ -1,0 +1,211 @@
+"""LossCheck: applies the rules of :mod:`data_loss` to a query's partitions.
+
+It asks the broker where a topic begins if the rules require it, reports what is lost, and moves the query's
+subscription where the rules want it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pulsar_spark.client import LastMessageId, PlanningClient
+from pulsar_spark.errors import DataLossError, PulsarError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.data_loss import (
+    Judgement,
+    LossReporter,
+    LossVerdict,
+    judge_answer,
+    judge_restart,
+    lost_by_deletion,
+    lost_while_stopped,
+)
+from pulsar_spark.spark.plan.partition import PartitionState, visible_end
+from pulsar_spark.spark.plan.subscription import Subscription
+
+_log = logging.getLogger(__name__)
+
+
+class LossCheck:
+    """Checks the partitions of one run of a query for data loss.
+
+    Args:
+        client: client that finds where topics begin.
+        options: options of the source: what is read, the user's start, and whether a loss is an error.
+        was_deleted: whether a partition was recently deleted and created again; called if messages seem lost,
+            may take seconds.
+    """
+
+    def __init__(
+        self, client: PlanningClient, options: SourceOptions, was_deleted: Callable[[TopicName], bool]
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._was_deleted = was_deleted
+        self._reporter = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
+
+    @property
+    def losses(self) -> int:
+        """Number of losses that were reported as warnings."""
+        return self._reporter.count
+
+    # ---- partitions on which the subscription is open
+
+    def check_restart(
+        self,
+        subscription: Subscription,
+        topic: TopicName,
+        position: MessageId,
+        answer: LastMessageId,
+        *,
+        was_missing: bool,
+    ) -> None:
+        """Judge what happened to a partition while the query was stopped, and retain unprocessed messages.
+
+        Args:
+            subscription: subscription of the query.
+            topic: partition on which it was just opened.
+            position: position up to which the checkpoint has processed the partition.
+            answer: the broker's answer when it was opened.
+            was_missing: whether the broker did not have the subscription.
+
+        Raises:
+            DataLossError: unprocessed messages are gone. The broker's state is not changed, so that the next
+                start finds the same.
+            TopicNotFoundError: the partition is gone.
+            BrokerError: the broker did not answer.
+        """
+
+        def judge(begin: MessageId | None) -> Judgement:
+            return judge_restart(
+                position,
+                last=answer.last,
+                mark_delete=answer.mark_delete,
+                was_missing=was_missing,
+                is_message=self._is_processed(topic, position),
+                begin=begin,
+            )
+
+        self._reconcile(subscription, topic, position, answer, judge)
+
+    def check_answer(self, subscription: Subscription, topic: TopicName, answer: LastMessageId) -> None:
+        """Judge whether somebody moved a subscription while the query runs, and store the broker's answer.
+
+        Args:
+            subscription: subscription of the query.
+            topic: partition.
+            answer: the broker's latest answer.
+
+        Raises:
+            DataLossError, TopicNotFoundError, BrokerError: as in :meth:`check_restart`.
+        """
+        state = subscription.partitions[topic]
+        position = state.start if state.position is None else state.position
+
+        def judge(begin: MessageId | None) -> Judgement:
+            return judge_answer(
+                position,
+                acknowledged=state.acknowledged,
+                last_seen=state.last,
+                last=answer.last,
+                mark_delete=answer.mark_delete,
+                is_message=self._is_processed(topic, state.position),
+                begin=begin,
+            )
+
+        if self._reconcile(subscription, topic, position, answer, judge) is LossVerdict.FINE:
+            state.acknowledged = answer.mark_delete
+        state.last = visible_end(answer.last)
+
+    def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
+        """Whether a position is a message that was processed.
+
+        Otherwise it is the user's start, or the position before the first message of a ledger.
+        """
+        return (
+            position is not None and position.is_message and position != self._options.start.named.get(topic)
+        )
+
+    def _reconcile(
+        self,
+        subscription: Subscription,
+        topic: TopicName,
+        position: MessageId,
+        answer: LastMessageId,
+        judge: Callable[[MessageId | None], Judgement],
+    ) -> LossVerdict:
+        """Report losses, and move it back if it was moved; ``judge`` receives the topic's begin."""
+        found = judge(None)
+        if found.verdict is LossVerdict.ASK_BEGIN:
+            try:
+                begin = self._client.bounds(topic).begin
+            except PulsarError as error:
+                raise error.located(str(topic)) from error
+            found = judge(begin)
+        found = found.of_deleted(lambda: self._was_deleted(topic))
+        try:
+            if found.lost is not None:
+                self._reporter.lost(topic, found.lost)
+            elif found.verdict is LossVerdict.SET_BACK:
+                self._reporter.set_back(topic, position, answer.last)
+                subscription.skip_to_end(topic, answer)
+        except DataLossError:
+            if found.was_removed:
+                subscription.remove(topic)
+            raise
+        if found.verdict is LossVerdict.MOVED:
+            _log.warning("%s: %s; nothing is lost", topic, found.why)
+        if found.verdict is LossVerdict.RECREATED:
+            _log.warning(
+                "%s: %s; all messages of the old topic that the query had seen are processed",
+                topic,
+                found.why,
+            )
+        if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST, LossVerdict.RECREATED):
+            subscription.put_back(topic, position.last_whole_entry)
+        return found.verdict
+
+    # ---- partitions that are gone
+
+    def report_deleted(self, topic: TopicName, state: PartitionState) -> None:
+        """Report a partition that was deleted while the query runs.
+
+        Raises:
+            DataLossError: messages that were seen in it are not processed.
+        """
+        lost = lost_by_deletion(state.start if state.position is None else state.position, state.last)
+        if lost is not None:
+            self._reporter.lost(topic, lost)
+        else:
+            _log.warning(
+                "topic %s was deleted; all its messages that the query had seen are processed", topic
+            )
+
+    def report_absent(self, topic: TopicName, position: MessageId, subscription: str) -> None:
+        """Report a partition of the checkpoint that does not exist, or that the options no longer name.
+
+        Args:
+            topic: partition.
+            position: position up to which the checkpoint has processed it.
+            subscription: name of the query's subscription.
+
+        Raises:
+            DataLossError: the options still name it, so unprocessed messages may be gone.
+        """
+        lost = lost_while_stopped(position, is_read=self._is_read(topic))
+        if lost is not None:
+            self._reporter.lost(topic, lost)
+        else:
+            _log.warning(
+                "the query no longer reads %s; remove the subscription %s from this topic",
+                topic,
+                subscription,
+            )
+
+    def _is_read(self, topic: TopicName) -> bool:
+        """Whether the options name a partition, or its topic."""
+        options = self._options
+        is_named = topic.base in options.topics or topic in options.topics
+        return is_named or (options.pattern is not None and options.pattern.matches(topic))

@@ -1,0 +1,183 @@
+"""LossCheck on a cluster in memory: what it reports, and where the subscription stands after it."""
+
+import logging
+
+import pytest
+
+from pulsar_spark.client import InitialPosition
+from pulsar_spark.errors import DataLossError, DeadlineError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.loss_check import LossCheck
+from pulsar_spark.spark.plan.subscription import Subscription
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_spark import options_of
+
+T = TopicName.parse("t")
+P0, P1 = (T.of_partition(number) for number in range(2))
+EARLIEST, LATEST = InitialPosition.EARLIEST, InitialPosition.LATEST
+
+
+@pytest.fixture
+def cluster():
+    """Two partitions of three entries each."""
+    found = SimulatedCluster()
+    for topic in found.create("t", 2):
+        topic.produce(3)
+    return found
+
+
+def check_of(cluster, *, fails=True, deleted=(), **options):
+    read = {} if "topicsPattern" in options else {"topic": "t"}
+    given = read | options | {"failOnDataLoss": str(fails).lower()}
+    return LossCheck(cluster, options_of(**given), lambda topic: topic in deleted)
+
+
+def mark(cluster, topic=P0):
+    return cluster.topics[topic].cursors["s"]
+
+
+def lose_first_ledger(topic):
+    """Entries that were not processed go with the ledger; returns the ids of two that stay."""
+    topic.roll_over()
+    ids = topic.produce(2)
+    topic.trim()
+    return ids
+
+
+# ---- a query that is started again, which has processed the first entry
+
+
+def restarted(cluster, *, missing, topics=(P0,), **options):
+    """Start again; returns the subscription, and a check of each partition."""
+    subscription = Subscription(cluster, "s")
+    answers = subscription.open(dict.fromkeys(topics, LATEST))
+    check = check_of(cluster, **options)
+
+    def run(topic):
+        check.check_restart(
+            subscription, topic, MessageId(10, 0), answers[topic], was_missing=topic in missing
+        )
+
+    return subscription, run
+
+
+def test_an_error_of_loss_removes_again_what_was_missing(cluster):
+    for topic in cluster.topics.values():
+        lose_first_ledger(topic)
+    subscription, check = restarted(cluster, missing=[P0], topics=(P0, P1))
+    with pytest.raises(DataLossError):
+        check(P0)
+    assert cluster.topics[P0].cursors == {}
+    assert P0 not in subscription.partitions
+    with pytest.raises(DataLossError):
+        check(P1)
+    assert mark(cluster, P1) == MessageId(20, 1), "it was moved: it stays where it is"
+
+
+def test_a_missing_one_that_cannot_be_removed_again_is_logged(cluster, caplog):
+    lose_first_ledger(cluster.topics[P0])
+    _, check = restarted(cluster, missing=[P0])
+    bounds = cluster.bounds(P0)
+    cluster.bounds = lambda topic: bounds
+    cluster.failing[P0] = DeadlineError("late")
+    with caplog.at_level(logging.WARNING), pytest.raises(DataLossError):
+        check(P0)
+    assert "cannot be removed from topic" in caplog.text
+
+
+def test_without_an_error_what_is_left_is_held(cluster):
+    ids = lose_first_ledger(cluster.topics[P0])
+    _, check = restarted(cluster, missing=[P0], fails=False)
+    check(P0)
+    assert mark(cluster) == cluster.topics[P0].begin < ids[0]
+
+
+def test_one_that_was_moved_is_put_back_with_a_warning(cluster, caplog):
+    _, check = restarted(cluster, missing=[P0])
+    assert mark(cluster) == MessageId(10, 2)
+    check(P0)
+    assert mark(cluster) < MessageId(10, 0)
+    assert "nothing is lost" in caplog.text
+
+
+def test_a_broker_that_does_not_say_where_the_topic_begins_is_an_error_that_names_it(cluster):
+    _, check = restarted(cluster, missing=[P0])
+    cluster.failing[P0] = DeadlineError("late")
+    with pytest.raises(DeadlineError, match="partition-0"):
+        check(P0)
+
+
+# ---- a query that runs
+
+
+def running(cluster, position):
+    subscription = Subscription(cluster, "s")
+    subscription.open({P0: EARLIEST})
+    subscription.partitions[P0].take_up(position)
+    return subscription
+
+
+def test_an_answer_is_stored(cluster):
+    subscription = running(cluster, MessageId(10, 1))
+    cluster.topics[P0].produce(2)
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    cluster.topics[P0].cursors["s"] = MessageId(10, 0)
+    check_of(cluster).check_answer(subscription, P0, subscription.ask([P0])[P0])
+    state = subscription.partitions[P0]
+    assert state.last == MessageId(10, 4)
+    assert state.acknowledged == MessageId(10, 0), "a broker that crashed forgot the last one"
+
+
+@pytest.mark.parametrize(("deleted", "losses"), [((P0,), 0), ((), 1)])
+def test_a_topic_that_was_made_again_is_no_loss_if_the_broker_says_so(cluster, caplog, deleted, losses):
+    subscription = running(cluster, MessageId(10, 2))
+    cluster.topics[P0].cursors["s"] = MessageId(10, 2)
+    lose_first_ledger(cluster.topics[P0])
+    cluster.topics[P0].cursors["s"] = MessageId(20, 1)
+    check = check_of(cluster, fails=False, deleted=deleted)
+    check.check_answer(subscription, P0, subscription.ask([P0])[P0])
+    assert ("of the old topic" in caplog.text) is (not losses)
+    assert caplog.text.count("PULSAR_DATA_LOSS") == losses
+    assert mark(cluster) == MessageId(20, -1)
+
+
+@pytest.mark.parametrize("is_start", [True, False])
+def test_a_topic_that_ends_before_a_message_that_was_processed_is_set_back(cluster, is_start, caplog):
+    """The user's start was not processed: the topic may not have reached it yet."""
+    given = {"startingOffsets": f'{{"{P0}": {{"-1": "30:6"}}}}' if is_start else "earliest"}
+    subscription = running(cluster, MessageId(30, 5))
+    check = check_of(cluster, fails=False, topic=str(P0), **given)
+    check.check_answer(subscription, P0, subscription.ask([P0])[P0])
+    position = subscription.partitions[P0].position
+    assert position == (MessageId(30, 5) if is_start else MessageId(10, 2))
+    assert ("ends at 10:2" in caplog.text) is not is_start
+
+
+# ---- partitions that are gone
+
+
+@pytest.mark.parametrize(("entry", "is_loss"), [(1, True), (2, False)])
+def test_a_deleted_partition_is_loss_where_not_all_was_processed(cluster, caplog, entry, is_loss):
+    state = running(cluster, MessageId(10, entry)).partitions[P0]
+    check_of(cluster, fails=False).report_deleted(P0, state)
+    assert ("PULSAR_DATA_LOSS" in caplog.text) is is_loss
+    if is_loss:
+        with pytest.raises(DataLossError, match="the topic was deleted"):
+            check_of(cluster).report_deleted(P0, state)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_read"),
+    [
+        ({"topic": "t"}, True),
+        ({"topic": str(P0)}, True),
+        ({"topic": str(P1)}, False),
+        ({"topicsPattern": "[t].*"}, True),
+        ({"topicsPattern": "[u].*"}, False),
+    ],
+)
+def test_a_partition_that_is_absent_is_loss_where_the_options_name_it(cluster, caplog, options, is_read):
+    check = check_of(cluster, fails=False, **options)
+    check.report_absent(P0, MessageId(10, 1), "the-name")
+    assert check.losses == is_read
+    assert ("remove the subscription the-name" in caplog.text) is not is_read
