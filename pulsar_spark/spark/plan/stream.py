@@ -11,31 +11,29 @@ Spark checkpoints the start and end of each batch. All decisions here must be re
                     over that start. A subscription made for it is removed again, and the batch begins no
                     later than where the one in ``end`` stands, to which nothing was acknowledged yet.
 
-The decisions are made in pure modules; this module calls them in order.
+The decisions are made in the other modules of this package; this module calls them in order.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Mapping, Sequence
-from functools import partial
 from typing import TypeVar
 
-from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient, run_all
+from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.admission import Admission
-from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.ends import EndTracker, QuietTime
 from pulsar_spark.spark.plan.loss_check import LossCheck
+from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
-from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
+from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import probe_bounds
-from pulsar_spark.spark.plan.start import after_start_times, start_query
+from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
 
@@ -43,13 +41,13 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Seconds until a batch that was not due, or not possible, is planned again.
-_HELD_BACK = 0.5
 # Seconds after which pending acknowledgements and answers are checked again.
 _LOOK_AGAIN = 0.1
 # Seconds that a trigger waits for the brokers' answers about the partitions that it reads.
 _PATIENCE = 1.0
-# After a vain wait for a partition the others are read for this many times as long before the next.
+# Minimum seconds until a new partition that cannot be opened is tried again. After a vain wait the others are
+# read for this many times as long before the next.
+_OPEN_AGAIN = 0.5
 _REST = 10
 
 
@@ -69,8 +67,7 @@ class QueryPlanner:
         self._options = options
         self._client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
         self._topics = Topics(self._client, options, first_contact(self._client, options))
-        self._broker_probe = BrokerProbe(self._client, options.admin_url, self._meet_chunks)
-        self._admission = Admission(options.limits, self._broker_probe, run_all)
+        self._micro_batches = MicroBatchPlanner(self._client, options, self._meet_chunks)
         self._ends = EndTracker(self._client, self._ask, self._tail_start, self._meet_chunks)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._reporter = SourceReporter(self._client)
@@ -80,9 +77,7 @@ class QueryPlanner:
         self._fresh_is_planned = False
         self._start_is_durable = False
         self._frozen: Mapping[TopicName, MessageId] | None = None
-        self._held_back_until = 0.0
         self._silent: set[TopicName] = set()
-        self._rest_until: dict[TopicName, float] = {}
         self._open_again_at: dict[TopicName, float] = {}
         self._batch_began: float | None = None
         self._quiet = QuietTime()
@@ -135,7 +130,16 @@ class QueryPlanner:
         is_all_acknowledged = self._acknowledge(subscription)
         self._count_backlogs(subscription)
         self._log_processed()
-        planned = self._without_deleted(subscription, partial(self._plan, subscription, start, limited))
+        planned = self._without_deleted(
+            subscription,
+            lambda: self._micro_batches.ends(
+                subscription.partitions,
+                start,
+                self._silent,
+                limited=limited,
+                available_now=self._frozen is not None,
+            ),
+        )
         for topic, end in planned.items():
             subscription.partitions[topic].planned = end
         self._report = None
@@ -163,9 +167,7 @@ class QueryPlanner:
     def _next_due(self, *, is_all_acknowledged: bool) -> float:
         """When the next work is due if nothing comes."""
         now = self._client.now()
-        times = [self._ends.due_at, *self._open_again_at.values(), *self._rest_until.values()]
-        if self._held_back_until > now:
-            times.append(self._held_back_until)
+        times = [self._ends.due_at, self._micro_batches.due_at(now), *self._open_again_at.values()]
         if self._silent or not is_all_acknowledged:
             times.append(now + _LOOK_AGAIN)
         return min(times)
@@ -196,7 +198,11 @@ class QueryPlanner:
             begin = start.positions.get(topic, MessageId.EARLIEST)
             if begin < end.positions[topic]:
                 self._report_absent(topic, begin, end.subscription)
-        return self._without_deleted(subscription, partial(self._tasks, subscription, start, end))
+        tasks = self._without_deleted(
+            subscription, lambda: self._micro_batches.tasks(subscription.partitions, start, end)
+        )
+        self._batch_began = self._client.now()
+        return tasks
 
     def commit(self) -> None:
         """Acknowledge what the last ``latest`` received as processed, if that has failed."""
@@ -207,7 +213,7 @@ class QueryPlanner:
         """Close the subscription, which stays for the next run; remove it if no checkpoint can name it."""
         self._quiet.end()
         self._report = None
-        self._admission.close()
+        self._micro_batches.close()
         self._ends.close()
         self._topics.close()
         subscription, self._subscription = self._subscription, None
@@ -341,7 +347,7 @@ class QueryPlanner:
             if not error.is_passing:
                 raise error
             _log.warning("a new partition cannot be read yet; this is retried: %s", error)
-            self._open_again_at[topic] = now + max(_HELD_BACK, _REST * (now - began))
+            self._open_again_at[topic] = now + max(_OPEN_AGAIN, _REST * (now - began))
         for topic in set(new) - opened.keys() - failed.keys():
             _log.info("%s is not read: it was deleted before its first message was read", topic)
             self._topics.drop(topic)
@@ -382,50 +388,14 @@ class QueryPlanner:
     def _tail_start(self, topic: TopicName) -> MessageId:
         return self._partitions[topic].tail_start
 
+    # ---- what is processed
+
     def _acknowledge(self, subscription: Subscription) -> bool:
         """Acknowledge what is processed; return whether nothing is left to acknowledge later."""
         is_polled = self._quiet.is_polled and self._frozen is None
         return subscription.acknowledge_processed(
             self._options.chunks.expire, self._ends.seen, is_polled=is_polled
         )
-
-    # ---- ends
-
-    def _plan(
-        self, subscription: Subscription, checkpoint: Offsets, limited: bool
-    ) -> dict[TopicName, MessageId]:
-        states = subscription.partitions
-        starts = {topic: state.position for topic, state in states.items() if state.position is not None}
-        left_out = self._silent | self._resting()
-        ends = {
-            # A partition that was set back must be in the checkpoint before anything of it is read.
-            topic: position
-            if checkpoint.positions.get(topic, position) > position or topic in left_out
-            else max(position, states[topic].end)
-            for topic, position in starts.items()
-        }
-        limits = self._options.limits
-        if ends == starts or not limited or not (limits.is_capped or limits.min_messages):
-            return ends
-        now = self._client.now()
-        if now < self._held_back_until:
-            return starts
-        backlogs = {
-            topic: count for topic, end in ends.items() if (count := states[topic].entries_until(end))
-        }
-        began = self._client.now()
-        planned = self._admission.plan(starts, ends, backlogs, began, available_now=self._frozen is not None)
-        now = self._client.now()
-        self._rest_until |= dict.fromkeys(self._admission.late, now + _REST * (now - began))
-        if planned == starts:
-            self._held_back_until = self._client.now() + _HELD_BACK
-        return planned
-
-    def _resting(self) -> set[TopicName]:
-        """Partitions whose probe has failed recently; none in a run limited to existing messages."""
-        now = self._client.now()
-        self._rest_until = {topic: until for topic, until in self._rest_until.items() if now < until}
-        return set() if self._frozen is not None else set(self._rest_until)
 
     def _count_backlogs(self, subscription: Subscription) -> None:
         """Count unprocessed entries: within a ledger by entry numbers, otherwise by the broker."""
@@ -434,28 +404,6 @@ class QueryPlanner:
         for topic, count in (subscription.backlogs(across) if across else {}).items():
             states[topic].backlog_counted(count)
         self._reporter.probe(states)
-
-    # ---- ranges
-
-    def _tasks(self, subscription: Subscription, start: Offsets, end: Offsets) -> list[Range]:
-        """The tasks for all partitions that exist and were not set back."""
-        states = subscription.partitions
-        planned = plan_ranges(start, end, {topic: state.start for topic, state in states.items()})
-        existing = [each for each in planned if each.topic in states and not states[each.topic].is_set_back]
-        ranges = after_start_times(self._client, self._options, states, existing)
-        tasks = split_ranges(
-            ranges,
-            self._broker_probe,
-            min_partitions=self._options.min_partitions,
-            max_messages=self._options.max_messages_per_partition,
-        )
-        self._batch_began = self._client.now()
-        _log.info(
-            "a micro-batch of %d tasks: %s",
-            len(tasks),
-            ", ".join(f"{each.topic} ({each.start}, {each.end}]" for each in ranges),
-        )
-        return tasks
 
     def _log_processed(self) -> None:
         """Log how long the last micro-batch took, and how far the query lags after it."""

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from pulsar_spark.errors import BusyError
-from pulsar_spark.spark.plan import stream
+from pulsar_spark.spark.plan import micro_batch, stream
 from pulsar_spark.spark.plan.ranges import Range
 from tests.spark.plan.simulated_spark import SimulatedSpark, T, acked, at, mark, rows_of
 
@@ -50,7 +50,8 @@ def test_each_micro_batch_is_logged_with_its_time_and_the_backlog_after_it(clust
         spark.trigger()
         assert spark.trigger() is None
         assert spark.trigger() is None
-    found = [record.getMessage() for record in caplog.records if record.name == stream.__name__]
+    names = (micro_batch.__name__, stream.__name__)
+    found = [record.getMessage() for record in caplog.records if record.name in names]
     assert found[0].startswith("a micro-batch of 1 tasks: ")
     assert str(first[-1]) in found[0]
     assert [line.partition("; ")[2] for line in found if "took" in line] == [

@@ -1,0 +1,154 @@
+"""MicroBatchPlanner: where a stream's next micro-batch ends, and which tasks read one.
+
+A micro-batch takes what lies after each partition's processed position, within the user's limits. A partition
+keeps its position if
+
+    its broker does not respond               the caller names these partitions
+    its entries could not be probed in time   for a while, so that the others are read meanwhile
+    its position was set back                 it must be in the checkpoint before anything after it is read
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Set
+
+from pulsar_spark.client import PlanningClient, run_all
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.admission import Admission
+from pulsar_spark.spark.plan.broker_probe import BrokerProbe
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
+from pulsar_spark.spark.plan.start import after_start_times
+
+_log = logging.getLogger(__name__)
+
+# Seconds until a batch that was not due, or not possible, is planned again.
+_HELD_BACK = 0.5
+# After a vain probe of a partition the others are read for this many times as long before the next.
+_REST = 10
+
+
+class MicroBatchPlanner:
+    """Plans the micro-batches of one run of a query.
+
+    Args:
+        client: client of the cluster.
+        options: options of the source.
+        on_chunk: called with each partition in which a part of a chunked message is found.
+    """
+
+    def __init__(
+        self, client: PlanningClient, options: SourceOptions, on_chunk: Callable[[TopicName], None]
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._broker_probe = BrokerProbe(client, options.admin_url, on_chunk)
+        self._admission = Admission(options.limits, self._broker_probe, run_all)
+        self._held_back_until = 0.0
+        self._rest_until: dict[TopicName, float] = {}
+
+    def ends(
+        self,
+        partitions: Mapping[TopicName, PartitionState],
+        checkpoint: Offsets,
+        silent: Set[TopicName],
+        *,
+        limited: bool = True,
+        available_now: bool = False,
+    ) -> dict[TopicName, MessageId]:
+        """The ends of the next micro-batch; all partitions' positions if no batch is due.
+
+        Args:
+            partitions: state of each partition; those without a position are left out.
+            checkpoint: end of the previous batch.
+            silent: partitions whose broker does not respond.
+            limited: whether the user's limits apply.
+            available_now: whether the run reads only what existed when it began; it then waits for every
+                partition.
+
+        Raises:
+            TopicNotFoundError: a partition was deleted; the error names it.
+            PulsarError: as in :meth:`Admission.plan`.
+        """
+        starts = {topic: state.position for topic, state in partitions.items() if state.position is not None}
+        resting = self._resting()
+        left_out = silent if available_now else silent | resting
+        ends = {
+            topic: position
+            if checkpoint.positions.get(topic, position) > position or topic in left_out
+            else max(position, partitions[topic].end)
+            for topic, position in starts.items()
+        }
+        limits = self._options.limits
+        if ends == starts or not limited or not (limits.is_capped or limits.min_messages):
+            return ends
+        now = self._client.now()
+        if now < self._held_back_until:
+            return starts
+        backlogs = {
+            topic: count for topic, end in ends.items() if (count := partitions[topic].entries_until(end))
+        }
+        began = self._client.now()
+        planned = self._admission.plan(starts, ends, backlogs, began, available_now=available_now)
+        now = self._client.now()
+        self._rest_until |= dict.fromkeys(self._admission.late, now + _REST * (now - began))
+        if planned == starts:
+            self._held_back_until = self._client.now() + _HELD_BACK
+        return planned
+
+    def _resting(self) -> set[TopicName]:
+        """Partitions that could not be probed in time, and are not probed again yet."""
+        now = self._client.now()
+        self._rest_until = {topic: until for topic, until in self._rest_until.items() if now < until}
+        return set(self._rest_until)
+
+    def due_at(self, now: float) -> float:
+        """When :meth:`ends` may find more although nothing comes; infinity if it will not.
+
+        Args:
+            now: time in seconds of a monotonic clock, as is the result.
+        """
+        times = list(self._rest_until.values())
+        if self._held_back_until > now:
+            times.append(self._held_back_until)
+        return min(times, default=math.inf)
+
+    def tasks(
+        self, partitions: Mapping[TopicName, PartitionState], start: Offsets, end: Offsets
+    ) -> list[Range]:
+        """The tasks of the micro-batch ``(start, end]``, for all partitions that exist and were not set back.
+
+        Args:
+            partitions: state of each partition; it keeps whether the user's start time was found.
+            start: end of the previous batch.
+            end: end of the batch.
+
+        Raises:
+            TopicNotFoundError: a partition was deleted; the error names it.
+            BrokerError: the broker did not answer.
+        """
+        planned = plan_ranges(start, end, {topic: state.start for topic, state in partitions.items()})
+        existing = [
+            each for each in planned if each.topic in partitions and not partitions[each.topic].is_set_back
+        ]
+        ranges = after_start_times(self._client, self._options, partitions, existing)
+        tasks = split_ranges(
+            ranges,
+            self._broker_probe,
+            min_partitions=self._options.min_partitions,
+            max_messages=self._options.max_messages_per_partition,
+        )
+        _log.info(
+            "a micro-batch of %d tasks: %s",
+            len(tasks),
+            ", ".join(f"{each.topic} ({each.start}, {each.end}]" for each in ranges),
+        )
+        return tasks
+
+    def close(self) -> None:
+        """Close all readers at the broker."""
+        self._admission.close()

@@ -1,0 +1,122 @@
+"""MicroBatchPlanner on a cluster in memory: which partitions a micro-batch leaves out, and for how long."""
+
+import math
+
+import pytest
+
+from pulsar_spark.client import InitialPosition
+from pulsar_spark.errors import DeadlineError, TopicNotFoundError
+from pulsar_spark.ids import MessageId
+from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.subscription import Subscription
+from tests.spark.plan.simulated_spark import P0, P1, at, options_of
+
+BEGIN, END = at("10:-1"), at("10:2")
+START = Offsets("s", {P0: BEGIN, P1: BEGIN})
+
+
+@pytest.fixture
+def partitions(cluster):
+    """The states of two partitions of three entries each, of which none is processed."""
+    for topic in cluster.create("t", 2):
+        topic.produce(3)
+    subscription = Subscription(cluster, "s")
+    subscription.open(dict.fromkeys((P0, P1), InitialPosition.EARLIEST))
+    for state in subscription.partitions.values():
+        state.take_up(BEGIN)
+    return subscription.partitions
+
+
+def planner(cluster, met=None, **options):
+    on_chunk = (lambda topic: None) if met is None else met.append
+    return MicroBatchPlanner(cluster, options_of(topic="t", **options), on_chunk)
+
+
+def test_without_limits_all_is_taken_without_a_request(cluster, partitions):
+    requests = len(cluster.requests)
+    found = planner(cluster)
+    assert found.ends(partitions, START, set()) == {P0: END, P1: END}
+    assert found.due_at(cluster.clock) == math.inf
+    assert len(cluster.requests) == requests
+    assert cluster.open_readers == 0
+
+
+def test_a_partition_that_does_not_respond_or_has_no_position_is_left_out(cluster, partitions):
+    found = planner(cluster)
+    assert found.ends(partitions, START, {P1}) == {P0: END, P1: BEGIN}
+    partitions[P1].position = None
+    assert found.ends(partitions, START, set()) == {P0: END}
+
+
+def test_a_partition_that_was_set_back_is_first_in_the_checkpoint(cluster, partitions):
+    found = planner(cluster)
+    checkpoint = Offsets("s", {P0: at("30:5"), P1: BEGIN})
+    assert found.ends(partitions, checkpoint, set()) == {P0: BEGIN, P1: END}
+    assert found.ends(partitions, START, set()) == {P0: END, P1: END}
+
+
+def test_limits_hold_unless_spark_says_otherwise(cluster, partitions):
+    found = planner(cluster, maxMessagesPerTrigger="2")
+    assert found.ends(partitions, START, set()) == {P0: at("10:0"), P1: at("10:0")}
+    assert found.ends(partitions, START, set(), limited=False) == {P0: END, P1: END}
+    assert cluster.open_readers == 2
+    found.close()
+    assert cluster.open_readers == 0
+
+
+def test_a_batch_that_is_not_due_is_planned_again_after_a_moment(cluster, partitions):
+    found = planner(cluster, minMessagesPerTrigger="7", maxTriggerDelay="1h")
+    assert found.ends(partitions, START, set()) == START.positions
+    due_at = found.due_at(cluster.clock)
+    assert cluster.clock < due_at <= cluster.clock + 1
+    partitions[P0].last = cluster.topics[P0].produce(1)[-1]
+    assert found.ends(partitions, START, set()) == START.positions, "it is held back"
+    cluster.clock = due_at
+    assert found.due_at(cluster.clock) == math.inf
+    assert found.ends(partitions, START, set()) == {P0: at("10:3"), P1: END}
+
+
+def test_a_partition_that_could_not_be_probed_rests_ten_times_as_long(cluster, partitions, monkeypatch):
+    def fail(topic, after):
+        if topic == P1:
+            cluster.clock += 3.0
+            raise DeadlineError("late")
+        return real(topic, after)
+
+    real = cluster.probe_entries
+    found = planner(cluster, maxMessagesPerTrigger="100")
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "probe_entries", fail)
+        assert found.ends(partitions, START, set()) == {P0: END, P1: BEGIN}
+    assert found.due_at(cluster.clock) == cluster.clock + 30.0
+    assert found.ends(partitions, START, set()) == {P0: END, P1: BEGIN}
+    assert found.ends(partitions, START, set(), available_now=True) == {P0: END, P1: END}, "it waits for all"
+    cluster.clock += 30.0
+    assert found.ends(partitions, START, set()) == {P0: END, P1: END}
+    assert found.due_at(cluster.clock) == math.inf
+
+
+def test_tasks_are_of_partitions_that_exist_and_were_not_set_back(cluster, partitions):
+    end = Offsets("s", {P0: END, P1: END})
+    found = planner(cluster)
+    assert [each.topic for each in found.tasks(partitions, START, end)] == [P0, P1]
+    partitions[P0].is_set_back = True
+    assert [each.topic for each in found.tasks(partitions, START, end)] == [P1]
+    del partitions[P1]
+    assert found.tasks(partitions, START, end) == []
+
+
+def test_chunks_that_a_probe_finds_are_reported(cluster, partitions):
+    met = []
+    partitions[P1].last = cluster.topics[P1].produce(2, chunks=True)[-1]
+    found = planner(cluster, met, maxMessagesPerTrigger="100")
+    assert found.ends(partitions, START, set())[P1] == MessageId(10, 4)
+    assert set(met) == {P1}
+
+
+def test_a_deleted_partition_is_named(cluster, partitions):
+    cluster.delete(str(P1))
+    with pytest.raises(TopicNotFoundError) as caught:
+        planner(cluster, maxMessagesPerTrigger="100").ends(partitions, START, set())
+    assert caught.value.topic == str(P1)
