@@ -6,7 +6,7 @@
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
     python3 -m integration bench values       values with a schema alone, against fastavro, without a broker
     python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
-    python3 -m integration bench limits [N]   reading beside a reader that decodes nothing, N runs
+    python3 -m integration bench limits [N]   medians beside both ends alone, N runs
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
     python3 -m integration bench executors [N ...]  rows through N executors: CPU, memory, connections

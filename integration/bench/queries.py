@@ -99,6 +99,15 @@ class Queries:
         ]
         return interleaved("write", shape, partitions, trials, repeat)
 
+    def write_limits(self, shape: Shape, partitions: int, repeat: int) -> Result:
+        """Both ends alone, and our sink."""
+        runs: dict[Side, Callable[[int], Cost]] = {
+            Side.ENDS: lambda count: self._write_ends(shape, partitions, count),
+            Side.OURS: lambda count: self._write_ours(shape, partitions, count),
+        }
+        trials = [Trial(side, shape.writes, run, shape.writes // _WARM_UP) for side, run in runs.items()]
+        return interleaved("write", shape, partitions, trials, repeat)
+
     def read_topic(self, topic: str, messages: int, **more: str) -> Cost:
         """Read a whole topic of ``messages`` messages through our source."""
         return self._read_ours(topic, messages, **more).cost
