@@ -35,21 +35,23 @@ def copied(groups: Iterable[Entries], batch: pa.RecordBatch, size: int) -> Itera
 
 
 def _parts(groups: Iterable[Entries], max_rows: int) -> Iterator[list[Entries]]:
-    """As many entries together as have ``max_rows`` messages; all have as many as the first, or fewer."""
+    """As many entries together as have at most ``max_rows`` messages."""
     held: list[Entries] = []
-    left = 0
+    left = max_rows
     for group in groups:
-        first = 0
+        ends = np.cumsum(group.messages)
+        first = done = 0
         while first < len(group):
-            if not held:
-                left = max_rows // int(group.messages[0])
-            part = group[first : first + left]
-            held.append(part)
-            first += len(part)
-            left -= len(part)
-            if not left:
+            last = int(np.searchsorted(ends, done + left, side="right"))
+            if last == first:
+                assert held, "an entry has more messages than a record batch has rows"
                 yield held
-                held = []
+                held, left = [], max_rows
+                continue
+            held.append(group[first:last])
+            left -= int(ends[last - 1]) - done
+            done = int(ends[last - 1])
+            first = last
     if held:
         yield held
 

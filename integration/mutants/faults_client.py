@@ -161,12 +161,12 @@ FAULTS = (
         "test_a_second_reader_waits_until_the_broker_has_opened_what_compaction_left",
     ),
     Fault(
-        name="compacted-topic-taken-for-empty-by-the-planner",
+        name="compacted-topic-taken-for-empty-by-a-search-for-a-time",
         file="pulsar_spark/client/reading/probe.py",
-        old="if last.is_message or opening is None or opening.passed:",
+        old="if last.is_message or opening.passed:",
         new="if True:",
         test="tests/client/reading/test_probe.py::"
-        "test_what_compaction_left_is_found_when_the_broker_has_opened_it",
+        "test_a_time_is_searched_for_when_the_broker_has_opened_what_compaction_left",
     ),
     Fault(
         name="messages-before-the-loss-dropped",

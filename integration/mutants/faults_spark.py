@@ -4,6 +4,13 @@ from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
+        name="compacted-topic-taken-for-empty-by-the-planner",
+        file="pulsar_spark/spark/plan/resolve.py",
+        old="        bounds |= run_for_each({topic: calls[topic] for topic in empty}, leave_out)\n",
+        new="        pass\n",
+        test="tests/spark/plan/test_resolve.py::test_empty_compacted_topics_are_asked_for_again_side_by_side",
+    ),
+    Fault(
         name="start-position-excludes-its-message",
         file="pulsar_spark/spark/options/positions.py",
         old="return found if end else found.previous",

@@ -6,8 +6,7 @@ interleaved.
 
 No memory is allocated for a declared size: a message takes the memory of the chunks that have arrived, at
 most its declared total, and at most ``max_pending`` messages are incomplete at once. Time is the publish time
-of
-chunks, so each attempt at a range gives the same result, however slow its reader is.
+of chunks, so each attempt at a range gives the same result, however slow its reader is.
 """
 
 from __future__ import annotations

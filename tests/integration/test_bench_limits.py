@@ -8,7 +8,7 @@ from integration.bench.measure import Result, Side
 from integration.bench.shapes import SHAPES
 from integration.bench.transport import repeated_batch
 from pulsar_spark.wire.codecs import decompress
-from pulsar_spark.wire.entries import decode
+from pulsar_spark.wire.entries import Entries, decode
 
 
 @pytest.mark.parametrize("name", ["value", "batched", "lz4", "lz4-whole"])
@@ -18,11 +18,14 @@ def test_all_bytes_of_the_entries_are_copied(name, monkeypatch):
     frames = b"".join(stages._frames(stages._packed(shape, stages._batches(shape))))
     entries = decode(stages._messages([frames])).entries
     batch = repeated_batch(shape)
+    smaller = Entries.of([list(entries)[-1]])
+    assert smaller.messages[0] < entries.messages[0]
+    entries = Entries.of([*smaller, *entries])
     groups = [entries[:5], entries[5:]]
     batches = list(copied(groups, batch, shape.size))
     assert len(batches) > 1
     assert sum(each.num_rows for each in batches) == entries.messages.sum()
-    assert all(each.schema == batch.schema for each in batches)
+    assert all(each.schema == batch.schema and each.num_rows <= batch.num_rows for each in batches)
     for each in batches:
         each.validate(full=True)
     kinds, sizes = entries.compression, entries.uncompressed_size
@@ -31,7 +34,7 @@ def test_all_bytes_of_the_entries_are_copied(name, monkeypatch):
         for kind, payload, size in zip(kinds, entries.payloads, sizes, strict=True)
     ]
     given = b"".join(each.column(0).buffers()[2].to_pybytes() for each in batches)
-    assert all(given.count(each) == 1 for each in plain)
+    assert [given.count(each) for each in plain] == [2, *[1] * (len(plain) - 2), 2]
 
 
 def test_medians_are_compared_with_both_ends_alone():

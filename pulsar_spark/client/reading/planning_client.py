@@ -22,6 +22,9 @@ from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 
+# Seconds before it is asked for the first time again whether a compacted topic is empty.
+_FIRST_PAUSE = 0.1
+
 
 class PlanningClient:
     """A cluster as planning sees it; thread-safe, as :class:`Client`.
@@ -97,13 +100,20 @@ class PlanningClient:
 
     # ---- what a partition holds
 
-    def opening(self) -> Deadline:
-        """A new deadline by which brokers have opened compacted topics."""
-        return Deadline(probe.OPENS_COMPACTED_WITHIN)
+    def bounds(self, topic: TopicName) -> PartitionBounds:
+        """Where a partition begins and ends now."""
+        return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
 
-    def bounds(self, topic: TopicName, opening: Deadline | None = None) -> PartitionBounds:
-        """Where a partition begins and ends now. No compacted topic is taken for empty before ``opening``."""
-        return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted, opening=opening)
+    def opening_turns(self) -> Iterator[None]:
+        """Give turns to ask again whether compacted topics are empty, each after a longer pause.
+
+        A broker that has not opened a compacted topic yet answers as if it were empty.
+        """
+        deadline, pause = Deadline(probe.OPENS_COMPACTED_WITHIN), _FIRST_PAUSE
+        while self.read_compacted and not deadline.passed:
+            time.sleep(min(pause, deadline.left))
+            pause *= 2
+            yield
 
     def stored_end(self, topic: TopicName) -> MessageId:
         """The position of the last entry of a partition, whether readers are given it or not."""
@@ -117,24 +127,9 @@ class PlanningClient:
         """A probe of the entries after a position."""
         return EntryProbe(self._client, topic, after)
 
-    def first_at(
-        self,
-        topic: TopicName,
-        time_ms: int,
-        first: MessageId,
-        last: MessageId,
-        opening: Deadline | None = None,
-    ) -> MessageId | None:
+    def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
         """The first visible entry in ``[first, last]`` published at ``time_ms`` or later; None if none is."""
-        return probe.first_at(
-            self._client,
-            topic,
-            time_ms,
-            first,
-            last,
-            read_compacted=self.read_compacted,
-            opening=opening,
-        )
+        return probe.first_at(self._client, topic, time_ms, first, last, read_compacted=self.read_compacted)
 
     def ledger_end(
         self, topic: TopicName, position: MessageId, last: MessageId

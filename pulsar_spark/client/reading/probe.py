@@ -77,9 +77,7 @@ class PartitionBounds(NamedTuple):
     last: MessageId
 
 
-def probe_bounds(
-    client: Client, topic: TopicName, *, read_compacted: bool = False, opening: Deadline | None = None
-) -> PartitionBounds:
+def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = False) -> PartitionBounds:
     """Where a partition begins and ends now.
 
     Args:
@@ -87,8 +85,8 @@ def probe_bounds(
         topic: one partition, which is created again where the broker has removed it; or a topic without
             partitions.
         read_compacted: whether the compacted topic counts, too. It outlives the log that it was made of, so
-            it begins at ``MessageId.EARLIEST``, before the log, and may end before the log begins.
-        opening: until when it is asked again whether the compacted topic is empty; None: it is asked once.
+            it begins at ``MessageId.EARLIEST``, before the log, and may end before the log begins. A broker
+            that has not opened it yet answers as if it were empty; the caller asks again.
 
     Raises:
         TopicNotFoundError, BrokerError: as ``Consumer``.
@@ -106,7 +104,7 @@ def probe_bounds(
         if not last.is_message:  # the log is empty
             compacted = reader_options(client, "planner", begin, read_compacted=True)
             with Consumer(client, topic, compacted) as consumer:
-                last = _last_kept(consumer, opening)
+                last = consumer.last_message_id().last
     return PartitionBounds(begin, last.whole_entry if last.is_message else begin)
 
 
@@ -167,7 +165,6 @@ def first_at(
     last: MessageId,
     *,
     read_compacted: bool = False,
-    opening: Deadline | None = None,
 ) -> MessageId | None:
     """The first visible entry that was published at ``time_ms`` or later; None if there is none.
 
@@ -182,12 +179,11 @@ def first_at(
         first: where to begin, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
         last: the last visible message, or one before it.
         read_compacted: whether to read the compacted topic.
-        opening: as in :func:`probe_bounds`.
     """
     if read_compacted:
         # A probe after the last remaining message would never get an answer.
         with Consumer(client, topic, reader_options(client, "probe", first, read_compacted=True)) as consumer:
-            kept = _last_kept(consumer, opening)
+            kept = _last_kept(consumer)
         last = min(last, kept)
         if not kept.is_message or first > last.whole_entry:
             return None
@@ -232,11 +228,12 @@ def ledger_end(
     return end, following.ledger_start
 
 
-def _last_kept(consumer: Consumer, opening: Deadline | None) -> MessageId:
+def _last_kept(consumer: Consumer) -> MessageId:
     """The last message for a reader of the compacted topic; no message if nothing is kept."""
+    opening = Deadline(OPENS_COMPACTED_WITHIN)
     while True:
         last = consumer.last_message_id().last
-        if last.is_message or opening is None or opening.passed:
+        if last.is_message or opening.passed:
             return last
         time.sleep(_PAUSE)
 

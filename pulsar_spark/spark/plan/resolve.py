@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from pulsar_spark.client import Deadline, PartitionBounds, PlanningClient, SubscriptionOptions, run_all
+from pulsar_spark.client import PartitionBounds, PlanningClient, SubscriptionOptions, run_all
 from pulsar_spark.errors import OptionError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
@@ -36,9 +36,15 @@ def probe_bounds(
     Raises:
         BrokerError: the first error of a partition.
     """
-    opening = client.opening()
-    calls = {topic: partial(client.bounds, topic, opening) for topic in topics}
-    return run_for_each(calls, leave_out=() if must_exist else TopicNotFoundError)
+    calls = {topic: partial(client.bounds, topic) for topic in topics}
+    leave_out = () if must_exist else TopicNotFoundError
+    bounds = run_for_each(calls, leave_out)
+    for _ in client.opening_turns():
+        empty = [topic for topic, each in bounds.items() if not each.last.is_message]
+        if not empty:
+            break
+        bounds |= run_for_each({topic: calls[topic] for topic in empty}, leave_out)
+    return bounds
 
 
 def resolve(
@@ -60,12 +66,11 @@ def resolve(
     Raises:
         BrokerError: the broker did not answer.
     """
-    opening = client.opening()
 
     def resolve_one(topic: TopicName, position: Position) -> MessageId:
         begin, last = bounds[topic]
         if isinstance(position, AtTime):
-            return before_time(client, topic, position, begin, last, opening)
+            return before_time(client, topic, position, begin, last)
         if isinstance(position, MessageId):
             return position
         return begin if position is PositionWord.EARLIEST else last
@@ -106,12 +111,7 @@ def warn_of_late_starts(
 
 
 def before_time(
-    client: PlanningClient,
-    topic: TopicName,
-    time: AtTime,
-    begin: MessageId,
-    last: MessageId,
-    opening: Deadline | None = None,
+    client: PlanningClient, topic: TopicName, time: AtTime, begin: MessageId, last: MessageId
 ) -> MessageId:
     """The position in ``[begin, last]`` before the first message published at or after ``time``.
 
@@ -126,7 +126,7 @@ def before_time(
         return last
     if begin != MessageId.EARLIEST and client.probe_entry(topic, begin).publish_time >= time.ms:
         return begin
-    first = client.first_at(topic, time.ms, begin.next_entry, last, opening)
+    first = client.first_at(topic, time.ms, begin.next_entry, last)
     return last if first is None else first.previous
 
 

@@ -26,8 +26,7 @@ def joined(
 
     The first batch is given at once, so that a task with slow rows sends some early. Batches that have
     reached a limit are also given at once. Rows keep their order, and batches without rows are left out. No
-    reference to a batch is
-    kept once it has been given. Where batches end depends on time.
+    reference to a batch is kept once it has been given. Where batches end depends on time.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0

@@ -56,7 +56,8 @@ def test_a_key_and_its_chain_in_their_order(keys, chain, password):
     assert x509.load_pem_x509_certificates(found) == chain
     key = serialization.load_pem_private_key(found[found.index(b"-----BEGIN ENC") :], b"other passphrase")
     assert key.private_numbers() == keys[0].private_numbers()
-    with pytest.raises(ValueError, match=r"(?i)password|decrypt"):
+    # What a wrong passphrase makes of the key is chance, and so is the text of the error.
+    with pytest.raises(ValueError):  # noqa: PT011
         serialization.load_pem_private_key(found[found.index(b"-----BEGIN ENC") :], b"changeit")
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from pulsar_spark.client import (
-    Deadline,
     EntryInfo,
     EntryProbe,
     PartitionBounds,
@@ -12,10 +11,11 @@ from pulsar_spark.client import (
     probe_bounds,
     probe_entry,
 )
+from pulsar_spark.client.reading import probe
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TxnId
 from tests.client.clients import START, TOPIC, batches, hurry, numbered, singles
-from tests.fake_broker import HANG, pass_on, silence
+from tests.fake_broker import pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import NO_MESSAGE, chunk_sections, section_of, split_section
 
@@ -120,27 +120,21 @@ def test_what_compaction_left_begins_before_the_log_and_may_end_there(broker, cl
     assert probe_bounds(client, TOPIC, read_compacted=True) == PartitionBounds(START, ids[-1])
 
 
-def test_what_compaction_left_is_found_when_the_broker_has_opened_it(broker, client, topic):
-    """Until then it answers that there is no message."""
-    opened = [keeps(NO_MESSAGE)] * 2 + [keeps(MessageId(0, 7))]
-    broker.script(Type.GET_LAST_MESSAGE_ID, [pass_on, *opened])
-    bounds = probe_bounds(client, TOPIC, read_compacted=True, opening=Deadline(HANG))
-    assert bounds == PartitionBounds(START, MessageId(0, 7))
-    assert probe_bounds(client, TOPIC, read_compacted=True, opening=Deadline(0.2)).last == START
-
-
 def test_a_time_is_searched_for_when_the_broker_has_opened_what_compaction_left(broker, client, topic):
     ids = broker.publish(TOPIC, *(section_of(b"", publish_time=100 + at) for at in range(3)))
     broker.script(Type.GET_LAST_MESSAGE_ID, [keeps(NO_MESSAGE)] * 2 + [keeps(ids[2])])
-    found = first_at(client, TOPIC, 101, START, ids[2], read_compacted=True, opening=Deadline(HANG))
+    found = first_at(client, TOPIC, 101, START, ids[2], read_compacted=True)
     assert found == ids[1]
 
 
 @pytest.mark.parametrize(
     ("kept", "time", "found"), [(2, 1, 0), (2, 102, 1), (2, 104, 2), (2, 105, None), (None, 1, None)]
 )
-def test_times_are_not_searched_for_after_what_compaction_left(broker, client, topic, kept, time, found):
+def test_times_are_not_searched_for_after_what_compaction_left(
+    broker, client, topic, monkeypatch, kept, time, found
+):
     """A probe there would wait in vain: entries 3 and 4 were compacted away."""
+    monkeypatch.setattr(probe, "OPENS_COMPACTED_WITHIN", 0.0)
     ids = broker.publish(TOPIC, *(section_of(b"", publish_time=100 + 2 * at) for at in range(5)))
     last = NO_MESSAGE if kept is None else ids[kept]
     broker.script(Type.GET_LAST_MESSAGE_ID, [keeps(last)])

@@ -2,7 +2,7 @@
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -111,6 +111,10 @@ class SimulatedTopic:
         return ids[bisect_right(ids, start.last_whole_entry) : bisect_right(ids, end.whole_entry)]
 
 
+# How often it is asked again whether compacted topics are empty.
+OPENING_TURNS = 5
+
+
 class SimulatedCluster(PlanningClient):
     """Topics in memory.
 
@@ -123,6 +127,7 @@ class SimulatedCluster(PlanningClient):
         open_readers: readers, tails and watches that are not closed.
         deleted: what watches have yet to report as deleted.
         read_compacted: whether what compaction left is read.
+        unopened: after how many turns a compacted topic that the broker has not opened is opened.
     """
 
     def __init__(self, *, read_compacted: bool = False) -> None:
@@ -134,6 +139,7 @@ class SimulatedCluster(PlanningClient):
         self.requests: list[tuple[Any, ...]] = []
         self.open_readers = 0
         self.deleted: set[TopicName] = set()
+        self.unopened: dict[TopicName, int] = {}
         self._partitioned: dict[TopicName, int] = {}
         self._changes = 0
         self._lock = threading.Lock()
@@ -215,13 +221,16 @@ class SimulatedCluster(PlanningClient):
     def has_subscription(self, topic: TopicName, name: str) -> bool:
         return name in self.topic(topic).cursors
 
-    def opening(self) -> Deadline:
-        return Deadline(0.0)
+    def opening_turns(self) -> Iterator[None]:
+        for _ in range(OPENING_TURNS if self.read_compacted else 0):
+            self.unopened = {topic: turns - 1 for topic, turns in self.unopened.items() if turns > 1}
+            yield
 
-    def bounds(self, topic: TopicName, opening: Deadline | None = None) -> PartitionBounds:
+    def bounds(self, topic: TopicName) -> PartitionBounds:
+        self.note("bounds", topic)
         found = self.topic(topic)
         begin = MessageId.EARLIEST if self.read_compacted else found.begin
-        entries = self._entries(found)
+        entries = [] if topic in self.unopened else self._entries(found)
         return PartitionBounds(begin, entries[-1].id if entries else begin)
 
     def stored_end(self, topic: TopicName) -> MessageId:
@@ -236,14 +245,7 @@ class SimulatedCluster(PlanningClient):
     def probe_entries(self, topic: TopicName, after: MessageId) -> Any:
         return _Reader(self, topic, after)
 
-    def first_at(
-        self,
-        topic: TopicName,
-        time_ms: int,
-        first: MessageId,
-        last: MessageId,
-        opening: Deadline | None = None,
-    ) -> MessageId | None:
+    def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
         entries = [each for each in self._entries(self.topic(topic)) if first <= each.id <= last]
         return next((each.id for each in entries if each.publish_time >= time_ms), None)
 

@@ -1,5 +1,7 @@
 """Words, times and ids become positions."""
 
+from collections import Counter
+
 import pytest
 
 from pulsar_spark.client import PartitionBounds
@@ -13,7 +15,7 @@ from pulsar_spark.spark.plan.resolve import (
     subscribed,
     warn_of_late_starts,
 )
-from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_cluster import OPENING_TURNS, SimulatedCluster
 from tests.spark.plan.simulated_spark import at
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
@@ -69,13 +71,25 @@ def test_in_an_empty_partition_everything_is_its_begin(cluster, given):
     assert resolve(cluster, {U: given}, probe_bounds(cluster, [U])) == {U: at("70:-1")}
 
 
-def test_all_partitions_share_the_time_that_brokers_get_to_open_compacted_topics(cluster, monkeypatch):
-    """Else many empty ones would take that time one after the other."""
-    given, bounds = [], cluster.bounds
-    monkeypatch.setattr(cluster, "bounds", lambda topic, opening: given.append(opening) or bounds(topic))
-    probe_bounds(cluster, [T, U])
-    first, second = given
-    assert first is second is not None
+def test_empty_compacted_topics_are_asked_for_again_side_by_side(cluster):
+    """However many stay empty, one that the broker opens in time is not taken for empty."""
+    cluster.read_compacted = True
+    late = cluster.create("many", 100)
+    many = [TopicName.parse(f"many-partition-{number}") for number in range(100)]
+    for number in range(90, 100):
+        late[number].produce()
+    cluster.unopened = dict.fromkeys(many[90:], OPENING_TURNS)
+    bounds = probe_bounds(cluster, [T, *many])
+    assert [topic for topic in many if bounds[topic].last.is_message] == many[90:]
+    asked = Counter(cluster.requests)
+    assert asked["bounds", T] == 1
+    assert asked["bounds", many[0]] == 1 + OPENING_TURNS
+
+
+def test_empty_topics_are_asked_for_once_where_the_log_is_read(cluster):
+    cluster.unopened = {U: 1}
+    assert not probe_bounds(cluster, [U])[U].last.is_message
+    assert cluster.requests.count(("bounds", U)) == 1
 
 
 def test_where_the_begin_is_in_time_nothing_is_left_out(cluster):
