@@ -39,12 +39,17 @@ def probe_bounds(
     calls = {topic: partial(client.bounds, topic) for topic in topics}
     leave_out = () if must_exist else TopicNotFoundError
     bounds = run_for_each(calls, leave_out)
-    for _ in client.opening_turns():
-        empty = [topic for topic, each in bounds.items() if not each.last.is_message]
+    empty = _empty(bounds)
+    for _ in client.opening_turns() if empty else ():
+        bounds |= run_for_each({topic: calls[topic] for topic in empty}, leave_out)
+        empty = _empty(bounds)
         if not empty:
             break
-        bounds |= run_for_each({topic: calls[topic] for topic in empty}, leave_out)
     return bounds
+
+
+def _empty(bounds: Mapping[TopicName, PartitionBounds]) -> list[TopicName]:
+    return [topic for topic, each in bounds.items() if not each.last.is_message]
 
 
 def resolve(

@@ -224,6 +224,7 @@ class SimulatedCluster(PlanningClient):
     def opening_turns(self) -> Iterator[None]:
         for _ in range(OPENING_TURNS if self.read_compacted else 0):
             self.unopened = {topic: turns - 1 for topic, turns in self.unopened.items() if turns > 1}
+            self.note("turn")
             yield
 
     def bounds(self, topic: TopicName) -> PartitionBounds:

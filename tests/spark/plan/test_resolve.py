@@ -86,6 +86,12 @@ def test_empty_compacted_topics_are_asked_for_again_side_by_side(cluster):
     assert asked["bounds", many[0]] == 1 + OPENING_TURNS
 
 
+def test_nothing_waits_where_no_compacted_topic_is_empty(cluster):
+    cluster.read_compacted = True
+    assert probe_bounds(cluster, [T])[T].last.is_message
+    assert ("turn",) not in cluster.requests
+
+
 def test_empty_topics_are_asked_for_once_where_the_log_is_read(cluster):
     cluster.unopened = {U: 1}
     assert not probe_bounds(cluster, [U])[U].last.is_message
