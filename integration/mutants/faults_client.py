@@ -163,8 +163,8 @@ FAULTS = (
     Fault(
         name="compacted-topic-taken-for-empty-by-a-search-for-a-time",
         file="pulsar_spark/client/reading/probe.py",
-        old="if last.is_message or opening.passed:",
-        new="if True:",
+        old="for _ in () if last.is_message else opening_turns():",
+        new="for _ in ():",
         test="tests/client/reading/test_probe.py::"
         "test_a_time_is_searched_for_when_the_broker_has_opened_what_compaction_left",
     ),

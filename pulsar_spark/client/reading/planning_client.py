@@ -22,9 +22,6 @@ from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 
-# Seconds before it is asked for the first time again whether a compacted topic is empty.
-_FIRST_PAUSE = 0.1
-
 
 class PlanningClient:
     """A cluster as planning sees it; thread-safe, as :class:`Client`.
@@ -105,15 +102,8 @@ class PlanningClient:
         return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
 
     def opening_turns(self) -> Iterator[None]:
-        """Give turns to ask again whether compacted topics are empty, each after a longer pause.
-
-        A broker that has not opened a compacted topic yet answers as if it were empty.
-        """
-        deadline, pause = Deadline(probe.OPENS_COMPACTED_WITHIN), _FIRST_PAUSE
-        while self.read_compacted and not deadline.passed:
-            time.sleep(min(pause, deadline.left))
-            pause *= 2
-            yield
+        """Turns to ask again whether compacted topics are empty; none if compacted topics are not read."""
+        return probe.opening_turns() if self.read_compacted else iter(())
 
     def stored_end(self, topic: TopicName) -> MessageId:
         """The position of the last entry of a partition, whether readers are given it or not."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple
@@ -34,7 +35,7 @@ _MAX_CORRUPT = 100
 
 # Seconds that a broker gets to open a compacted topic: until then it answers as one that keeps nothing.
 OPENS_COMPACTED_WITHIN = 5.0
-_PAUSE = 0.1
+_FIRST_PAUSE = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -228,14 +229,26 @@ def ledger_end(
     return end, following.ledger_start
 
 
+def opening_turns() -> Iterator[None]:
+    """Give turns to ask again whether compacted topics are empty, each after a longer pause.
+
+    A broker that has not opened a compacted topic yet answers as if it were empty.
+    """
+    deadline, pause = Deadline(OPENS_COMPACTED_WITHIN), _FIRST_PAUSE
+    while not deadline.passed:
+        time.sleep(min(pause, deadline.left))
+        pause *= 2
+        yield
+
+
 def _last_kept(consumer: Consumer) -> MessageId:
     """The last message for a reader of the compacted topic; no message if nothing is kept."""
-    opening = Deadline(OPENS_COMPACTED_WITHIN)
-    while True:
+    last = consumer.last_message_id().last
+    for _ in () if last.is_message else opening_turns():
         last = consumer.last_message_id().last
-        if last.is_message or opening.passed:
-            return last
-        time.sleep(_PAUSE)
+        if last.is_message:
+            break
+    return last
 
 
 class EntryProbe:
