@@ -102,7 +102,7 @@ class LossCheck:
             DataLossError, TopicNotFoundError, BrokerError: as in :meth:`check_restart`.
         """
         state = subscription.partitions[topic]
-        position = state.start if state.position is None else state.position
+        position = state.position_or_start
 
         def judge(begin: MessageId | None) -> Judgement:
             return judge_answer(
@@ -175,7 +175,7 @@ class LossCheck:
         Raises:
             DataLossError: messages that were seen in it are not processed.
         """
-        lost = lost_by_deletion(state.start if state.position is None else state.position, state.last)
+        lost = lost_by_deletion(state.position_or_start, state.last)
         if lost is not None:
             self._reporter.lost(topic, lost)
         else:

@@ -23,13 +23,12 @@ from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
 from pulsar_spark.spark.plan.start import after_start_times
+from pulsar_spark.spark.plan.topics import REST
 
 _log = logging.getLogger(__name__)
 
 # Seconds until a batch that was not due, or not possible, is planned again.
 _HELD_BACK = 0.5
-# After a vain probe of a partition the others are read for this many times as long before the next.
-_REST = 10
 
 
 class MicroBatchPlanner:
@@ -95,7 +94,7 @@ class MicroBatchPlanner:
         began = self._client.now()
         planned = self._admission.plan(starts, ends, backlogs, began, available_now=available_now)
         now = self._client.now()
-        self._rest_until |= dict.fromkeys(self._admission.late, now + _REST * (now - began))
+        self._rest_until |= dict.fromkeys(self._admission.late, now + REST * (now - began))
         if planned == starts:
             self._held_back_until = self._client.now() + _HELD_BACK
         return planned

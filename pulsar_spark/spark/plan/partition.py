@@ -164,6 +164,11 @@ class PartitionState:
         return self.last if self.frozen_end is None else min(self.last, self.frozen_end)
 
     @property
+    def position_or_start(self) -> MessageId:
+        """The position, or the start of a partition that has none yet."""
+        return self.start if self.position is None else self.position
+
+    @property
     def processed(self) -> MessageId | None:
         """The last entry that is processed and exists; the user's start may lie after all entries."""
         return None if self.position is None else min(self.position, self.last).last_whole_entry

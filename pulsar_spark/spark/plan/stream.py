@@ -35,7 +35,7 @@ from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import probe_bounds
 from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
-from pulsar_spark.spark.plan.topics import Topics, first_contact
+from pulsar_spark.spark.plan.topics import REST, Topics, first_contact
 
 _log = logging.getLogger(__name__)
 
@@ -45,10 +45,8 @@ T = TypeVar("T")
 _LOOK_AGAIN = 0.1
 # Seconds that a trigger waits for the brokers' answers about the partitions that it reads.
 _PATIENCE = 1.0
-# Minimum seconds until a new partition that cannot be opened is tried again. After a vain wait the others are
-# read for this many times as long before the next.
+# Minimum seconds until a new partition that cannot be opened is tried again.
 _OPEN_AGAIN = 0.5
-_REST = 10
 
 
 class QueryPlanner:
@@ -347,7 +345,7 @@ class QueryPlanner:
             if not error.is_passing:
                 raise error
             _log.warning("a new partition cannot be read yet; this is retried: %s", error)
-            self._open_again_at[topic] = now + max(_OPEN_AGAIN, _REST * (now - began))
+            self._open_again_at[topic] = now + max(_OPEN_AGAIN, REST * (now - began))
         for topic in set(new) - opened.keys() - failed.keys():
             _log.info("%s is not read: it was deleted before its first message was read", topic)
             self._topics.drop(topic)

@@ -18,9 +18,8 @@ _log = logging.getLogger(__name__)
 # Seconds to wait for a report that a topic was deleted, if messages seem lost.
 _REPORT_TIMEOUT = 2.0
 
-# After a vain wait for a list of topics, the known ones are read for this many times its duration before the
-# next.
-_REST = 10
+# After a vain wait for a broker the query reads what it can for this many times as long before it asks again.
+REST = 10
 
 # Maximum topics of one namespace that are watched one by one. The partitions of more are listed once a
 # minute.
@@ -120,7 +119,7 @@ class Topics:
                 raise
             _log.warning("the topics could not be listed; this is retried: %s", error)
             now = self._client.now()
-            self._again_at = now + _REST * (now - began)
+            self._again_at = now + REST * (now - began)
 
     def take_deleted(self, topic: TopicName) -> bool:
         """Whether a partition was deleted since the last call; it may exist again.
