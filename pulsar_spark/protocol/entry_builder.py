@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits, SequenceIds
+from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits, Flags, Ints, SequenceIds
 from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import RUN_MESSAGES, Packer
 from pulsar_spark.wire.encode_metadata import schema_version_field
@@ -84,24 +82,22 @@ class EntryBuilder:
 
     # ---- rows into batches
 
-    def take_ids(self, given: pa.Int64Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def take_ids(self, given: pa.Int64Array) -> tuple[Ints, Flags]:
         """The rows' own sequence ids, and which rows must begin a batch; see ``SequenceIds.take``."""
         return self._own_ids.take(given)
 
     def batch_rows(
         self,
         body: memoryview,
-        offsets: npt.NDArray[np.int64],
+        offsets: Ints,
         now: float,
-        sequence_ids: npt.NDArray[np.int64] | None = None,
+        sequence_ids: Ints | None = None,
     ) -> list[Batch]:
         """Put rows into the open batch and return the batches that this closes; see ``Batcher.add``."""
         assert self._batcher is not None, "the producer is not registered"
         return self._batcher.add(body, offsets, now, sequence_ids)
 
-    def batch_groups(
-        self, body: memoryview, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
-    ) -> list[Batch]:
+    def batch_groups(self, body: memoryview, offsets: Ints, starts: Ints) -> list[Batch]:
         """Close the open batch and make batches of rows, none of them of two groups; see ``Batcher``."""
         assert self._batcher is not None, "the producer is not registered"
         return self._batcher.add_groups(body, offsets, starts)

@@ -90,7 +90,7 @@ class PartitionWriter:
 
     Args:
         topic: for error texts.
-        builder: makes the entries; it is told what the broker answers.
+        builder: makes the entries; it receives what the broker answers.
         window: holds the pending ones.
         stored: says which of them are stored, and which may be sent again.
         name: of the producer; None lets the broker choose one.

@@ -44,8 +44,6 @@ from pulsar_spark.protocol.stored_check import (
 _PERSISTENCE_ERROR = 2
 _IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
 
-_CHUNK = EntryKind.CHUNK  # read with each dropped entry: attributes of an enum take longer than globals
-
 
 class StoredIds:
     """The ids of one producer that are known to be stored, dropped or refused; see the module's tables.
@@ -89,7 +87,7 @@ class StoredIds:
             The error if that entry was dropped and is not stored: somebody else has used its id. None if
             it is stored, if more of its chunks follow, or if the receipt is for another entry.
         """
-        if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is _CHUNK:
+        if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
         if sequence_id <= max(self._dropped_to, self.stored_to):
             return None
