@@ -117,15 +117,18 @@ class Peer:
         return [
             _record(message, number)
             for number, partition in enumerate(partitions)
-            for message in self.messages(partition, **reader_options)
+            for message in self._messages(partition, reader_options)
         ]
 
     def messages(self, topic: str, **reader_options: Any) -> Iterator[pulsar.Message]:
         """Yield what :meth:`read_all` reads as the C++ client's own messages."""
         for partition in self.client.get_topic_partitions(topic):
-            with closing(self._reader(partition, reader_options)) as reader:
-                while reader.has_message_available():
-                    yield reader.read_next(_READ_TIMEOUT)
+            yield from self._messages(partition, reader_options)
+
+    def _messages(self, partition: str, options: dict[str, Any]) -> Iterator[pulsar.Message]:
+        with closing(self._reader(partition, options)) as reader:
+            while reader.has_message_available():
+                yield reader.read_next(_READ_TIMEOUT)
 
     def _reader(self, topic: str, options: dict[str, Any]) -> pulsar.Reader:
         """Open a reader that knows where its topic ends.
