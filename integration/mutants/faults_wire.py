@@ -111,8 +111,8 @@ FAULTS = (
     Fault(
         name="header-not-compared-to-its-end",
         file="pulsar_spark/wire/fields/same_headers.py",
-        old="        for number in np.flatnonzero(same).tolist():\n",
-        new="        for number in np.flatnonzero(same)[:-1].tolist():\n",
+        old="    for number in np.flatnonzero(same).tolist():\n",
+        new="    for number in np.flatnonzero(same)[:-1].tolist():\n",
         test="tests/wire/fields/test_same_headers.py::test_each_bit_of_the_layout_counts",
     ),
     Fault(
@@ -125,7 +125,7 @@ FAULTS = (
     Fault(
         name="headers-that-overlap-read",
         file="pulsar_spark/wire/fields/same_headers.py",
-        old="np.diff(starts).min() < self.size or ",
+        old="np.diff(starts).min() < layout.size or ",
         new="",
         test="tests/wire/fields/test_same_headers.py::test_headers_that_would_overlap_are_left_to_others",
     ),
@@ -139,8 +139,8 @@ FAULTS = (
     Fault(
         name="spans-of-other-sizes-copied-as-the-first",
         file="pulsar_spark/wire/decode_columns.py",
-        old=" or not every(end - at == size)",
-        new="",
+        old="if size and every(end - at == size):",
+        new="if size:",
         test="tests/wire/test_decode_columns.py::test_spans_of_other_sizes_in_a_grid",
     ),
     Fault(

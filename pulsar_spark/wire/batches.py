@@ -102,7 +102,8 @@ def decode_joined(
             body, gap = _without_gaps(body, sizes, gap), 0
         fields = find_fields(body, int(expected.sum()), max_properties)
     first = np.cumsum(expected) - expected
-    _check_properties(fields, first)
+    if (most := fields.most_properties(first)) > fs.MAX_PROPERTIES:
+        raise CorruptError(f"a batch of {most} properties; the maximum is {fs.MAX_PROPERTIES}")
     if (fields.start[first] != np.cumsum(sizes + gap) - sizes - gap).any():
         raise CorruptError("a batch that does not end with its last message")
     rows, held = _held(fields), expected
@@ -153,16 +154,6 @@ def _without_gaps(body: pa.Buffer, sizes: fs.Ints, gap: int) -> pa.Buffer:
     view, starts = memoryview(body).cast("B"), np.cumsum(sizes + gap) - sizes - gap
     ends = starts + sizes
     return joined_buffer([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
-
-
-def _check_properties(fields: fs.Fields, first: fs.Ints) -> None:
-    """Raise if a batch has too many properties, also among others; ``first`` is each one's first row."""
-    if fields.properties is None or len(fields.properties[0]) <= fs.MAX_PROPERTIES:
-        return
-    begins = np.searchsorted(fields.properties[0], first)
-    most = int(np.diff(begins, append=len(fields.properties[0])).max())
-    if most > fs.MAX_PROPERTIES:
-        raise CorruptError(f"a batch of {most} properties; the maximum is {fs.MAX_PROPERTIES}")
 
 
 def _held(fields: fs.Fields) -> fs.Ints | None:

@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.wire import keys_and_texts
+from pulsar_spark.wire.arrays import with_nulls
+from pulsar_spark.wire.fields.alike_headers import AlikeHeaders
 from pulsar_spark.wire.fields.field_spans import Fields, Flags, Ints
 from pulsar_spark.wire.fields.field_walk import every
-from pulsar_spark.wire.fields.grid import Grid, grid_of
+from pulsar_spark.wire.fields.grid import Grid, items_at
 
 Readable: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -69,19 +71,19 @@ class DecodedColumns:
         """``binary``; null means a tombstone."""
         if self._value is not None:
             return self._value
-        null = flag(self._fields, self._numbers.null_value)
-        return self._gathered(*self._fields.value, None if null is None else ~null)
+        fields, (at, end) = self._fields, self._fields.value
+        null = flag(fields, self._numbers.null_value)
+        grid = None if fields.grid is None else fields.grid.moved(int(at[0]))
+        return gather(self._body, at, end, None if null is None else ~null, self._held, grid)
 
     @cached_property
     def key(self) -> pa.BinaryArray:
         """``binary``; null means no key."""
         fields, numbers, held = self._fields, self._numbers, self._held
-        if numbers.key not in fields.spans:
-            return pa.nulls(len(self), pa.binary())
-        at, end, has = fields.spans[numbers.key]
-        null = flag(fields, numbers.null_key)
-        keys = self._gathered(at, end, has if null is None else has & ~null)
+        keys = self._span(numbers.key, flag(fields, numbers.null_key))
         base64_text = flag(fields, numbers.key_is_base64)
+        if keys is None:
+            return pa.nulls(len(self), pa.binary())
         if base64_text is None:
             return keys
         return keys_and_texts.decode_keys(keys, base64_text if held is None else base64_text[held])
@@ -94,13 +96,14 @@ class DecodedColumns:
     @cached_property
     def properties(self) -> pa.MapArray | None:
         """``map<string, string>``, null-free; None if no message has any."""
+        if self._alike is not None:
+            return _alike_properties(self._alike)
         return _properties(self._body, self._fields, self._held)
 
     @cached_property
     def ordering_key(self) -> pa.BinaryArray | None:
         """``binary``, null if unset; None if no message has one."""
-        spans = self._fields.spans.get(self._numbers.ordering_key)
-        return None if spans is None or not spans[2].any() else self._gathered(*spans)
+        return self._span(self._numbers.ordering_key, None)
 
     @cached_property
     def sequence_id(self) -> pa.Int64Array | None:
@@ -112,11 +115,27 @@ class DecodedColumns:
         held = rows if self._held is None else self._held[rows]
         return DecodedColumns(self._body, self._fields, self._numbers, held)
 
-    def _gathered(self, at: Ints, end: Ints, has: Flags | None) -> pa.BinaryArray:
-        """Copy the spans of one field."""
-        grid = self._fields.grid
-        known = None if grid is None else grid.moved(int(at[0]))
-        return gather(self._body, at, end, has, self._held, known)
+    @cached_property
+    def _alike(self) -> AlikeHeaders | None:
+        """The headers of the rows, if all are laid out alike."""
+        alike = self._fields.alike
+        return alike if alike is None or self._held is None else alike.held(self._held)
+
+    def _span(self, number: int, null: Flags | None) -> pa.BinaryArray | None:
+        """A field of bytes, null where it is unset or ``null``; None if no message has it."""
+        if self._alike is not None:
+            if number not in self._alike.layout.spans:
+                return None
+            column = self._alike.column(number)
+            if null is None:
+                return column
+            return with_nulls(column, null if self._held is None else null[self._held])
+        if number not in self._fields.spans:
+            return None
+        at, end, has = self._fields.spans[number]
+        if not has.any():
+            return None
+        return gather(self._body, at, end, has if null is None else has & ~null, self._held)
 
 
 def joined_buffer(parts: Sequence[Readable]) -> pa.Buffer:
@@ -145,37 +164,44 @@ def gather(
 ) -> pa.BinaryArray:
     """Copy the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
 
-    ``grid`` is that of ``at``, if it is known.
+    Spans of one size are copied as items. Otherwise the body is viewed as a binary array whose even elements
+    are the spans, and whose odd elements are the bytes between them. One ``take`` of the even elements then
+    copies all spans, in twice the time.
 
-    The body is viewed as a binary array whose even elements are the spans, and whose odd elements are the
-    bytes between them. One ``take`` of the even elements then copies all spans.
+    Args:
+        body: bytes that contain the spans.
+        at: where they begin.
+        end: where they end.
+        has: whether there is one, else it is null; None: all are there.
+        held: indexes of the selected spans, ascending; None: all.
+        grid: that of ``at``, if it is known.
     """
     count = len(at)
     if not count:
         return pa.array([], pa.binary())
-    if held is None and (has is None or has.all()):
-        alike = _gather_alike(body, at, end, grid or grid_of(at))
-        if alike is not None:
-            return alike
+    if has is None or every(has):
+        size = int(end[0] - at[0])
+        if size and every(end - at == size):
+            return _of_one_size(body, at if held is None else at[held], size, grid if held is None else None)
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = at
     offsets[1::2] = end
     spans = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), body])
     even = np.arange(0, 2 * count, 2, dtype=np.int32) if held is None else (2 * held).astype(np.int32)
-    absent = None if has is None or has.all() else ~(has if held is None else has[held])
+    absent = None if has is None or every(has) else ~(has if held is None else has[held])
     return spans.take(pa.array(even, mask=absent))
 
 
-def _gather_alike(body: pa.Buffer, at: Ints, end: Ints, grid: Grid | None) -> pa.BinaryArray | None:
-    """Copy spans of one size that lie in a grid, in half of the time; None if these do not."""
-    count, size = len(at), int(end[0] - at[0])
-    if grid is None or size == 0 or not every(end - at == size):
-        return None
-    span = np.dtype((np.void, size))
-    data = pa.allocate_buffer(count * size)
-    np.ndarray(grid.shape, span, data)[...] = grid.items(body, span)
-    offsets = np.arange(0, (count + 1) * size, size, dtype=np.int32)
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
+def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.BinaryArray:
+    """Copy spans that all have ``size`` bytes, at least one."""
+    item = np.dtype((np.void, size))
+    if grid is None:
+        data = pa.py_buffer(items_at(body, at, item))
+    else:
+        data = pa.allocate_buffer(len(at) * size)
+        np.ndarray(grid.shape, item, data)[...] = grid.items(body, item)
+    offsets = np.arange(len(at) + 1, dtype=np.int32) * np.int32(size)
+    return pa.Array.from_buffers(pa.binary(), len(at), [None, pa.py_buffer(offsets), data])
 
 
 def flag(fields: Fields, number: int) -> Flags | None:
@@ -211,4 +237,14 @@ def _properties(body: pa.Buffer, fields: Fields, held: Ints | None) -> pa.MapArr
     np.cumsum(per_message, out=offsets[1:])
     names = keys_and_texts.to_strings(gather(body, key, key_end, None, chosen))
     values = keys_and_texts.to_strings(gather(body, value, value_end, None, chosen))
+    return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+
+
+def _alike_properties(headers: AlikeHeaders) -> pa.MapArray | None:
+    each = len(headers.layout.properties)
+    if not each:
+        return None
+    offsets = np.arange(0, (len(headers) + 1) * each, each, dtype=np.int32)
+    names = keys_and_texts.to_strings(headers.property_names())
+    values = keys_and_texts.to_strings(headers.property_values())
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)

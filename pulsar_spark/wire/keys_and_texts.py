@@ -68,6 +68,8 @@ def decode_keys(keys: pa.BinaryArray, is_base64: npt.NDArray[np.bool_]) -> pa.Bi
 
 def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
     """Cast to strings. Each malformed part of text that is not UTF-8 becomes U+FFFD. Null stays null."""
+    if len(texts) and _is_ascii(texts):
+        return texts.view(pa.string())
     try:
         return texts.cast(pa.string())
     except pa.ArrowInvalid:

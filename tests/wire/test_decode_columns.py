@@ -13,7 +13,11 @@ BODY = bytes(range(256)) * 4
 
 
 def gathered(at, end, has=None, held=None):
-    return gather(pa.py_buffer(BODY), np.array(at), np.array(end), has, held).to_pylist()
+    body, at, end = pa.py_buffer(BODY), np.array(at), np.array(end)
+    found = gather(body, at, end, has, held).to_pylist()
+    known = grid.grid_of(at) if len(at) else None
+    assert gather(body, at, end, has, held, known).to_pylist() == found
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +53,12 @@ def test_rows_without_the_field_are_null_and_rows_that_are_not_held_are_left_out
     assert gathered(at, end, has) == [BODY[0:4], None, BODY[20:24], third]
     assert gathered(at, end, has, np.array([1, 3])) == [None, third]
     assert gathered(at, end, None, np.array([1, 3])) == [BODY[10:14], third]
+
+
+def test_spans_of_one_size_at_any_place():
+    assert gathered([0, 10, 25, 30], [3, 13, 28, 33]) == [BODY[0:3], BODY[10:13], BODY[25:28], BODY[30:33]]
+    assert gathered([7], [9]) == [BODY[7:9]]
+    assert gathered([len(BODY) - 2], [len(BODY)]) == [BODY[-2:]]
 
 
 def test_no_rows_and_empty_spans():

@@ -35,7 +35,7 @@ from pulsar_spark.wire.fields.field_walk import (
     require,
     walk,
 )
-from pulsar_spark.wire.fields.same_headers import first_header
+from pulsar_spark.wire.fields.same_headers import first_layout, read_alike
 
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
 _FEW = 24  # messages; for fewer, the fixed cost of numpy calls is more than that of a scan
@@ -207,10 +207,10 @@ def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after:
 
 def _read_headers(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int) -> tuple[Ints, Fields]:
     """Read all headers; returns where they end, and their fields."""
-    header = first_header(body) if _may_be_alike(body, starts) else None
-    found = None if header is None else header.read(body, starts, max_properties)
-    if header is not None and found is not None:
-        return starts + header.size, found
+    layout = first_layout(body) if _may_be_alike(body, starts) else None
+    found = None if layout is None else read_alike(body, starts, layout, max_properties)
+    if layout is not None and found is not None:
+        return starts + layout.size, found
     cursor = starts + 4
     ends = cursor + big_endian(body, starts, 4)
     # A guess that is wrong must not be walked through other messages.

@@ -27,6 +27,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from pulsar_spark.wire.fields.alike_headers import AlikeHeaders
 from pulsar_spark.wire.fields.grid import Grid
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -58,8 +59,8 @@ class Fields:
             ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
         numbers: field number -> (values, has), values as signed 64 bit; absent if no message has the field.
         properties: (row, key at, key end, value at, value end), int64[m] each, ordered by row; or None.
-        grid: the grid of ``start``, if each field begins at the same place in all messages; None: unknown, or
-            there is none.
+        alike: the headers, if all are laid out alike; their spans and properties are there, not above.
+        grid: the grid of ``start`` if the headers are alike; None: there is none, or it is not known.
     """
 
     start: Ints
@@ -67,6 +68,7 @@ class Fields:
     spans: dict[int, tuple[Ints, Ints, Flags]] = field(default_factory=dict)
     numbers: dict[int, tuple[Ints, Flags]] = field(default_factory=dict)
     properties: tuple[Ints, Ints, Ints, Ints, Ints] | None = None
+    alike: AlikeHeaders | None = None
     grid: Grid | None = None
 
     def set_number(self, number: int, rows: Ints, values: Ints) -> None:
@@ -113,4 +115,15 @@ class Fields:
             {number: (at[cut], end[cut], has[cut]) for number, (at, end, has) in self.spans.items()},
             {number: (values[cut], has[cut]) for number, (values, has) in self.numbers.items()},
             properties,
+            None if self.alike is None else self.alike.held(np.arange(first, stop)),
         )
+
+    def most_properties(self, first: Ints) -> int:
+        """The most properties that any of several batches has; ``first`` is the first message of each."""
+        if self.alike is not None:
+            messages = np.diff(first, append=len(self.start)).max()
+            return len(self.alike.layout.properties) * int(messages)
+        if self.properties is None:
+            return 0
+        rows = self.properties[0]
+        return int(np.diff(np.searchsorted(rows, first), append=len(rows)).max())

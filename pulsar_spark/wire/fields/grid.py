@@ -6,11 +6,14 @@ batches of as many of them that follow one another.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Items: TypeAlias = npt.NDArray[Any]
 
 # Positions in a row; numpy copies shorter rows more slowly than by an index.
 _SHORT = 16
@@ -29,15 +32,13 @@ class Grid(NamedTuple):
     shape: tuple[int, int]
     steps: tuple[int, int]
 
-    def items(
-        self, body: npt.NDArray[np.uint8] | pa.Buffer, kind: np.dtype[Any], place: int = 0
-    ) -> npt.NDArray[Any]:
+    def items(self, body: Bytes | pa.Buffer, kind: np.dtype[Any], place: int = 0) -> Items:
         """View what lies ``place`` bytes after each position, [rows, positions].
 
         Raises:
             ValueError: some of it lies outside the body.
         """
-        items: npt.NDArray[Any] = np.ndarray(self.shape, kind, body, self.first + place, self.steps)
+        items: Items = np.ndarray(self.shape, kind, body, self.first + place, self.steps)
         return items
 
     def moved(self, first: int) -> Grid:
@@ -60,3 +61,18 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
         return None
     down = int(at[across] - at[0]) if others else 0
     return Grid(int(at[0]), (others + 1, across), (down, step))
+
+
+def grid_of_rows(count: int, width: int) -> Grid:
+    """The grid of rows that follow one another, each of ``width`` bytes."""
+    return Grid(0, (1, count), (0, width))
+
+
+def items_at(body: Bytes | pa.Buffer, at: npt.NDArray[np.int64], kind: np.dtype[Any]) -> Items:
+    """Copy what lies at each of n positions, in a grid or not, [n].
+
+    Raises:
+        IndexError, ValueError: some of it lies outside the body.
+    """
+    overlapping: Items = np.ndarray((body.size - kind.itemsize + 1,), kind, body, 0, (1,))
+    return overlapping[at]

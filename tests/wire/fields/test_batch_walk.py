@@ -1,5 +1,6 @@
 """A walk over all messages at once finds what a scan of one after the other finds."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,25 @@ def message(payload: bytes, **fields: Any) -> bytes:
     return len(metadata).to_bytes(4, "big") + metadata + payload
 
 
+def located(fields: Fields) -> Fields:
+    """The same fields, with the positions of those in headers that are alike."""
+    if fields.alike is None:
+        return fields
+    start, layout = fields.start, fields.alike.layout
+    has = np.ones(len(start), np.bool_)
+    assert not fields.spans
+    assert fields.properties is None
+    spans = {number: (start + at, start + end, has) for number, (at, end) in layout.spans.items()}
+    properties = [
+        (row, *(begin + np.array(one).reshape(-1)))
+        for row, begin in enumerate(start)
+        for one in layout.properties
+    ]
+    return replace(fields, spans=spans, properties=tuple(np.array(properties).T) if properties else None)
+
+
 def assert_same(found: Fields, expected: Fields) -> None:
+    found = located(found)
     np.testing.assert_array_equal(found.start, expected.start)
     np.testing.assert_array_equal(found.value, expected.value)
     assert found.numbers.keys() == expected.numbers.keys()

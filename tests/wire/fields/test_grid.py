@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.wire.fields import grid as grid_module
-from pulsar_spark.wire.fields.grid import grid_of
+from pulsar_spark.wire.fields.grid import grid_of, grid_of_rows, items_at
 
 BODY = pa.py_buffer(bytes(range(256)))
 
@@ -96,6 +96,20 @@ def test_all_steps_of_a_few_positions(count):
     assert found >= min(4, 4 ** (count - 1))
 
 
+@given(st.lists(st.integers(0, 256 - 3), min_size=1, max_size=9))
+def test_items_are_copied_from_any_positions(at):
+    items = items_at(BODY, np.array(at), np.dtype((np.void, 3)))
+    assert items.view(np.uint8).reshape(-1, 3).tolist() == [[one, one + 1, one + 2] for one in at]
+
+
+def test_rows_that_follow_one_another():
+    assert listed(grid_of_rows(4, 5), place=2) == [2, 7, 12, 17]
+
+
 def test_what_lies_outside_the_body_is_refused():
     with pytest.raises(ValueError, match="buffer"):
         grid_of(np.array([0, 128])).items(BODY, np.dtype("<u8"), 121)
+    with pytest.raises(IndexError):
+        items_at(BODY, np.array([249]), np.dtype("<u8"))
+    with pytest.raises(ValueError, match="strides"):
+        items_at(BODY, np.array([0]), np.dtype((np.void, 258)))

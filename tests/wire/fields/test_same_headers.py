@@ -1,31 +1,40 @@
 """Headers that are laid out alike are read as a scan reads them; all others are left to the walk."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import _NUMBERS as NUMBERS
+from pulsar_spark.wire.decode_columns import DecodedColumns
+from pulsar_spark.wire.fields import grid, same_headers
 from pulsar_spark.wire.fields.batch_scan import scan
 from pulsar_spark.wire.fields.field_spans import KEY, MAX_PROPERTIES, PAYLOAD_SIZE
-from pulsar_spark.wire.fields.grid import grid_of
-from pulsar_spark.wire.fields.same_headers import first_header
+from pulsar_spark.wire.fields.same_headers import first_layout, read_alike
 from tests.wire.fields.test_batch_walk import as_array, assert_same, message
 
 COUNT = 30
-PADDING = bytes(8)  # a header that is too near to the end of the body is not read
+PADDING = bytes(8)  # a body need not end with a message
 
 
 def read(messages, max_properties=MAX_PROPERTIES):
     """The fields, with the values that the caller of ``read`` knows; None if they were not read."""
     body = as_array(b"".join(messages) + PADDING)
     starts = np.cumsum([0, *map(len, messages[:-1])])
-    header = first_header(body)
-    fields = None if header is None else header.read(body, starts, max_properties)
+    layout = first_layout(body)
+    fields = None if layout is None else read_alike(body, starts, layout, max_properties)
     if fields is not None:
-        fields.value = starts + header.size, starts + list(map(len, messages))
+        fields.value = starts + layout.size, starts + list(map(len, messages))
     return fields
+
+
+def columns(body, fields, held):
+    """What is read of the rows ``held``, or of all."""
+    found = DecodedColumns(pa.py_buffer(body), fields, NUMBERS, held)
+    return found.value, found.key, found.ordering_key, found.properties, found.event_time, found.sequence_id
 
 
 def sizes_of(varint_size):
@@ -64,27 +73,43 @@ def alike(draw):
     return [one() for _ in range(draw(st.integers(2, 6)))]
 
 
-@given(alike())
-def test_headers_of_one_layout_are_read_as_a_scan_reads_them(messages):
-    found = read(messages)
-    assert found is not None
-    assert_same(found, scan(b"".join(messages), len(messages)))
+@pytest.mark.parametrize("short", [0, 1000], ids=["copied", "in place"])
+def test_headers_of_one_layout_are_read_as_a_scan_reads_them(short, monkeypatch):
+    monkeypatch.setattr(same_headers, "_SHORT", short)
+    monkeypatch.setattr(grid, "_SHORT", 1)
+    in_a_grid = []
 
-
-def test_the_grid_of_the_messages_is_that_of_each_field():
-    seen = []
-
-    @given(alike())
-    def of(messages):
-        found = read(messages)
-        assert found.grid == grid_of(found.start)
-        if found.grid is not None:
-            for at, *_ in (found.value, *found.spans.values()):
-                assert found.grid.moved(int(at[0])) == grid_of(at)
-                seen.append(at)
+    @given(alike(), st.data())
+    def of(messages, data):
+        body, found = b"".join(messages), read(messages)
+        expected = scan(body, len(messages))
+        assert_same(found, expected)
+        held = np.array(sorted(data.draw(st.sets(st.integers(0, len(messages) - 1), min_size=1))))
+        for which in (None, held):
+            assert columns(body + PADDING, found, which) == columns(body, expected, which)
+        in_a_grid.append(found.grid is not None)
 
     of()
-    assert len(seen) > 20
+    assert 3 <= sum(in_a_grid) <= len(in_a_grid) - 3
+
+
+@given(alike(), st.integers(0, 3), st.integers(0, 3))
+def test_a_part_of_the_messages_has_their_headers(messages, before, after):
+    body, all_of_them = b"".join(messages), read(messages)
+    first, stop = (
+        min(before, len(messages) - 1),
+        max(len(messages) - after, min(before, len(messages) - 1) + 1),
+    )
+    part = all_of_them.rows(first, stop)
+    expected = scan(body, len(messages)).rows(first, stop)
+    assert columns(body + PADDING, part, None) == columns(body, expected, None)
+
+
+def test_the_most_properties_of_a_batch():
+    messages = [message(b"v", properties=[pb.KeyValue(key=b"k", value=b"v")] * 3)] * 10
+    for fields in (read(messages), scan(b"".join(messages), 10)):
+        assert fields.most_properties(np.array([0, 2, 7])) == 15
+    assert scan(message(b"v") * 3, 3).most_properties(np.array([0])) == 0
 
 
 def test_each_number_of_one_to_eight_bytes_is_read():
@@ -99,9 +124,9 @@ def test_each_bit_of_the_layout_counts():
     """A bit that differs in one message is read as a scan reads it, or makes all be left to others."""
     fields = {"partition_key": b"key", "event_time": 300, "properties": [pb.KeyValue(key=b"k", value=b"vvv")]}
     one = message(b"v" * 200, **fields)
-    header = first_header(as_array(one + PADDING))
+    layout = first_layout(as_array(one + PADDING))
     was_read = 0
-    for place in range(8 * header.size):
+    for place in range(8 * layout.size):
         other = bytearray(one)
         other[place // 8] ^= 1 << place % 8
         messages = [one, one, bytes(other), one]
@@ -138,27 +163,30 @@ def test_each_bit_of_the_layout_counts():
     ],
 )
 def test_an_unusual_first_header_is_left_to_others(first):
-    assert first_header(as_array(first)) is None
+    assert first_layout(as_array(first)) is None
 
 
 def test_headers_that_would_overlap_are_left_to_others():
     """Else a small body could have the properties of a header at each of its bytes."""
-    header = first_header(as_array(message(b"", properties=[pb.KeyValue(key=b"", value=b"")] * 20) + PADDING))
-    body = as_array(bytes(header.size * 40))
-    assert header.read(body, np.arange(30) * (header.size - 1), MAX_PROPERTIES) is None
+    layout = first_layout(as_array(message(b"", properties=[pb.KeyValue(key=b"", value=b"")] * 20)))
+    body = as_array(bytes(layout.size * 40))
+    assert read_alike(body, np.arange(30) * (layout.size - 1), layout, MAX_PROPERTIES) is None
 
 
 def test_properties_are_bounded():
     messages = [message(b"v", properties=[pb.KeyValue(key=b"k", value=b"v")] * 3)] * COUNT
-    assert len(read(messages, 3 * COUNT).properties[0]) == 3 * COUNT
+    assert len(read(messages, 3 * COUNT).alike.property_names()) == 3 * COUNT
     assert read(messages, 3 * COUNT - 1) is None
 
 
-def test_a_header_at_the_end_of_the_body_is_left_to_others():
-    one = message(b"1234567", partition_key=b"k")
-    body = as_array(one * COUNT)
-    header = first_header(body)
-    assert header.spans.keys() == {KEY}
-    starts = np.arange(COUNT) * len(one)
-    assert header.read(body, starts, 0) is None
-    assert header.read(as_array(one * COUNT + b"8"), starts, 0) is not None
+def test_headers_up_to_the_end_of_the_body_are_read():
+    """A word is never read beyond the body; a header that ends after it is left to others."""
+    one = message(b"", partition_key=b"k")
+    body, starts = as_array(one * COUNT), np.arange(COUNT) * len(one)
+    layout = first_layout(body)
+    assert layout.size == len(one)
+    for missing in range(1, 9):
+        assert read_alike(body[:-missing], starts, layout, 0) is None
+    for more in range(20):
+        found = read_alike(as_array(one * COUNT + bytes(more)), starts, layout, 0)
+        assert found.alike.column(KEY).to_pylist() == [b"k"] * COUNT

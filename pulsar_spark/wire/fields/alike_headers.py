@@ -1,0 +1,100 @@
+"""Headers of messages that are laid out alike: each field is copied from the same place of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.wire.fields.grid import Bytes, Grid, grid_of_rows
+
+Span: TypeAlias = tuple[int, int]
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+WORD = np.dtype("<u8")
+
+
+class PropertySpans(NamedTuple):
+    """Where the name and the value of a property begin and end."""
+
+    name: Span
+    value: Span
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderLayout:
+    """The layout of a header: positions in bytes from the start of its message.
+
+    Attributes:
+        size: position of the value.
+        may_differ: the bits that may differ between messages, in whole words of 8 bytes.
+        spans: field number -> (at, end).
+        numbers: field number -> (at, end) of its varint.
+        properties: spans of each.
+    """
+
+    size: int
+    may_differ: bytearray
+    spans: dict[int, Span] = field(default_factory=dict)
+    numbers: dict[int, Span] = field(default_factory=dict)
+    properties: list[PropertySpans] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeHeaders:
+    """The headers of n messages, which are laid out alike.
+
+    Attributes:
+        layout: of all of them.
+        body: bytes that contain them.
+        grid: where they begin in ``body``.
+    """
+
+    layout: HeaderLayout
+    body: Bytes
+    grid: Grid
+
+    def __len__(self) -> int:
+        return self.grid.shape[0] * self.grid.shape[1]
+
+    def held(self, which: npt.NDArray[np.int64]) -> AlikeHeaders:
+        """Those of the messages at the given indexes, copied."""
+        size = self.layout.size
+        items = self.grid.items(self.body, np.dtype((np.void, size))).reshape(-1)[which]
+        return AlikeHeaders(self.layout, items.view(np.uint8), grid_of_rows(len(items), size))
+
+    def words(self, place: int) -> Words:
+        """The eight bytes of each header from ``place`` on, little-endian, [n]; ``body`` must have them."""
+        return self.grid.items(self.body, WORD, place).reshape(-1)
+
+    def column(self, number: int) -> pa.BinaryArray:
+        """A field of bytes that the layout has, null-free, [n]."""
+        return self._joined([self.layout.spans[number]])
+
+    def property_names(self) -> pa.BinaryArray:
+        """The names of all properties of the first message, then those of the next, null-free."""
+        return self._joined([one.name for one in self.layout.properties])
+
+    def property_values(self) -> pa.BinaryArray:
+        """The values, in the order of :meth:`property_names`."""
+        return self._joined([one.value for one in self.layout.properties])
+
+    def _joined(self, spans: Sequence[Span]) -> pa.BinaryArray:
+        """The spans of the first message, then those of the next."""
+        count, each = len(self), len(spans)
+        ends = np.cumsum([end - at for at, end in spans], dtype=np.int32)
+        size = int(ends[-1])
+        data = pa.allocate_buffer(count * size)
+        copied = Grid(0, self.grid.shape, (self.grid.shape[1] * size, size))
+        for (at, end), last in zip(spans, ends.tolist(), strict=True):
+            if at < end:
+                item = np.dtype((np.void, end - at))
+                copied.items(data, item, last - (end - at))[...] = self.grid.items(self.body, item, at)
+        offsets: npt.NDArray[np.int32] = np.zeros(count * each + 1, np.int32)
+        before = np.arange(count, dtype=np.int32) * np.int32(size)
+        np.add(before[:, None], ends, out=offsets[1:].reshape(count, each))
+        return pa.Array.from_buffers(pa.binary(), count * each, [None, pa.py_buffer(offsets), data])
