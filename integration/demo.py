@@ -115,8 +115,11 @@ def run(spark: SparkSession, service_url: str, state: Path, seconds: float, *, o
     except KeyboardInterrupt:
         print("stopping", flush=True)
     spark.sparkContext.setLogLevel("OFF")  # Spark calls each task that a stop ends an error
-    for query in queries:
+    *writing, screen = queries
+    for query in writing:
         query.stop()
+    screen.processAllAvailable()  # a stop would interrupt the function of foreachBatch
+    screen.stop()
     spark.streams.removeListener(listener)
     listener.close()
     return board.rows
