@@ -130,6 +130,27 @@ FAULTS = (
         test="tests/wire/fields/test_same_headers.py::test_headers_that_would_overlap_are_left_to_others",
     ),
     Fault(
+        name="headers-of-other-rows-held",
+        file="pulsar_spark/wire/fields/alike_headers.py",
+        old=".reshape(-1)[which]",
+        new=".reshape(-1)[: len(which)]",
+        test="tests/wire/fields/test_same_headers.py::test_headers_of_one_layout_are_read_as_a_scan_reads_them",
+    ),
+    Fault(
+        name="null-keys-of-alike-headers-read",
+        file="pulsar_spark/wire/decode_columns.py",
+        old="            if null is None:\n                return column\n",
+        new="            if True:\n                return column\n",
+        test="tests/wire/fields/test_same_headers.py::test_headers_of_one_layout_are_read_as_a_scan_reads_them",
+    ),
+    Fault(
+        name="properties-of-all-batches-taken-for-those-of-one",
+        file="pulsar_spark/wire/fields/field_spans.py",
+        old="messages = np.diff(first, append=len(self.start)).max()",
+        new="messages = len(self.start)",
+        test="tests/wire/fields/test_same_headers.py::test_the_most_properties_of_a_batch",
+    ),
+    Fault(
         name="rows-of-a-grid-unequally-far-apart",
         file="pulsar_spark/wire/fields/grid.py",
         old="if others and (between != between[0]).any():",

@@ -71,6 +71,15 @@ def test_strings_are_as_python_would_replace_what_is_malformed(texts):
     assert to_strings(pa.array(texts, pa.binary())).to_pylist() == expected
 
 
+@pytest.mark.parametrize(("rows", "expected"), [(3, ["a", None, "bc"]), (4, ["a", None, "bc", "é"]), (0, [])])
+def test_the_texts_of_a_slice(rows, expected):
+    texts = pa.array([b"\xff", b"a", None, b"bc", "é".encode(), b"\xff"], pa.binary()).slice(1, rows)
+    strings = to_strings(texts)
+    strings.validate(full=True)
+    assert strings.type == pa.string()
+    assert strings.to_pylist() == expected
+
+
 @pytest.mark.parametrize("before", [[], [b"ascii"], [b"\xff"]])
 @pytest.mark.parametrize("after", [[], [b"ascii"], [b"\xff"]])
 @pytest.mark.parametrize("odd", [b"\x80", b"\xff", b"k\xc3"])

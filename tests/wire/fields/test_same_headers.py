@@ -65,6 +65,7 @@ def alike(draw):
             for key, value in properties
         ]
         fields["null_value"] = draw(st.booleans())
+        fields["null_partition_key"] = draw(st.booleans())
         size = payload
         if not one_size:
             size = draw(st.integers(0, 127)) if payload < 128 else draw(st.integers(128, 400))
