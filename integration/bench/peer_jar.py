@@ -4,7 +4,8 @@
 
 Both call their format ``pulsar``, so each has a Spark of its own, in a process of its own. They work in turn;
 the one that waits takes no CPU. Reads and writes are batch queries, since any connector has these. Rows are
-checked by count and checksum: what each reads, and what each has written, as ours reads it.
+checked by count and checksum: what each reads, and what each has written, as ours reads it. Writes are shown
+beside those of both ends alone, the limit of any sink in Python.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from integration.bench.cpu import spark_cpu_seconds
+from integration.bench.ends import Ends
 from integration.bench.measure import Cost, Result, Side, Trial, interleaved
 from integration.bench.shapes import Shape, rows_to_write
 from integration.bench.topics import Topics
@@ -39,6 +41,7 @@ _OURS = "pulsar"
 _WARM_UPS = 3  # runs of each: both JVMs compile meanwhile
 _Options = dict[str, str]
 _Made = TypeVar("_Made")
+_Runs = dict[Side, Callable[[int], Cost]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,11 @@ class Connector:
         }
         return self._result(partial(_write, self._place, options, shape, count, partitions))
 
+    def write_ends(self, topic: str, shape: Shape, count: int, partitions: int) -> Cost:
+        """Give as many rows to a sink that only compresses and sends batches that were made before."""
+        options = self._of(topic) | {"shape": shape.name}
+        return self._result(partial(_write_ends, self._place, options, shape, count, partitions))
+
     def rows_to_write(self, shape: Shape, count: int) -> Rows:
         """What these are."""
         return self._result(partial(_rows_to_write, self._place, shape, count))
@@ -151,27 +159,34 @@ class Pair:
         with self.topics.filled(shape, partitions, count) as topic:
             for name, connector in (("pulsar_spark", self.ours), ("the peer", self.peer)):
                 self._check(name, connector.rows(topic, shape), shape, count)
-            return self._compared(
-                "read", shape, partitions, count, repeat, lambda by, _: by.read(topic, shape)
-            )
+            runs: _Runs = {
+                Side.OURS: lambda _: self.ours.read(topic, shape),
+                Side.PEER: lambda _: self.peer.read(topic, shape),
+            }
+            return _compared("read", shape, partitions, count, repeat, runs)
 
     def write(self, shape: Shape, partitions: int, repeat: int) -> Result:
-        """Each time to a new topic.
+        """Both, and what both ends alone take, each time to a new topic.
 
         Raises:
             ValueError: one of them has written other rows.
         """
         count = shape.writes
 
-        def written(by: Connector, messages: int) -> Cost:
+        def written(write: Callable[[str, Shape, int, int], Cost], messages: int) -> Cost:
             with self.topics.empty(partitions) as topic:
-                return by.write(topic, shape, messages, partitions)
+                return write(topic, shape, messages, partitions)
 
         for name, connector in (("pulsar_spark", self.ours), ("the peer", self.peer)):
             with self.topics.empty(partitions) as topic:
                 connector.write(topic, shape, count, partitions)
                 self._check(name, self.ours.rows(topic, shape), shape, count)
-        return self._compared("write", shape, partitions, count, repeat, written)
+        runs: _Runs = {
+            Side.OURS: lambda messages: written(self.ours.write, messages),
+            Side.PEER: lambda messages: written(self.peer.write, messages),
+            Side.ENDS: lambda messages: written(self.ours.write_ends, messages),
+        }
+        return _compared("write", shape, partitions, count, repeat, runs)
 
     def warm_up(self, shape: Shape) -> None:
         """Let the JVMs of both and of the broker compile."""
@@ -187,20 +202,10 @@ class Pair:
         if found != expected:
             raise ValueError(f"{shape.title}: the rows of {name} are {found}, not {expected}")
 
-    def _compared(
-        self,
-        direction: str,
-        shape: Shape,
-        partitions: int,
-        count: int,
-        repeat: int,
-        run: Callable[[Connector, int], Cost],
-    ) -> Result:
-        trials = [
-            Trial(Side.OURS, count, lambda messages: run(self.ours, messages), count),
-            Trial(Side.PEER, count, lambda messages: run(self.peer, messages), count),
-        ]
-        return interleaved(direction, shape, partitions, trials, repeat)
+
+def _compared(direction: str, shape: Shape, partitions: int, count: int, repeat: int, runs: _Runs) -> Result:
+    trials = [Trial(side, count, run, count) for side, run in runs.items()]
+    return interleaved(direction, shape, partitions, trials, repeat)
 
 
 def line(result: Result) -> str:
@@ -213,10 +218,15 @@ def line(result: Result) -> str:
     goal = ""
     if required is not None:
         goal = f" (needs {required:g} x{', BELOW' * (ratio < required)})"
+    limit = ""
+    if (ends := result.cpu(Side.ENDS)) is not None:
+        share = result.best(Side.ENDS) / result.best(Side.PEER)
+        limit = f"; both ends alone {share:.2f} x the peer's rate, {ends:.2f} us"
     return (
         f"{result.direction}, {result.shape.title}, partitions: {result.partitions}: "
         f"{result.best(Side.OURS):,.0f}/s, peer {result.best(Side.PEER):,.0f}/s, {ratio:.2f} x{goal}; "
         f"us of CPU a row: {ours:.2f}, peer {peers:.2f} (needs less{', ABOVE' * (ours >= peers)})"
+        f"{limit}"
     )
 
 
@@ -282,6 +292,13 @@ def _write(place: Place, options: _Options, shape: Shape, count: int, partitions
         # The JVM connector writes the microseconds of a timestamp as milliseconds.
         rows = rows.withColumn("__eventTime", f.unix_millis("__eventTime"))
     return _timed(place, rows.write.format(place.data_source).options(**options).mode("append").save)
+
+
+def _write_ends(place: Place, options: _Options, shape: Shape, count: int, partitions: int) -> Cost:
+    spark = _spark(place)
+    spark.dataSource.register(Ends)
+    rows = rows_to_write(spark, shape, count, partitions)
+    return _timed(place, rows.write.format(Ends.name()).options(**options).mode("append").save)
 
 
 def _rows(place: Place, options: _Options, shape: Shape) -> Rows:

@@ -55,3 +55,10 @@ def test_goals_stand_beside_the_ratios():
         "write", "whole", 90.0, 100.0, 1.85
     )
     assert "1.10 x; us" in line_of("read", "whole", 110.0, 100.0, 1.0)
+
+
+def test_writes_stand_beside_both_ends_alone():
+    rates = {Side.OURS: [92.0], Side.PEER: [100.0], Side.ENDS: [102.0]}
+    cpus = {Side.OURS: [7.8], Side.PEER: [6.4], Side.ENDS: [6.6]}
+    shown = peer_jar.line(Result("write", SHAPES["lz4"], 1, rates, cpus))
+    assert shown.endswith("(needs less, ABOVE); both ends alone 1.02 x the peer's rate, 6.60 us")
