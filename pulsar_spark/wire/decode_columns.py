@@ -96,9 +96,10 @@ class DecodedColumns:
     @cached_property
     def properties(self) -> pa.MapArray | None:
         """``map<string, string>``, null-free; None if no message has any."""
-        if self._alike is not None:
-            return _alike_properties(self._alike)
-        return _properties(self._body, self._fields, self._held)
+        fields = self._fields
+        if fields.alike is None:
+            return _properties(self._body, fields, self._held)
+        return _alike_properties(self._held_of(fields.alike)) if fields.alike.layout.properties else None
 
     @cached_property
     def ordering_key(self) -> pa.BinaryArray | None:
@@ -115,18 +116,16 @@ class DecodedColumns:
         held = rows if self._held is None else self._held[rows]
         return DecodedColumns(self._body, self._fields, self._numbers, held)
 
-    @cached_property
-    def _alike(self) -> AlikeHeaders | None:
-        """The headers of the rows, if all are laid out alike."""
-        alike = self._fields.alike
-        return alike if alike is None or self._held is None else alike.held(self._held)
+    def _held_of(self, alike: AlikeHeaders) -> AlikeHeaders:
+        return alike if self._held is None else alike.held(self._held)
 
     def _span(self, number: int, null: Flags | None) -> pa.BinaryArray | None:
         """A field of bytes, null where it is unset or ``null``; None if no message has it."""
-        if self._alike is not None:
-            if number not in self._alike.layout.spans:
+        alike = self._fields.alike
+        if alike is not None:
+            if number not in alike.layout.spans:
                 return None
-            column = self._alike.column(number)
+            column = self._held_of(alike).column(number)
             if null is None:
                 return column
             return with_nulls(column, null if self._held is None else null[self._held])
@@ -196,7 +195,7 @@ def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.
     """Copy spans that all have ``size`` bytes, at least one."""
     item = np.dtype((np.void, size))
     if grid is None:
-        data = pa.py_buffer(items_at(body, at, item))
+        data = pa.py_buffer(items_at(body, at, item))  # numpy indexes into memory of its own only
     else:
         data = pa.allocate_buffer(len(at) * size)
         np.ndarray(grid.shape, item, data)[...] = grid.items(body, item)
@@ -240,10 +239,8 @@ def _properties(body: pa.Buffer, fields: Fields, held: Ints | None) -> pa.MapArr
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
-def _alike_properties(headers: AlikeHeaders) -> pa.MapArray | None:
+def _alike_properties(headers: AlikeHeaders) -> pa.MapArray:
     each = len(headers.layout.properties)
-    if not each:
-        return None
     offsets = np.arange(0, (len(headers) + 1) * each, each, dtype=np.int32)
     names = keys_and_texts.to_strings(headers.property_names())
     values = keys_and_texts.to_strings(headers.property_values())

@@ -44,7 +44,7 @@ class HeaderLayout:
     properties: list[PropertySpans] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AlikeHeaders:
     """The headers of n messages, which are laid out alike.
 
@@ -62,13 +62,17 @@ class AlikeHeaders:
         return self.grid.shape[0] * self.grid.shape[1]
 
     def held(self, which: npt.NDArray[np.int64]) -> AlikeHeaders:
-        """Those of the messages at the given indexes, copied."""
+        """Those of the messages at the given indexes, copied without the bytes after them."""
         size = self.layout.size
         items = self.grid.items(self.body, np.dtype((np.void, size))).reshape(-1)[which]
         return AlikeHeaders(self.layout, items.view(np.uint8), grid_of_rows(len(items), size))
 
     def words(self, place: int) -> Words:
-        """The eight bytes of each header from ``place`` on, little-endian, [n]; ``body`` must have them."""
+        """The eight bytes of each header from ``place`` on, little-endian, [n].
+
+        Raises:
+            ValueError: ``body`` ends before those of the last header.
+        """
         return self.grid.items(self.body, WORD, place).reshape(-1)
 
     def column(self, number: int) -> pa.BinaryArray:
@@ -86,6 +90,8 @@ class AlikeHeaders:
     def _joined(self, spans: Sequence[Span]) -> pa.BinaryArray:
         """The spans of the first message, then those of the next."""
         count, each = len(self), len(spans)
+        if not count:  # numpy views nothing at a place in no bytes
+            return pa.array([], pa.binary())
         ends = np.cumsum([end - at for at, end in spans], dtype=np.int32)
         size = int(ends[-1])
         data = pa.allocate_buffer(count * size)

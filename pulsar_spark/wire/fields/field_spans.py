@@ -101,6 +101,7 @@ class Fields:
         """The fields of the messages from ``first`` to ``stop``, exclusive."""
         if first == 0 and stop == len(self.start):
             return self
+        assert self.alike is None, "only the fields of entries are cut, and these are walked"
         cut = slice(first, stop)
         properties = None
         if self.properties is not None:
@@ -115,7 +116,6 @@ class Fields:
             {number: (at[cut], end[cut], has[cut]) for number, (at, end, has) in self.spans.items()},
             {number: (values[cut], has[cut]) for number, (values, has) in self.numbers.items()},
             properties,
-            None if self.alike is None else self.alike.held(np.arange(first, stop)),
         )
 
     def most_properties(self, first: Ints) -> int:

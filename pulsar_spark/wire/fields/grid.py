@@ -69,10 +69,10 @@ def grid_of_rows(count: int, width: int) -> Grid:
 
 
 def items_at(body: Bytes | pa.Buffer, at: npt.NDArray[np.int64], kind: np.dtype[Any]) -> Items:
-    """Copy what lies at each of n positions, in a grid or not, [n].
+    """Copy what lies at each of n positions, none of which is negative, [n].
 
     Raises:
-        IndexError, ValueError: some of it lies outside the body.
+        IndexError, ValueError: some of it lies after the body's end.
     """
     overlapping: Items = np.ndarray((body.size - kind.itemsize + 1,), kind, body, 0, (1,))
     return overlapping[at]

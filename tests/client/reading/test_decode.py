@@ -514,3 +514,32 @@ def test_a_chunked_message_may_be_larger_than_what_else_is_accepted(monkeypatch)
         ]
         with pytest.raises(CorruptError, match="1000 bytes uncompressed; the maximum is 100"):
             decoded([[entry_of(5, 6, bytes(1000), compression=kind)]])
+
+
+@pytest.mark.parametrize("messages", [3, 30])  # few are scanned, many alike are read at once
+@pytest.mark.parametrize("left_out", ["compacted", "before the start"])
+@pytest.mark.parametrize("is_base64", [False, True])
+def test_no_row_of_a_batch_is_left(messages, left_out, is_base64):
+    """The next entry's rows are read, with all their columns."""
+    fields = {
+        "partition_key": b"a2V5",
+        "partition_key_b64_encoded": is_base64,
+        "ordering_key": b"order",
+        "event_time": 7,
+        "sequence_id": 8,
+        "properties": [pb.KeyValue(key=b"name", value=b"text")],
+        "compacted_out": left_out == "compacted",
+    }
+    head = pb.SingleMessageMetadata(payload_size=1, **fields).SerializeToString()
+    batch = entry_of(
+        1, 1, (len(head).to_bytes(4, "big") + head + b"v") * messages, num_messages_in_batch=messages
+    )
+    start = MessageId(1, 1, messages - 1) if left_out == "before the start" else None
+    for entries, keys in ([batch], []), ([batch, single_entry(1, 2, b"w", partition_key=b"k")], [b"k"]):
+        parts = decoded([entries], start)
+        for part in parts:
+            for column in (part.ordering_key, part.properties, part.event_time, part.sequence_id):
+                assert column is None or not any(column.to_pylist())
+            assert len(part) == len(part.key) == len(part.value)
+        assert [key for part in parts for key in part.key.to_pylist()] == keys
+        assert [value for part in parts for value in part.value.to_pylist()] == [b"w"] * len(keys)

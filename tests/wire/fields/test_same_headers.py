@@ -17,6 +17,7 @@ from pulsar_spark.wire.fields.same_headers import first_layout, read_alike
 from tests.wire.fields.test_batch_walk import as_array, assert_same, message
 
 COUNT = 30
+NONE = np.array([], np.int64)
 PADDING = bytes(8)  # a body need not end with a message
 
 
@@ -92,18 +93,6 @@ def test_headers_of_one_layout_are_read_as_a_scan_reads_them(short, monkeypatch)
 
     of()
     assert 3 <= sum(in_a_grid) <= len(in_a_grid) - 3
-
-
-@given(alike(), st.integers(0, 3), st.integers(0, 3))
-def test_a_part_of_the_messages_has_their_headers(messages, before, after):
-    body, all_of_them = b"".join(messages), read(messages)
-    first, stop = (
-        min(before, len(messages) - 1),
-        max(len(messages) - after, min(before, len(messages) - 1) + 1),
-    )
-    part = all_of_them.rows(first, stop)
-    expected = scan(body, len(messages)).rows(first, stop)
-    assert columns(body + PADDING, part, None) == columns(body, expected, None)
 
 
 def test_the_most_properties_of_a_batch():
