@@ -211,8 +211,8 @@ FAULTS = (
     Fault(
         name="null-value-becomes-empty",
         file="pulsar_spark/wire/decode_columns.py",
-        old="None if null is None else ~null)",
-        new="None)",
+        old="None if null is None else ~null, ",
+        new="None, ",
         test="tests/wire/test_batches.py::test_all_fields_of_a_message",
     ),
     Fault(

@@ -44,8 +44,9 @@ def sizes_of(varint_size):
 
 
 @st.composite
-def alike(draw):
-    """Messages whose headers have one layout, and differ in all that may differ."""
+def alike(draw, one_size):
+    """Messages whose headers have one layout, and differ in all that may differ; the values have one size, or
+    each another."""
     texts = {
         name: draw(st.integers(0, 9))
         for name in draw(st.sets(st.sampled_from(["partition_key", "ordering_key"])))
@@ -55,10 +56,11 @@ def alike(draw):
         for name in draw(st.sets(st.sampled_from(["event_time", "sequence_id"])))
     }
     properties = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=3))
-    payload = draw(sizes_of(draw(st.integers(1, 2))))
-    one_size = draw(st.booleans())
+    count = draw(st.integers(2 if one_size else 3, 6))
+    payload = st.integers(*draw(st.sampled_from([(0, 127), (128, 400)])))
+    sizes = draw(st.lists(payload, min_size=count, max_size=count, unique=True))
 
-    def one():
+    def one(size):
         fields = {name: draw(st.binary(min_size=size, max_size=size)) for name, size in texts.items()}
         fields |= {name: draw(sizes_of(size)) for name, size in numbers.items()}
         fields["properties"] = [
@@ -67,32 +69,31 @@ def alike(draw):
         ]
         fields["null_value"] = draw(st.booleans())
         fields["null_partition_key"] = draw(st.booleans())
-        size = payload
-        if not one_size:
-            size = draw(st.integers(0, 127)) if payload < 128 else draw(st.integers(128, 400))
         return message(bytes(size), **fields)
 
-    return [one() for _ in range(draw(st.integers(2, 6)))]
+    return [one(sizes[0] if one_size else size) for size in sizes]
 
 
+@pytest.mark.parametrize("one_size", [True, False])
 @pytest.mark.parametrize("short", [0, 1000], ids=["copied", "in place"])
-def test_headers_of_one_layout_are_read_as_a_scan_reads_them(short, monkeypatch):
+def test_headers_of_one_layout_are_read_as_a_scan_reads_them(short, one_size, monkeypatch):
     monkeypatch.setattr(same_headers, "_SHORT", short)
     monkeypatch.setattr(grid, "_SHORT", 1)
-    in_a_grid = []
+    in_place = []
 
-    @given(alike(), st.data())
+    @given(alike(one_size), st.data())
     def of(messages, data):
         body, found = b"".join(messages), read(messages)
         expected = scan(body, len(messages))
         assert_same(found, expected)
-        held = np.array(sorted(data.draw(st.sets(st.integers(0, len(messages) - 1), min_size=1))))
-        for which in (None, held):
+        held = np.array(sorted(data.draw(st.sets(st.integers(0, len(messages) - 1)))), np.int64)
+        for which in (None, held, NONE):
             assert columns(body + PADDING, found, which) == columns(body, expected, which)
-        in_a_grid.append(found.grid is not None)
+        assert (found.grid is not None) == one_size
+        in_place.append(len(found.alike.body) == len(body + PADDING))
 
     of()
-    assert 3 <= sum(in_a_grid) <= len(in_a_grid) - 3
+    assert sum(in_place) > 3 or not (short and one_size)
 
 
 def test_the_most_properties_of_a_batch():
