@@ -131,7 +131,7 @@ FAULTS = (
     ),
     Fault(
         name="no-headers-left-viewed",
-        file="pulsar_spark/wire/fields/alike_headers.py",
+        file="pulsar_spark/wire/fields/grid.py",
         old="if not count:",
         new="if False:",
         test="tests/client/reading/test_decode.py::test_no_row_of_a_batch_is_left",

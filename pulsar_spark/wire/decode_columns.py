@@ -14,7 +14,7 @@ from pulsar_spark.wire.arrays import with_nulls
 from pulsar_spark.wire.fields.alike_headers import AlikeHeaders
 from pulsar_spark.wire.fields.field_spans import Fields, Flags, Ints
 from pulsar_spark.wire.fields.field_walk import every
-from pulsar_spark.wire.fields.grid import Grid, items_at
+from pulsar_spark.wire.fields.grid import Grid, copy_spans, items_at
 
 Readable: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -193,14 +193,11 @@ def gather(
 
 def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.BinaryArray:
     """Copy spans that all have ``size`` bytes, at least one."""
-    item = np.dtype((np.void, size))
-    if grid is None:
-        data = pa.py_buffer(items_at(body, at, item))  # numpy indexes into memory of its own only
-    else:
-        data = pa.allocate_buffer(len(at) * size)
-        np.ndarray(grid.shape, item, data)[...] = grid.items(body, item)
+    if grid is not None:
+        return copy_spans(body, grid, [(0, size)])
+    items = items_at(body, at, np.dtype((np.void, size)))
     offsets = np.arange(len(at) + 1, dtype=np.int32) * np.int32(size)
-    return pa.Array.from_buffers(pa.binary(), len(at), [None, pa.py_buffer(offsets), data])
+    return pa.Array.from_buffers(pa.binary(), len(at), [None, pa.py_buffer(offsets), pa.py_buffer(items)])
 
 
 def flag(fields: Fields, number: int) -> Flags | None:

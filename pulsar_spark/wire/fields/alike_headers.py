@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -10,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.wire.fields.grid import Bytes, Grid, grid_of_rows
+from pulsar_spark.wire.fields.grid import Bytes, Grid, Span, copy_spans, grid_of_rows
 
-Span: TypeAlias = tuple[int, int]
 Words: TypeAlias = npt.NDArray[np.uint64]
 
 WORD = np.dtype("<u8")
@@ -77,30 +75,12 @@ class AlikeHeaders:
 
     def column(self, number: int) -> pa.BinaryArray:
         """A field of bytes that the layout has, null-free, [n]."""
-        return self._joined([self.layout.spans[number]])
+        return copy_spans(self.body, self.grid, [self.layout.spans[number]])
 
     def property_names(self) -> pa.BinaryArray:
         """The names of all properties of the first message, then those of the next, null-free."""
-        return self._joined([one.name for one in self.layout.properties])
+        return copy_spans(self.body, self.grid, [one.name for one in self.layout.properties])
 
     def property_values(self) -> pa.BinaryArray:
         """The values, in the order of :meth:`property_names`."""
-        return self._joined([one.value for one in self.layout.properties])
-
-    def _joined(self, spans: Sequence[Span]) -> pa.BinaryArray:
-        """The spans of the first message, then those of the next."""
-        count, each = len(self), len(spans)
-        if not count:  # numpy views nothing at a place in no bytes
-            return pa.array([], pa.binary())
-        ends = np.cumsum([end - at for at, end in spans], dtype=np.int32)
-        size = int(ends[-1])
-        data = pa.allocate_buffer(count * size)
-        copied = Grid(0, self.grid.shape, (self.grid.shape[1] * size, size))
-        for (at, end), last in zip(spans, ends.tolist(), strict=True):
-            if at < end:
-                item = np.dtype((np.void, end - at))
-                copied.items(data, item, last - (end - at))[...] = self.grid.items(self.body, item, at)
-        offsets: npt.NDArray[np.int32] = np.zeros(count * each + 1, np.int32)
-        before = np.arange(count, dtype=np.int32) * np.int32(size)
-        np.add(before[:, None], ends, out=offsets[1:].reshape(count, each))
-        return pa.Array.from_buffers(pa.binary(), count * each, [None, pa.py_buffer(offsets), data])
+        return copy_spans(self.body, self.grid, [one.value for one in self.layout.properties])

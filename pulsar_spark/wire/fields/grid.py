@@ -6,6 +6,7 @@ batches of as many of them that follow one another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Items: TypeAlias = npt.NDArray[Any]
+Span: TypeAlias = tuple[int, int]
 
 # Positions in a row; numpy copies shorter rows more slowly than by an index.
 _SHORT = 16
@@ -76,3 +78,31 @@ def items_at(body: Bytes | pa.Buffer, at: npt.NDArray[np.int64], kind: np.dtype[
     """
     overlapping: Items = np.ndarray((body.size - kind.itemsize + 1,), kind, body, 0, (1,))
     return overlapping[at]
+
+
+def copy_spans(body: Bytes | pa.Buffer, grid: Grid, spans: Sequence[Span]) -> pa.BinaryArray:
+    """Copy the same spans after each position: those of the first position, then those of the next.
+
+    Args:
+        body: bytes that contain them.
+        grid: the positions.
+        spans: where each begins and ends, from its position on.
+
+    Raises:
+        ValueError: some of it lies outside the body.
+    """
+    count, each = grid.shape[0] * grid.shape[1], len(spans)
+    if not count:  # numpy views nothing at a place in no bytes
+        return pa.array([], pa.binary())
+    ends = np.cumsum([end - at for at, end in spans], dtype=np.int32)
+    size = int(ends[-1])
+    data = pa.allocate_buffer(count * size)
+    copied = Grid(0, grid.shape, (grid.shape[1] * size, size))
+    for (at, end), last in zip(spans, ends.tolist(), strict=True):
+        if at < end:
+            item = np.dtype((np.void, end - at))
+            copied.items(data, item, last - (end - at))[...] = grid.items(body, item, at)
+    offsets: npt.NDArray[np.int32] = np.zeros(count * each + 1, np.int32)
+    before = np.arange(count, dtype=np.int32) * np.int32(size)
+    np.add(before[:, None], ends, out=offsets[1:].reshape(count, each))
+    return pa.Array.from_buffers(pa.binary(), count * each, [None, pa.py_buffer(offsets), data])

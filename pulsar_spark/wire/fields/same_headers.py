@@ -71,7 +71,7 @@ def _are_alike(headers: AlikeHeaders) -> bool:
     """Whether all bits that must be those of the first message are."""
     same = ~np.frombuffer(headers.layout.may_differ, WORD)
     for number in np.flatnonzero(same).tolist():
-        found = headers.words(number * WORD.itemsize) & same[number]
+        found = headers.words(number * _WORD) & same[number]
         if not every(found == found[0]):
             return False
     return True
