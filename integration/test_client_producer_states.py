@@ -174,8 +174,9 @@ def test_a_limit_on_publishing_slows_a_writer_down(
 
 
 def test_bytes_are_refused_where_a_schema_is_enforced(client: Client, admin: Admin, own_topic: str) -> None:
-    admin.create_topic(own_topic)
+    # In this order: a topic that is open takes a new policy over later.
     admin.enforce_schemas(namespace_of(own_topic))
+    admin.create_topic(own_topic)
     path = own_topic.removeprefix("persistent://")
     admin.request("POST", f"schemas/{path}/schema", {"type": "STRING", "schema": "", "properties": {}})
     with promptly(10.0), pytest.raises(SchemaError, match=rf"\[PULSAR_SCHEMA\].*{own_topic}"):
