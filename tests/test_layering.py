@@ -40,6 +40,7 @@ ORDER = {
         {"schemas"},
         {"client", "encryption"},
         {"first_contact", "topic_watch"},
+        {"consuming"},
         {"reading"},
         {"writing"},
         {FRONT},
@@ -329,7 +330,7 @@ BAD = {
     ),
     "connections know reading": (
         "pulsar_spark.client.net.a",
-        "from pulsar_spark.client.reading.inbox import Inbox",
+        "from pulsar_spark.client.consuming.inbox import Inbox",
     ),
     "connections run in parallel": (
         "pulsar_spark.client.net.a",
@@ -342,7 +343,7 @@ BAD = {
     "reading knows writing": ("pulsar_spark.client.reading.a", "from ..writing.producer import Producer"),
     "encryption knows reading": (
         "pulsar_spark.client.encryption",
-        "import pulsar_spark.client.reading.consumer",
+        "import pulsar_spark.client.consuming.consumer",
     ),
     "a part of the client imports its front": (
         "pulsar_spark.client.writing.a",

@@ -5,17 +5,17 @@ from integration.mutants.fault import Fault
 FAULTS = (
     Fault(
         name="readers-name-used-again",
-        file="pulsar_spark/client/reading/subscription_options.py",
+        file="pulsar_spark/client/consuming/subscription_options.py",
         old='return f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name',
         new="return self.name",
-        test="tests/client/reading/test_consumer.py::test_a_reader_that_was_open_subscribes_by_another_name",
+        test="tests/client/consuming/test_consumer_link.py::test_a_reader_that_was_open_subscribes_by_another_name",
     ),
     Fault(
         name="existence-asked-by-another-name",
-        file="pulsar_spark/client/reading/consumer.py",
+        file="pulsar_spark/client/consuming/consumer_link.py",
         old="        # A new id each time: frames in flight for the old one are dropped.",
         new="        self._openings += 1",
-        test="tests/client/reading/test_consumer.py::"
+        test="tests/client/consuming/test_consumer_link.py::"
         "test_whether_a_subscription_exists_is_asked_by_its_name_however_often",
     ),
     Fault(
@@ -112,38 +112,38 @@ FAULTS = (
     ),
     Fault(
         name="entry-read-twice-after-a-reconnect",
-        file="pulsar_spark/client/reading/consumer.py",
-        old="        entries = _new_after(entries, last)\n",
+        file="pulsar_spark/client/consuming/consumer.py",
+        old="        entries = _new_after(entries, self._link.last)\n",
         new="",
-        test="tests/client/reading/test_consumer.py::test_what_is_delivered_twice_is_given_out_once",
+        test="tests/client/consuming/test_consumer.py::test_what_is_delivered_twice_is_given_out_once",
     ),
     Fault(
         name="entry-skipped-after-a-reconnect",
-        file="pulsar_spark/client/reading/subscription_options.py",
+        file="pulsar_spark/client/consuming/subscription_options.py",
         old="MessageId(last.ledger, last.entry + 1)",
         new="MessageId(last.ledger, last.entry + 2)",
-        test="tests/client/reading/test_consumer.py::test_after_a_loss_it_goes_on_after_the_last_entry[5-cut]",
+        test="tests/client/consuming/test_consumer.py::test_after_a_loss_it_goes_on_after_the_last_entry[5-cut]",
     ),
     Fault(
         name="refused-acks-forgotten",
-        file="pulsar_spark/client/reading/consumer.py",
+        file="pulsar_spark/client/consuming/consumer.py",
         old="            self._acks.put_back(group, time.monotonic())\n",
         new="",
-        test="tests/client/reading/test_consumer.py::test_an_ack_that_is_refused_waits_for_the_next",
+        test="tests/client/consuming/test_consumer.py::test_an_ack_that_is_refused_waits_for_the_next",
     ),
     Fault(
         name="seek-one-entry-too-far",
-        file="pulsar_spark/client/reading/consumer.py",
-        old="self._options = replace(self._options, start=target)",
-        new="self._options = replace(self._options, start=target.next_entry)",
-        test="tests/client/reading/test_consumer.py::test_a_seek_goes_on_from_its_target[2-options0]",
+        file="pulsar_spark/client/consuming/consumer.py",
+        old="            start = target\n",
+        new="            start = target.next_entry\n",
+        test="tests/client/consuming/test_consumer.py::test_a_seek_goes_on_from_its_target[2-options0]",
     ),
     Fault(
         name="permits-not-used-up-by-what-comes",
-        file="pulsar_spark/client/reading/consumer.py",
+        file="pulsar_spark/client/consuming/consumer.py",
         old="            self._permits.used(held, int(entries.sizes.sum()), count)\n",
         new="            pass\n",
-        test="tests/client/reading/test_consumer.py::test_permits_are_refilled_by_the_messages_of_batches",
+        test="tests/client/consuming/test_consumer.py::test_permits_are_refilled_by_the_messages_of_batches",
     ),
     Fault(
         name="entries-after-the-end-of-a-range-given",
@@ -170,10 +170,10 @@ FAULTS = (
     ),
     Fault(
         name="messages-before-the-loss-dropped",
-        file="pulsar_spark/client/reading/inbox.py",
-        old="if not messages and self._error is not None:",
+        file="pulsar_spark/client/consuming/inbox.py",
+        old="if not self._messages and self._error is not None:",
         new="if self._error is not None:",
-        test="tests/client/reading/test_inbox.py::"
+        test="tests/client/consuming/test_inbox.py::"
         "test_what_came_before_the_end_is_taken_before_the_error_is_raised",
     ),
     Fault(
@@ -206,10 +206,10 @@ FAULTS = (
     ),
     Fault(
         name="last-message-id-outlives-its-consumer",
-        file="pulsar_spark/client/reading/consumer.py",
+        file="pulsar_spark/client/consuming/consumer_link.py",
         old="consumer_id=consumer_id if ends_with_consumer else None,",
         new="consumer_id=None,",
-        test="tests/client/reading/test_consumer.py::test_what_a_closed_consumer_was_asked_is_asked_again",
+        test="tests/client/consuming/test_consumer.py::test_what_a_closed_consumer_was_asked_is_asked_again",
     ),
     Fault(
         name="message-at-the-start-position-read-again",
@@ -311,11 +311,11 @@ FAULTS = (
     ),
     Fault(
         name="broker-that-gave-a-topic-away-asked-for-ever",
-        file="pulsar_spark/client/reading/consumer.py",
+        file="pulsar_spark/client/consuming/consumer_link.py",
         old="            session.detach_consumer(consumer_id)\n"
-        "            self._client.forget_reader_session(self.topic)\n",
+        "            self._client.forget_reader_session(self._topic)\n",
         new="            session.detach_consumer(consumer_id)\n",
-        test="tests/client/reading/test_consumer.py::"
+        test="tests/client/consuming/test_consumer_link.py::"
         "test_a_topic_is_looked_up_once_while_its_broker_serves_it",
     ),
     Fault(
@@ -356,7 +356,7 @@ FAULTS = (
     ),
     Fault(
         name="one-grant-for-any-number-of-messages",
-        file="pulsar_spark/client/reading/consumer.py",
+        file="pulsar_spark/client/consuming/consumer_link.py",
         old="while granted := self._permits.grant(remaining_entries):",
         new="if granted := self._permits.grant(remaining_entries):",
         test="tests/client/reading/test_tail.py::"
@@ -364,9 +364,9 @@ FAULTS = (
     ),
     Fault(
         name="refused-acknowledgement-taken-for-confirmed",
-        file="pulsar_spark/client/reading/consumer.py",
+        file="pulsar_spark/client/consuming/consumer.py",
         old='return found is not None and not found.ackResponse.HasField("error")',
         new="return found is not None",
-        test="tests/client/reading/test_consumer.py::test_many_are_asked_without_waiting",
+        test="tests/client/consuming/test_consumer.py::test_many_are_asked_without_waiting",
     ),
 )

@@ -5,6 +5,8 @@ Internal: these names are for spark, cli and integration, and change without not
 """
 
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
+from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.encryption import (
     ConsumerCryptoFailureAction,
     CryptoKeyReader,
@@ -24,7 +26,6 @@ from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.net.tls import KeyStore, TlsOptions
 from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite
 from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
-from pulsar_spark.client.reading.consumer import Consumer
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import position_before
@@ -39,7 +40,6 @@ from pulsar_spark.client.reading.probe import (
     probe_bounds,
     probe_entry,
 )
-from pulsar_spark.client.reading.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.reading.tail import Arrivals, Tail
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema

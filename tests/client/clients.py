@@ -18,19 +18,34 @@ from pulsar_spark.client import (
     SubscriptionOptions,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.wire.commands import InitialPosition, from_wire_id
 from pulsar_spark.wire.entries import Entry
 from tests.fake_broker import HANG, FakeBroker
+from tests.fake_clients import Type
 from tests.fake_topics import batch_section, section_of, values_of
 
 TOPIC = TopicName.parse("persistent://public/default/topic")
 START = MessageId(-1, -1)
+WINDOW = 1 << 20
 
 
 def client_of(broker: FakeBroker, **options: object) -> Client:
     """A client whose operations fail after HANG seconds unless `options` say otherwise."""
     given = {"operation_timeout": HANG, "connection_timeout": HANG, **options}
     return Client(ClientOptions(service_url=broker.url, **given))  # type: ignore[arg-type]
+
+
+def open_consumer(
+    client: Client, options: SubscriptionOptions | None = None, window: int = WINDOW
+) -> Consumer:
+    """A consumer of the topic, with permits for so many bytes."""
+    return Consumer(client, TOPIC, options or reader(), Permits(window))
+
+
+def starts(broker: FakeBroker) -> list[MessageId]:
+    """Where each SUBSCRIBE that the broker has seen began."""
+    return [from_wire_id(one.start_message_id) for one in broker.seen(Type.SUBSCRIBE)]
 
 
 def reader(start: MessageId | None = START) -> SubscriptionOptions:

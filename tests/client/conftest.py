@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.client.clients import client_of
+from tests.client.clients import TOPIC, client_of, numbered, singles
 from tests.fake_broker import FakeBroker
 
 
@@ -16,3 +16,12 @@ def broker():
 def client(broker):
     with client_of(broker) as client:
         yield client
+
+
+@pytest.fixture
+def ids(broker):
+    """20 entries in two ledgers, each of one message that says its number."""
+    topic = broker.create(TOPIC)
+    first = broker.publish(TOPIC, *singles(numbered(12)))
+    topic.roll()
+    return first + broker.publish(TOPIC, *singles(numbered(8, 12)))

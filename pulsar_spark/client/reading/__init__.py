@@ -1,4 +1,4 @@
-"""Reading: consumers, ranges of entries, chunked messages, and probes of entries before they are read.
+"""Reading: ranges of entries, chunked messages, and probes of entries before they are read.
 
-Owns subscriptions and what comes through them. Must not know how anything is written.
+Owns which entries are read, and what is made of them. Must not know how anything is written.
 """

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.reading.consumer import Consumer
 from pulsar_spark.client.reading.probe import OPENS_COMPACTED_WITHIN, reader_options
 from pulsar_spark.errors import CorruptError, DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pulsar_spark.client.client import Client, ClientOptions, shared_client
+from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.first_contact import impatient_client
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, now
 from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.reading import chunk_search, probe
-from pulsar_spark.client.reading.consumer import Consumer
 from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
-from pulsar_spark.client.reading.subscription_options import SubscriptionOptions
 from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import NamedTuple
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.reading.consumer import Consumer
-from pulsar_spark.client.reading.subscription_options import SubscriptionOptions
 from pulsar_spark.errors import CorruptError, DeadlineError, NotAllowedError, SubscriptionLimitError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol import time_search

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.reading.consumer import Consumer
+from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName

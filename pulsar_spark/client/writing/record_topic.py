@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.reading.consumer import Consumer
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
-from pulsar_spark.client.reading.subscription_options import SubscriptionOptions
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.errors import QuotaError, SendError

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from pulsar_spark.errors import NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
-from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.messages import Messages, group_for_decoding
 
 
 class Inbox:
@@ -23,6 +24,7 @@ class Inbox:
     def __init__(self, on_arrival: Callable[[], object] | None = None) -> None:
         self._on_arrival = on_arrival
         self._messages: list[Messages] = []
+        self._groups: deque[list[Messages]] = deque()  # of messages that came before those
         self._changed = threading.Condition()
         self._error: PulsarError | None = None
 
@@ -44,17 +46,19 @@ class Inbox:
             self._changed.notify()
         self._report()
 
-    def take(self, timeout: float) -> list[Messages]:
-        """All messages that have come, after waiting for the first; empty if none came in time.
+    def take_group(self, timeout: float) -> list[Messages]:
+        """Messages to decode together, after waiting for the first; empty if none came in time.
 
         Raises the error by which the consumer was lost once the messages before it are taken.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._messages or self._error is not None, timeout)
-            messages, self._messages = self._messages, []
-            if not messages and self._error is not None:
-                raise self._error
-            return messages
+            if not self._groups:
+                self._changed.wait_for(lambda: self._messages or self._error is not None, timeout)
+                if not self._messages and self._error is not None:
+                    raise self._error
+                self._groups.extend(group_for_decoding(self._messages))
+                self._messages = []
+            return self._groups.popleft() if self._groups else []
 
     @property
     def error(self) -> PulsarError | None:
@@ -64,13 +68,14 @@ class Inbox:
     @property
     def holds_messages(self) -> bool:
         """Whether messages have come that were not taken."""
-        return bool(self._messages)
+        return bool(self._groups or self._messages)
 
     @property
     def newest(self) -> MessageId | None:
         """The last entry that has come and was not taken, or None."""
-        messages = self._messages
-        return MessageId(int(messages[-1].ledger[-1]), int(messages[-1].entry[-1])) if messages else None
+        with self._changed:
+            waiting = self._messages or (self._groups[-1] if self._groups else [])
+        return MessageId(int(waiting[-1].ledger[-1]), int(waiting[-1].entry[-1])) if waiting else None
 
     def _report(self) -> None:
         if self._on_arrival is not None:

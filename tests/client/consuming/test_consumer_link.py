@@ -1,0 +1,297 @@
+"""ConsumerLink: SUBSCRIBE, the broker of the topic, names, and what is opened again."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from pulsar_spark.client import Consumer, Deadline, retry_count
+from pulsar_spark.client.consuming.inbox import Inbox
+from pulsar_spark.client.reading.probe import has_subscription
+from pulsar_spark.errors import (
+    BusyError,
+    ConnectError,
+    DeadlineError,
+    NotAllowedError,
+    NotReadyError,
+    SubscriptionLimitError,
+    TopicNotFoundError,
+)
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.commands import InitialPosition
+from tests.client.clients import (
+    DURABLE,
+    TOPIC,
+    client_of,
+    hurry,
+    ids_of,
+    numbered,
+    open_consumer,
+    reader,
+    take,
+    values_in,
+    wait_until,
+)
+from tests.fake_broker import HANG, FakeBroker, cut, refuses, silence
+from tests.fake_clients import Type
+from tests.fake_topics import section_of
+
+# ---- subscribing
+
+
+def test_a_topic_is_created_only_where_that_is_wanted(broker, client):
+    with pytest.raises(TopicNotFoundError):
+        open_consumer(client)
+    with open_consumer(client, replace(reader(), create=True)) as consumer:
+        broker.delete(TOPIC)
+        with pytest.raises(TopicNotFoundError):  # a second time it is not: it was removed on purpose
+            consumer.receive(Deadline(HANG))
+    assert [one.force_topic_creation for one in broker.seen(Type.SUBSCRIBE)] == [False, True, False]
+
+
+def test_what_the_broker_is_told_of_a_subscription(broker, ids):
+    options = replace(DURABLE, properties=(("team", "sales"),), is_replicated=True)
+    with client_of(broker, consumer_name="etl") as client:
+        with open_consumer(client, options) as consumer:
+            broker.cut()
+            consumer.last_message_id()
+        open_consumer(client, DURABLE).close()
+    first, again, other = broker.seen(Type.SUBSCRIBE)
+    assert [one.consumer_name for one in (first, again, other)] == ["etl"] * 3
+    for one in (first, again):
+        assert [(each.key, each.value) for each in one.subscription_properties] == [(b"team", b"sales")]
+        assert one.replicate_subscription_state
+    assert not other.HasField("replicate_subscription_state")
+    assert not other.subscription_properties
+
+
+def test_a_subscription_that_is_taken(client, ids):
+    with open_consumer(client, DURABLE):
+        hurry(client, 0.5)
+        with pytest.raises(BusyError) as caught:
+            open_consumer(client, DURABLE)
+        assert caught.value.topic == str(TOPIC)
+    hurry(client, HANG)
+    with pytest.raises(NotAllowedError, match="same name"):
+        open_consumer(client, replace(DURABLE, durable=False))
+
+
+def test_a_subscribe_without_an_answer_is_taken_back(broker, client, ids):
+    broker.script(Type.SUBSCRIBE, [silence])
+    hurry(client, 0.3)
+    with pytest.raises(DeadlineError):
+        open_consumer(client)
+    broker.wait_for_command(Type.CLOSE_CONSUMER)
+    (asked,), (closed,) = broker.seen(Type.SUBSCRIBE), broker.seen(Type.CLOSE_CONSUMER)
+    assert closed.consumer_id == asked.consumer_id
+
+
+@pytest.mark.parametrize("initial", InitialPosition)
+def test_a_durable_subscription_begins_where_it_is_told_once(broker, client, ids, initial):
+    """One that somebody removes under its consumer shows by beginning at the end."""
+    with Consumer(client, TOPIC, replace(DURABLE, initial=initial)) as consumer:
+        assert (
+            consumer.last_message_id().mark_delete
+            == {
+                InitialPosition.EARLIEST: MessageId(ids[0].ledger, -1),
+                InitialPosition.LATEST: ids[-1],
+            }[initial]
+        )
+        with broker.changed:
+            broker.close_all(TOPIC)
+            del broker.topics[str(TOPIC)].cursors["held"]
+        wait_until(lambda: consumer.lost)
+        assert consumer.last_message_id().mark_delete == ids[-1]
+
+
+# ---- names and limits
+
+
+def test_a_reader_that_was_open_subscribes_by_another_name(broker, client, ids):
+    """A broker that removes the one before may remove the cursor of a new one of the same name, too."""
+    broker.script(Type.SUBSCRIBE, [refuses(pb.ServiceNotReady)])
+    with open_consumer(client) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[2])
+        take(consumer, 18)
+        broker.cut()
+        consumer.last_message_id()
+    name = reader().name
+    names = [command.subscription for command in broker.seen(Type.SUBSCRIBE)]
+    assert names == [name, name, f"{name}-2", f"{name}-3"]
+
+
+@pytest.mark.parametrize("action", [cut, refuses(pb.ServiceNotReady), refuses(pb.MetadataError)])
+def test_whether_a_subscription_exists_is_asked_by_its_name_however_often(broker, client, ids, action):
+    open_consumer(client, DURABLE).close()
+    for actions in ([], [action], [action] * 3):
+        broker.script(Type.SUBSCRIBE, actions)
+        assert has_subscription(client, TOPIC, DURABLE.name)
+    assert {command.subscription for command in broker.seen(Type.SUBSCRIBE)} == {DURABLE.name}
+    broker.script(Type.SUBSCRIBE, [action])
+    assert not has_subscription(client, TOPIC, "another")
+
+
+TOO_MANY = refuses(pb.NotAllowedError, "Exceed the maximum number of subscriptions of the topic: t")
+
+
+def test_a_reader_that_was_open_waits_while_the_one_before_counts(broker, client, ids):
+    with open_consumer(client) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[2])
+        broker.script(Type.SUBSCRIBE, [TOO_MANY] * 3)
+        assert ids_of(take(consumer, 18)) == ids[2:]
+        broker.script(Type.SUBSCRIBE, [TOO_MANY] * 100)
+        consumer.seek(ids[2])
+        hurry(client, 0.3)
+        with pytest.raises(
+            NotReadyError, match=r"retried until the timeout\. Remove .* raise maxSubscriptionsPerTopic"
+        ):
+            consumer.last_message_id()
+
+
+@pytest.mark.parametrize("options", [DURABLE, reader()])
+def test_one_subscription_too_many_is_refused_at_once(broker, client, ids, options):
+    broker.script(Type.SUBSCRIBE, [TOO_MANY])
+    with pytest.raises(SubscriptionLimitError, match="Exceed the maximum"):
+        open_consumer(client, options)
+    broker.script(Type.SUBSCRIBE, [TOO_MANY])
+    assert not has_subscription(client, TOPIC, options.name)
+    assert len(broker.seen(Type.SUBSCRIBE)) == 2
+
+
+def test_a_durable_subscription_that_is_made_again_is_refused_one_too_many(broker, client, ids):
+    with open_consumer(client, DURABLE) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[2])
+        broker.script(Type.SUBSCRIBE, [TOO_MANY])
+        with pytest.raises(SubscriptionLimitError, match="Exceed the maximum"):
+            take(consumer, 1)
+
+
+def test_a_durable_subscription_keeps_its_name(broker, client, ids):
+    with open_consumer(client, DURABLE) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[2])
+        take(consumer, 18)
+    assert [command.subscription for command in broker.seen(Type.SUBSCRIBE)] == [DURABLE.name] * 2
+
+
+# ---- the broker of the topic
+
+
+def test_after_an_unload_another_broker_may_serve_the_topic(broker, client, ids):
+    def serves(owner):
+        def action(connection, frame):
+            connection.send(
+                Type.LOOKUP_RESPONSE,
+                request_id=frame.command.lookupTopic.request_id,
+                response=pb.CommandLookupTopicResponse.Connect,
+                brokerServiceUrl=owner.url,
+            )
+
+        return action
+
+    with FakeBroker() as other:
+        other.topics = broker.topics  # brokers store nothing themselves
+        with open_consumer(client) as consumer:
+            first = take(consumer, 5)
+            broker.script(Type.LOOKUP, [serves(other)])
+            broker.close_all(TOPIC)
+            assert values_in(first + take(consumer, 15)) == numbered(20)
+            assert [one.topic.name for one in other.open_consumers] == [str(TOPIC)]
+        client.close()
+
+
+def test_a_topic_is_looked_up_once_while_its_broker_serves_it(broker, client, ids):
+    for _ in range(3):
+        with open_consumer(client) as consumer:
+            assert values_in(take(consumer, 20)) == numbered(20)
+            consumer.seek(ids[10])
+            assert values_in(take(consumer, 10)) == numbered(10, first=10)
+    assert len(broker.seen(Type.LOOKUP)) == 1
+    broker.script(Type.SUBSCRIBE, [refuses(pb.ServiceNotReady)])  # as one that gave the topic away
+    with open_consumer(client) as consumer:
+        assert values_in(take(consumer, 20)) == numbered(20)
+    assert len(broker.seen(Type.LOOKUP)) == 2
+    broker.cut()
+    open_consumer(client).close()
+    assert len(broker.seen(Type.LOOKUP)) == 3
+
+
+def test_a_broker_that_does_not_answer_for_a_topic_is_not_asked_for_it_again(broker, client, ids):
+    """The topic may have been given to another one."""
+    open_consumer(client).close()
+    broker.script(Type.SUBSCRIBE, [silence])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "options", replace(client.options, operation_timeout=0.2))
+        with pytest.raises(DeadlineError):
+            open_consumer(client)
+    assert len(broker.seen(Type.LOOKUP)) == 1
+    open_consumer(client).close()
+    assert len(broker.seen(Type.LOOKUP)) == 2
+
+
+def test_what_is_sent_without_waiting_opens_nothing(broker, client, ids):
+    with open_consumer(client) as consumer:
+        broker.close_all(TOPIC)
+        wait_until(lambda: consumer.lost)
+        commands = len(broker.commands)
+        consumer.ask_for(3)
+        consumer.ack_unconfirmed(ids[0])
+        client.partitions(TOPIC)
+        assert len(broker.commands) == commands + 1
+    with open_consumer(client) as consumer:
+        consumer._link._session.close()
+        consumer._link._inbox = Inbox()  # it has not heard of that yet
+        for send in (consumer.ask_for, lambda _: consumer.ack_unconfirmed(ids[0])):
+            with pytest.raises(ConnectError):
+                send(3)
+    assert len(broker.seen(Type.SUBSCRIBE)) == 2
+
+
+# ---- what counts as a retry
+
+
+def test_only_a_consumer_that_was_lost_counts_as_retried(broker, client, ids):
+    before = retry_count()
+    with open_consumer(client, DURABLE) as consumer:
+        take(consumer, 20)
+        consumer.seek(ids[4])
+        assert ids_of(take(consumer, 16)) == ids[4:]
+        assert retry_count() == before, "neither the first opening nor a seek"
+        broker.close_all(TOPIC)
+        broker.publish(TOPIC, section_of(b"new"))
+        assert values_in(take(consumer, 1)) == [b"new"]
+        assert retry_count() == before + 1
+
+
+# ---- a broker that accepts and closes
+
+
+@pytest.mark.parametrize("closes", ["the connection", "the consumer"])
+def test_a_broker_that_accepts_and_closes_is_not_asked_again_and_again(broker, client, ids, closes):
+    def accept_and_close(connection, frame):
+        connection.handle(frame)
+        if closes == "the connection":
+            connection.cut()
+        else:
+            broker.close_all(TOPIC)
+
+    broker.script(Type.SUBSCRIBE, [accept_and_close] * 10**5)
+    with open_consumer(client) as consumer:
+        with pytest.raises((DeadlineError, ConnectError)):  # in whichever step the time is over
+            consumer.receive(Deadline(1.5))
+        assert 3 <= len(broker.seen(Type.SUBSCRIBE)) <= 12
+        broker.script(Type.SUBSCRIBE, [])
+        assert values_in(take(consumer, 20)) == numbered(20)
+
+
+def test_one_that_gives_messages_is_opened_again_at_once(broker, client, ids):
+    with open_consumer(client, window=1) as consumer:
+        began = time.monotonic()
+        for number in range(20):
+            assert values_in(take(consumer, 1)) == numbered(1, number)
+            broker.close_all(TOPIC)
+        assert time.monotonic() - began < 5
