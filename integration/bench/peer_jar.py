@@ -123,12 +123,13 @@ class Connector:
             "pulsar.producer.compressionType": "LZ4" if shape.lz4 else "NONE",
             "pulsar.producer.blockIfQueueFull": "true",  # Java's default fails when rows come fast
         }
-        return self._result(partial(_write, self._place, options, shape, count, partitions))
+        data_source = self._place.data_source
+        return self._result(partial(_write, self._place, data_source, options, shape, count, partitions))
 
     def write_ends(self, topic: str, shape: Shape, count: int, partitions: int) -> Cost:
         """Give as many rows to a sink that only compresses and sends batches that were made before."""
         options = self._of(topic) | {"shape": shape.name}
-        return self._result(partial(_write_ends, self._place, options, shape, count, partitions))
+        return self._result(partial(_write, self._place, Ends.name(), options, shape, count, partitions))
 
     def rows_to_write(self, shape: Shape, count: int) -> Rows:
         """What these are."""
@@ -256,7 +257,9 @@ def _spark(place: Place) -> SparkSession:
     settings = {"spark.driver.memory": "2g"}
     if place.jar is not None:
         settings["spark.jars"] = str(place.jar)
-    return local_spark(place.folder, "bench", settings, cores="*")
+    spark = local_spark(place.folder, "bench", settings, cores="*")
+    spark.dataSource.register(Ends)
+    return spark
 
 
 def _reported(run: Callable[[], _Made], data_source: str) -> _Made:
@@ -286,19 +289,14 @@ def _read(place: Place, options: _Options, shape: Shape) -> Cost:
     return _timed(place, run)
 
 
-def _write(place: Place, options: _Options, shape: Shape, count: int, partitions: int) -> Cost:
+def _write(
+    place: Place, data_source: str, options: _Options, shape: Shape, count: int, partitions: int
+) -> Cost:
     rows = rows_to_write(_spark(place), shape, count, partitions)
     if shape.event_time and place.data_source != _OURS:
         # The JVM connector writes the microseconds of a timestamp as milliseconds.
         rows = rows.withColumn("__eventTime", f.unix_millis("__eventTime"))
-    return _timed(place, rows.write.format(place.data_source).options(**options).mode("append").save)
-
-
-def _write_ends(place: Place, options: _Options, shape: Shape, count: int, partitions: int) -> Cost:
-    spark = _spark(place)
-    spark.dataSource.register(Ends)
-    rows = rows_to_write(spark, shape, count, partitions)
-    return _timed(place, rows.write.format(Ends.name()).options(**options).mode("append").save)
+    return _timed(place, rows.write.format(data_source).options(**options).mode("append").save)
 
 
 def _rows(place: Place, options: _Options, shape: Shape) -> Rows:
