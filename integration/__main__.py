@@ -153,6 +153,8 @@ def test(python: str, rest: list[str]) -> int:
     if rest:
         return run(python, *_PYTEST, *rest)
     steps = (
+        # With PYTHONDONTWRITEBYTECODE each of the hundreds of Pythons that Spark starts would do this.
+        ("bytecode", lambda: run(python, "-m", "compileall", "-q", "pulsar_spark", "integration")),
         ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
         ("types", lambda: run(python, "-m", "mypy")),

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from integration.broker.waiting import HANG
-from integration.local_spark import local_spark
+from integration.local_spark import SHORT_RUN, local_spark
 
 MARK = "=== "
 
@@ -112,6 +112,6 @@ class _Failures:
 
 if __name__ == "__main__":
     given, place = Login(**json.load(sys.stdin)), Path(sys.argv[1])
-    session = local_spark(place / "spark", "errors", {"spark.log.level": "WARN"})
+    session = local_spark(place / "spark", "errors", {"spark.log.level": "WARN"}, java=SHORT_RUN)
     _Failures(session, given, place).run()
     session.stop()

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from integration.broker.waiting import HANG, wait_until
 from integration.cluster import Cluster
-from integration.local_spark import local_spark
+from integration.local_spark import SHORT_RUN, local_spark
 from pulsar_spark import PulsarProgressListener
 
 # Spark's own, and of no concern to a user of this package.
@@ -33,7 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small Spark with two cores; it finds the checkout's package by itself, installed or not."""
-    session = local_spark(tmp_path_factory.mktemp("spark"), "tests", {"spark.log.level": "OFF"})
+    home = tmp_path_factory.mktemp("spark")
+    session = local_spark(home, "tests", {"spark.log.level": "OFF"}, java=SHORT_RUN)
     yield session
     session.stop()
 

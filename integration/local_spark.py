@@ -12,7 +12,13 @@ from pyspark.sql import SparkSession
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def local_spark(home: Path, name: str, settings: Mapping[str, str], cores: str = "2") -> SparkSession:
+# What spares time and memory: a short run is over before the second compiler has paid.
+SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def local_spark(
+    home: Path, name: str, settings: Mapping[str, str], cores: str = "2", java: str = ""
+) -> SparkSession:
     """Start Spark in this process.
 
     Args:
@@ -20,23 +26,24 @@ def local_spark(home: Path, name: str, settings: Mapping[str, str], cores: str =
         name: of the application.
         settings: besides the usual ones, or in place of them.
         cores: how many, or ``*`` for all.
+        java: options of its JVM.
     """
     # Spark's workers are this Python, and import this package from the checkout, installed or not.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     builder = SparkSession.builder.master(f"local[{cores}]").appName(f"pulsar_spark {name}")
-    return builder.config(map={**_usual(home), **settings}).getOrCreate()
+    return builder.config(map={**_usual(home, java), **settings}).getOrCreate()
 
 
-def _usual(home: Path) -> dict[str, str]:
+def _usual(home: Path, java: str) -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} {java}",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.local.dir": str(home / "local"),

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.broker.waiting import HANG
-from integration.local_spark import local_spark
+from integration.local_spark import SHORT_RUN, local_spark
 
 # Run by each Python as it starts: what workers log must be seen, too.
 _CHATTY = """import logging
@@ -66,7 +66,7 @@ def main(folder: Path, jobs: list[Job]) -> None:
         # As docs/security.md says.
         "spark.sql.redaction.options.regex": "(?i)url|authparams",
     }
-    spark = local_spark(folder / "spark", "secrets", settings)
+    spark = local_spark(folder / "spark", "secrets", settings, java=SHORT_RUN)
     for job in jobs:
         _run(spark, job, folder)
     _keep_pages(spark, folder / "pages")

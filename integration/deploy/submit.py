@@ -11,12 +11,11 @@ from types import TracebackType
 
 from integration.broker.waiting import HANG
 from integration.deploy.environments import Environment
+from integration.local_spark import SHORT_RUN
 
-# What spares time and memory: a short run is over before the second compiler has paid.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SETTINGS = {
-    "spark.driver.extraJavaOptions": _JAVA,
-    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.driver.extraJavaOptions": SHORT_RUN,
+    "spark.executor.extraJavaOptions": SHORT_RUN,
     "spark.ui.enabled": "false",
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
