@@ -118,3 +118,18 @@ def test_the_oldest_versions_are_those_of_setup_cfg():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     oldest = eval(done.stdout)
     assert oldest == {name: tuple(map(int, wanted[name].split("."))) for name in oldest}
+
+
+def test_no_module_imports_pandas():
+    """It takes long, and no planner needs it. Arrow imports it with its first array."""
+    code = """
+import importlib, pkgutil, sys, pulsar_spark
+for module in pkgutil.walk_packages(pulsar_spark.__path__, "pulsar_spark."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+        assert "pandas" not in sys.modules, module.name
+print(len([name for name in sys.modules if name.startswith("pulsar_spark.")]))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert int(told.stdout) > 150

@@ -81,15 +81,17 @@ class Repeated:
 
     def __init__(self, make: Callable[[int], pa.Array]) -> None:
         self._make = make
-        self._array = make(0)
+        # Made when it is needed: with its first array pyarrow imports pandas, which no planner needs.
+        self._array: pa.Array | None = None
 
     def of(self, length: int) -> pa.Array:
         """The column for ``length`` rows."""
         if length > KEPT_ROWS:
             return self._make(length)
         array = self._array  # another thread may replace it by a shorter one
-        if length > len(array):
-            self._array = array = self._make(min(max(length, 2 * len(array)), KEPT_ROWS))
+        if array is None or length > len(array):
+            double = 0 if array is None else 2 * len(array)
+            self._array = array = self._make(min(max(length, double), KEPT_ROWS))
         return array.slice(0, length)
 
 

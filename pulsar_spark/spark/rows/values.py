@@ -23,8 +23,6 @@ from pulsar_spark.spark.rows.schema import VALUE, RowColumns
 
 _log = logging.getLogger(__name__)
 
-_NULL = pa.scalar(None, pa.binary())
-
 
 class BadRows(Enum):
     """What happens to rows whose payload the schema cannot decode, in the terms of Spark's ``mode``."""
@@ -110,7 +108,9 @@ class SchemaValues:
         if self._has_corrupt:
             # A bad key may come without a payload. A null in this column would mean that the row is good.
             given = pc.coalesce(values.payloads, values.keys, pa.scalar(b""))
-            columns[CORRUPT_VALUE] = pc.replace_with_mask(given, pa.array(~values.is_bad), _NULL)
+            columns[CORRUPT_VALUE] = pc.replace_with_mask(
+                given, pa.array(~values.is_bad), pa.scalar(None, pa.binary())
+            )
         return PayloadColumns(len(column), columns)
 
     def _report(self, messages: DecodedMessages, values: TypedValues, is_bad: npt.NDArray[np.bool_]) -> None:

@@ -51,7 +51,6 @@ DELIVER_AT = "__deliverAt"
 DELIVER_AFTER = "__deliverAfter"
 
 _MAP = pa.map_(pa.string(), pa.string())
-_NO_PROPERTIES = pa.array([[]], _MAP)
 
 
 class Encoders(Protocol):
@@ -318,7 +317,7 @@ def _properties(maps: pa.MapArray) -> pa.MapArray | None:
     maps = maps.cast(_MAP)
     if maps.null_count:
         rows = np.where(maps.is_null().to_numpy(zero_copy_only=False), len(maps), np.arange(len(maps)))
-        maps = pa.concat_arrays([maps, _NO_PROPERTIES]).take(pa.array(rows))
+        maps = pa.concat_arrays([maps, pa.array([[]], _MAP)]).take(pa.array(rows))
     offsets = maps.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     values = maps.items.slice(first, last - first)

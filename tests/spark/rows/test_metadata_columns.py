@@ -139,14 +139,20 @@ def test_a_repeated_column_begins_with_the_rows_asked_for_and_doubles_up_to_a_li
     more_than_half = KEPT_ROWS // 2 + 1
     for length in (5, 7, 9, more_than_half, more_than_half + 1, 3, KEPT_ROWS):
         assert len(column.of(length)) == length
-    assert lengths == [0, 5, 10, more_than_half, KEPT_ROWS]
+    assert lengths == [5, 10, more_than_half, KEPT_ROWS]
+
+
+def test_a_repeated_column_may_begin_with_no_row():
+    column = Repeated(lambda length: pa.nulls(length, pa.int64()))
+    assert [len(column.of(length)) for length in (0, 0, 2)] == [0, 0, 2]
 
 
 def test_what_is_huge_is_not_kept():
     column = Repeated(lambda length: pa.nulls(length, pa.int64()))
     assert len(column.of(KEPT_ROWS + 1)) == KEPT_ROWS + 1
-    assert len(column._array) == 0
+    assert column._array is None
     kept = (metadata_columns.NO_BYTES, metadata_columns.NO_TIME, metadata_columns.NO_PROPERTIES)
     for one in kept:
+        one.of(1)
         assert len(one.of(KEPT_ROWS + 1)) == KEPT_ROWS + 1
         assert len(one._array) <= KEPT_ROWS
