@@ -128,7 +128,7 @@ def _container(version: str) -> Iterator[Cluster]:
     with container.with_command(["sh", "-c", start]):
         host = container.get_container_host_ip()
         cluster = Cluster(f"pulsar://{host}:{broker_port}", f"http://{host}:{web_port}")
-        wait_until(cluster.admin.healthy, timeout=120, interval=0.2)
+        wait_until(cluster.admin.healthy, interval=0.2)
         yield cluster
 
 

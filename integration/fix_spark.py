@@ -23,6 +23,8 @@ _SPARKS_WARNINGS = (
     "ignore:.*is deprecated:DeprecationWarning:pyspark",
     "ignore:unclosed:ResourceWarning:py4j",
 )
+# Spark's error where the Python of a source took longer than 10 s to begin.
+_NO_PYTHON = "Python worker failed to connect back"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -117,7 +119,7 @@ class Collector:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         rows = batch.collect()
-        self.batches.setdefault(number, []).append(rows)
+        self.batches[number] = [*self.batches.get(number, []), rows]  # at once: others look meanwhile
         if number in self.fail_at:
             raise InjectedError(number)
 
@@ -141,7 +143,21 @@ def start(
 ) -> StreamingQuery:
     """Start a query into a foreachBatch sink; ``trigger`` as DataStreamWriter.trigger takes it."""
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(**trigger) if trigger else writer).start()
+    return begun(writer.trigger(**trigger) if trigger else writer)
+
+
+def begun(writer: Any) -> StreamingQuery:
+    """Start a query that reads from Pulsar, and wait until it has its source.
+
+    Spark waits only 10 s for the Python of a source, which is too little where all cores are taken. Nothing
+    has been read or committed by then, so the query is started again, up to three times in all.
+    """
+    for _ in range(3):
+        query: StreamingQuery = writer.start()
+        wait_until(lambda query=query: not query.isActive or "Initializing" not in query.status["message"])
+        if _NO_PYTHON not in str(query.exception()):
+            return query
+    return query
 
 
 def drain(rows: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: Path) -> StreamingQuery:

@@ -16,10 +16,11 @@ from typing import Any
 import pulsar
 from pulsar import CompressionType
 
-from integration.broker.waiting import HANG, wait_until
+from integration.broker.waiting import wait_until
 
 __all__ = ["CompressionType", "Peer", "Record"]
 
+_OPERATION_TIMEOUT = 60  # seconds
 # How long one message may take to come, in ms.
 _READ_TIMEOUT = 120_000
 
@@ -51,7 +52,7 @@ class Peer:
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         # After a start a broker may take half a minute to look through a topic's transactions.
         self.client = pulsar.Client(
-            service_url, operation_timeout_seconds=round(HANG / 2), logger=logger, **client_options
+            service_url, operation_timeout_seconds=_OPERATION_TIMEOUT, logger=logger, **client_options
         )
 
     def __enter__(self) -> Peer:
@@ -155,9 +156,9 @@ class _Receipts:
         """Return what the client calls, on a thread of its own, with the answer to message `number`."""
 
         def received(result: pulsar.Result, message_id: pulsar.MessageId) -> None:
-            self._ids[number] = message_id
             if result != pulsar.Result.Ok:
                 self._errors.append(result)
+            self._ids[number] = message_id  # last: who waits looks at these
 
         return received
 

@@ -7,10 +7,12 @@ with RawConnection(cluster.service_url) as connection:
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
+import threading
 import time
-from collections import deque
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,14 +35,20 @@ _TIMEOUT = 60.0
 
 
 class RawConnection:
-    """One TCP connection, on which one request at a time is asked and answered."""
+    """One TCP connection, on which one request at a time is asked and answered.
+
+    A thread answers pings: the broker closes a connection that is silent for a minute.
+    """
 
     def __init__(self, service_url: str) -> None:
         address = urlsplit(service_url)
         self._socket = socket.create_connection((address.hostname, address.port or 6650), _TIMEOUT)
+        self._socket.settimeout(None)
         self._reader = FrameReader()
-        self._commands: deque[pb.BaseCommand] = deque()
+        self._commands: SimpleQueue[pb.BaseCommand | OSError] = SimpleQueue()
         self._ids = itertools.count(1)
+        self._receiving = threading.Thread(target=self._receive)
+        self._receiving.start()
         connected = self.exchange(commands.connect("raw")).connected
         self._reader.max_message_size = connected.max_message_size
 
@@ -50,6 +58,9 @@ class RawConnection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with contextlib.suppress(OSError):  # the broker may have closed it
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._receiving.join()
         self._socket.close()
 
     def new_id(self) -> int:
@@ -68,7 +79,9 @@ class RawConnection:
             ConnectionError: the broker closed the connection.
         """
         self._socket.sendall(b"".join(frame))
-        command = self._next()
+        command = self._commands.get(timeout=_TIMEOUT)
+        if isinstance(command, OSError):
+            raise command
         _, body = command.ListFields()[-1]
         if command.type == pb.BaseCommand.ERROR or (
             "error" in body.DESCRIPTOR.fields_by_name and body.HasField("error")
@@ -80,18 +93,17 @@ class RawConnection:
         """Make the broker own a topic: it refuses what concerns one that was not looked up."""
         self.exchange(commands.lookup(self.new_id(), topic, authoritative=False))
 
-    def _next(self) -> pb.BaseCommand:
-        while True:
-            while self._commands:
-                command = self._commands.popleft()
-                if command.type == pb.BaseCommand.PING:
-                    self._socket.sendall(commands.pong())
-                else:
-                    return command
-            data = self._socket.recv(1 << 16)
-            if not data:
-                raise ConnectionError("the broker closed the connection")
-            self._commands += map(_command_of, self._reader.feed(data))
+    def _receive(self) -> None:
+        try:
+            while data := self._socket.recv(1 << 16):
+                for command in map(_command_of, self._reader.feed(data)):
+                    if command.type == pb.BaseCommand.PING:
+                        self._socket.sendall(commands.pong())
+                    else:
+                        self._commands.put(command)
+            self._commands.put(ConnectionError("the broker closed the connection"))
+        except OSError as error:
+            self._commands.put(error)
 
 
 def _command_of(frame: Received) -> pb.BaseCommand:

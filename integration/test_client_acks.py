@@ -77,9 +77,13 @@ def test_acknowledgements_go_out_in_time_while_receiving(
     with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
         for entry in take(consumer, 5):
             consumer.acknowledge(id_of(entry))
-        with pytest.raises(DeadlineError):
-            consumer.receive(Deadline(0.5))
-        assert subscription(admin, topic)["msgBacklog"] == 0
+
+        def is_acknowledged() -> bool:
+            with pytest.raises(DeadlineError):
+                consumer.receive(Deadline(0.5))
+            return subscription(admin, topic)["msgBacklog"] == 0
+
+        wait_until(is_acknowledged)
 
 
 def test_closing_sends_the_acknowledgements_that_wait(

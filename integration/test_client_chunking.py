@@ -105,7 +105,7 @@ def test_a_message_that_is_too_large_fails_before_anything_beside_it_is_sent(
         text = (
             rf"\[PULSAR_SEND\] .*{6 * MIB // 1_000_000}\d+ bytes.* 5242880 .*topic {topic}.*chunkingEnabled"
         )
-        with promptly(5.0), pytest.raises(SendError, match=text):
+        with promptly(15.0), pytest.raises(SendError, match=text):
             writer.send(columns_of(records))
     names = client.partitions(TopicName.parse(topic))
     assert [last_message(client, name).entry for name in names] == [-1] * max(1, partitions)

@@ -192,7 +192,7 @@ OPERATIONS: dict[str, Callable[[Client], object]] = {
 def test_is_a_coded_error_in_time(talk: str, operation: str) -> None:
     with Server(HANDSHAKES[talk]) as server:
         options = ClientOptions(service_url=server.url, operation_timeout=0.4, connection_timeout=0.2)
-        with Client(options) as client, promptly(5.0), pytest.raises(PulsarError) as caught:
+        with Client(options) as client, promptly(15.0), pytest.raises(PulsarError) as caught:
             OPERATIONS[operation](client)
         assert str(caught.value).startswith("[PULSAR_")
         assert "\n" not in str(caught.value)

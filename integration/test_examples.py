@@ -20,13 +20,13 @@ from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.cluster import Cluster
 from integration.docs import ROOT, Block, blocks
-from integration.fix_spark import PulsarInSpark, await_rows, finish
+from integration.fix_spark import PulsarInSpark, await_rows, begun, finish
 from integration.peer import Peer, Record
 
 
 def run(query: DataStreamWriter) -> None:
     """Run a query over all there is."""
-    finish(query.trigger(availableNow=True).start())
+    finish(begun(query.trigger(availableNow=True)))
 
 
 def compacted(pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str) -> dict[str, str | None]:

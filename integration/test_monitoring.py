@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from integration.broker.waiting import wait_until
 from integration.chromium import find_chromium, page_dom
-from integration.fix_spark import Collector, PulsarInSpark, start
+from integration.fix_spark import Collector, PulsarInSpark, begun, start
 from integration.made_up_progress import progress
 from integration.peer import Record
 from pulsar_spark import PulsarProgressListener
@@ -58,7 +58,7 @@ def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
     name = f"behind-{uuid.uuid4().hex[:8]}"
     sink = HeldSink()
     writer = pulsar_in_spark.stream(topic).writeStream.foreachBatch(sink).queryName(name)
-    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    query = begun(writer.option("checkpointLocation", str(checkpoint)))
     try:
         wait_until(lambda: sink.has_begun)
         assert shown(listener, "backlog_entries", query=name, topic=topic) == rows / BATCH

@@ -18,7 +18,7 @@ from integration.broker.jars import VERSION_VARIABLE
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import by_key, numbered
 from integration.cluster import TEST_JVM
-from integration.fix_spark import PulsarInSpark, await_rows
+from integration.fix_spark import PulsarInSpark, await_rows, begun
 from integration.peer import Peer, Record
 from integration.transactions import SETTINGS
 
@@ -59,7 +59,7 @@ def await_first_batch(
         if "of a transaction" not in str(error):
             raise
         unload()
-        query = writer.start()
+        query = begun(writer)
         await_rows(query, lambda: query.lastProgress is not None)
     return query
 
@@ -79,7 +79,7 @@ def test_a_stream_from_topic_to_topic(
         peer.produce(topic, records[100:300], batch_size=50)
         rows = pulsar.stream(topic).select("value", "__key")
         writer = pulsar.write_stream(rows, checkpoint, copy, **_CHUNKED, **options)
-        query = writer.start()
+        query = begun(writer)
         try:
             query = await_first_batch(writer, query, partial(admin.unload, copy))
             admin.unload(topic)

@@ -268,7 +268,7 @@ def test_close_ends_everything(echo: EchoServer) -> None:
         assert client.recv(1) == b""
     with pytest.raises(ConnectionRefusedError):
         connect(proxy)
-    wait_until(lambda: threading.active_count() == threads)
+    wait_until(lambda: threading.active_count() <= threads)
 
 
 def test_refuses_a_target_without_a_port() -> None:

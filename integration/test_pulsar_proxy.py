@@ -11,7 +11,7 @@ from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import by_key, numbered
 from integration.cluster import Cluster
-from integration.fix_spark import PulsarInSpark
+from integration.fix_spark import PulsarInSpark, begun
 from integration.peer import Peer
 from integration.pulsar_proxy import PulsarProxy
 
@@ -37,7 +37,7 @@ def test_a_stream_from_topic_to_topic(
         peer.produce(topic, records[:4_000], batch_size=100)
         rows = through.stream(topic, maxMessagesPerTrigger="500")
         kept = rows.select("value", "__key")
-        query = through.write_stream(kept, tmp_path / "checkpoint", once_topic).start()
+        query = begun(through.write_stream(kept, tmp_path / "checkpoint", once_topic))
         try:
             wait_until(lambda: written(admin, once_topic) > 1000)
             proxy.kill()

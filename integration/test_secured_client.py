@@ -390,8 +390,8 @@ def test_a_connection_outlives_its_token(secured: Secured, name: TopicName) -> N
 def test_a_token_that_is_not_renewed_ends_with_its_reason(secured: Secured, name: TopicName) -> None:
     with (
         connect(secured, token(secured, seconds=6)) as client,
-        Consumer(client, name, reader()) as consumer,
         pytest.raises(AuthError, match=r"the token expired \d+ s ago"),
+        Consumer(client, name, reader()) as consumer,
     ):
         wait_until(lambda: consumer.last_message_id() is None)
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.chaos.messages import columns_of, numbered
-from integration.fix_spark import PulsarInSpark, finish
+from integration.fix_spark import PulsarInSpark, begun, finish
 from integration.peer import Peer
 from integration.secured import CLERK, Secured, open_secured
 from integration.test_spark_errors import error_of
@@ -70,7 +70,7 @@ def test_source_and_sink_use_the_prefix_for_all_their_subscriptions(
     rows = here.stream(topic, **named, maxMessagesPerTrigger="150", minPartitions="4").drop("__topic")
     transactional = {"delivery": "transactional", "transactionLogKey": f"file://{tmp_path}/key"}
     copy = here.write_stream(rows, checkpoint, f"{topic}-copy", **named, **transactional)
-    finish(copy.trigger(availableNow=True).start())
+    finish(begun(copy.trigger(availableNow=True)))
     found = secured_peer.read_all(f"{topic}-copy")
     assert Counter((each.value, each.key) for each in found) == Counter(
         (each.value, each.key) for each in sent

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from integration.broker import Admin
-from integration.fix_spark import PulsarInSpark, finish
+from integration.fix_spark import PulsarInSpark, begun, finish
 from integration.peer import Peer, Record
 from integration.test_spark_roundtrip import serialized_ids
 from integration.users_code import notes_of
@@ -42,7 +42,7 @@ def test_figures_of_micro_batches_and_of_a_batch(
     rows = pulsar_in_spark.stream(topic).selectExpr(
         "value", "cast(cast(value as string) as int) % 2 as __partition"
     )
-    finish(pulsar_in_spark.write_stream(rows, checkpoint, out, **TOLD).trigger(availableNow=True).start())
+    finish(begun(pulsar_in_spark.write_stream(rows, checkpoint, out, **TOLD).trigger(availableNow=True)))
     pulsar_in_spark.write(pulsar_in_spark.rows([("last", 1)], "value string, __partition int"), out, **TOLD)
 
     told: list[Any] = [json.loads(line) for line in notes.read_text().splitlines()]

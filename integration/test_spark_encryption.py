@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from integration.crypto_keys import make_keys, peers_key
-from integration.fix_spark import PulsarInSpark, finish
+from integration.fix_spark import PulsarInSpark, begun, finish
 from integration.peer import CompressionType, Peer, Record
 from pulsar_spark.client import KeyFolder
 
@@ -38,7 +38,7 @@ def test_encrypted_by_others_copied_and_encrypted_anew(
     folder = {"pulsar.reader.cryptoKeyReader": f"file://{keys}"}
     own = {"pulsar.producer.cryptoKeyReader": OWN, "pulsar.producer.encryptionKeys": "own"}
     rows = pulsar_in_spark.stream(theirs, **folder).select("value")
-    finish(pulsar_in_spark.write_stream(rows, checkpoint, copy, **own).trigger(availableNow=True).start())
+    finish(begun(pulsar_in_spark.write_stream(rows, checkpoint, copy, **own).trigger(availableNow=True)))
     read_own = {"pulsar.reader.cryptoKeyReader": OWN}
     assert values(pulsar_in_spark.read(copy, **read_own)) == VALUES
 

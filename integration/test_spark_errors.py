@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from integration.broker.ports import free_port
 from integration.broker.waiting import FAR_AWAY, promptly
 from integration.cluster import Cluster
-from integration.fix_spark import InjectedError, PulsarInSpark, finish
+from integration.fix_spark import InjectedError, PulsarInSpark, begun, finish
 
 # What is wrong from the start must not be waited for: no test takes a part of this.
 PATIENT = {
@@ -30,14 +30,14 @@ def nowhere(spark: SparkSession) -> PulsarInSpark:
 
 def error_of(action: Callable[[], object]) -> str:
     # A start takes about 5 s, and the first one of a Spark 15 s.
-    with promptly(60.0), pytest.raises(PySparkException) as caught:
+    with promptly(200.0), pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)
 
 
 def run_stream(here: PulsarInSpark, checkpoint: Path, topic: str, **options: str) -> None:
     rows = here.stream(topic, **PATIENT, **options)
-    finish(rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start())
+    finish(begun(rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))))
 
 
 def test_a_refused_connection_of_a_batch_read(nowhere: PulsarInSpark, topic):
@@ -108,7 +108,7 @@ def test_a_users_schema(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic,
     source = pulsar_in_spark.spark.readStream.format("pulsar").schema("value string")
     rows = source.option("service.url", cluster.service_url).option("topic", topic).load()
     sink = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-    assert "Cast it after .load()" in error_of(lambda: finish(sink.start()))
+    assert "Cast it after .load()" in error_of(lambda: finish(begun(sink)))
 
 
 def test_a_row_without_a_topic(pulsar_in_spark: PulsarInSpark):
@@ -122,5 +122,5 @@ def test_a_failing_sink_is_not_our_error(pulsar_in_spark: PulsarInSpark, topic, 
 
     pulsar_in_spark.write(pulsar_in_spark.rows([("v",)], "value string"), topic)
     stream = pulsar_in_spark.stream(topic).writeStream.foreachBatch(fail)
-    query = stream.option("checkpointLocation", str(checkpoint)).start()
+    query = begun(stream.option("checkpointLocation", str(checkpoint)))
     assert "InjectedError" in error_of(lambda: finish(query))

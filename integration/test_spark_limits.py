@@ -155,6 +155,8 @@ def test_with_indexes_a_cap_beyond_what_is_looked_at_is_exact(indexed, indexed_p
 
 
 def test_a_cap_over_the_borders_of_short_ledgers(cluster, peer, admin: Admin, topic):
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
     for first in range(0, 70, 7):
         peer.produce(topic, numbered(7, first=first))
         admin.unload(topic)

@@ -21,7 +21,6 @@ from integration.peer import Peer, Record
 SHORT_LEDGERS = {
     "managedLedgerMaxEntriesPerLedger": "5",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    "managedLedgerMaxLedgerRolloverTimeMinutes": "1",
     # What a subscription that was moved does not hold any more goes when its position is stored.
     "managedLedgerCursorPositionFlushSeconds": "1",
 }

@@ -50,7 +50,7 @@ EARLIEST = InitialPosition.EARLIEST
 @pytest.fixture
 def impatient(cluster: Cluster) -> ClientOptions:
     """Options of a client that gives an operation up after a few seconds."""
-    return ClientOptions(service_url=cluster.service_url, operation_timeout=3.0)
+    return ClientOptions(service_url=cluster.service_url, operation_timeout=8.0)
 
 
 @pytest.fixture
@@ -345,11 +345,13 @@ def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer,
     end = begin
 
     def churn() -> None:
-        for number in range(30):
-            admin.create_topic(f"{topic}-{number}")
-            admin.delete_topic(f"{topic}-{number}")
-        peer.produce(topic, [Record(b"v") for _ in range(3)])
-        stop.set()
+        try:
+            for number in range(30):
+                admin.create_topic(f"{topic}-{number}")
+                admin.delete_topic(f"{topic}-{number}")
+            peer.produce(topic, [Record(b"v") for _ in range(3)])
+        finally:
+            stop.set()
 
     churning = threading.Thread(target=churn)
     churning.start()

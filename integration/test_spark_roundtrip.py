@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import by_key
-from integration.fix_spark import PulsarInSpark, finish
+from integration.fix_spark import PulsarInSpark, begun, finish
 from integration.peer import CompressionType, Peer, Record
 
 UTC = datetime.timezone.utc
@@ -112,7 +112,7 @@ def test_cpp_to_source_to_sink_to_cpp(pulsar_in_spark: PulsarInSpark, peer, admi
     sink = pulsar_in_spark.write_stream(
         rows, checkpoint, target, **{"pulsar.producer.compressionType": "zstd"}
     )
-    finish(sink.trigger(availableNow=True).start())
+    finish(begun(sink.trigger(availableNow=True)))
     copied = peer.read_all(target)
     assert counted(copied) == counted(written)
     assert by_key(copied) == by_key(written)
@@ -178,7 +178,7 @@ def test_complete_mode_writes_the_whole_result_each_time(
         counts = pulsar_in_spark.stream(topic).groupBy(f.col("value").alias("__key")).count()
         rows = counts.select("__key", f.col("count").cast("string").alias("value"))
         sink = pulsar_in_spark.write_stream(rows, checkpoint, target)
-        finish(sink.outputMode("complete").trigger(availableNow=True).start())
+        finish(begun(sink.outputMode("complete").trigger(availableNow=True)))
     assert by_key(peer.read_all(target)) == {"a": [b"1", b"3"], "b": [b"1", b"3"]}
 
 

@@ -204,7 +204,6 @@ def test_a_stopped_query_keeps_its_data_at_the_broker_without_retention(
         {
             "managedLedgerMaxEntriesPerLedger": "5",
             "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-            "managedLedgerMaxLedgerRolloverTimeMinutes": "1",
         }
     )
     admin, pulsar_in_spark = Admin(broker.admin_url), PulsarInSpark(spark, broker.service_url)

@@ -11,12 +11,12 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 
 from integration.broker import Admin
-from integration.broker.waiting import wait_until
+from integration.broker.waiting import HANG, wait_until
 from integration.fix_spark import Collector, PulsarInSpark, await_rows, drain, finish, start
 from integration.peer import Peer, Record
 from pulsar_spark.ids import TopicName
 
-IMPATIENT = {"pulsar.client.operationTimeoutMs": "3s"}
+IMPATIENT = {"pulsar.client.operationTimeoutMs": "8s"}
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ class Blocked(Collector):
         super().__call__(batch, number)
         if self.batches[number][-1]:
             self.reached.set()
-            assert self.let_go.wait(120)
+            assert self.let_go.wait(HANG)
 
 
 def test_what_a_pattern_means_comes_and_goes_while_it_is_read(
@@ -114,7 +114,7 @@ def test_a_topic_is_deleted_before_it_is_processed(
     options = {"maxMessagesPerTrigger": "1", "failOnDataLoss": str(fails)}
     query = start(several(pulsar_in_spark, naming, **options, **IMPATIENT), sink, checkpoint)
     try:
-        assert sink.reached.wait(120)
+        assert sink.reached.wait(HANG)
         admin.delete_topic(topic)
         sink.let_go.set()
         if fails:

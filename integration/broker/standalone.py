@@ -14,6 +14,7 @@ from integration.broker.errors import BrokerError
 from integration.broker.jars import broker_jars
 from integration.broker.ports import free_port
 from integration.broker.process import DEFAULT_JVM, BrokerProcess, Jvm, broker_command
+from integration.broker.waiting import HANG
 
 _DEFAULTS = Path(__file__).resolve().parents[2] / "conf" / "broker" / "standalone.conf"
 
@@ -41,7 +42,7 @@ class StandaloneBroker:
         *,
         data_dir: Path | None = None,
         jvm: Jvm = DEFAULT_JVM,
-        start_timeout: float = 90.0,
+        start_timeout: float = HANG,
     ) -> None:
         """Prepare a broker; `start` or `with` starts it.
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 # Seconds that no machine is too slow for: what takes longer hangs.
-HANG = 120.0
+HANG = 300.0
 
 # A time-out that a test sets for what must not be waited for: longer than any budget of `promptly`.
-FAR_AWAY = 300.0
+FAR_AWAY = 900.0
 
 # The smallest budget: shared machines stand still for seconds.
 _SMALLEST = 5.0

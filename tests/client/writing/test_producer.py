@@ -367,13 +367,13 @@ def test_the_send_timeout_runs_from_the_last_receipt(broker, client, topic):
     """All of it takes longer than the timeout."""
     held = Held(broker)
     broker.script(Type.SEND, [held] * 8)
-    producer = open_producer(client, send_timeout=0.5)
+    producer = open_producer(client, send_timeout=2.0)
     send(producer, numbered(8))
     broker.wait_for(lambda: held.count == 8)
     thread = threading.Thread(target=producer.flush)
     thread.start()
     for _ in range(8):
-        thread.join(0.2)
+        thread.join(0.35)
         held.release(1)
     thread.join(HANG)
     producer.check()
