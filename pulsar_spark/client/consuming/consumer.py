@@ -93,7 +93,8 @@ class Consumer:
         """
         if self._corrupt is not None:
             raise self._corrupt
-        while self._link.holds_messages or not deadline.passed:
+        # What comes meanwhile may have no end.
+        while self._link.holds_groups or not deadline.passed:
             try:
                 self._flush_due_acks()
                 self._link.grant(remaining_entries)
@@ -128,7 +129,7 @@ class Consumer:
     @property
     def holds_entries(self) -> bool:
         """Whether ``receive`` would return entries immediately; makes no request."""
-        return self._link.holds_messages
+        return self._corrupt is None and self._link.holds_messages
 
     def take_arrived(self) -> Entries:
         """The entries that have come, maybe none; makes no request and does not wait.

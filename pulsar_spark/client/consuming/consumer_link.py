@@ -100,6 +100,11 @@ class ConsumerLink:
         return self._inbox.holds_messages
 
     @property
+    def holds_groups(self) -> bool:
+        """Whether some of these have come no later than what was last taken."""
+        return self._inbox.holds_groups
+
+    @property
     def newest(self) -> MessageId | None:
         """The last entry that has come and was not taken."""
         return self._inbox.newest
@@ -245,9 +250,13 @@ class ConsumerLink:
 
     def _open(self, deadline: Deadline) -> None:
         """Find the broker and subscribe: one attempt."""
+        was_lost = self.is_lost and not self._is_moved
         self._release(deadline)
+        if not self.is_lost:
+            # Should this opening fail, the next call must try again.
+            self._inbox.lost(NotReadyError("the consumer could not be opened again"))
         wait_to_reopen(self._reopening, deadline, "the consumer")
-        if self.is_lost and not self._is_moved:
+        if was_lost:
             self._client.forget_reader_session(self._topic)
         session = self._client.reader_session(self._topic, deadline)
         # A new id each time: frames in flight for the old one are dropped.

@@ -71,11 +71,17 @@ class Inbox:
         return bool(self._groups or self._messages)
 
     @property
+    def holds_groups(self) -> bool:
+        """Whether some of these have come no later than what was last taken."""
+        return bool(self._groups)
+
+    @property
     def newest(self) -> MessageId | None:
         """The last entry that has come and was not taken, or None."""
         with self._changed:
             waiting = self._messages or (self._groups[-1] if self._groups else [])
-        return MessageId(int(waiting[-1].ledger[-1]), int(waiting[-1].entry[-1])) if waiting else None
+            last = waiting[-1] if waiting else None
+        return None if last is None else MessageId(int(last.ledger[-1]), int(last.entry[-1]))
 
     def _report(self) -> None:
         if self._on_arrival is not None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -127,6 +128,9 @@ def test_what_has_come_and_cannot_be_taken_apart(broker, client, ids):
         for _ in range(2):
             with pytest.raises(CorruptError):
                 consumer.take_arrived()
+        broker.publish(TOPIC, *singles(numbered(1)))
+        wait_until(lambda: consumer._link.holds_messages or consumer.ask_for(99))
+        assert not consumer.holds_entries
 
 
 def test_what_a_closed_consumer_was_asked_is_asked_again(broker, client, ids):
@@ -178,6 +182,25 @@ def test_silence(broker, client):
         with pytest.raises(DeadlineError) as caught:
             consumer.receive(Deadline(0.02))
         assert caught.value.topic == str(TOPIC)
+
+
+def test_what_comes_again_without_end_does_not_outlast_the_deadline(broker, client, ids):
+    with open_consumer(client) as consumer:
+        inbox: Any = consumer._link._inbox
+        taken: list[object] = []
+        take_group = inbox.take_group
+
+        def flooded(timeout):
+            taken.append(take_group(timeout))
+            assert len(taken) < 10**4
+            inbox.deliver(taken[0])
+            return taken[-1]
+
+        inbox.take_group = flooded
+        take(consumer, 20)
+        with pytest.raises(DeadlineError):
+            consumer.receive(Deadline(0.1))
+        inbox.take_group = take_group
 
 
 # ---- lost consumers

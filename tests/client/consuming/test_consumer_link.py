@@ -29,6 +29,7 @@ from tests.client.clients import (
     numbered,
     open_consumer,
     reader,
+    singles,
     take,
     values_in,
     wait_until,
@@ -103,6 +104,41 @@ def test_a_durable_subscription_begins_where_it_is_told_once(broker, client, ids
             del broker.topics[str(TOPIC)].cursors["held"]
         wait_until(lambda: consumer.lost)
         assert consumer.last_message_id().mark_delete == ids[-1]
+
+
+# ---- openings that fail
+
+
+def test_the_next_receive_opens_it_again(broker, client, ids):
+    with open_consumer(client, window=1) as consumer:
+        take(consumer, 1)
+        consumer._link._session.close()
+        consumer._link._inbox = Inbox()  # it has not heard of that yet
+        broker.script(Type.SUBSCRIBE, [refuses(pb.ServiceNotReady)] * 10**5)
+        with pytest.raises((NotReadyError, DeadlineError)):
+            consumer.receive(Deadline(0.3))
+        assert consumer.lost
+        broker.script(Type.SUBSCRIBE, [])
+        assert ids_of(take(consumer, 19)) == ids[1:]
+
+
+def test_what_came_before_is_given_out_all_the_same(broker, client):
+    """Some of it was taken from the inbox together with what is given out already, and some was not."""
+    broker.create(TOPIC)
+    ids = broker.publish(TOPIC, *singles([b"%d" % number + bytes(600_000) for number in range(4)]))
+    with open_consumer(client, window=1 << 24) as consumer:
+        wait_until(lambda: consumer.newest_arrived == ids[3] or consumer.ask_for(99))
+        assert ids_of(take(consumer, 1)) == ids[:1]
+        ids += broker.publish(TOPIC, *singles(numbered(2)))
+        wait_until(lambda: consumer.newest_arrived == ids[5])
+        broker.script(Type.SUBSCRIBE, [refuses(pb.ServiceNotReady)] * 10**5)
+        broker.close_all(TOPIC)
+        hurry(client, 0.3)
+        with pytest.raises((NotReadyError, DeadlineError)):
+            consumer.last_message_id()
+        hurry(client, HANG)
+        broker.script(Type.SUBSCRIBE, [])
+        assert ids_of(take(consumer, 5)) == ids[1:]
 
 
 # ---- names and limits
