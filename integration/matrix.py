@@ -30,7 +30,7 @@ from integration.peer import Peer, Record
 
 # What leans on libraries, and needs no Spark; what makes rows of it.
 _BYTES = ("tests/wire",)
-_ROWS = ("tests/client/reading", "tests/client/writing", "tests/spark/rows")
+_ROWS = ("tests/client/consuming", "tests/client/reading", "tests/client/writing", "tests/spark/rows")
 # Not: the generator's output and the project's own commands, which need more of the development environment.
 _ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")
 _OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.*", "crc32c==2.7.*")
