@@ -44,6 +44,7 @@ class RawConnection:
         address = urlsplit(service_url)
         self._socket = socket.create_connection((address.hostname, address.port or 6650), _TIMEOUT)
         self._socket.settimeout(None)
+        self._sending = threading.Lock()
         self._reader = FrameReader()
         self._commands: SimpleQueue[pb.BaseCommand | OSError] = SimpleQueue()
         self._ids = itertools.count(1)
@@ -78,7 +79,7 @@ class RawConnection:
             RuntimeError: it is an error, or holds one.
             ConnectionError: the broker closed the connection.
         """
-        self._socket.sendall(b"".join(frame))
+        self._send(b"".join(frame))
         command = self._commands.get(timeout=_TIMEOUT)
         if isinstance(command, OSError):
             raise command
@@ -93,12 +94,16 @@ class RawConnection:
         """Make the broker own a topic: it refuses what concerns one that was not looked up."""
         self.exchange(commands.lookup(self.new_id(), topic, authoritative=False))
 
+    def _send(self, data: bytes) -> None:
+        with self._sending:  # a pong must not come into the middle of a frame
+            self._socket.sendall(data)
+
     def _receive(self) -> None:
         try:
             while data := self._socket.recv(1 << 16):
                 for command in map(_command_of, self._reader.feed(data)):
                     if command.type == pb.BaseCommand.PING:
-                        self._socket.sendall(commands.pong())
+                        self._send(commands.pong())
                     else:
                         self._commands.put(command)
             self._commands.put(ConnectionError("the broker closed the connection"))

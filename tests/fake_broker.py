@@ -278,6 +278,19 @@ def without_answer(connection: FakeConnection, frame: Frame) -> None:
     connection.is_mute = False
 
 
+def accept_and_close(broker: FakeBroker, topic: TopicName, *, cuts: bool) -> Action:
+    """Do the usual, and then cut the connection, or close the topic's producers and consumers."""
+
+    def action(connection: FakeConnection, frame: Frame) -> None:
+        connection.handle(frame)
+        if cuts:
+            connection.cut()
+        else:
+            broker.close_all(topic)
+
+    return action
+
+
 def lose_answer(connection: FakeConnection, frame: Frame) -> None:
     """Do the usual, but close the connection in place of the answer."""
     connection.is_mute = True

@@ -21,6 +21,7 @@ from tests.client.writing.producers import open_producer, send, send_batch, sent
 from tests.fake_broker import (
     HANG,
     FakeBroker,
+    accept_and_close,
     cut,
     lose_answer,
     pass_on,
@@ -146,18 +147,12 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_sent():
 
 @pytest.mark.parametrize("closes", ["the connection", "the producer"])
 def test_a_broker_that_accepts_and_closes_is_not_asked_again_and_again(broker, client, topic, closes):
-    def accept_and_close(connection, frame):
-        connection.handle(frame)
-        if closes == "the connection":
-            connection.cut()
-        else:
-            broker.close_all(TOPIC)
-
     broker.script(Type.SEND, [silence] * 10**5)
     producer = open_producer(client, send_timeout=1.5)
     send(producer, numbered(2))
     broker.wait_for_command(Type.SEND, 2)
-    broker.script(Type.PRODUCER, [accept_and_close] * 10**5)
+    accept = accept_and_close(broker, TOPIC, cuts=closes == "the connection")
+    broker.script(Type.PRODUCER, [accept] * 10**5)
     broker.cut()
     with pytest.raises(SendError, match="2 messages were not acknowledged"):
         producer.flush()
