@@ -113,15 +113,15 @@ FAULTS = (
     Fault(
         name="receive-outlasted-by-what-keeps-coming",
         file="pulsar_spark/client/consuming/consumer.py",
-        old="while self._link.holds_groups or not deadline.passed:",
-        new="while self._link.holds_messages or not deadline.passed:",
+        old="while self._link.inbox.holds_groups or not deadline.passed:",
+        new="while self._link.inbox.holds_messages or not deadline.passed:",
         test="tests/client/consuming/test_consumer.py::"
         "test_what_comes_again_without_end_does_not_outlast_the_deadline",
     ),
     Fault(
         name="failed-opening-never-repeated",
         file="pulsar_spark/client/consuming/consumer_link.py",
-        old='            self._inbox.lost(NotReadyError("the consumer could not be opened again"))',
+        old='            self.inbox.lost(NotReadyError("the consumer could not be opened again"))',
         new="            pass",
         test="tests/client/consuming/test_consumer_link.py::test_the_next_receive_opens_it_again",
     ),
@@ -129,7 +129,7 @@ FAULTS = (
         name="messages-of-a-lost-consumer-dropped-in-part",
         file="pulsar_spark/client/consuming/consumer_link.py",
         old="        was_lost = self.is_lost and not self._is_moved\n",
-        new="        was_lost = self.is_lost and not self._is_moved\n        self._inbox._groups.clear()\n",
+        new="        was_lost = self.is_lost and not self._is_moved\n        self.inbox._groups.clear()\n",
         test="tests/client/consuming/test_consumer_link.py::test_what_came_before_is_given_out_all_the_same",
     ),
     Fault(

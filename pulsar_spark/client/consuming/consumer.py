@@ -93,8 +93,8 @@ class Consumer:
         """
         if self._corrupt is not None:
             raise self._corrupt
-        # What comes meanwhile may have no end.
-        while self._link.holds_groups or not deadline.passed:
+        # After the deadline only what had come before: more may come without an end.
+        while self._link.inbox.holds_groups or not deadline.passed:
             try:
                 self._flush_due_acks()
                 self._link.grant(remaining_entries)
@@ -129,7 +129,7 @@ class Consumer:
     @property
     def holds_entries(self) -> bool:
         """Whether ``receive`` would return entries immediately; makes no request."""
-        return self._corrupt is None and self._link.holds_messages
+        return self._corrupt is None and self._link.inbox.holds_messages
 
     def take_arrived(self) -> Entries:
         """The entries that have come, maybe none; makes no request and does not wait.
@@ -154,7 +154,7 @@ class Consumer:
     @property
     def newest_arrived(self) -> MessageId | None:
         """The last entry that has come and was not taken; makes no request."""
-        return self._link.newest
+        return self._link.inbox.newest
 
     @property
     def lost(self) -> bool:

@@ -34,15 +34,10 @@ class ConsumerLink:
     Each subscription has an id and an inbox of its own, so late frames of an older one do not reach the
     consumer. Messages that were not taken when it subscribes again are dropped: the broker sends them again.
 
-    Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions.
-        options: the subscription.
-        permits: grants messages; None for a consumer that only sends requests and acknowledges.
-        on_arrival: called on the connection's thread when entries have come, or the consumer was lost; it
-            must not block.
+    Its arguments are those of ``Consumer``.
 
     Attributes:
+        inbox: of the last subscription.
         last: the last entry that the consumer gave out. A non-durable subscription that is made again begins
             after it; None: at the start that the options say.
 
@@ -58,6 +53,7 @@ class ConsumerLink:
         permits: Permits | None,
         on_arrival: Callable[[], object] | None,
     ) -> None:
+        self.inbox = Inbox()
         self.last: MessageId | None = None
         self._client = client
         self._topic = topic
@@ -69,7 +65,6 @@ class ConsumerLink:
         self._openings = 0
         self._is_moved = False
         self._session: Session | None = None
-        self._inbox = Inbox()
         self.open(client.operation())
 
     def open(self, deadline: Deadline) -> None:
@@ -90,24 +85,9 @@ class ConsumerLink:
     @property
     def is_lost(self) -> bool:
         """Whether the broker or the connection was lost since the last call; makes no request."""
-        return self._inbox.error is not None
+        return self.inbox.error is not None
 
     # ---- messages
-
-    @property
-    def holds_messages(self) -> bool:
-        """Whether messages have come that were not taken."""
-        return self._inbox.holds_messages
-
-    @property
-    def holds_groups(self) -> bool:
-        """Whether some of these have come no later than what was last taken."""
-        return self._inbox.holds_groups
-
-    @property
-    def newest(self) -> MessageId | None:
-        """The last entry that has come and was not taken."""
-        return self._inbox.newest
 
     def take_group(self, timeout: float) -> list[Messages]:
         """Messages to decode together, after waiting for the first; empty if none came in time.
@@ -115,7 +95,7 @@ class ConsumerLink:
         Raises:
             PulsarError: the consumer was lost, and all messages before that were taken.
         """
-        group = self._inbox.take_group(timeout)
+        group = self.inbox.take_group(timeout)
         if group:
             self._reopening.yielded()
         return group
@@ -126,8 +106,8 @@ class ConsumerLink:
         Raises:
             PulsarError: the connection has ended just now.
         """
-        session = self._session
-        if self._permits is None or session is None or self.is_lost:
+        session = self._live_session
+        if self._permits is None or session is None:
             return
         # An entry may say that it holds more messages than one FLOW makes up for.
         while granted := self._permits.grant(remaining_entries):
@@ -172,7 +152,7 @@ class ConsumerLink:
             except DeadlineError as error:
                 if attempt_timeout is None:
                     raise
-                self._inbox.lost(NotReadyError("the broker did not answer"))
+                self.inbox.lost(NotReadyError("the broker did not answer"))
                 raise NotReadyError("the broker did not answer an acknowledgement") from error
 
         try:
@@ -204,8 +184,9 @@ class ConsumerLink:
         Raises:
             PulsarError: the connection has ended just now.
         """
-        if self._session is not None and not self.is_lost:
-            self._session.send(build(self._id))
+        session = self._live_session
+        if session is not None:
+            session.send(build(self._id))
 
     # ---- other subscriptions
 
@@ -219,8 +200,8 @@ class ConsumerLink:
             self._options = replace(self._options, start=start)
         self.last = None
         self._reopening.reset()
-        self._inbox = Inbox()
-        self._inbox.lost(NotReadyError("the subscription was moved"))
+        self.inbox = Inbox()
+        self.inbox.lost(NotReadyError("the subscription was moved"))
         self._is_moved = True
 
     def close(self) -> None:
@@ -229,8 +210,8 @@ class ConsumerLink:
 
     def _ask(self, build: Callable[[int, int], bytes]) -> Future[pb.BaseCommand] | None:
         """Send a request without waiting; None if the consumer would have to subscribe again."""
-        session, consumer_id = self._session, self._id
-        if session is None or self.is_lost:
+        session, consumer_id = self._live_session, self._id
+        if session is None:
             return None
         try:
             return session.ask(
@@ -242,8 +223,13 @@ class ConsumerLink:
             _log.info("%s: the request could not be sent and is repeated: %s", self._topic, error)
             return None
 
+    @property
+    def _live_session(self) -> Session | None:
+        """The session of a consumer that is not lost."""
+        return None if self.is_lost else self._session
+
     def _opened(self, deadline: Deadline) -> Session:
-        if self._session is None or self.is_lost:
+        if self._live_session is None:
             self._open(deadline)
         assert self._session is not None
         return self._session
@@ -254,7 +240,7 @@ class ConsumerLink:
         self._release(deadline)
         if not self.is_lost:
             # Should this opening fail, the next call must try again.
-            self._inbox.lost(NotReadyError("the consumer could not be opened again"))
+            self.inbox.lost(NotReadyError("the consumer could not be opened again"))
         wait_to_reopen(self._reopening, deadline, "the consumer")
         if was_lost:
             self._client.forget_reader_session(self._topic)
@@ -274,7 +260,7 @@ class ConsumerLink:
                 advice = f"It was retried until the timeout. {error.advice}"
                 raise NotReadyError(error.what, topic=str(self._topic), advice=advice) from error
             raise error.located(str(self._topic)) from error
-        self._session, self._id, self._inbox = session, consumer_id, inbox
+        self._session, self._id, self.inbox = session, consumer_id, inbox
         self._is_moved = False
         self._openings += 1
         self._reopening.opened(time.monotonic())

@@ -72,7 +72,7 @@ class Inbox:
 
     @property
     def holds_groups(self) -> bool:
-        """Whether some of these have come no later than what was last taken."""
+        """Whether messages are left of those that had come when a group was last taken."""
         return bool(self._groups)
 
     @property

@@ -129,7 +129,7 @@ def test_what_has_come_and_cannot_be_taken_apart(broker, client, ids):
             with pytest.raises(CorruptError):
                 consumer.take_arrived()
         broker.publish(TOPIC, *singles(numbered(1)))
-        wait_until(lambda: consumer._link.holds_messages or consumer.ask_for(99))
+        wait_until(lambda: consumer._link.inbox.holds_messages or consumer.ask_for(99))
         assert not consumer.holds_entries
 
 
@@ -186,7 +186,7 @@ def test_silence(broker, client):
 
 def test_what_comes_again_without_end_does_not_outlast_the_deadline(broker, client, ids):
     with open_consumer(client) as consumer:
-        inbox: Any = consumer._link._inbox
+        inbox: Any = consumer._link.inbox
         taken: list[object] = []
         take_group = inbox.take_group
 

@@ -34,7 +34,7 @@ from tests.client.clients import (
     values_in,
     wait_until,
 )
-from tests.fake_broker import HANG, FakeBroker, cut, refuses, silence
+from tests.fake_broker import HANG, FakeBroker, accept_and_close, cut, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -113,7 +113,7 @@ def test_the_next_receive_opens_it_again(broker, client, ids):
     with open_consumer(client, window=1) as consumer:
         take(consumer, 1)
         consumer._link._session.close()
-        consumer._link._inbox = Inbox()  # it has not heard of that yet
+        consumer._link.inbox = Inbox()  # it has not heard of that yet
         broker.script(Type.SUBSCRIBE, [refuses(pb.ServiceNotReady)] * 10**5)
         with pytest.raises((NotReadyError, DeadlineError)):
             consumer.receive(Deadline(0.3))
@@ -280,7 +280,7 @@ def test_what_is_sent_without_waiting_opens_nothing(broker, client, ids):
         assert len(broker.commands) == commands + 1
     with open_consumer(client) as consumer:
         consumer._link._session.close()
-        consumer._link._inbox = Inbox()  # it has not heard of that yet
+        consumer._link.inbox = Inbox()  # it has not heard of that yet
         for send in (consumer.ask_for, lambda _: consumer.ack_unconfirmed(ids[0])):
             with pytest.raises(ConnectError):
                 send(3)
@@ -308,14 +308,8 @@ def test_only_a_consumer_that_was_lost_counts_as_retried(broker, client, ids):
 
 @pytest.mark.parametrize("closes", ["the connection", "the consumer"])
 def test_a_broker_that_accepts_and_closes_is_not_asked_again_and_again(broker, client, ids, closes):
-    def accept_and_close(connection, frame):
-        connection.handle(frame)
-        if closes == "the connection":
-            connection.cut()
-        else:
-            broker.close_all(TOPIC)
-
-    broker.script(Type.SUBSCRIBE, [accept_and_close] * 10**5)
+    accept = accept_and_close(broker, TOPIC, cuts=closes == "the connection")
+    broker.script(Type.SUBSCRIBE, [accept] * 10**5)
     with open_consumer(client) as consumer:
         with pytest.raises((DeadlineError, ConnectError)):  # in whichever step the time is over
             consumer.receive(Deadline(1.5))
