@@ -22,7 +22,7 @@ from integration.test_transactional_commits import Query, transactions
 from integration.transactions import SETTINGS
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, RecordTopic
 from pulsar_spark.client.writing.record_topic import _RecordProducer
-from pulsar_spark.errors import SendError, TransactionError
+from pulsar_spark.errors import CorruptError, SendError, TransactionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink import commit_log
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection
@@ -140,6 +140,7 @@ def test_the_log_of_an_older_version_stops_the_query_until_it_is_deleted(
     query: Query, peer: Peer, transactional_broker: StandaloneBroker
 ) -> None:
     """Its records are payloads, and its own subscription holds them."""
+    query.protection = LogProtection()
     admin, log = transactional_broker.admin, str(query.log)
     admin.create_topic(log)
     admin.create_subscription(log, "spark-transactions")
@@ -154,6 +155,30 @@ def test_the_log_of_an_older_version_stops_the_query_until_it_is_deleted(
     admin.delete_topic(log)
     query.commit(0, query.task("a"))
     assert query.rows() == ["a"]
+
+
+def test_what_was_written_before_the_first_commit_does_not_stop_a_query_with_a_key(
+    query: Query, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a key the same record is an error."""
+    caplog.set_level(logging.WARNING, commit_log.__name__)
+    reports = [query.task("a"), query.task("b")]
+    unsigned = {"batch": 5, "transactions": [[0, 1]]}
+    peer.produce(str(query.log), [Record(json.dumps(unsigned).encode())])
+    forge(peer, query, unsigned, {"sealed": [0, 1]})
+    query.commit(0, *reports)
+    assert query.rows() == ["a", "b"]
+    (line,) = caplog.messages
+    assert "3 messages that are not records of the query's commits are ignored" in line
+    other = Query(query.client, peer, str(query.topic))
+    report = other.task("c")
+    forge(peer, other, unsigned)
+    with pytest.raises(CorruptError, match=r"this is not a record of a query's commits; topic .*message"):
+        other.commit(0, report)
+    other.transactions.abort(report.transaction)  # as the broker does, some time
+    other.protection = LogProtection(KEY)
+    other.commit(0, other.task("c"))
+    assert query.rows() == ["a", "b", "c"]
 
 
 # ---- quotas

@@ -257,8 +257,8 @@ FAULTS = (
     Fault(
         name="record-of-commits-believed-without-a-signature",
         file="pulsar_spark/spark/sink/commit_records.py",
-        old="        if self._key is not None and not is_signed:\n            return None\n",
-        new="",
+        old="        if self._key is not None and not hmac.compare_digest(",
+        new="        if self._key is None and not hmac.compare_digest(",
         test="tests/spark/sink/test_commit_log.py::test_what_is_made_up_changes_nothing_where_there_is_a_key",
     ),
     Fault(
@@ -304,6 +304,13 @@ FAULTS = (
         new="    if drivers_before >= 0:\n",
         test="tests/spark/sink/test_commit_log.py::"
         "test_a_batch_that_is_written_again_because_its_records_were_removed_is_warned_of",
+    ),
+    Fault(
+        name="query-with-a-key-stopped-by-what-is-not-signed",
+        file="pulsar_spark/spark/sink/commit_log.py",
+        old="error = None if self._has_key else self._old_records.error(",
+        new="error = self._old_records.error(",
+        test="tests/spark/sink/test_commit_log.py::test_what_is_not_signed_does_not_stop_a_query_with_a_key",
     ),
     Fault(
         name="transactions-committed-without-markers",

@@ -3,7 +3,7 @@
 For each micro-batch it holds, in this order: the transactions that the tasks have opened, the intent of the
 driver to commit some of them, and in each of these one marker, which readers see if and only if that
 transaction was committed (:mod:`~pulsar_spark.spark.sink.commit_records`). Records before the last intent are
-released, and the broker removes them. Messages that somebody else has written there are ignored.
+released, and the broker removes them. Messages that are not the query's records are ignored with a warning.
 """
 
 from __future__ import annotations
@@ -131,21 +131,24 @@ class CommitLog:
     Raises:
         BusyError: another driver of this query has opened the log.
         BrokerError: the log cannot be opened within the operation timeout.
-        CorruptError: this version cannot read a record that the query has written.
+        CorruptError: this version cannot read a record that the query, or without a key anybody, has written.
     """
 
     def __init__(self, client: Client, log: QueryLog) -> None:
         self.state = LogState()
         self._batch = log.batch
+        self._has_key = log.protection.key is not None
         self._format = _format(log)
         self._records = RecordTopic(client, log.topic, _NAME, encryptor=log.protection.encryptor)
         self._before_intent: MessageId | None = None
         self._is_found_again = False
         self._old_records = OldRecords()
         try:
-            self.refresh()
+            records = self._records.read()
+            self._take(records)
             if self.state.intent is None:
-                self._take(self._records.read_all())
+                read = {each.position for each in records}
+                self._take(each for each in self._records.read_all() if each.position not in read)
                 self._is_found_again = self.state.intent is not None
         except BaseException:
             self.close()
@@ -270,8 +273,8 @@ class CommitLog:
         self._append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
 
     def _refuse_old_records(self) -> None:
-        """Raise TransactionError if only an older version has written intents."""
-        error = self._old_records.error(self._batch, str(self.topic))
+        """Raise TransactionError if there is no key and only an older version has written intents."""
+        error = None if self._has_key else self._old_records.error(self._batch, str(self.topic))
         if self.state.intent is None and error is not None:
             raise error
 

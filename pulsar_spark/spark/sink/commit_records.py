@@ -22,9 +22,11 @@ do the following, with these results:
     anything else     left out               -
 
 Without a key, records made up by others are believed, except a marker outside its transaction and an intent
-that does not follow the last one.
+that does not follow the last one. A record in any other form is an error: a later version may have written
+it.
 
-Older versions stored records without a signature, as payloads of messages (:class:`OldRecords`).
+Older versions stored records without a signature, as payloads of messages (:class:`OldRecords`). With a key
+they are left out like everything that is not signed.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class Intent:
     @classmethod
     def parse(cls, fields: _Fields) -> Intent:
         """Parse the stored fields; raises ValueError."""
-        given, after = fields.get("transactions"), fields.get("after")
+        given, after = fields["transactions"], fields.get("after")
         if not isinstance(given, list) or not given:
             raise ValueError("an intent names transactions")
         transactions = tuple(_transaction(each) for each in given)
@@ -149,15 +151,16 @@ class TokenRecord:
 
 CommitRecord = OpenedRecord | Intent | CommittedRecord | TokenRecord
 
-_ADVICE = "Use the version of this package that wrote it"
+_Kinds = Mapping[frozenset[str], type[CommitRecord]]
 
-# The field that identifies each kind of record.
-_KINDS: dict[str, type[CommitRecord]] = {
-    "batch": Intent,
-    "committed": CommittedRecord,
-    "opened": OpenedRecord,
-    "read to": TokenRecord,
+# The fields of each kind of record, all of them.
+_KINDS: _Kinds = {
+    frozenset({"batch", "after", "transactions"}): Intent,
+    frozenset({"committed"}): CommittedRecord,
+    frozenset({"opened"}): OpenedRecord,
+    frozenset({"read to"}): TokenRecord,
 }
+_OLD_KINDS: _Kinds = {fields - {"after"}: kind for fields, kind in _KINDS.items()}
 
 
 def encode_record(record: CommitRecord) -> bytes:
@@ -165,22 +168,23 @@ def encode_record(record: CommitRecord) -> bytes:
     return json.dumps(record.fields()).encode()
 
 
-def decode_record(value: bytes) -> CommitRecord:
+def decode_record(value: bytes, kinds: _Kinds = _KINDS) -> CommitRecord:
     """Decode a record from its JSON.
 
     Raises:
-        CorruptError: the JSON is not a record, or one of its fields is invalid.
+        CorruptError: the JSON is not a record of ``kinds``, or one of its fields is invalid.
     """
     try:
         fields = json.loads(value)
-        if not isinstance(fields, dict):
-            raise ValueError("a record is a JSON object")
-        kinds = [kind for name, kind in _KINDS.items() if name in fields]
-        if len(kinds) != 1:
+        if not isinstance(fields, dict) or frozenset(fields) not in kinds:
             raise ValueError("not a kind of record")
-        return kinds[0].parse(fields)
+        return kinds[frozenset(fields)].parse(fields)
     except (ValueError, RecursionError) as error:
-        raise CorruptError("this is not a record of a query's commits", advice=_ADVICE) from error
+        raise CorruptError(
+            "this is not a record of a query's commits",
+            advice="Use the version of this package that wrote it. If somebody else wrote it, see "
+            "'Transactions' in docs/operations.md",
+        ) from error
 
 
 class OldRecords:
@@ -191,18 +195,15 @@ class OldRecords:
     """
 
     def __init__(self) -> None:
-        self._are_there = False
-        self._last: int | None = None
+        self._last: str | None = None
 
     def add(self, payload: bytes) -> None:
         """Add the payload of a message that is not a record in the current form."""
         try:
-            record = decode_record(payload)
+            record = decode_record(payload, _OLD_KINDS)
         except CorruptError:
             return
-        self._are_there = True
-        if isinstance(record, Intent):
-            self._last = record.batch
+        self._last = str(record.batch) if isinstance(record, Intent) else self._last or "none"
 
     def error(self, batch: int, topic: str) -> TransactionError | None:
         """The error if nothing may be committed in a log without an intent; None if it has no old records.
@@ -211,15 +212,15 @@ class OldRecords:
             batch: id of the micro-batch to commit.
             topic: topic of the log.
         """
-        if not self._are_there:
+        if self._last is None:
             return None
-        last = "none" if self._last is None else str(self._last)
         return TransactionError(
             f"micro-batch {batch} is not committed, and none of its rows is in the topic: an older version "
-            f"of this package wrote the query's log; the last micro-batch whose commit it started is {last}",
+            "of this package wrote the query's log; the last micro-batch whose commit it started is "
+            f"{self._last}",
             topic=topic,
             advice="Delete the log's topic, and start the query again. If both are the same micro-batch, its "
-            "rows may then be duplicated",
+            "rows may then be duplicated. If somebody else wrote to the log, set transactionLogKey",
         )
 
 
@@ -243,24 +244,18 @@ class RecordFormat:
         return text if self._key is None else self._signature(self._key, text) + text
 
     def decode(self, value: bytes) -> CommitRecord | None:
-        """Decode stored bytes; None for bytes that somebody else has written.
+        """Decode stored bytes; None if there is a key and somebody without it has written them.
 
         Raises:
-            CorruptError: the bytes are signed with the query's key but are not a record: another version
-                wrote them.
+            CorruptError: the bytes are signed with the query's key, or there is no key, but they are not a
+                record: another version wrote them.
         """
         signature, text = b"", value
         if not value.startswith(b"{"):
             signature, text = value[:_SIGNATURE_SIZE], value[_SIGNATURE_SIZE:]
-        is_signed = self._key is not None and hmac.compare_digest(signature, self._signature(self._key, text))
-        if self._key is not None and not is_signed:
+        if self._key is not None and not hmac.compare_digest(signature, self._signature(self._key, text)):
             return None
-        try:
-            return decode_record(text)
-        except CorruptError:
-            if is_signed:
-                raise
-            return None
+        return decode_record(text)
 
     def _signature(self, key: bytes, text: bytes) -> bytes:
         return hmac.new(key, self._topic.encode() + b"\0" + text, hashlib.sha256).hexdigest().encode()
@@ -279,10 +274,6 @@ class LogState:
     intent: Intent | None = None
     committed: frozenset[TxnId] = frozenset()
     opened: frozenset[TxnId] = frozenset()
-
-    def follows(self, intent: Intent) -> bool:
-        """Whether the writer of ``intent`` had read the last intent. Any intent may be the first."""
-        return self.intent is None or self.intent.first == intent.after
 
     def after(self, records: Iterable[CommitRecord]) -> LogState:
         """The state after ``records``, in order. Reading records again changes nothing."""

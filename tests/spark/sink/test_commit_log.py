@@ -155,20 +155,37 @@ def test_what_is_made_up_changes_nothing_where_there_is_a_key(broker, caplog, re
     _, state = committed_batch(broker, SIGNED)
     value = sign(record) if record is not None and not isinstance(record, bytes) else record
     broker.store(TOPIC, value, None)
+    caplog.clear()
     assert CommitLog(broker, SIGNED).state == state
     (line,) = caplog.messages
     assert "1 messages that are not records of the query's commits are ignored" in line
     assert KEY.decode() not in line
 
 
-@pytest.mark.parametrize(
-    "value", [None, b"plain", b"\xff", b"[" * 100_000, b'{"opened": [1, 2], "batch": 3}']
-)
-def test_what_is_no_record_is_left_out(broker, caplog, value):
-    _, state = committed_batch(broker, PLAIN)
-    broker.store(TOPIC, value, None)
-    assert CommitLog(broker, PLAIN).state == state
+@pytest.mark.parametrize("payload", [b"", b"plain", b'{"batch": 9, "after": null, "transactions": [[0, 9]]}'])
+def test_a_message_that_is_no_record_is_left_out(broker, query, caplog, payload):
+    _, state = committed_batch(broker, query)
+    broker.store(TOPIC, None, None, payload)
+    caplog.clear()
+    assert CommitLog(broker, query).state == state
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"plain", b"\xff", b"[" * 100_000, b'{"opened": [1, 2], "batch": 3}'),
+        *(b'{"batch": 5, "transactions": [[0, 1]]}', b'{"batch": 5, "after": null}', b'{"sealed": [0, 1]}'),
+    ],
+)
+def test_a_record_in_a_form_of_no_version(broker, caplog, value):
+    """Without a key a later version may have written it; with a key it is somebody else's."""
+    broker.store(TOPIC, value, None)
+    assert CommitLog(broker, SIGNED).state == LogState()
+    assert len(caplog.messages) == 1
+    with pytest.raises(CorruptError, match=r"not a record .*If somebody else wrote it, see") as raised:
+        CommitLog(broker, PLAIN)
+    assert (raised.value.topic, raised.value.message_id) == (str(TOPIC), "1:1")
 
 
 def test_a_copy_of_any_record_changes_nothing(broker, query, caplog):
@@ -298,11 +315,11 @@ def store_old(broker, *texts: str) -> None:
         (['{"opened": [0, 0]}', '{"read to": "x"}'], "none"),
     ],
 )
-def test_the_log_of_an_older_version_stops_the_commit(broker, query, old, last):
+def test_the_log_of_an_older_version_stops_the_commit(broker, old, last):
     """What it had committed is not known by it: the micro-batch would be written twice."""
     store_old(broker, *old)
-    announce(broker, query, TWO)
-    with CommitLog(broker, query) as log:
+    announce(broker, PLAIN, TWO)
+    with CommitLog(broker, PLAIN) as log:
         assert log.state == LogState(opened=frozenset([TWO]))  # an abort needs it
         with pytest.raises(
             TransactionError, match=r"micro-batch 5 is not committed, and none of its rows .* older"
@@ -313,6 +330,19 @@ def test_the_log_of_an_older_version_stops_the_commit(broker, query, old, last):
         in str(raised.value)
     )
     assert ("intent", 5, (TWO,)) not in broker.effects
+
+
+@pytest.mark.parametrize("batch", [0, 5])
+def test_what_is_not_signed_does_not_stop_a_query_with_a_key(broker, caplog, batch):
+    """Whatever somebody has written before the query's first commit, as a payload or as a record."""
+    texts = ['{"batch":5,"transactions":[[0,1]]}', '{"opened":[0,1]}', '{"committed":[0,1]}', "plain"]
+    store_old(broker, *texts)
+    for text in texts:
+        broker.store(TOPIC, text.encode(), None)
+    transaction, state = committed_batch(broker, SIGNED, batch)
+    assert state == LogState(Intent(batch, (transaction,)), frozenset([transaction]))
+    (line,) = caplog.messages
+    assert "8 messages that are not records of the query's commits are ignored" in line
 
 
 def test_records_as_older_versions_stored_them_mean_nothing_behind_an_intent(broker, query):
