@@ -181,6 +181,24 @@ def test_what_was_written_before_the_first_commit_does_not_stop_a_query_with_a_k
     assert query.rows() == ["a", "b", "c"]
 
 
+def test_a_batch_that_is_written_again_after_its_log_was_deleted_is_warned_of(
+    query: Query, transactional_broker: StandaloneBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was committed, Spark has not noted it, and brokers know nothing of the log."""
+    caplog.set_level(logging.WARNING, commit_log.__name__)
+    query.commit(0, query.task("a"))
+    query.die_in_commit(1, [query.task("b", batch=1)], commits=1)
+    assert caplog.messages == []
+    transactional_broker.admin.delete_topic(str(query.log))
+    query.commit(1, query.task("b", batch=1))
+    assert query.rows() == ["a", "b", "b"]
+    (line,) = caplog.messages
+    assert "micro-batch 1: the log has no record of an earlier commit: its topic was deleted" in line
+    assert "may be duplicated if" in line
+    query.commit(2, query.task("c", batch=2))
+    assert len(caplog.messages) == 1
+
+
 # ---- quotas
 
 

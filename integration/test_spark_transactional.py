@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,3 +117,27 @@ def test_a_driver_that_is_killed_between_two_commits(
     with writing(transactional_broker.service_url, topic, tmp_path, 3) as process:
         assert process.wait_for(_LONG) == 0, process.log_tail()
     assert_once(transactional_broker.service_url, topic, 2 * ROWS)
+
+
+@pytest.mark.long
+def test_a_log_that_is_deleted_before_spark_notes_a_micro_batch(
+    transactional_broker: StandaloneBroker, peer: Peer, topic: str, tmp_path: Path
+):
+    """The micro-batch is written again, and the driver's log says so."""
+    write_files(tmp_path, 2, ROWS)
+
+    def run() -> str:
+        with writing(transactional_broker.service_url, topic, tmp_path, 2) as process:
+            assert process.wait_for(_LONG) == 0, process.log_tail()
+        return (tmp_path / "driver.log").read_text()
+
+    warning = "the log has no record of an earlier commit: its topic was deleted"
+    assert warning not in run()
+    assert_once(transactional_broker.service_url, topic, 2 * ROWS)
+    checkpoint = tmp_path / "checkpoint"
+    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    for note in checkpoint.glob("commits/*1*"):
+        note.unlink()
+    transactional_broker.admin.delete_topic(f"spark-transactions-{query}")
+    assert run().count(f"spark-transactions-{query}, micro-batch 1: {warning}") == 1
+    assert len(peer.read_all(topic)) == 3 * ROWS

@@ -300,10 +300,18 @@ FAULTS = (
     Fault(
         name="lost-records-of-commits-not-warned-of",
         file="pulsar_spark/spark/sink/commit_records.py",
-        old="    if drivers_before == 0:\n",
-        new="    if drivers_before >= 0:\n",
+        old="    if drivers_before > 0:\n",
+        new="    if drivers_before < 0:\n",
         test="tests/spark/sink/test_commit_log.py::"
         "test_a_batch_that_is_written_again_because_its_records_were_removed_is_warned_of",
+    ),
+    Fault(
+        name="deleted-log-of-commits-not-warned-of",
+        file="pulsar_spark/spark/sink/commit_records.py",
+        old="    if batch == 0:\n",
+        new="    if batch >= 0:\n",
+        test="tests/spark/sink/test_commit_model.py::"
+        "test_whatever_happens_each_row_is_there_once_or_the_user_is_told",
     ),
     Fault(
         name="query-with-a-key-stopped-by-what-is-not-signed",

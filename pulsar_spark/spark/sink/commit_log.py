@@ -190,9 +190,8 @@ class CommitLog:
             self._records.open_for_writing()
         except SendError as error:
             self.make_room(error)
-        warning = lost_history(
-            self.state, drivers_before=self._records.owners_before, is_found_again=self._is_found_again
-        )
+        owners, is_again = self._records.owners_before, self._is_found_again
+        warning = lost_history(self.state, intent.batch, drivers_before=owners, is_found_again=is_again)
         if warning is not None:
             _log.warning("%s, micro-batch %d: %s", self.topic, intent.batch, warning)
         value, before, opened = self._format.encode(intent), self._records.read_to, self.state.opened

@@ -291,23 +291,25 @@ class LogState:
         return LogState(intent, frozenset(committed), frozenset(opened))
 
 
-def lost_history(state: LogState, *, drivers_before: int, is_found_again: bool) -> str | None:
+def lost_history(state: LogState, batch: int, *, drivers_before: int, is_found_again: bool) -> str | None:
     """The warning for a driver about to write its intent; None if no record is missing.
 
     The query itself does not acknowledge the last intent. If the intent is missing or acknowledged, a message
-    TTL, a backlog quota or somebody else did it.
+    TTL, a backlog quota or somebody else did it. A topic that was deleted has had no drivers.
 
-    ======  ============  ==============  ======================================================
-    intent  acknowledged  drivers before  result
-    ======  ============  ==============  ======================================================
-    yes     no            any             None
-    yes     yes           any             it is there this time
-    no      -             0               None: a new query
-    no      -             more            what the last of them committed may be written twice
-    ======  ============  ==============  ======================================================
+    ======  ============  ==============  ===========  ====================================================
+    intent  acknowledged  drivers before  micro-batch  result
+    ======  ============  ==============  ===========  ====================================================
+    yes     no            any             any          None
+    yes     yes           any             any          it is there this time
+    no      -             more            any          what the last of them committed may be written twice
+    no      -             0               later        the same, if the topic was deleted
+    no      -             0               0            None: a new query
+    ======  ============  ==============  ===========  ====================================================
 
     Args:
         state: state after the records that were read.
+        batch: id of the micro-batch.
         drivers_before: number of drivers that have begun to write to the log before; brokers count them.
         is_found_again: whether the intent was found among acknowledged messages.
     """
@@ -319,11 +321,17 @@ def lost_history(state: LogState, *, drivers_before: int, is_found_again: bool) 
             f"records of the query's commits were acknowledged, {cause}; they are still stored this time, "
             "but without them a restart may write a micro-batch twice"
         )
-    if drivers_before == 0:
+    if drivers_before > 0:
+        return (
+            f"the records of the query's commits were removed, {cause}, or have another transactionLogKey: "
+            "if this micro-batch was committed before the query was stopped, its rows are now duplicated"
+        )
+    if batch == 0:
         return None
     return (
-        f"the records of the query's commits were removed, {cause}, or have another transactionLogKey: if "
-        "this micro-batch was committed before the query was stopped, its rows are now duplicated"
+        "the log has no record of an earlier commit: its topic was deleted, or the log was in another "
+        "namespace, or the query has not written rows with delivery=transactional before. Rows of this "
+        "micro-batch may be duplicated if the query was stopped after it had written them"
     )
 
 

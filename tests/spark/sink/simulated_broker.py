@@ -172,6 +172,11 @@ class SimulatedBroker:
         """Remove what is released, as brokers do with whole ledgers."""
         self._topics[topic] = list(self.visible(topic))
 
+    def delete(self, topic: TopicName) -> None:
+        """Delete a topic, with all that the broker knows of it."""
+        for known in (self._topics, self._released, self._owners):
+            known.pop(topic, None)
+
     def release(self, topic: TopicName, position: MessageId) -> None:
         self._released[topic] = position
 

@@ -149,20 +149,30 @@ def test_each_bit_is_signed(bit):
     assert RecordFormat(TOPIC, KEY).decode(bytes(stored)) is None
 
 
-# ---- what was removed: intent, whether it was found again, drivers before, how the warning goes on
+# ---- what was removed: intent, found again, micro-batch, drivers before, a part of the warning
 
 LOSSES = [
-    (INTENT, False, 0, None),
-    (INTENT, False, 7, None),
-    (INTENT, True, 7, "they are still stored this time"),
-    (None, False, 0, None),
-    (None, False, 1, "its rows are now duplicated"),
+    *((INTENT, False, batch, drivers, None) for batch in (0, 1, 7) for drivers in (0, 1, 7)),
+    *(
+        (INTENT, True, batch, drivers, "they are still stored")
+        for batch in (0, 1, 7)
+        for drivers in (0, 1, 7)
+    ),
+    *(
+        (None, False, batch, drivers, "removed, by a message TTL")
+        for batch in (0, 1, 7)
+        for drivers in (1, 7)
+    ),
+    *((None, False, batch, 0, "its topic was deleted, or") for batch in (1, 7)),
+    (None, False, 0, 0, None),
 ]
 
 
-@pytest.mark.parametrize(("intent", "again", "drivers", "expected"), LOSSES)
-def test_what_is_warned_of(intent, again, drivers, expected):
-    found = lost_history(state(intent), drivers_before=drivers, is_found_again=again)
+@pytest.mark.parametrize(("intent", "again", "batch", "drivers", "expected"), LOSSES)
+def test_what_is_warned_of(intent, again, batch, drivers, expected):
+    # What tasks have opened tells nothing: those of this run have announced it before.
+    log = state(intent, opened=[THREE])
+    found = lost_history(log, batch, drivers_before=drivers, is_found_again=again)
     assert (found is None) if expected is None else (found is not None and expected in found)
 
 
