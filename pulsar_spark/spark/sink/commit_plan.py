@@ -282,10 +282,6 @@ def _first_found(plan: CommitPlan, _: Failures) -> CommitPlan:
     return _if_first_is_visible(plan, CommitStage.COMMIT_REST, CommitStage.GIVE_UP)
 
 
-def _given_up(plan: CommitPlan, _: Failures) -> CommitPlan:
-    return plan._failed(plan.error)
-
-
 def _rest_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
     if failures:
         return replace(plan, stage=CommitStage.FIND_REST, unknown=tuple(failures))
@@ -359,7 +355,7 @@ _TABLE = {
     CommitStage.MARK: _Row(CommitAction.MARK, _all, _marked),
     CommitStage.COMMIT_FIRST: _Row(CommitAction.COMMIT, _first, _first_committed),
     CommitStage.FIND_FIRST: _Row(CommitAction.READ_LOG, _no_transactions, _first_found),
-    CommitStage.GIVE_UP: _Row(CommitAction.TRY_ABORT, _all, _given_up),
+    CommitStage.GIVE_UP: _Row(CommitAction.TRY_ABORT, _all, _to(CommitStage.FAIL)),
     CommitStage.COMMIT_REST: _Row(CommitAction.COMMIT, _unmarked, _rest_committed),
     CommitStage.FIND_REST: _Row(CommitAction.AWAIT_MARKERS, _no_transactions, _rest_found),
     CommitStage.TRIM_LOG: _Row(CommitAction.TRIM_LOG, _no_transactions, _to(CommitStage.END)),
