@@ -81,6 +81,11 @@ class PulsarError(Exception):
             advice=self.advice,
         )
 
+    def noting(self, what: str) -> Self:
+        """Add to what happened."""
+        kind = type(self)
+        return kind(f"{self.what}; {what}", topic=self.topic, message_id=self.message_id, advice=self.advice)
+
     @property
     def is_passing(self) -> bool:
         """Whether the same request may succeed later, although it has timed out now."""

@@ -40,11 +40,12 @@ from pulsar_spark.client.reading.probe import (
     probe_bounds,
     probe_entry,
 )
+from pulsar_spark.client.reading.stored_run import RunToFind, count_stored_run
 from pulsar_spark.client.reading.tail import Arrivals, Tail
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
 from pulsar_spark.client.topic_watch import TopicWatch
-from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
+from pulsar_spark.client.writing.dedup import DedupTask, first_sequence_id, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
@@ -67,6 +68,7 @@ from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import parse_message_id
+from pulsar_spark.wire.origin import Origin
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from pulsar_spark.wire.schemas.values import EncodedValues, ValueEncoder
 
@@ -109,6 +111,7 @@ __all__ = [
     "Ledger",
     "LostRange",
     "MessageColumns",
+    "Origin",
     "PageServer",
     "PartKind",
     "PartType",
@@ -123,6 +126,7 @@ __all__ = [
     "RecordTopic",
     "RoutingMode",
     "RowType",
+    "RunToFind",
     "Schema",
     "SchemaType",
     "SentTotals",
@@ -146,9 +150,11 @@ __all__ = [
     "check_identity",
     "check_reachable",
     "checked_admin_url",
+    "count_stored_run",
     "decode_entries",
     "epoch_ms",
     "first_at",
+    "first_sequence_id",
     "has_suite",
     "impatient_client",
     "last_sequence_id",

@@ -37,14 +37,12 @@ class Batch(NamedTuple):
         parts: the slices.
         messages: how many they hold.
         size: bytes of all slices.
-        dedup_mark: appended to the entry's MessageMetadata as it is; empty for none.
         sequence_ids: of the first message and of the last, which is the highest; None: the producer's next.
     """
 
     parts: tuple[Buffer, ...]
     messages: int
     size: int
-    dedup_mark: bytes = b""
     sequence_ids: tuple[int, int] | None = None
 
 

@@ -8,7 +8,7 @@ is one, else the key. So messages are put together by these same bytes. Those of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.wire.dedup_mark import MAX_ENDS
 from pulsar_spark.wire.encode_columns import EncodedMessages
 from pulsar_spark.wire.message_columns import MessageColumns
 
@@ -59,42 +58,14 @@ def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Pa
     return KeyedRows(messages, _sticky_keys(columns), partitions)
 
 
-class RunEnds:
-    """Where runs of a task have ended, by numbers of rows: a window ends there in all later runs, too.
-
-    If an earlier step fails, Spark may end a task's rows early, as if there were no more. The rows that are
-    held then are sent as a window that is not full. The next run has more rows; it gives the same messages as
-    the stored ones only if it makes the same window of the same rows.
-
-    Attributes:
-        rows: of the task and topic, that have come into windows in this run.
-        known: growing numbers, at most MAX_ENDS: the highest of those that were added.
-    """
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.known: list[int] = []
-
-    def add(self, ends: Iterable[int]) -> None:
-        """Note ends of this run or an earlier one; ``known`` stays the same list."""
-        self.known[:] = sorted({*self.known, *ends})[-MAX_ENDS:]
-
-    @property
-    def rows_left(self) -> int | None:
-        """How many rows come before the next end; None if there is none."""
-        return next((end - self.rows for end in self.known if end > self.rows), None)
-
-
 class KeyWindow:
     """Holds rows until there are ``max_bytes`` of encoded messages, so that each key has many.
 
-    What becomes one window depends on the rows, their order and the ends of runs, never on the portions in
-    which they come: a replay of the same rows is the same. A message of more bytes is a window of its own.
+    A message of more bytes is a window of its own.
     """
 
-    def __init__(self, max_bytes: int, ends: RunEnds) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._ends = ends
         self._parts: list[KeyedRows] = []
         self._size = 0
 
@@ -107,24 +78,15 @@ class KeyWindow:
             last = int(np.searchsorted(offsets, limit, side="right")) - 1
             if last <= first:
                 last = first if self._parts else first + 1
-            left = self._ends.rows_left
-            if left is not None:
-                last = min(last, first + left)
             if last > first:
                 part = rows.slice(first, last)
                 self._parts.append(part.copy() if first > 0 and last == count else part)
                 self._size += int(offsets[last] - offsets[first])
-                self._ends.rows += last - first
-            if last < count or self._size >= self._max_bytes or left == last - first:
+            if last < count or self._size >= self._max_bytes:
                 full = self.take()
                 assert full is not None
                 yield full
             first = last
-
-    def end(self) -> None:
-        """Note that no more rows come in this run."""
-        if self._parts:
-            self._ends.add([self._ends.rows])
 
     def take(self) -> KeyedRows | None:
         """Give what is held; None if nothing is."""

@@ -70,6 +70,7 @@ class Packer:
         next_sequence_id: of the next message.
         transaction: of the entries packed from now on, or None.
         version_field: the schema version of the entries packed from now on, as encoded field; empty for none.
+        origin: the origin of the entries packed from now on, as encoded field; empty for none.
         attempt: distinguishes the names of chunked messages from those of an earlier connection.
     """
 
@@ -94,6 +95,7 @@ class Packer:
         self.next_sequence_id = 0
         self.transaction: TxnId | None = None
         self.version_field = b""
+        self.origin = b""
         self.attempt = ""
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
@@ -143,7 +145,7 @@ class Packer:
         metadata = batch_metadata(
             self.producer_name, ids, publish_time, batch.messages, compression, batch.size, keyed_by
         )
-        metadata += self._common(batch.dedup_mark)
+        metadata += self._common()
         if self._encryption is not None:
             fields, payload = self._sealed(payload)
             metadata += fields
@@ -181,7 +183,7 @@ class Packer:
             return False
         if messages.has_ids or messages.has_gaps:
             return False
-        own = len(self._common(b"")) + len(single_metadata_head(self.producer_name, _LAST_ID, _LAST_ID))
+        own = len(self._common()) + len(single_metadata_head(self.producer_name, _LAST_ID, _LAST_ID))
         return (
             own <= METADATA_ROOM // 2
             and int(messages.sizes.max()) <= self._max_single_size - own
@@ -192,7 +194,7 @@ class Packer:
         """Make the entries by column."""
         before, after = around_sequence_id(self.producer_name, publish_time)
         first = self.next_sequence_id
-        sections = messages.sections(before, first, after, self._common(b""))
+        sections = messages.sections(before, first, after, self._common())
         self.next_sequence_id = first + len(messages)
         return OutgoingRun(sections, first, self.transaction)
 
@@ -200,7 +202,7 @@ class Packer:
         compressed = self._compression != pb.NONE
         max_size = self._max_single_size
         for message in messages:
-            fields, payload, mark, given = message
+            fields, payload, given = message
             ids = self._ids(given, 1)
             head = single_metadata_head(self.producer_name, ids[0], publish_time)
             tail = b""
@@ -208,7 +210,7 @@ class Packer:
             if compressed and len(payload):
                 compression, payload = self._packed(payload)
                 tail = single_metadata_tail(compression, len(message.payload))
-            metadata = b"".join((head, fields, tail, self._common(mark)))
+            metadata = b"".join((head, fields, tail, self._common()))
             if len(metadata) + len(payload) <= max_size:
                 if self._encryption is not None:
                     sealed_by, payload = self._sealed(payload)
@@ -239,9 +241,9 @@ class Packer:
             raise self._too_large(len(metadata) + len(payload)) from None
         yield from message.entries
 
-    def _common(self, dedup_mark: bytes) -> bytes:
+    def _common(self) -> bytes:
         """Fields that follow the others of an entry's metadata."""
-        fields = self.version_field + dedup_mark
+        fields = self.version_field + self.origin
         return fields if self.transaction is None else fields + transaction_fields(self.transaction)
 
     def _sealed(self, payload: Buffer) -> tuple[bytes, Buffer]:
@@ -274,7 +276,7 @@ class Packer:
     @property
     def _max_single_size(self) -> int:
         """Maximum bytes of the metadata and payload of a message that is not sent in chunks."""
-        # A message that check_singles accepted grows by the producer's name, ids and a dedup mark.
+        # A message that check_singles accepted grows by the producer's name, ids and an origin.
         return self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
 
     @property

@@ -27,6 +27,7 @@ from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.task import write_task
 from pulsar_spark.spark.sink.topic_encoders import pinned_schemas
+from pulsar_spark.spark.sink.write_numbers import read_write_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +43,13 @@ class PulsarWriter(DataSourceArrowWriter):
         self._shape = _shape(schema, options)
         check_reachable(options.client)
         self._schemas = pinned_schemas(options, self._shape)
+        self._writes = read_write_numbers()
 
     @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one Spark partition."""
         set_up_logs(self._options.log_level)
-        return write_task(self._options, self._shape, self._schemas, iterator, log=None)
+        return write_task(self._options, self._shape, self._schemas, iterator, None, self._writes)
 
     @short_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -80,7 +82,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         if batch is None or batch.number == 0:
             check_reachable(self._options.client)
         log = query_log(self._options, batch)
-        return write_task(self._options, self._shape, self._schemas, iterator, log)
+        return write_task(self._options, self._shape, self._schemas, iterator, log, {})
 
     @short_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

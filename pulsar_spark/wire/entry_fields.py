@@ -24,6 +24,7 @@ class EntryField(IntEnum):
     PROPERTIES = 4
     REPLICATED_FROM = 5
     KEY = 6
+    REPLICATE_TO = 7
     COMPRESSION = 8
     UNCOMPRESSED_SIZE = 9
     MESSAGES = 11
@@ -32,10 +33,12 @@ class EntryField(IntEnum):
     SCHEMA_VERSION = 16
     KEY_IS_BASE64 = 17
     ORDERING_KEY = 18
+    DELIVER_AT = 19
     NULL_VALUE = 25
     CHUNKS = 27
     NULL_KEY = 30
     SCHEMA_ID = 32
+    ORIGIN = 2019  # this project's own: which run of a query wrote the entry, see wire/origin
 
     @property
     def is_number(self) -> bool:
@@ -57,6 +60,7 @@ _NUMBERS = frozenset(
         EntryField.MESSAGES,
         EntryField.EVENT_TIME,
         EntryField.KEY_IS_BASE64,
+        EntryField.DELIVER_AT,
         EntryField.NULL_VALUE,
         EntryField.CHUNKS,
         EntryField.NULL_KEY,
@@ -65,13 +69,15 @@ _NUMBERS = frozenset(
 _TEXTS = frozenset({EntryField.PRODUCER_NAME, EntryField.REPLICATED_FROM})
 _SPANS = _TEXTS | {
     EntryField.KEY,
+    EntryField.REPLICATE_TO,
     EntryField.ENCRYPTION_KEYS,
     EntryField.SCHEMA_VERSION,
     EntryField.ORDERING_KEY,
     EntryField.SCHEMA_ID,
+    EntryField.ORIGIN,
 }
-_IGNORED_BYTES = (7, 14, 15, 26)
-_IGNORED_VARINTS = (19, 20, 22, 23, 24, 28, 29, 31, 33, 34)
+_IGNORED_BYTES = (14, 15, 26)
+_IGNORED_VARINTS = (20, 22, 23, 24, 28, 29, 31, 33, 34)
 
 LAYOUT = Layout(
     {
@@ -94,11 +100,8 @@ NUMBERS = Numbers(
 )
 _U64 = (1 << 64) - 1
 # These are used for each field of each entry: attributes of an enum take longer than globals.
-_PROPERTIES, _ENCRYPTION_KEYS, _COMPRESSION = (
-    EntryField.PROPERTIES,
-    EntryField.ENCRYPTION_KEYS,
-    EntryField.COMPRESSION,
-)
+_PROPERTIES, _COMPRESSION, _ORIGIN = EntryField.PROPERTIES, EntryField.COMPRESSION, EntryField.ORIGIN
+_REPEATED = (EntryField.ENCRYPTION_KEYS, EntryField.REPLICATE_TO)
 
 
 def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
@@ -111,10 +114,12 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
         found.start[row] = len(found.body)
         for field, value in one.ListFields():
             found.add(row, field.number, value)
-        if not one.compression:  # the runtime knows only the types of the enum
-            for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
-                if unknown.field_number == _COMPRESSION and isinstance(unknown.data, int):
-                    found.numbers.setdefault(_COMPRESSION, {})[row] = unknown.data & _U64
+        for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
+            number, value = unknown.field_number, unknown.data
+            # The runtime knows only the types of the enum.
+            is_compression = number == _COMPRESSION and isinstance(value, int) and not one.compression
+            if is_compression or (number == _ORIGIN and isinstance(value, bytes)):
+                found.add(row, number, value)
     return bytes(found.body), found.finish()
 
 
@@ -133,7 +138,7 @@ class _Laid:
             assert isinstance(value, Sequence)
             for one in value:
                 self.properties.extend((row, *self._put(one.key), *self._put(one.value)))
-        elif number == _ENCRYPTION_KEYS:
+        elif number in _REPEATED:  # that there are some is all that is read
             self.spans.setdefault(number, {})[row] = self._put(b"")
         elif number in _SPANS:
             assert isinstance(value, bytes)

@@ -37,14 +37,12 @@ class EncodedSingle(NamedTuple):
         metadata: MessageMetadata fields 4 and higher of the message. Put fields 1 to 3 (producer name,
             sequence id, publish time) before it, and compression, schema version and so on after it.
         payload: the value, uncompressed.
-        dedup_mark: fields that are appended unchanged to the entry's MessageMetadata.
         sequence_ids: the message's own sequence id, twice, like those of a batch's first and last message;
             None: the producer's next one.
     """
 
     metadata: Buffer
     payload: Buffer
-    dedup_mark: bytes = b""
     sequence_ids: tuple[int, int] | None = None
 
 
@@ -211,7 +209,7 @@ class EncodedSingles(Sequence[EncodedSingle]):
             bounds, bounds[1:], self._payload_at.tolist(), self._payload_end.tolist(), ids, strict=False
         )
         for first, last, at, end, own in spans:
-            yield EncodedSingle(metadata[first:last], payload[at:end], b"", own)
+            yield EncodedSingle(metadata[first:last], payload[at:end], own)
 
     @overload
     def __getitem__(self, index: int) -> EncodedSingle: ...

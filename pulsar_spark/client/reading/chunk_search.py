@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -124,19 +125,22 @@ def take(chunks: ChunkAssembler, entry: Entry) -> Assembled | Dropped | None:
     return chunks.take(entry.metadata, entry.payload, message_id, entry.metadata.publish_time / 1000)
 
 
-def positions_before(client: Client, topic: TopicName, position: MessageId, step: int) -> Iterator[MessageId]:
-    """Positions before an entry, each about twice as far back, the last of them the topic's beginning.
+def positions_before(
+    client: Client, topic: TopicName, position: MessageId, step: int, growth: float = 2.0
+) -> Iterator[MessageId]:
+    """Positions before an entry, each further back, the last of them the topic's beginning.
 
     Args:
         client: where to connect.
         topic: the topic partition.
         position: the entry.
         step: the entries between it and the first position.
+        growth: how much further back each position is than the one before, within a ledger; above 1.
     """
     while True:
         while step < position.entry:
             yield position.back(step + 1)
-            step *= 2
+            step = math.ceil(step * growth)
         yield position.ledger_start
         before = _end_of_ledger_before(client, topic, position)
         if before is None:

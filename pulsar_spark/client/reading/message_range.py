@@ -115,7 +115,7 @@ def read_range(
         window_bytes=window_bytes,
     )
     stored = read_entries(client, topic, start, end, options)
-    return _whole_messages(client, topic, start, end, stored, options, chunks, decryptor)
+    return whole_messages(client, topic, start, end, stored, options, chunks, decryptor)
 
 
 def read_ranges(
@@ -164,12 +164,12 @@ def read_ranges(
     with closing(opened):
         for each, stored in zip(ranges, opened, strict=True):
             start = each.start.last_whole_entry
-            yield _whole_messages(
+            yield whole_messages(
                 client, each.topic, start, each.end, stored, options_of(each), chunks, decryptor
             )
 
 
-def _whole_messages(
+def whole_messages(
     client: Client,
     topic: TopicName,
     start: MessageId,

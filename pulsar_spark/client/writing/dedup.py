@@ -1,357 +1,464 @@
-"""DedupTask: producers that store each message of a micro-batch once, however often its task is run.
+"""DedupTask: producers that store each row of a micro-batch once, however often its task is run.
 
-A task has one producer name on each topic partition it writes to, and its sequence ids begin at a number that
-the micro-batch gives. So a broker that deduplicates says how many of them are stored (``last_sequence_id``).
-What becomes of those is decided by :class:`~pulsar_spark.protocol.dedup_replay.DedupReplay`.
+A task has one producer name on each topic partition it writes to, so brokers admit one run of it at a time.
+Each run first reads what earlier runs have stored. Rows that are stored are not sent again:
+:class:`~pulsar_spark.protocol.stored_rows.StoredRows` compares them. Sequence ids only tell whether there is
+anything to read: those of a micro-batch begin at a number of its own.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from itertools import groupby, islice
-from types import TracebackType
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.encryption import Encryptor
-from pulsar_spark.client.reading.last_stored import find_last_stored
+from pulsar_spark.client.encryption import Decryptor, Encryptor
+from pulsar_spark.client.reading.stored_run import RunToFind, StoredRun, read_stored_run
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.client.writing.spool import FileSpool
 from pulsar_spark.client.writing.task_memory import TaskMemory
-from pulsar_spark.errors import AuthError, DuplicatesError, OptionError
-from pulsar_spark.ids import TopicName
+from pulsar_spark.errors import DuplicatesError, OptionError, SendError
+from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.batcher import Batch
-from pulsar_spark.protocol.dedup_replay import (
-    IDS_PER_BATCH,
-    DedupReplay,
-    Item,
-    StoredRun,
-    Verdict,
-    count_stored,
-    has_digest,
-    judge_stored_run,
-)
-from pulsar_spark.protocol.key_groups import RunEnds
+from pulsar_spark.protocol.key_groups import stable_order
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import TaskPlace
 from pulsar_spark.protocol.stored_check import foreign_writes
-from pulsar_spark.wire.dedup_mark import INVISIBLE, read_dedup_mark, read_run_ends
+from pulsar_spark.protocol.stored_rows import Flags, Rows, StoredRows, extras_of
+from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.origin import Origin, encode_origin
 from pulsar_spark.wire.schemas.schema import Schema
-from pulsar_spark.wire.schemas.wire_schema import from_wire_version
 from pulsar_spark.wire.singles import EncodedSingle
 
-# Items sent in one call when those held back are released.
-_GROUP = 100
+# Sequence ids between the first ones of two micro-batches.
+IDS_PER_BATCH = 1 << 32
+
+# Somebody else has used the producer's name if its last id is higher: no ids would be left for rows.
+_MAX_LAST_ID = (1 << 63) - IDS_PER_BATCH
+
+# Bytes of stored entries of a topic that may be in flight from the broker, and of a partition at least.
+_READ_BYTES = 16 << 20
+_MIN_WINDOW = 256 << 10
+
+_DIFFERS = (
+    "this run of the micro-batch differs from an earlier one: it lacks rows that are stored, and has others"
+)
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _PartitionRun:
+    """A topic partition in this run of the task.
+
+    Attributes:
+        number: of the partition within the topic, from 0.
+        name: of its producer.
+        begin: id of the first entry that the task has stored there in the micro-batch; None if there is none.
+        stored: what earlier runs have stored there.
+        claimed: how many messages that are, at most, by the broker's last sequence id.
+        unread: how many messages may be stored that cannot be compared.
+        last_sequence_id: that this run has sent, once its producer is closed.
+        has_sent: whether this run has sent anything.
+    """
+
+    number: int
+    name: str
+    begin: MessageId | None = None
+    stored: StoredRun = field(default_factory=StoredRun)
+    claimed: int = 0
+    unread: int = 0
+    last_sequence_id: int = -1
+    has_sent: bool = False
+
+
+@dataclass(slots=True)
+class _TopicRun:
+    """A topic in this run of the task.
+
+    Attributes:
+        stored: the rows that earlier runs have stored.
+        rows: how many rows of this run have come.
+        new_rows: how many of them were not stored.
+        partitions: those that were opened.
+    """
+
+    stored: StoredRows
+    rows: int = 0
+    new_rows: int = 0
+    partitions: dict[TopicName, _PartitionRun] = field(default_factory=dict)
+
+
 class DedupTask:
-    """The messages of one run of a task in one micro-batch, for all its topics; a context manager.
+    """The rows of one run of a task in one micro-batch, for all its topics.
 
     Args:
         client: where to connect.
         name: of its producers; no other task of any query may use it.
-        batch: number of the micro-batch, from 0 to 2**31 - 2.
-        task: number of the Spark partition; rows without a key begin at a partition that depends on both.
-        required: whether a topic that does not deduplicate, or cannot be read to compare, is an error.
-        strict: whether it is also an error if rows would be sent that may be stored already.
+        origin: numbers of the micro-batch, from 0 to 2**31 - 2, of the task and of the write.
+        secret: of the query, at most 64 bytes; entries are signed with it.
+        required: whether a topic that does not deduplicate is an error.
+        strict: whether it is an error if rows would be sent that may be stored already.
+        may_be_replay: whether an earlier run may have written rows, as far as Spark tells.
+        decryptor: of rows that earlier runs have encrypted.
     """
 
     def __init__(
-        self, client: Client, name: str, batch: int, task: int, *, required: bool, strict: bool = False
+        self,
+        client: Client,
+        name: str,
+        origin: Origin,
+        secret: bytes,
+        *,
+        required: bool,
+        strict: bool = False,
+        may_be_replay: bool = True,
+        decryptor: Decryptor | None = None,
     ) -> None:
         self.client = client
         self.name = name
-        self.place = TaskPlace(batch, task)
-        # Batch 0 also has an id before its first one, which the proof of deduplication uses.
-        self.first_sequence_id = (batch + 1) * IDS_PER_BATCH
+        self.origin = origin
+        self.secret = secret
+        self.place = TaskPlace(origin.batch, origin.task)
+        self.first_sequence_id = first_sequence_id(origin.batch)
         self.required = required
         self.strict = strict
-        self._replays: dict[TopicName, DedupReplay] = {}
+        self.may_be_replay = may_be_replay
+        self.decryptor = decryptor or Decryptor()
         self._known: set[TopicName] = set()
-        self._run_ends: dict[TopicName, RunEnds] = {}
-        self.adding = threading.Lock()  # of ends of runs, as several partitions are opened at once
+        self._topics: dict[TopicName, _TopicRun] = {}
         self._is_encrypted = False
-        self._schemas: dict[TopicName, Schema | None] = {}
-        self._stored_versions: dict[TopicName, int] = {}
-
-    def __enter__(self) -> DedupTask:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for replay in self._replays.values():
-            replay.close()
+        self._schema: Schema | None = None
 
     def open(
         self,
         topic: TopicName,
+        partition: TopicName,
+        number: int,
         options: ProducerOptions,
         partitions: int,
         *,
         memory: TaskMemory | None = None,
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
-        run_ends: RunEnds | None = None,
     ) -> DedupProducer:
-        """Open the producer of a topic partition, for the first time or again; raises as ``Producer``.
+        """Open the producer of a topic partition, for the first time or again; raises as ``DedupProducer``.
 
-        It may take two operation timeouts if messages are stored already. Producers of several partitions may
-        be opened in parallel.
+        If messages are stored already, it begins to read them. Producers of several partitions may be opened
+        in parallel.
+
+        Args:
+            topic: as it is written to, with or without partitions.
+            partition: one partition of it, or the topic itself.
+            number: of the partition within the topic, from 0.
+            options: as of ``DedupProducer``.
+            partitions: as of ``DedupProducer``.
+            memory: as of ``DedupProducer``.
+            encryptor: as of ``DedupProducer``.
+            on_receipt: as of ``DedupProducer``.
         """
-        self._is_encrypted = encryptor is not None
-        self._schemas[topic] = options.schema
-        replay = self._replays.get(topic)
-        producer = DedupProducer(
-            self, topic, options, partitions, replay, memory, encryptor, on_receipt, run_ends
-        )
-        self._replays[topic] = producer.replay
-        if producer.stored_version is not None:
-            self._stored_versions[topic] = producer.stored_version
+        self._is_encrypted, self._schema = encryptor is not None, options.schema
+        run = self._run_of(topic)
+        at = run.partitions.get(partition) or _PartitionRun(number, self.name)
+        producer = DedupProducer(self, run, at, partition, options, partitions, memory, encryptor, on_receipt)
+        run.partitions[partition] = at
         if producer.last_sequence_id >= 0:
-            self.proven(topic)
+            self.proven(partition)
         return producer
 
     def must_prove(self, topic: TopicName) -> bool:
-        """Whether it must still be proven, before anything is sent, that a topic partition deduplicates."""
+        """Whether it must still be proven that a topic partition deduplicates."""
         return self.required and topic.base not in self._known
 
     def proven(self, topic: TopicName) -> None:
         """Note that a topic partition deduplicates."""
         self._known.add(topic.base)
 
-    def run_ends(self, topic: TopicName) -> RunEnds:
-        """Where runs have ended, by numbers of the rows of a topic as it is written to."""
-        return self._run_ends.setdefault(topic, RunEnds())
-
     def stored_version(self, topic: TopicName) -> int | None:
         """The schema version that an earlier run wrote a topic's rows with; None if it is not known.
 
         Call it after the producers of the topic were opened. It is that of the first partition that has rows.
         """
-        versions = self._stored_versions
-        found = [partition for partition in versions if partition.base == topic.base]
-        return versions[min(found, key=lambda partition: partition.partition)] if found else None
+        partitions = sorted(self._run_of(topic).partitions.values(), key=lambda each: each.number)
+        versions = (each.stored.version for each in partitions)
+        return next((version for version in versions if version is not None), None)
+
+    def new_rows(
+        self,
+        topic: TopicName,
+        columns: MessageColumns,
+        partitions: npt.NDArray[np.int32],
+        version: int | None,
+    ) -> Flags | None:
+        """Which rows of a topic are to be sent, bool[n]: those that no earlier run has stored; None for all.
+
+        Args:
+            topic: as it is written to.
+            columns: the next n rows of the topic.
+            partitions: int32[n], the partition of each.
+            version: number of the schema version that they are sent with; None without a schema.
+
+        Raises:
+            DuplicatesError: the task is strict, and the rows differ from those of an earlier run.
+        """
+        run = self._run_of(topic)
+        run.rows += len(columns)
+        if not run.stored.has_more:
+            run.new_rows += len(columns)
+            return None
+        order = stable_order(partitions)
+        deliver_at = np.full(len(columns), -1)
+        if columns.deliver_at is not None:
+            deliver_at = columns.deliver_at.fill_null(-1).to_numpy()[order]
+        extras = extras_of(np.full(len(columns), -1 if version is None else version), deliver_at)
+        bounds = np.searchsorted(partitions[order], np.arange(len(run.partitions) + 1)).tolist()
+        rows = Rows(encode_batch_messages(columns, order=order), extras)
+        is_new = np.empty(len(columns), np.bool_)
+        is_new[order] = ~run.stored.take(rows, bounds, run.rows)
+        for each, partition in run.partitions.items():
+            self.tell_unread(each, partition)
+        if self.strict and is_new.any() and run.stored.differing(run.rows):
+            raise self._duplicates(topic, _DIFFERS, "None of the rows that differ is sent")
+        run.new_rows += int(np.count_nonzero(is_new))
+        return is_new
+
+    def finish(self) -> None:
+        """Warn of rows that may be duplicated; no more rows come in this run."""
+        for topic, run in self._topics.items():
+            count = run.stored.differing(run.rows).total() if run.new_rows else 0
+            if count:
+                _log.warning(
+                    "%s: producer %s: %s. No row is missing, and up to %d messages may be duplicated",
+                    *(topic, self.name, _DIFFERS, count),
+                )
+
+    def close(self) -> None:
+        """Stop reading what is stored."""
+        for run in self._topics.values():
+            run.stored.close()
+
+    def tell_unread(self, topic: TopicName, partition: _PartitionRun) -> None:
+        """Warn, or raise DuplicatesError if the task is strict, if stored messages cannot be read."""
+        if partition.stored.unread is None or partition.unread:
+            return
+        partition.unread = partition.claimed
+        text = (
+            f"up to {partition.unread} messages that earlier runs of the micro-batch have stored cannot be "
+            f"compared: {partition.stored.unread}"
+        )
+        if self.strict:
+            raise self._duplicates(topic, text, "No row is sent")
+        _log.warning(
+            "%s: producer %s: %s. No row is missing, and these messages may be duplicated",
+            *(topic, self.name, text),
+        )
 
     @property
-    def unfinished(self) -> set[TopicName]:
-        """Topics, without their partitions, of which fewer messages have come than are stored."""
-        return {topic.base for topic, replay in self._replays.items() if replay.verdict is Verdict.OPEN}
+    def sent(self) -> dict[TopicName, SentTotals]:
+        """What earlier runs have stored of this run's rows, and what may be duplicated."""
+        totals = {}
+        for run in self._topics.values():
+            found, differing = run.stored.found(), run.stored.differing(run.rows)
+            for topic, partition in run.partitions.items():
+                stored = found[partition.number]
+                twice = differing[partition.number] + partition.unread if run.new_rows else 0
+                if stored or twice:
+                    totals[topic] = SentTotals(stored, possible_duplicates=twice)
+        return totals
 
     def deduplicates(self) -> bool | None:
         """Whether the topics written to deduplicate; None if none was written to. Call it after writing."""
         if self._known:
             return True
-        sent = [topic for topic, replay in self._replays.items() if replay.messages]
+        sent = [
+            topic
+            for run in self._topics.values()
+            for topic, partition in run.partitions.items()
+            if partition.has_sent
+        ]
         if not sent:
             return None
         last = last_sequence_id(
-            self.client,
-            sent[0],
-            self.name,
-            is_encrypted=self._is_encrypted,
-            schema=self._schemas[sent[0]],
+            self.client, sent[0], self.name, is_encrypted=self._is_encrypted, schema=self._schema
         )
         return last >= 0
 
+    def _run_of(self, topic: TopicName) -> _TopicRun:
+        return self._topics.setdefault(topic, _TopicRun(StoredRows()))
+
+    def _duplicates(self, topic: TopicName, text: str, what: str) -> DuplicatesError:
+        return DuplicatesError(f"producer {self.name}: {text}. {what}", topic=str(topic))
+
 
 class DedupProducer(Producer):
-    """A producer on one topic partition that leaves out what an earlier run of its task has stored.
+    """A producer on one topic partition in one run of a task.
+
+    It reads what earlier runs have stored there. Its entries say who wrote them, and where the micro-batch
+    began. To know that, it waits for the receipt of the first entry before it sends a second one.
 
     Args:
         dedup: the task.
+        run: its topic.
+        partition: what is known of the partition.
         topic: one partition, or a topic without partitions.
         options: how to send; the name and the initial sequence id are not used.
         partitions: how many producers share the topic's limit of unacknowledged messages.
-        replay: what was sent there in this run, if the producer was open before, else None.
         memory: as :class:`Producer` takes it.
         encryptor: of all payloads, or None.
-        on_receipt: as :class:`Producer` takes it; not called for messages that are left out.
-        run_ends: those that are stored are added to, and that marks say; None for none.
-
-    Attributes:
-        replay: what is sent there in this run.
-        last_sequence_id: the last that is stored under the task's name; -1 if the broker knew none.
-        stored_version: the version of the schema that an earlier run of the micro-batch wrote by; None if
-            there was none, if it wrote without a schema, or this is not known.
+        on_receipt: as :class:`Producer` takes it; not called for messages that are stored already.
 
     Raises:
         SendError: another run of the task has written meanwhile.
-        DuplicatesError: the task is strict, and the stored messages cannot be compared. Other calls raise it
-            if the rows differ from the stored ones; none of them is sent.
+        DuplicatesError: the task is strict, and stored messages cannot be compared.
+        OptionError: with the first entry that is sent: deduplication is required, and disabled.
     """
 
     def __init__(
         self,
         dedup: DedupTask,
+        run: _TopicRun,
+        partition: _PartitionRun,
         topic: TopicName,
         options: ProducerOptions,
         partitions: int,
-        replay: DedupReplay | None,
         memory: TaskMemory | None = None,
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
-        run_ends: RunEnds | None = None,
     ) -> None:
         self._dedup = dedup
-        self._run_ends = run_ends or RunEnds()
-        self._partitions = partitions
-        self._encryptor = encryptor
-        self._left_out = 0
-        self.stored_version: int | None = None
-        self._possible_duplicates = 0
+        self._run = run
+        self._partition = partition
+        self._window_bytes = max(_READ_BYTES // partitions, _MIN_WINDOW)
+        self._awaits_first = False
+        self._held: list[tuple[Callable[[Any], None], Sequence[Any]]] = []
         super().__init__(
             dedup.client,
             topic,
-            replace(options, name=dedup.name, initial_sequence_id=None),
+            replace(options, name=partition.name, initial_sequence_id=None),
             partitions,
-            first_sequence_id=dedup.first_sequence_id + (0 if replay is None else replay.messages),
+            first_sequence_id=dedup.first_sequence_id,
             encryptor=encryptor,
             on_receipt=on_receipt,
             memory=memory,
         )
         try:
-            if replay is not None and replay.is_foreign(self.last_sequence_id, dedup.first_sequence_id):
+            if topic not in run.partitions:
+                self._read_stored()
+            elif self.last_sequence_id > partition.last_sequence_id:
                 raise foreign_writes(str(topic), dedup.name)
-            self.replay = self._new_replay() if replay is None else replay
-            if self.replay.verdict is Verdict.DIFFERENT:
-                self._rename()
         except BaseException:
-            self.close()  # else the next try would find the name taken
+            super().close()  # else the next try would find the name taken
             raise
 
-    @property
-    def sent(self) -> SentTotals:
-        """As :attr:`Producer.sent`, with messages that were left out and those that may be duplicated."""
-        sent = super().sent
-        twice = sent.messages if self.replay.is_later else self._possible_duplicates
-        return replace(sent, messages=sent.messages + self._left_out, possible_duplicates=twice)
-
     def send_batches(self, batches: Sequence[Batch]) -> None:
-        """As :meth:`Producer.send_batches`; what is stored already is left out."""
-        self._replay(batches)
+        """As :meth:`Producer.send_batches`."""
+        self._send_in_order(super().send_batches, batches)
 
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
-        """As :meth:`Producer.send_singles`; what is stored already is left out."""
-        self._replay(messages)
+        """As :meth:`Producer.send_singles`."""
+        self._send_in_order(super().send_singles, messages)
 
-    def end(self) -> None:
-        """Note that no more messages come in this micro-batch; send those held back."""
-        before = self.replay.verdict
-        items = self.replay.end()
-        if before is not self.replay.verdict:
-            self._differs(f"it has only {self.replay.messages} messages, but {self.replay.stored} are stored")
-            self._pass_on(items)
+    def release(self) -> None:
+        """Wait for the receipt of the first entry, and send what waits for it."""
+        if not self._awaits_first:
+            return
+        super().flush()
+        self._awaits_first = False
+        partition = self._partition
+        # The broker does not say where an entry is that it had stored before the connection was lost.
+        partition.begin = partition.begin or self.sent.first_id or self._find().begin
+        if partition.begin is None:
+            raise SendError("the broker has acknowledged an entry that is not stored", topic=str(self.topic))
+        if self._dedup.must_prove(self.topic):
+            self._prove()
+        held, self._held = self._held, []
+        for send, items in held:
+            self._sign()
+            send(items)
 
-    def _new_replay(self) -> DedupReplay:
-        """Find the stored messages of this micro-batch, and warn if they cannot be compared."""
-        stored = count_stored(self.last_sequence_id, self._dedup.first_sequence_id)
-        digest, why = self._stored_digest() if has_digest(stored) else (None, "")
-        run = judge_stored_run(stored, digest)
-        if run is StoredRun.LATER:
-            self._report(
-                "a later micro-batch is already stored, so the checkpoint was set back", "all its messages"
-            )
-        elif run is StoredRun.UNREADABLE:
-            self._report(why, f"up to {stored} messages")
-            self._possible_duplicates = stored
-        return DedupReplay(stored, digest, FileSpool(), self._run_ends.known)
+    def flush(self) -> None:
+        """As :meth:`Producer.flush`."""
+        self.release()
+        super().flush()
 
-    def _stored_digest(self) -> tuple[bytes | None, str]:
-        """The digest of the stored messages; if it could not be read: None, and the reason."""
-        why = "the last stored entry was not found; the broker may have removed it"
-        try:
-            entry = find_last_stored(self._dedup.client, self.topic, self._dedup.name, self.last_sequence_id)
-        except AuthError as error:
-            if self._dedup.required:
-                raise
-            return None, f"the stored messages could not be compared: {error.what}"
-        if entry is None:
-            return None, why
-        self.stored_version = from_wire_version(entry.metadata.schema_version)
-        with self._dedup.adding:
-            self._run_ends.add(read_run_ends(entry.metadata))
-        return read_dedup_mark(entry.metadata), why
+    def close(self) -> None:
+        """As :meth:`Producer.close`."""
+        self._partition.last_sequence_id = self._builder.packer.next_sequence_id - 1
+        super().close()
 
-    def _replay(self, items: Sequence[Item]) -> None:
-        before = self.replay.verdict
-        taken = self.replay.take(items)
-        if before is Verdict.OPEN and self.replay.verdict is Verdict.SAME:
-            self._left_out = self.replay.stored
-        elif before is Verdict.OPEN and self.replay.verdict is Verdict.DIFFERENT:
-            self._differs(f"its first {self.replay.stored} messages differ from the stored ones")
-        self._pass_on(taken)
+    def _send_in_order(self, send: Callable[[Any], None], items: Sequence[Any]) -> None:
+        """Send items of one kind. After the first entry, the others wait for the next call."""
+        self.release()
+        if not len(items):
+            return
+        self._partition.has_sent = True
+        self._sign()
+        if self._partition.begin is not None and not self._dedup.must_prove(self.topic):
+            send(items)
+            return
+        send(items[:1])
+        self._awaits_first = True
+        if len(items) > 1:
+            self._held.append((send, items[1:]))
 
-    def _pass_on(self, items: Iterable[Item]) -> None:
-        """Send items of both kinds in their order; raises OptionError if the proof fails."""
-        for kind, run in groupby(items, type):
-            # Not before there is something to send: until then a topic would seem to end in a message.
-            if self._dedup.must_prove(self.topic):
-                self._prove()
-            while group := list(islice(run, _GROUP)):
-                if kind is Batch:
-                    super().send_batches(group)  # type: ignore[arg-type]  # grouped by type
-                else:
-                    super().send_singles(group)  # type: ignore[arg-type]
+    def _sign(self) -> None:
+        """Let the entries that are packed next say where they come from."""
+        dedup = self._dedup
+        origin = replace(dedup.origin, begin=self._partition.begin, rows=self._run.rows)
+        self._builder.packer.origin = encode_origin(origin, dedup.secret, str(self.topic))
+
+    def _read_stored(self) -> None:
+        """Begin to read the stored messages of this micro-batch, if there may be any."""
+        dedup, partition, last = self._dedup, self._partition, self.last_sequence_id
+        is_first = not self._run.rows  # later, only partitions are opened that earlier runs did not have
+        if is_first and (last >= dedup.first_sequence_id or (last < 0 and dedup.may_be_replay)):
+            partition.stored = found = self._find()
+            partition.begin = found.begin
+            partition.claimed = max(min(last - dedup.first_sequence_id + 1, IDS_PER_BATCH), 1)
+            dedup.may_be_replay |= found.begin is not None
+            self._run.stored.add(partition.number, found.blocks)
+            dedup.tell_unread(self.topic, partition)
+        if last > _MAX_LAST_ID:
+            _log.warning("%s: somebody else has used the producer name %s", self.topic, partition.name)
+            partition.name = f"{dedup.name}-{secrets.token_hex(4)}"
+            self.reopen(partition.name, dedup.first_sequence_id)
+
+    def _find(self) -> StoredRun:
+        dedup, last = self._dedup, self.last_sequence_id
+        run = RunToFind(
+            dedup.origin,
+            dedup.secret,
+            last,
+            is_claimed=last >= dedup.first_sequence_id,
+            may_be_replay=dedup.may_be_replay,
+        )
+        return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
 
     def _prove(self) -> None:
-        """Prove that the topic deduplicates, by an entry that no consumer is ever given.
-
-        The entry has the id before the micro-batch's first one, and a producer of its own, so that it is
-        neither counted nor reported as a row. A broker that deduplicates then knows that id.
-        """
-        name, first = self._dedup.name, self._dedup.first_sequence_id
-        self._drop_link()
-        proof = Producer(
-            self._dedup.client,
-            self.topic,
-            self._options,
-            self._partitions,
-            first_sequence_id=first - 1,
-            encryptor=self._encryptor,
-        )
-        try:
-            proof.send_singles([EncodedSingle(memoryview(INVISIBLE), memoryview(b""))])
-            proof.flush()
-        finally:
-            proof.close()
-        last = self.reopen(name, first)
-        if last >= first:
-            raise foreign_writes(str(self.topic), name)
-        if last < 0:
+        """Prove that the broker deduplicates: it knows the id of the entry that it has acknowledged."""
+        following = self._builder.packer.next_sequence_id
+        if self.reopen(self._partition.name, following) < following - 1:
             raise OptionError(
-                "delivery is effectively-once, but the broker has deduplication disabled",
+                "delivery is effectively-once, but the broker has deduplication disabled. The first rows of "
+                "the micro-batch are stored",
                 topic=str(self.topic),
-                advice="Enable it for the namespace: pulsar-admin namespaces set-deduplication --enable",
+                advice="Enable it for the namespace: pulsar-admin namespaces set-deduplication --enable. The "
+                "query then goes on after these rows",
             )
         self._dedup.proven(self.topic)
 
-    def _differs(self, why: str) -> None:
-        self._report(why, f"up to {self.replay.stored} messages")
-        self._possible_duplicates = self.replay.stored
-        self._rename()
 
-    def _rename(self) -> None:
-        """Continue under another name, so that the broker cannot take new messages for stored ones."""
-        self.reopen(f"{self._dedup.name}-{uuid.uuid4().hex[:8]}", 0)
-
-    def _report(self, why: str, what: str) -> None:
-        """Warn about messages that may be duplicated, or refuse to send them."""
-        text = (
-            f"producer {self._dedup.name}: this run of the micro-batch may differ from the earlier one: {why}"
-        )
-        if self._dedup.strict:
-            raise DuplicatesError(f"{text}. None of its rows is sent", topic=str(self.topic))
-        _log.warning(
-            "%s: %s. All rows are sent, no row is missing, and %s may be duplicated", self.topic, text, what
-        )
+def first_sequence_id(batch: int) -> int:
+    """The first sequence id of a micro-batch under the name of each of its tasks."""
+    return (batch + 1) * IDS_PER_BATCH
 
 
 def last_sequence_id(

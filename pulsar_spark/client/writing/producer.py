@@ -23,7 +23,7 @@ from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
-from pulsar_spark.client.reading.last_stored import find_stored
+from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions

@@ -32,7 +32,6 @@ from pulsar_spark.protocol.batcher import BatcherBuilder, split_runs
 from pulsar_spark.protocol.key_groups import (
     KeyedRows,
     KeyWindow,
-    RunEnds,
     begin_keys,
     group_by_key,
     keyed_rows,
@@ -50,7 +49,7 @@ _MENDING_INTERVAL = 0.5
 # Seconds between looks for new partitions, as in the Java client.
 _LOOK_AGAIN = 60.0
 
-# Rows of a block of one partition, where batches have no limit of messages, or it must not depend on that.
+# Rows of a block of one partition, where batches have no limit of messages.
 _BLOCK = 1000
 
 # Bytes of encoded rows that are put together by key. Twice as many are in memory while they are sorted.
@@ -78,8 +77,8 @@ class TopicWriter:
         look_again: seconds after which a send looks for partitions that were added; from then on keys are
             spread over all of them. None: never, so that rows go where they went before.
         transaction: that all it writes belongs to, or None.
-        dedup: the task whose rows are stored once, or None. The partition of a row then depends only on the
-            order of the rows, as with the task's place, and new partitions are not looked for.
+        dedup: the task whose rows are stored once, or None. It has a place, and new partitions are not looked
+            for.
         memory: that it shares with other writers; None: it has the options' limit for itself.
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
@@ -112,8 +111,7 @@ class TopicWriter:
         self._transaction = transaction
         self._interceptors = Interceptors(code.interceptors)
         self._is_key_based = options.batching and options.batcher_builder is BatcherBuilder.KEY_BASED
-        self._run_ends = RunEnds() if dedup is None else dedup.run_ends(topic)
-        self._window = KeyWindow(_WINDOW, self._run_ends)
+        self._window = KeyWindow(_WINDOW)
         self._producers: list[Producer] = []
         try:
             self._open_all(client.partitions(topic, create=True))
@@ -173,26 +171,18 @@ class TopicWriter:
             for producer in self._producers:
                 producer.send_open_batch()
             for producer in self._producers:
+                if isinstance(producer, DedupProducer):
+                    producer.release()  # of all, before one of them waits for its last receipt
+            for producer in self._producers:
                 producer.flush()
         self._interceptors.acknowledge()
-
-    def finish(self) -> None:
-        """As ``flush``; nothing more comes in this micro-batch, so rows that were held back are sent too."""
-        with self._failing_for_good():
-            self._window.end()
-            self._send_held()
-            for producer in self._producers:
-                producer.send_open_batch()
-                if isinstance(producer, DedupProducer):
-                    producer.end()
-        self.flush()
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
         """What is acknowledged so far, of each partition that has something."""
         with self._changed:
             sent = {producer.topic: producer.sent for producer in self._producers}
-        return {topic: part for topic, part in sent.items() if part.messages or part.possible_duplicates}
+        return {topic: part for topic, part in sent.items() if part.messages}
 
     def close(self) -> None:
         """Give the producers up without waiting for what is pending; ``flush`` first."""
@@ -215,7 +205,7 @@ class TopicWriter:
         missing = names[len(self._producers) :]
         if self._transaction is not None:
             self._transaction.add(missing)
-        opening = [partial(self._open, name, len(names)) for name in missing]
+        opening = [partial(self._open, name, names.index(name), len(names)) for name in missing]
         first = [] if self._producers else opening[:1]
         for calls in (first, opening[len(first) :]):
             answers = run_all(calls)
@@ -224,17 +214,18 @@ class TopicWriter:
                 if isinstance(error, PulsarError):
                     raise error
 
-    def _open(self, name: TopicName, partitions: int) -> Producer:
+    def _open(self, name: TopicName, number: int, partitions: int) -> Producer:
         on_receipt = self._interceptors.on_receipt(str(name))
         if self._dedup is not None:
             return self._dedup.open(
+                self._topic,
                 name,
+                number,
                 self._options,
                 partitions,
                 memory=self._memory,
                 encryptor=self._code.encryptor,
                 on_receipt=on_receipt,
-                run_ends=self._run_ends,
             )
         return Producer(
             self._client,
@@ -278,13 +269,12 @@ class TopicWriter:
         start = (
             random.randrange(count) if place is None else place.first_partition(count, options.routing_mode)
         )
-        block = (options.batching_max_messages or _BLOCK) if options.batching else 1
         return Router(
             options.routing_mode,
             options.hashing_scheme,
             self._code.router,
             start=start,
-            block=block if self._dedup is None else _BLOCK,  # the same with other sizes of batches
+            block=(options.batching_max_messages or _BLOCK) if options.batching else 1,
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
             key_bytes=options.key_bytes,
         )
@@ -308,6 +298,14 @@ class TopicWriter:
     def _send(self, columns: MessageColumns) -> None:
         count = len(self._producers)
         partitions = self._router.route(columns, count, time.monotonic())
+        if self._dedup is not None:
+            version = self._producers[0].schema_version
+            is_new = self._dedup.new_rows(self._topic, columns, partitions, version)
+            if is_new is not None:
+                rows = np.flatnonzero(is_new)
+                columns, partitions = columns.take(pa.array(rows)), partitions[rows]
+        if not len(columns):
+            return
         must_cut = columns.sequence_id is not None or columns.deliver_at is not None
         if self._is_key_based and not must_cut:
             self._send_by_key(columns, partitions)

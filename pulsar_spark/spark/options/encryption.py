@@ -74,6 +74,15 @@ def decryptor_of(options: DecryptionOptions) -> Decryptor:
     return Decryptor(reader, options.action)
 
 
+def own_decryptor(options: EncryptionOptions) -> Decryptor:
+    """The decryptor of what a sink with these options has encrypted, if its key reader has the private keys.
+
+    Raises:
+        OptionError: the key reader cannot be imported, or is none.
+    """
+    return decryptor_of(DecryptionOptions(options.key_reader, ConsumerCryptoFailureAction.FAIL))
+
+
 def _key_reader(text: str) -> CryptoKeyReader:
     if text.startswith("/"):
         return KeyFolder(Path(text))

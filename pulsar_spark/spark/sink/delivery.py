@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from enum import Enum, auto
 
-from pulsar_spark.client import Client, DedupTask
+from pulsar_spark.client import Client, DedupTask, Origin
 from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.spark.logs import is_first_to_say
-from pulsar_spark.spark.options.encryption import encryptor_of
+from pulsar_spark.spark.options.encryption import encryptor_of, own_decryptor
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog, log_topic, read_log_key
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
+
+# Digits of the query in names of producers.
+_DIGITS = 16
 
 _log = logging.getLogger(__name__)
 
@@ -36,60 +40,64 @@ def decide_dedup(
     *,
     is_micro_batch: bool,
     has_sequence_ids: bool,
-    is_encrypted: bool,
     has_initial_id: bool,
 ) -> Dedup:
     """Decide how a task deduplicates the rows it writes.
 
-    ===============================  ============  ===========  =========  ====================
-    delivery                         micro-batch   row's ids    encrypted  result
-    ===============================  ============  ===========  =========  ====================
-    at-least-once, transactional     any           any          any        NO
-    effectively-once                 any           yes          any        REFUSED_SEQUENCE_IDS
-    effectively-once                 no            no           any        REFUSED_BATCH_WRITE
-    effectively-once                 yes           no           any        REQUIRED
-    not given                        no            any          any        NO
-    not given                        yes           yes          any        NO
-    not given                        yes           no           yes        NO
-    not given                        yes           no           no         WHERE_ENABLED
-    ===============================  ============  ===========  =========  ====================
+    ===============================  ============  ===========  ====================
+    delivery                         micro-batch   row's ids    result
+    ===============================  ============  ===========  ====================
+    at-least-once, transactional     any           any          NO
+    effectively-once                 any           yes          REFUSED_SEQUENCE_IDS
+    effectively-once                 no            no           REFUSED_BATCH_WRITE
+    effectively-once                 yes           no           REQUIRED
+    not given                        no            any          NO
+    not given                        yes           yes          NO
+    not given                        yes           no           WHERE_ENABLED
+    ===============================  ============  ===========  ====================
 
-    Encrypted entries get a digest of their plain content only if the user asks for deduplication. The result
-    is REFUSED_INITIAL_ID instead of REQUIRED or WHERE_ENABLED if the user sets the initial sequence id,
-    because the micro-batch determines the ids then.
+    If the user sets the initial sequence id, REQUIRED and WHERE_ENABLED become REFUSED_INITIAL_ID: the
+    micro-batch determines the ids then.
 
     Args:
         delivery: the option ``delivery``; None if it is not set.
         is_micro_batch: whether the task writes a part of a micro-batch that Spark names.
         has_sequence_ids: whether rows have their own sequence ids, by which the broker deduplicates.
-        is_encrypted: whether payloads are encrypted.
         has_initial_id: whether the user sets the initial sequence id.
     """
-    found = _decide(delivery, is_micro_batch, has_sequence_ids, is_encrypted)
+    found = _decide(delivery, is_micro_batch, has_sequence_ids)
     if has_initial_id and found in (Dedup.REQUIRED, Dedup.WHERE_ENABLED):
         return Dedup.REFUSED_INITIAL_ID
     return found
 
 
-def _decide(
-    delivery: Delivery | None, is_micro_batch: bool, has_sequence_ids: bool, is_encrypted: bool
-) -> Dedup:
+def _decide(delivery: Delivery | None, is_micro_batch: bool, has_sequence_ids: bool) -> Dedup:
     if delivery is Delivery.EFFECTIVELY_ONCE:
         if has_sequence_ids:
             return Dedup.REFUSED_SEQUENCE_IDS
         return Dedup.REQUIRED if is_micro_batch else Dedup.REFUSED_BATCH_WRITE
-    if delivery is not None or has_sequence_ids or is_encrypted or not is_micro_batch:
+    if delivery is not None or has_sequence_ids or not is_micro_batch:
         return Dedup.NO
     return Dedup.WHERE_ENABLED
 
 
 def name_prefix(options: SinkOptions, batch: MicroBatch) -> str:
-    """The prefix of the names of a query's producers: the name without the number of the task."""
-    return f"{options.producer.name or 'spark'}-{batch.query}"
+    """The prefix of the names of a query's producers: the name without the number of the task.
+
+    Everybody who reads the topic sees the names. So they have a digest of the query's id, which is the secret
+    that entries are signed with.
+    """
+    digest = hashlib.sha256(b"producer name " + batch.query.encode()).hexdigest()
+    return f"{options.producer.name or 'spark'}-{digest[:_DIGITS]}"
+
+
+def query_secret(query: str) -> bytes:
+    """The secret that a query signs its entries with: only Spark and its checkpoint know the query's id."""
+    return hashlib.sha256(b"origins " + query.encode()).digest()
 
 
 def dedup_task(
-    client: Client, options: SinkOptions, batch: MicroBatch | None, *, has_sequence_ids: bool
+    client: Client, options: SinkOptions, batch: MicroBatch | None, write: int = 0, *, has_sequence_ids: bool
 ) -> DedupTask | None:
     """The deduplication of this task, which stores each row once; None if the task does not deduplicate.
 
@@ -97,6 +105,7 @@ def dedup_task(
         client: client of the cluster.
         options: options of the sink.
         batch: the micro-batch, or None.
+        write: number of the write to the topic within the micro-batch.
         has_sequence_ids: whether rows have their own sequence ids.
 
     Raises:
@@ -107,7 +116,6 @@ def dedup_task(
         options.delivery,
         is_micro_batch=batch is not None,
         has_sequence_ids=has_sequence_ids,
-        is_encrypted=options.encryption is not None,
         has_initial_id=options.producer.initial_sequence_id is not None,
     )
     if decision is Dedup.REFUSED_SEQUENCE_IDS:
@@ -130,10 +138,15 @@ def dedup_task(
         )
     if batch is None or decision is Dedup.NO:
         return None
-    name = f"{name_prefix(options, batch)}-{batch.task}"
-    required = decision is Dedup.REQUIRED
     return DedupTask(
-        client, name, batch.number, batch.task, required=required, strict=options.fail_on_duplicates
+        client,
+        f"{name_prefix(options, batch)}-{batch.task}",
+        Origin(batch.number, batch.task, write),
+        query_secret(batch.query),
+        required=decision is Dedup.REQUIRED,
+        strict=options.fail_on_duplicates,
+        may_be_replay=batch.is_possible_replay(),
+        decryptor=None if options.encryption is None else own_decryptor(options.encryption),
     )
 
 

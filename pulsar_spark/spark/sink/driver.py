@@ -20,6 +20,7 @@ from pulsar_spark.spark.sink.transactional import (
     commit_batch,
     commit_once,
 )
+from pulsar_spark.spark.sink.write_numbers import count_write
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,9 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         strict=options.fail_on_duplicates,
     )
     reports = [each.report if isinstance(each, TransactionalTaskReport) else each for each in messages]
+    of_batch = next((each.micro_batch for each in reports if isinstance(each, TaskReport)), None)
+    if batch is None and of_batch is not None:
+        count_write(*of_batch, options.topic)
     warnings = {each.warning for each in reports if isinstance(each, TaskReport) and each.warning}
     for warning in sorted(warnings):
         if is_first_to_say(warning):

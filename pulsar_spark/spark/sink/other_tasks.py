@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pulsar_spark.client import Client, Schema, last_sequence_id, run_all
+from pulsar_spark.client import (
+    Client,
+    Origin,
+    RunToFind,
+    Schema,
+    count_stored_run,
+    first_sequence_id,
+    last_sequence_id,
+    run_all,
+)
 from pulsar_spark.errors import DuplicatesError, PulsarError
 from pulsar_spark.ids import TopicName
 
-# Consecutive task numbers that the broker does not know, after which the search ends.
+# Consecutive task numbers that the broker does not know, after which the search ends; and how many it asks
+# about in any case: anybody who may produce can make producers of such names.
 _MAX_GAP = 4
+_MAX_TASKS = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -23,12 +34,14 @@ class DedupAttempt:
 
     Attributes:
         prefix: prefix of the producers' names, before the number of the task.
-        first_sequence_id: first sequence id of the micro-batch.
+        origin: numbers of the micro-batch and of the write.
+        secret: of the query.
         topics: topics that a task wrote to, without their partitions.
     """
 
     prefix: str
-    first_sequence_id: int
+    origin: Origin
+    secret: bytes = field(repr=False)
     topics: frozenset[TopicName]
 
 
@@ -37,7 +50,6 @@ class TaskSearch:
 
     Args:
         tasks: number of tasks now, which is also the first number that none of them has.
-        first_sequence_id: first sequence id of the micro-batch.
 
     Attributes:
         number: number of the task to ask about now.
@@ -46,30 +58,30 @@ class TaskSearch:
         stored: number of messages of the micro-batch that the tasks have stored, by topic partition.
     """
 
-    def __init__(self, tasks: int, first_sequence_id: int) -> None:
+    def __init__(self, tasks: int) -> None:
         self.number = tasks
         self.last_found: int | None = None
         self.stored: dict[TopicName, int] = {}
-        self._first_sequence_id = first_sequence_id
+        self._last_number = tasks + _MAX_TASKS
         self._gap = 0
 
     @property
     def is_done(self) -> bool:
         """Whether the broker does not know so many numbers in a row that no more are expected."""
-        return self._gap >= _MAX_GAP
+        return self._gap >= _MAX_GAP or self.number >= self._last_number
 
-    def add(self, last_sequence_ids: Mapping[TopicName, int]) -> None:
-        """Add the broker's answer about the task, and go on to the next one.
+    def add(self, stored: Mapping[TopicName, int], *, is_known: bool) -> None:
+        """Add what is known of the task, and go on to the next one.
 
         Args:
-            last_sequence_ids: last sequence id of the task's producer on each topic partition; -1 if there
-                was none.
+            stored: messages of the micro-batch that are stored, by topic partition.
+            is_known: whether the broker knows a producer of that number.
         """
-        for topic, last in last_sequence_ids.items():
-            if last >= self._first_sequence_id:
-                self.stored[topic] = self.stored.get(topic, 0) + last - self._first_sequence_id + 1
+        for topic, count in stored.items():
+            if count:
+                self.stored[topic] = self.stored.get(topic, 0) + count
                 self.last_found = self.number
-        self._gap = 0 if max(last_sequence_ids.values(), default=-1) >= 0 else self._gap + 1
+        self._gap = 0 if is_known else self._gap + 1
         self.number += 1
 
 
@@ -102,8 +114,8 @@ def count_of_other_tasks(
     known = [attempt for attempt in attempts if attempt is not None]
     if not known:
         return {}
-    prefix = known[0].prefix
-    search = TaskSearch(tasks, known[0].first_sequence_id)
+    prefix, origin = known[0].prefix, known[0].origin
+    search = TaskSearch(tasks)
     try:
         topics = sorted(frozenset[TopicName]().union(*(attempt.topics for attempt in known)))
         schemas = {topic: _schema(client, topic) if has_schema else None for topic in topics}
@@ -112,7 +124,15 @@ def count_of_other_tasks(
         ]
         while not search.is_done:
             name = f"{prefix}-{search.number}"
-            search.add(_last_sequence_ids(client, partitions, name, is_encrypted=is_encrypted))
+            last = _last_sequence_ids(client, partitions, name, is_encrypted=is_encrypted)
+            task = replace(origin, task=search.number)
+            stored = {
+                # Anybody may have used the name. Only the entries of the query count.
+                topic: count_stored_run(client, topic, RunToFind(task, known[0].secret, each, True, True))
+                for topic, each in last.items()
+                if each >= first_sequence_id(origin.batch)
+            }
+            search.add(stored, is_known=max(last.values(), default=-1) >= 0)
     except PulsarError as error:
         if strict:
             raise

@@ -61,6 +61,7 @@ class TaskReport(WriterCommitMessage):
         query: id of the query; None in a plain batch write.
         retries: number of requests to brokers that the task has repeated.
         warning: warning that the driver must log once.
+        micro_batch: run of the query and number of the micro-batch; None in a plain batch write.
     """
 
     topics: dict[str, list[_Numbers]]
@@ -68,6 +69,7 @@ class TaskReport(WriterCommitMessage):
     query: str | None = None
     retries: int = 0
     warning: str | None = None
+    micro_batch: tuple[str, int] | None = None
 
     @classmethod
     def of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from pulsar_spark.client import (
     retry_count,
     shared_client,
 )
+from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
@@ -31,7 +31,7 @@ from pulsar_spark.spark.options.user_code import load
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import Encoders, MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
-from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix
+from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix, query_secret
 from pulsar_spark.spark.sink.joined_batches import joined
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
@@ -39,6 +39,7 @@ from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.topic_encoders import ReplayEncoders, topic_encoders
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.spark.sink.transactional import write_in_transaction
+from pulsar_spark.spark.sink.write_numbers import write_number
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ def write_task(
     schemas: Mapping[TopicName, VersionedSchema],
     batches: Iterator[pa.RecordBatch],
     log: QueryLog | None,
+    writes: Mapping[str, str],
 ) -> WriterCommitMessage:
     """Send the rows of one Spark partition; returns when the brokers have acknowledged all of them.
 
@@ -58,19 +60,20 @@ def write_task(
         schemas: the schemas that the driver has chosen, by topic.
         batches: the rows.
         log: log of the query if there are transactions; None in a batch write.
+        writes: what the driver has counted, for ``write_number``.
 
     Raises:
         PulsarError: not all rows are acknowledged.
     """
     client = shared_client(options.client)
     if options.transaction_timeout is None:
-        return _send(client, options, shape, schemas, batches, None)
+        return _send(client, options, shape, schemas, batches, None, writes)
     return write_in_transaction(
         client,
         log,
         options.transaction_timeout,
         batches,
-        lambda batches, transaction: _send(client, options, shape, schemas, batches, transaction),
+        lambda batches, transaction: _send(client, options, shape, schemas, batches, transaction, writes),
     )
 
 
@@ -81,43 +84,50 @@ def _send(
     schemas: Mapping[TopicName, VersionedSchema],
     batches: Iterator[pa.RecordBatch],
     transaction: Transaction | None,
+    writes: Mapping[str, str],
 ) -> TaskReport:
     micro, retries_before = micro_batch(), retry_count()
-    dedup = dedup_task(client, options, micro, has_sequence_ids=SEQUENCE_ID in shape.reserved)
+    write = write_number(writes, micro, options.topic)
+    dedup = dedup_task(client, options, micro, write, has_sequence_ids=SEQUENCE_ID in shape.reserved)
     producer, code = _producer_options(options, transaction), _user_code(options)
     chosen = topic_encoders(client, options, shape, schemas)
-    is_possible_replay = micro is not None and micro.is_possible_replay()
     attempt = None
     began = now()
-    with dedup or nullcontext():
-        with TopicWriters(
-            client,
-            producer,
-            transaction=transaction,
-            dedup=dedup,
-            place=None if micro is None else TaskPlace(micro.number, micro.task),
-            code=code,
-            schema_of=None if chosen is None else chosen.schema,
-        ) as writers:
-            encoders: Encoders | None = chosen
-            if chosen is not None and dedup is not None and is_possible_replay:
-                encoders = ReplayEncoders(client, chosen, writers, dedup)
+    with TopicWriters(
+        client,
+        producer,
+        transaction=transaction,
+        dedup=dedup,
+        place=None if micro is None else TaskPlace(micro.number, micro.task),
+        code=code,
+        schema_of=None if chosen is None else chosen.schema,
+    ) as writers:
+        encoders: Encoders | None = chosen
+        if chosen is not None and dedup is not None:
+            encoders = ReplayEncoders(client, chosen, writers, dedup)
+        try:
             for batch in joined(batches) if _may_join(shape, producer, code) else batches:
                 for topic, columns in shape.messages(batch, encoders):
                     writers.of(topic).send(columns)
-            if dedup is not None and micro is not None and is_possible_replay:
+            if dedup is not None and micro is not None and dedup.may_be_replay:
                 # An earlier run may have written to the topic, even if this one has no rows.
                 if options.topic is not None:
                     writers.of(options.topic)
-                topics = frozenset(writers.topics)
-                attempt = DedupAttempt(name_prefix(options, micro), dedup.first_sequence_id, topics)
+                prefix, topics = name_prefix(options, micro), frozenset(writers.topics)
+                attempt = DedupAttempt(prefix, dedup.origin, query_secret(micro.query), topics)
             writers.finish()
-        warning = log_guarantee(options, micro, dedup)
+        except PulsarError as error:
+            # The driver never gets the report of a task that has failed, but it shows the error.
+            count = sum(sent.possible_duplicates for sent in writers.sent.values())
+            if count:
+                raise error.noting(f"up to {count} messages may be duplicated") from error
+            raise
+    warning = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
     report = TaskReport.of(
         writers.sent, attempt, None if micro is None else micro.query, retry_count() - retries_before
     )
-    return replace(report, warning=warning)
+    return replace(report, warning=warning, micro_batch=None if micro is None else (micro.run, micro.number))
 
 
 def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:

@@ -79,6 +79,8 @@ class TopicWriters:
     ) -> None:
         for writer in self._open.values():
             writer.close()
+        if self._dedup is not None:
+            self._dedup.close()
 
     def of(self, topic: TopicName) -> TopicWriter:
         """The writer of ``topic``; opens it if necessary."""
@@ -113,15 +115,13 @@ class TopicWriters:
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """The totals of acknowledged messages so far, by topic partition."""
-        return add_up([self._closed, *(writer.sent for writer in self._open.values())])
+        """The totals of stored messages so far, by topic partition."""
+        before = {} if self._dedup is None else self._dedup.sent
+        return add_up([before, self._closed, *(writer.sent for writer in self._open.values())])
 
     def finish(self) -> None:
         """Wait until everything is acknowledged; no more rows come after this."""
         for writer in self._open.values():
-            writer.finish()
-        # This comes after the others: a writer that is closed to open one of these must not hold back rows
-        # for comparison.
+            writer.flush()
         if self._dedup is not None:
-            for topic in self._dedup.unfinished:
-                self.of(topic).finish()
+            self._dedup.finish()

@@ -6,6 +6,7 @@ import pytest
 from pulsar_spark.client import (
     DedupTask,
     Encryptor,
+    Origin,
     ProducerCryptoFailureAction,
     TopicWriter,
     UserCode,
@@ -40,8 +41,11 @@ def topic(broker):
     return broker.topics[str(TOPIC)]
 
 
-def task_of(client, batch=0, *, required=True, strict=False, name="query-0"):
-    return DedupTask(client, name, batch, 0, required=required, strict=strict)
+SECRET = b"only the query knows this"
+
+
+def task_of(client, batch=0, *, required=True, strict=False, name="query-0", **given):
+    return DedupTask(client, name, Origin(batch, 0, 0), SECRET, required=required, strict=strict, **given)
 
 
 def open_writer(client, task, topic=TOPIC, **options):
@@ -52,10 +56,10 @@ def open_writer(client, task, topic=TOPIC, **options):
 def run(client, values, batch=0, *, required=True, finish=True, topic=TOPIC, **options):
     """One run of a task, which is interrupted where it does not finish; gives the task and what was sent."""
     task = task_of(client, batch, required=required)
-    with task, open_writer(client, task, topic, **options) as writer:
+    with open_writer(client, task, topic, **options) as writer:
         writer.send(columns(values))
-        writer.finish() if finish else writer.flush()
-        return task, sum(part.messages for part in writer.sent.values())
+        writer.flush()
+        return task, sum(part.messages for part in (*writer.sent.values(), *task.sent.values()))
 
 
 def names_of(topic):

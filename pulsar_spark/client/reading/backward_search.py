@@ -1,0 +1,170 @@
+"""Reads a topic partition backwards from its end, until the entries that are wanted are found."""
+
+from __future__ import annotations
+
+import logging
+import time
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+import pyarrow.compute as pc
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.reading.chunk_search import positions_before
+from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
+from pulsar_spark.client.reading.probe import reader_options
+from pulsar_spark.errors import DeadlineError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.stored_check import StoredProof
+from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entry_fields import EntryField
+
+# Minimum entries of the first step back if entries that were just sent are looked for.
+_FIRST_STEP = 64
+
+# Seconds in which entries that the broker is writing must become visible; seconds between two requests.
+_SETTLING = 2.0
+_PAUSE = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+class Wanted(Protocol):
+    """What a search looks for."""
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether entries further back need not be read."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether entries that become visible later need not be waited for."""
+
+    def take(self, entries: Entries) -> None:
+        """Take entries; those of one call are in order."""
+
+
+def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
+    """Give a proof the stored entries that it needs, as far as they are found in time.
+
+    It takes at most one operation timeout; if that was too short, it calls the proof's ``cut_short``.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        proof: the entries to find.
+    """
+    step = max(_FIRST_STEP, proof.count)
+    if not search_back(client, topic, _Proven(proof), client.operation(), first_step=step, growth=2.0):
+        proof.cut_short()
+
+
+def search_back(
+    client: Client,
+    topic: TopicName,
+    wanted: Wanted,
+    deadline: Deadline,
+    *,
+    first_step: int,
+    growth: float,
+    max_steps: int | None = None,
+) -> bool:
+    """Read backwards from the end of a topic partition until all that is wanted was read.
+
+    Entries after the first message of an open transaction are not visible, nor are those that the broker is
+    still writing: it waits for both. Deleted entries are not found.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        wanted: what to look for.
+        deadline: when to end in any case.
+        first_step: entries of the first step back.
+        growth: by which each step takes the search further back than the one before.
+        max_steps: maximum number of steps; None: back to the topic's beginning.
+
+    Returns:
+        Whether there was time to read everything that is needed, and nothing is hidden.
+    """
+    search = _Search(client, topic, wanted, deadline)
+    try:
+        return search.run(first_step, growth, max_steps)
+    except DeadlineError as error:
+        _log.info("%s: the search for stored messages timed out: %s", topic, error)
+        return False
+
+
+class _Proven:
+    """The entries that a proof needs."""
+
+    def __init__(self, proof: StoredProof) -> None:
+        self._proof = proof
+        self._has_older = False
+
+    @property
+    def is_passed(self) -> bool:
+        return self._has_older or self._proof.is_found
+
+    @property
+    def is_complete(self) -> bool:
+        return self._proof.is_found
+
+    def take(self, entries: Entries) -> None:
+        proof = self._proof
+        names = entries.texts(EntryField.PRODUCER_NAME)
+        ours = pc.equal(names, proof.producer_name.encode()).to_numpy(zero_copy_only=False)
+        first = entries.sequence_id
+        last = first + np.maximum(entries.messages, 1) - 1
+        # The wanted entries lie after older ones of the producer.
+        self._has_older = self._has_older or bool((ours & (last < proof.first_sequence_id)).any())
+        is_wanted = ours & (last >= proof.first_sequence_id) & (last <= proof.last_sequence_id)
+        for row in np.flatnonzero(is_wanted).tolist():
+            proof.take(entries.one(row))
+
+
+class _Search:
+    def __init__(self, client: Client, topic: TopicName, wanted: Wanted, deadline: Deadline) -> None:
+        self._client = client
+        self._topic = topic
+        self._wanted = wanted
+        self._deadline = deadline
+
+    def run(self, first_step: int, growth: float, max_steps: int | None) -> bool:
+        with Consumer(
+            self._client, self._topic, reader_options(self._client, "replay", MessageId.LATEST)
+        ) as consumer:
+            visible, stored = consumer.last_message_id()
+            end = visible.whole_entry
+            if end.is_message and not self._wanted.is_passed:
+                positions = positions_before(self._client, self._topic, end.next_entry, first_step, growth)
+                self._backwards(end, islice(positions, max_steps))
+            patience = self._deadline.at_most(_SETTLING)
+            while not self._wanted.is_complete:
+                visible = consumer.last_message_id().last
+                if visible.whole_entry > end:
+                    self._between(end, visible.whole_entry)
+                    end = visible.whole_entry
+                elif (self._deadline if end < stored.whole_entry else patience).passed:
+                    return end >= stored.whole_entry
+                else:
+                    time.sleep(_PAUSE)
+        return True
+
+    def _backwards(self, end: MessageId, positions: islice[MessageId]) -> None:
+        for start in positions:
+            self._between(start, end)
+            if self._wanted.is_passed:
+                return
+            end = start
+
+    def _between(self, start: MessageId, end: MessageId) -> None:
+        options = RangeOptions(
+            poll_timeout=self._deadline.left, visible=False, begins=None, fail_on_data_loss=False
+        )
+        for entries in read_entries(self._client, self._topic, start, end, options):
+            if self._deadline.passed:
+                raise self._deadline.error("the entries were not found")
+            self._wanted.take(entries)

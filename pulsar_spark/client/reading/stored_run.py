@@ -1,0 +1,306 @@
+"""Reads what earlier runs of a task have stored of a micro-batch in a topic partition.
+
+Its entries are found by their origins. They are decoded as a reader of the topic decodes them, so batches,
+compression and chunks may differ from those of this run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.encryption import Decryptor
+from pulsar_spark.client.reading.backward_search import search_back
+from pulsar_spark.client.reading.decode import decode_entries
+from pulsar_spark.client.reading.decoded_messages import DecodedMessages
+from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
+from pulsar_spark.client.reading.message_range import whole_messages
+from pulsar_spark.errors import AuthError, CryptoError, DeadlineError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.run_search import OwnEntry, RunSearch, RunVerdict
+from pulsar_spark.protocol.stored_rows import Flags, Ints, Rows, StoredBlock, extras_of
+from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entry_fields import EntryField
+from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.origin import Origin, decode_origin
+from pulsar_spark.wire.schemas.wire_schema import from_wire_version
+
+# Bytes that may be in flight from the broker if nothing else is read, and rows that are decoded at a time.
+_WINDOW_BYTES = 4 << 20
+_ROWS = 10_000
+
+# How much further back each step of the search goes: little is read in vain.
+_GROWTH = 1.25
+
+# Entries that are searched if the broker does not know whether there are any.
+_LAST_ENTRIES = 64
+
+# Distinct origins that are kept decoded. Anybody can write many.
+_KEPT_ORIGINS = 1000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunToFind:
+    """A task's run of a micro-batch.
+
+    Attributes:
+        origin: its numbers; of no meaning are ``begin`` and ``rows``.
+        secret: that origins are signed with.
+        last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
+        is_claimed: whether that id is one of the micro-batch, or a later one.
+        may_be_replay: whether an earlier run may have written rows.
+    """
+
+    origin: Origin
+    secret: bytes
+    last_sequence_id: int
+    is_claimed: bool
+    may_be_replay: bool
+
+
+@dataclass(slots=True)
+class StoredRun:
+    """What was found.
+
+    Attributes:
+        begin: id of the first entry that the task stored in the micro-batch; None if there is none.
+        version: number of the schema version of the first entry; None if it has none.
+        unread: why messages that are stored may be missing; None if all were read so far.
+        blocks: the messages, which are read as they are taken.
+    """
+
+    begin: MessageId | None = None
+    version: int | None = None
+    unread: str | None = None
+    blocks: Iterator[StoredBlock] = field(default_factory=lambda: iter(()))
+
+
+_WHY = {
+    RunVerdict.HIDDEN: "an open transaction hides them",
+    RunVerdict.MISSING: "they were not found, the broker may have deleted them",
+}
+
+
+def read_stored_run(
+    client: Client, topic: TopicName, run: RunToFind, decryptor: Decryptor, window_bytes: int
+) -> StoredRun:
+    """Search for the stored messages of a micro-batch, and begin to read them.
+
+    The search takes at most one operation timeout.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        run: what to find.
+        decryptor: of encrypted entries.
+        window_bytes: that may be in flight, and about as many that are decoded at a time.
+
+    Raises:
+        PulsarError: the topic cannot be read. A missing permission, a missing key and a search that takes too
+            long are not raised: they are ``unread``.
+    """
+    found = StoredRun()
+    reader = _RunReader(client, topic, run, window_bytes)
+    try:
+        reader.read(found, decryptor)
+    except (AuthError, DeadlineError) as error:
+        if run.is_claimed or found.begin is not None:
+            found.unread = error.what
+        else:
+            _log.info("%s: the end of the topic was not searched for stored messages: %s", topic, error)
+    return found
+
+
+def count_stored_run(client: Client, topic: TopicName, run: RunToFind) -> int:
+    """How many messages of a run are stored, at most; raises what reading the topic raises.
+
+    Args:
+        client: where to connect.
+        topic: one partition, or a topic without partitions.
+        run: what to find.
+    """
+    return _RunReader(client, topic, run, _WINDOW_BYTES).count()
+
+
+class _RunReader:
+    """Searches and reads the entries of one run; what a search wants is itself."""
+
+    def __init__(self, client: Client, topic: TopicName, run: RunToFind, window_bytes: int) -> None:
+        self._window_bytes = window_bytes
+        self._client = client
+        self._topic = topic
+        self._secret = run.secret
+        self._is_claimed = run.is_claimed
+        self._search = RunSearch(
+            run.origin, run.last_sequence_id, is_claimed=run.is_claimed, may_be_replay=run.may_be_replay
+        )
+        self._decoded: dict[bytes, Origin | None] = {}
+        self._end = MessageId.EARLIEST
+        self._first: MessageId | None = None
+
+    def read(self, found: StoredRun, decryptor: Decryptor) -> None:
+        """Search, read the first messages, and fill ``found``."""
+        verdict = self._search.verdict(is_hidden=not self._search_back())
+        found.unread = _WHY.get(verdict)
+        found.begin = begin = self._search.begin
+        if begin is None:
+            return
+        blocks = self._blocks(found, begin, decryptor)
+        first = next(blocks, None)
+        found.blocks = blocks if first is None else chain((first,), blocks)
+        if found.unread is None and (self._first is None or self._first > begin):
+            found.unread = "the broker has deleted some of them"
+
+    def count(self) -> int:
+        """How many messages of the run are stored."""
+        self._search_back()
+        begin = self._search.begin
+        if begin is None:
+            return 0
+        own = self._own(self._entries(begin))
+        return sum(int(np.maximum(entries.messages, 1).sum()) for entries in own)
+
+    # ---- what the search wants
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether entries further back need not be read."""
+        return self._search.is_begin_known
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether entries that become visible later need not be waited for."""
+        return self._search.is_newest_known
+
+    def take(self, entries: Entries) -> None:
+        """Take entries of the topic partition."""
+        last = entries.sequence_id + np.maximum(entries.messages, 1) - 1
+        own = []
+        for row, origin in enumerate(self._origins(entries)):
+            if origin is not None:
+                place = _id_of(entries, row)
+                own.append(OwnEntry(place, origin, int(last[row])))
+                self._end = max(self._end, place)
+        self._search.take(own)
+
+    def _search_back(self) -> bool:
+        """Search for the begin; return whether nothing of the run can be hidden."""
+        return search_back(
+            self._client,
+            self._topic,
+            self,
+            self._client.operation(),
+            first_step=1 if self._is_claimed else _LAST_ENTRIES,
+            growth=_GROWTH,
+            max_steps=None if self._is_claimed else 1,
+        )
+
+    # ---- the entries of the run
+
+    def _options(self) -> RangeOptions:
+        # A gap is no error: others' entries may be anything, and the run's own are compared anyway.
+        return RangeOptions(
+            poll_timeout=self._client.options.operation_timeout,
+            visible=False,
+            fail_on_data_loss=False,
+            window_bytes=self._window_bytes,
+        )
+
+    def _entries(self, begin: MessageId) -> Generator[Entries, None, None]:
+        """All entries from the begin to the newest one of the query."""
+        return read_entries(self._client, self._topic, begin.previous, self._end, self._options())
+
+    def _messages(self, begin: MessageId, decryptor: Decryptor) -> Iterator[DecodedMessages]:
+        own = self._own(self._entries(begin))
+        start, end = begin.previous, self._end
+        whole = whole_messages(self._client, self._topic, start, end, own, self._options(), None, decryptor)
+        yield from decode_entries(
+            self._topic,
+            whole,
+            max_rows=_ROWS,
+            max_bytes=self._window_bytes,
+            leave_out_corrupt=True,
+            max_message_size=self._client.max_message_size,
+        )
+
+    def _own(self, stored: Generator[Entries, None, None]) -> Generator[Entries, None, None]:
+        """Only the entries of the run; not those that are replicated in another way than it writes them."""
+        with closing(stored):
+            for entries in stored:
+                own = [self._search.is_own(origin) for origin in self._origins(entries)]
+                is_own: Flags = np.array(own, np.bool_)
+                is_own &= entries.texts(EntryField.REPLICATE_TO).is_null().to_numpy(zero_copy_only=False)
+                rows = np.flatnonzero(is_own)
+                if len(rows):
+                    self._first = self._first or _id_of(entries, int(rows[0]))
+                    for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
+                        yield entries[int(run[0]) : int(run[-1]) + 1]
+
+    def _blocks(self, found: StoredRun, begin: MessageId, decryptor: Decryptor) -> Iterator[StoredBlock]:
+        try:
+            for messages in self._messages(begin, decryptor):
+                block = self._block(messages, found)
+                if len(block.through):
+                    yield block
+        except (AuthError, CryptoError) as error:
+            found.unread = error.what
+
+    def _block(self, messages: DecodedMessages, found: StoredRun) -> StoredBlock:
+        columns = MessageColumns(
+            value=messages.value,
+            key=messages.key,
+            event_time=messages.event_time,
+            properties=messages.properties,
+            ordering_key=messages.ordering_key,
+        )
+        versions, deliver_at, through = (
+            np.concatenate([run.of_rows(column) for run in messages.runs])
+            for column in (_versions_of, _deliver_at_of, self._rows_of)
+        )
+        if found.version is None and len(versions) and versions[0] >= 0:
+            found.version = int(versions[0])
+        return StoredBlock(Rows(encode_batch_messages(columns), extras_of(versions, deliver_at)), through)
+
+    def _rows_of(self, entries: Entries) -> Ints:
+        """``Origin.rows`` of entries of the run, int64[n]."""
+        return np.array([0 if each is None else each.rows for each in self._origins(entries)], np.int64)
+
+    def _origins(self, entries: Entries) -> list[Origin | None]:
+        fields = entries.texts(EntryField.ORIGIN)
+        if fields.null_count == len(fields):
+            return [None] * len(fields)
+        return [None if field is None else self._decode(field) for field in fields.to_pylist()]
+
+    def _decode(self, field: bytes) -> Origin | None:
+        if field not in self._decoded:
+            if len(self._decoded) >= _KEPT_ORIGINS:
+                self._decoded.clear()
+            self._decoded[field] = decode_origin(field, self._secret, str(self._topic))
+        return self._decoded[field]
+
+
+def _id_of(entries: Entries, row: int) -> MessageId:
+    return MessageId(int(entries.ledger[row]), int(entries.entry[row]))
+
+
+def _versions_of(entries: Entries) -> Ints:
+    """Numbers of schema versions, int64[n]; -1 for none."""
+    numbers = [
+        from_wire_version(each or b"") for each in entries.texts(EntryField.SCHEMA_VERSION).to_pylist()
+    ]
+    return np.array([-1 if each is None else each for each in numbers], np.int64)
+
+
+def _deliver_at_of(entries: Entries) -> Ints:
+    """Times of delivery in ms since the epoch, int64[n]; -1 for none."""
+    times, has = entries.numbers(EntryField.DELIVER_AT)
+    return np.where(has, times, -1)

@@ -1,0 +1,138 @@
+"""RunSearch: finds where an earlier run of a task began to write to a topic partition, and judges the search.
+
+Entries are searched backwards from the end of the topic partition, by their origins. The first entry of a
+micro-batch is acknowledged before the task sends another one, and all later ones name its id. So the search
+needs to find one of these, or the first entry itself if it is the only one:
+
+    ============================================  ==========================================================
+    an entry of this task and micro-batch         the micro-batch began
+    ============================================  ==========================================================
+    names its first entry                         there
+    does not, and has the last id of the          here: it is the only entry
+    producer's name, or a higher one
+    does not                                      here or earlier: the search goes on. Others may have used
+                                                  the producer's name, or copied the entry
+    ============================================  ==========================================================
+
+What the search has found at its end:
+
+    ==========================================  ============================================================
+    found                                       verdict
+    ==========================================  ============================================================
+    an entry of this task and micro-batch       FOUND
+    the same, but an open transaction of        HIDDEN: there may be more
+    somebody else hides newer entries, and the
+    entry with the last id was not found
+    none, and the broker does not know that     NOTHING
+    the name has stored ids of the micro-batch
+    none, and an entry of the query of an       NOTHING: somebody else has used the producer's name
+    earlier micro-batch
+    none, and it cannot be a replay             NOTHING: likewise
+    none, in any other case                     MISSING: the broker may have deleted the entries
+    ==========================================  ============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire.origin import Origin
+
+
+class RunVerdict(Enum):
+    """What a search has found; see the module's second table."""
+
+    FOUND = auto()
+    HIDDEN = auto()
+    NOTHING = auto()
+    MISSING = auto()
+
+
+class OwnEntry(NamedTuple):
+    """An entry of the query.
+
+    Attributes:
+        id: of the whole entry.
+        origin: of the entry.
+        last_sequence_id: of its last message.
+    """
+
+    id: MessageId
+    origin: Origin
+    last_sequence_id: int
+
+
+class RunSearch:
+    """The search for the entries of one task and micro-batch in a topic partition.
+
+    Args:
+        run: its ``batch``, ``task`` and ``write`` are looked for.
+        last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
+        is_claimed: whether that id is one of this micro-batch, or a later one.
+        may_be_replay: whether an earlier run may have written rows.
+
+    Attributes:
+        begin: where the micro-batch began, as far as it is known; None if no entry of it was found.
+        newest: the highest sequence id of its entries; -1 if no entry of it was found.
+    """
+
+    def __init__(
+        self, run: Origin, last_sequence_id: int, *, is_claimed: bool, may_be_replay: bool = True
+    ) -> None:
+        self._run = run
+        self._last_sequence_id = last_sequence_id
+        self._is_claimed = is_claimed
+        self._may_be_replay = may_be_replay
+        self._is_begin_certain = False
+        self.newest = -1
+        self._has_older = False
+        self.begin: MessageId | None = None
+
+    def is_own(self, origin: Origin | None) -> bool:
+        """Whether it is of the micro-batch and task that are looked for."""
+        run = self._run
+        return origin is not None and (origin.batch, origin.task, origin.write) == (
+            run.batch,
+            run.task,
+            run.write,
+        )
+
+    def take(self, entries: Iterable[OwnEntry]) -> None:
+        """Take entries of the query, in any order."""
+        for entry in entries:
+            if not self.is_own(entry.origin):
+                self._has_older |= entry.origin.batch < self._run.batch
+                continue
+            self.newest = max(self.newest, entry.last_sequence_id)
+            named = entry.origin.begin
+            if named is not None:
+                self.begin, self._is_begin_certain = named, True
+            elif not self._is_begin_certain:
+                self.begin = entry.id if self.begin is None else min(self.begin, entry.id)
+
+    @property
+    def is_begin_known(self) -> bool:
+        """Whether entries further back need not be read."""
+        if self._has_older and not self._may_be_replay:
+            return True
+        return self._is_begin_certain or (self.begin is not None and self.is_newest_known)
+
+    @property
+    def is_newest_known(self) -> bool:
+        """Whether no newer entry of the micro-batch can become visible."""
+        return self.newest >= self._last_sequence_id or not self._is_claimed
+
+    def verdict(self, *, is_hidden: bool) -> RunVerdict:
+        """What was found, when nothing more can be read.
+
+        Args:
+            is_hidden: whether the topic partition has entries that were not visible until the end.
+        """
+        if self.begin is not None:
+            return RunVerdict.HIDDEN if is_hidden and not self.is_newest_known else RunVerdict.FOUND
+        if not self._is_claimed or self._has_older or not self._may_be_replay:
+            return RunVerdict.NOTHING
+        return RunVerdict.MISSING

@@ -1,0 +1,314 @@
+"""StoredRows: the rows of a micro-batch that earlier runs of a task have stored in a topic, to be compared.
+
+A task that may be run again reads what is stored, and compares it with its rows. Only the bytes of rows
+decide what is sent: neither sequence ids, nor the order of the rows, nor who claims to have written them.
+
+    =======================  =================================================================================
+    row of this run          what becomes of it
+    =======================  =================================================================================
+    stored as often or more  it is not sent
+    stored less often        the first ones are not sent, and as many are sent as are missing
+    not stored               it is sent
+    =======================  =================================================================================
+
+Rows that are stored, and that this run does not have, are judged by ``through``: a stored row is among the
+first ``through`` rows of its run.
+
+    =========================  ===============================================================================
+    stored and not found       judged
+    =========================  ===============================================================================
+    ``through`` is more than   nothing: Spark has ended this run early, or will give the row later
+    the rows of this run
+    any other                  the runs differ: what this run sends may be the same rows with other values
+    =========================  ===============================================================================
+
+Most runs give the same rows in the same order. So the stored rows of each topic partition are read along with
+the rows of this run, and their bytes are compared in order. With the first row that should be there and is
+not, all stored rows that are left are read, and from then on digests are compared, in any order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pulsar_spark.wire.encode_columns import EncodedMessages
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Words: TypeAlias = "npt.NDArray[np.uint64]"
+
+_WORDS = 2  # of 8 bytes; a digest of 16 bytes stands for a row
+
+
+class Rows(NamedTuple):
+    """n rows, encoded.
+
+    Attributes:
+        encoded: their bytes.
+        extras: what belongs to each row and is not in its bytes, as ``extras_of`` makes it.
+    """
+
+    encoded: EncodedMessages
+    extras: Sequence[bytes]
+
+
+class StoredBlock(NamedTuple):
+    """Rows that are stored, in their order.
+
+    Attributes:
+        rows: n rows.
+        through: int64[n], see the module's second table.
+    """
+
+    rows: Rows
+    through: Ints
+
+
+class StoredRows:
+    """The stored rows of one topic. A row whose digest is compared takes about 50 bytes of memory."""
+
+    def __init__(self) -> None:
+        self._sequences: dict[int, _Sequence] = {}
+        self._rest = _Digests()
+        self._found: Counter[int] = Counter()
+
+    def add(self, partition: int, blocks: Iterator[StoredBlock]) -> None:
+        """Add the stored rows of a topic partition, in their order; they are read when they are needed."""
+        self._sequences[partition] = _Sequence(blocks)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be stored rows that were not found yet."""
+        return bool(self._sequences) or self._rest.has_more
+
+    def take(self, rows: Rows, bounds: Sequence[int], taken: int) -> Flags:
+        """Which of the next rows of this run are stored, bool[n]; each stored row is found once.
+
+        Args:
+            rows: n rows, ordered by partition.
+            bounds: partition i has the rows from ``bounds[i]`` up to ``bounds[i + 1]``.
+            taken: how many rows this run has had so far, with these.
+        """
+        found: Flags = np.zeros(len(rows.extras), np.bool_)
+        is_stuck = False
+        for partition, (first, last) in enumerate(pairwise(bounds)):
+            sequence = self._sequences.get(partition)
+            if sequence is not None and first < last:
+                count = sequence.match(rows, first, last)
+                found[first : first + count] = True
+                self._found[partition] += count
+                is_stuck |= first + count < last and sequence.next_through is not None
+        self._drop_ended()
+        if not found.all():
+            if is_stuck or any(each.is_due(taken) for each in self._sequences.values()):
+                self._read_rest()
+            found |= self._rest.take(rows, ~found)
+        return found
+
+    def found(self) -> Counter[int]:
+        """How many stored rows were found, by number of the partition."""
+        return self._found + self._rest.found()
+
+    def differing(self, taken: int) -> Counter[int]:
+        """How many stored rows this run should have found by now, by number of the partition.
+
+        Args:
+            taken: how many rows this run has had so far.
+        """
+        if any(each.is_due(taken) for each in self._sequences.values()):
+            self._read_rest()
+        return self._rest.missed(taken)
+
+    def close(self) -> None:
+        """Stop reading."""
+        for sequence in self._sequences.values():
+            sequence.close()
+        self._sequences = {}
+
+    def _drop_ended(self) -> None:
+        self._sequences = {
+            partition: each for partition, each in self._sequences.items() if each.next_through is not None
+        }
+
+    def _read_rest(self) -> None:
+        sequences, self._sequences = self._sequences, {}
+        for partition, sequence in sequences.items():
+            for block in sequence.rest():
+                self._rest.add(partition, block)
+
+
+class _Sequence:
+    """Stored rows of a topic partition, to be compared in their order."""
+
+    def __init__(self, blocks: Iterator[StoredBlock]) -> None:
+        self._blocks = blocks
+        self._block: StoredBlock | None = None
+        self._at = 0  # rows of the block that were found
+        self._advance()
+
+    @property
+    def next_through(self) -> int | None:
+        """``through`` of the next row; None if there is none."""
+        return None if self._block is None else int(self._block.through[self._at])
+
+    def is_due(self, taken: int) -> bool:
+        """Whether the next row is among the first ``taken`` rows of its run."""
+        return self._block is not None and int(self._block.through[self._at]) <= taken
+
+    def match(self, rows: Rows, first: int, last: int) -> int:
+        """How many of the rows from ``first`` on are the next stored ones; these count as found."""
+        begin = first
+        while self._block is not None and first < last:
+            count = min(last - first, len(self._block.through) - self._at)
+            equal = _equal(rows, first, self._block.rows, self._at, count)
+            first, self._at = first + equal, self._at + equal
+            self._advance()
+            if equal < count:
+                break
+        return first - begin
+
+    def rest(self) -> Iterator[StoredBlock]:
+        """Give the rows that were not found, in blocks."""
+        if self._block is not None:
+            (encoded, extras), through = self._block
+            left = EncodedMessages(encoded.buffer, encoded.offsets[self._at :])
+            yield StoredBlock(Rows(left, extras[self._at :]), through[self._at :])
+            yield from self._blocks
+
+    def close(self) -> None:
+        """Stop reading."""
+        close = getattr(self._blocks, "close", None)
+        if close is not None:
+            close()
+
+    def _advance(self) -> None:
+        while self._block is None or self._at == len(self._block.through):
+            self._block, self._at = next(self._blocks, None), 0
+            if self._block is None:
+                return
+
+
+class _Digests:
+    """Rows by their digests. Rows are added first, and then looked for."""
+
+    def __init__(self) -> None:
+        self._added: list[tuple[Words, Ints, npt.NDArray[np.int32]]] = []
+        # Sorted by the first words of digests; those of equal rows in the order in which they were added.
+        self._digests: Words = np.zeros((0, _WORDS), np.uint64)
+        self._through = np.zeros(0, np.int64)
+        self._partition = np.zeros(0, np.int32)
+        self._is_found: Flags = np.zeros(0, np.bool_)
+        # Of each first word: where its rows begin, how many there are, and how many of them were found.
+        self._words: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._first: Ints = np.zeros(0, np.int64)
+        self._count: Ints = np.zeros(0, np.int64)
+        self._taken: Ints = np.zeros(0, np.int64)
+
+    def add(self, partition: int, block: StoredBlock) -> None:
+        (encoded, extras), through = block
+        digests = _digests_of(encoded, extras, np.arange(len(through)))
+        self._added.append((digests, through, np.full(len(through), partition, np.int32)))
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._added) or not self._is_found.all()
+
+    def take(self, rows: Rows, is_wanted: Flags) -> Flags:
+        """Which of the wanted rows are there, bool[n]."""
+        found: Flags = np.zeros(len(is_wanted), np.bool_)
+        if not self.has_more:
+            return found
+        self._index()
+        wanted = np.flatnonzero(is_wanted)
+        digests = _digests_of(rows.encoded, rows.extras, wanted)
+        order = np.argsort(digests[:, 0], kind="stable")
+        words = digests[order, 0]
+        number = np.arange(len(words)) - np.searchsorted(words, words)  # of each row among the equal ones
+        at = np.searchsorted(self._words, words)
+        inside = np.flatnonzero(at < len(self._words))
+        at, order = at[inside], order[inside]
+        number = number[inside] + self._taken[at]
+        left = np.flatnonzero(number < self._count[at])
+        at, order, row = at[left], order[left], self._first[at[left]] + number[left]
+        # Different rows whose digests begin with the same word are not found: they are sent again.
+        is_same = (self._digests[row] == digests[order]).all(axis=1)
+        np.add.at(self._taken, at[is_same], 1)
+        self._is_found[row[is_same]] = True
+        found[wanted[order[is_same]]] = True
+        return found
+
+    def found(self) -> Counter[int]:
+        return Counter(self._partition[self._is_found].tolist())
+
+    def missed(self, taken: int) -> Counter[int]:
+        """Those that are among the first ``taken`` rows of their run, and were not found, by partition."""
+        self._index()
+        return Counter(self._partition[~self._is_found & (self._through <= taken)].tolist())
+
+    def _index(self) -> None:
+        if not self._added:
+            return
+        assert not len(self._digests), "rows are added first"
+        digests, through, partition = map(np.concatenate, zip(*self._added, strict=True))
+        self._added = []
+        order = np.argsort(digests[:, 0], kind="stable")
+        self._digests, self._through, self._partition = digests[order], through[order], partition[order]
+        self._is_found = np.zeros(len(order), np.bool_)
+        self._words, self._first, self._count = np.unique(
+            self._digests[:, 0], return_index=True, return_counts=True
+        )
+        self._taken = np.zeros(len(self._words), np.int64)
+
+
+def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
+    """What belongs to rows and is not in their bytes.
+
+    Args:
+        versions: number of the schema version of each row, int64[n]; -1 for none.
+        deliver_at: time of delivery of each row in ms since the epoch, int64[n]; -1 for none.
+    """
+    if (versions < 0).all() and (deliver_at < 0).all():
+        return [b""] * len(versions)
+    # No encoded row begins with such a byte.
+    return [b"\xff%d %d " % each for each in zip(versions.tolist(), deliver_at.tolist(), strict=True)]
+
+
+def _digests_of(rows: EncodedMessages, extras: Sequence[bytes], wanted: Ints) -> Words:
+    body, sha = bytes(rows.buffer), hashlib.sha256
+    firsts, lasts = rows.offsets[:-1][wanted].tolist(), rows.offsets[1:][wanted].tolist()
+    if any(extras):
+        parts = zip(wanted.tolist(), firsts, lasts, strict=True)
+        digests = [sha(extras[row] + body[first:last]).digest() for row, first, last in parts]
+    else:
+        digests = [sha(body[first:last]).digest() for first, last in zip(firsts, lasts, strict=True)]
+    words: Words = np.frombuffer(b"".join(digests), np.uint64).reshape(len(digests), -1)
+    own: Words = words[:, :_WORDS].copy()
+    return own
+
+
+def _equal(rows: Rows, first: int, others: Rows, other_first: int, count: int) -> int:
+    """How many of ``count`` rows are equal, from the first one on."""
+    bounds = [
+        each.encoded.offsets[start : start + count + 1]
+        for each, start in ((rows, first), (others, other_first))
+    ]
+    is_equal = np.diff(bounds[0]) == np.diff(bounds[1])
+    if rows.extras[first : first + count] != others.extras[other_first : other_first + count]:
+        pairs = zip(rows.extras[first : first + count], others.extras[other_first:], strict=False)
+        is_equal &= np.array([one == other for one, other in pairs], np.bool_)
+    same = count if is_equal.all() else int(np.argmin(is_equal))
+    one, other = (
+        memoryview(each.encoded.buffer)[int(own[0]) : int(own[same])]
+        for each, own in zip((rows, others), bounds, strict=True)
+    )
+    if one == other:
+        return same
+    differs = np.frombuffer(one, np.uint8) != np.frombuffer(other, np.uint8)
+    return int(np.searchsorted(bounds[0] - bounds[0][0], np.argmax(differs), side="right")) - 1

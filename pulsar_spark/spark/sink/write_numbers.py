@@ -1,0 +1,61 @@
+"""The number of a write within its micro-batch: a foreachBatch may write to a topic several times.
+
+A write that is run again must have the same number as before, and another write must have another one. So
+the driver counts the writes that are committed, for each topic, from 0 in each run of the query.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pulsar_spark.errors import SendError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.monitoring.driver_files import DriverFiles
+from pulsar_spark.spark.sink.micro_batch import MicroBatch
+
+_files = DriverFiles("pulsar_spark_writes")
+
+
+def read_write_numbers() -> dict[str, str]:
+    """What the driver has counted, by run of a query; for :func:`write_number`. Call it on the driver."""
+    try:
+        return dict(_files.read_all(_files.path()))
+    except (OSError, RuntimeError):
+        return {}  # no write was counted, or Spark does not run beside this process
+
+
+def write_number(counted: Mapping[str, str], batch: MicroBatch | None, topic: TopicName | None) -> int:
+    """The number of the next write of a micro-batch to a topic.
+
+    Args:
+        counted: as ``read_write_numbers`` gave it when the write began.
+        batch: the micro-batch; None: 0.
+        topic: that the options name; None: rows name their topics.
+    """
+    if batch is None or batch.run not in counted:
+        return 0
+    return _numbers(counted[batch.run], batch.number).get(str(topic), 0)
+
+
+def count_write(run: str, batch: int, topic: TopicName | None) -> None:
+    """Count a write that is committed; only one process of a query may call it at a time.
+
+    Raises:
+        SendError: it cannot be counted; then the next write would be taken for this one.
+    """
+    try:
+        numbers = _numbers(_files.read(run) or "{}", batch)
+        numbers[str(topic)] = numbers.get(str(topic), 0) + 1
+        _files.write(run, json.dumps({str(batch): numbers}))
+    except (OSError, RuntimeError) as error:
+        raise SendError(
+            f"the rows are written, but the write could not be counted: {error}",
+            topic=str(topic),
+            advice="Make room on the driver's disk, and start the query again: it will find these rows",
+        ) from error
+
+
+def _numbers(text: str, batch: int) -> dict[str, int]:
+    numbers: dict[str, int] = json.loads(text).get(str(batch), {})
+    return numbers
