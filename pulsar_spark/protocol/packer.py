@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -70,7 +70,8 @@ class Packer:
         next_sequence_id: of the next message.
         transaction: of the entries packed from now on, or None.
         version_field: the schema version of the entries packed from now on, as encoded field; empty for none.
-        origin: the origin of the entries packed from now on, as encoded field; empty for none.
+        origin: makes the origin of an entry, as encoded field, from its stored payload; None for no origins.
+        is_origin_alike: whether the entries packed from now on all have the same origin.
         attempt: distinguishes the names of chunked messages from those of an earlier connection.
     """
 
@@ -95,7 +96,8 @@ class Packer:
         self.next_sequence_id = 0
         self.transaction: TxnId | None = None
         self.version_field = b""
-        self.origin = b""
+        self.origin: Callable[[Buffer], bytes] | None = None
+        self.is_origin_alike = True
         self.attempt = ""
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
@@ -149,6 +151,7 @@ class Packer:
         if self._encryption is not None:
             fields, payload = self._sealed(payload)
             metadata += fields
+        metadata += self._origin_of(payload)
         head = encode_section_head(metadata, payload)
         entry = Outgoing(*ids, batch.messages, head, payload, EntryKind.BATCH, self.transaction)
         if entry.size > self.max_message_size:
@@ -181,9 +184,11 @@ class Packer:
         """Whether each message becomes one entry with its payload as it is, and little else."""
         if self._compression != pb.NONE or self._encryption is not None:
             return False
-        if messages.has_ids or messages.has_gaps:
+        if messages.has_ids or messages.has_gaps or not self.is_origin_alike:
             return False
-        own = len(self._common()) + len(single_metadata_head(self.producer_name, _LAST_ID, _LAST_ID))
+        own = len(self._common() + self._origin_of(b"")) + len(
+            single_metadata_head(self.producer_name, _LAST_ID, _LAST_ID)
+        )
         return (
             own <= METADATA_ROOM // 2
             and int(messages.sizes.max()) <= self._max_single_size - own
@@ -194,7 +199,7 @@ class Packer:
         """Make the entries by column."""
         before, after = around_sequence_id(self.producer_name, publish_time)
         first = self.next_sequence_id
-        sections = messages.sections(before, first, after, self._common())
+        sections = messages.sections(before, first, after, self._common() + self._origin_of(b""))
         self.next_sequence_id = first + len(messages)
         return OutgoingRun(sections, first, self.transaction)
 
@@ -215,6 +220,7 @@ class Packer:
                 if self._encryption is not None:
                     sealed_by, payload = self._sealed(payload)
                     metadata += sealed_by
+                metadata += self._origin_of(payload)
                 section_head = encode_section_head(metadata, payload)
                 yield Outgoing(*ids, 1, section_head, payload, EntryKind.SINGLE, self.transaction)
             elif self._chunking:
@@ -235,7 +241,7 @@ class Packer:
                 payload,
                 self._max_chunk_size,
                 self.transaction,
-                None if self._encryption is None else self._sealed,
+                None if self._encryption is None and self.origin is None else self._chunk_of,
             )
         except ValueError:
             raise self._too_large(len(metadata) + len(payload)) from None
@@ -243,8 +249,17 @@ class Packer:
 
     def _common(self) -> bytes:
         """Fields that follow the others of an entry's metadata."""
-        fields = self.version_field + self.origin
-        return fields if self.transaction is None else fields + transaction_fields(self.transaction)
+        if self.transaction is None:
+            return self.version_field
+        return self.version_field + transaction_fields(self.transaction)
+
+    def _origin_of(self, payload: Buffer) -> bytes:
+        return b"" if self.origin is None else self.origin(payload)
+
+    def _chunk_of(self, part: Buffer) -> tuple[bytes, Buffer]:
+        """Fields to append to a chunk's metadata, and its payload."""
+        fields, payload = (b"", part) if self._encryption is None else self._sealed(part)
+        return fields + self._origin_of(payload), payload
 
     def _sealed(self, payload: Buffer) -> tuple[bytes, Buffer]:
         assert self._encryption is not None
@@ -283,7 +298,8 @@ class Packer:
     def _max_chunk_size(self) -> int:
         if self._chunk_max is None:
             return self.max_batch_size
-        return min(self._chunk_max - (self.room - METADATA_ROOM), self.max_batch_size)
+        added = self.room - METADATA_ROOM + len(self._origin_of(b""))
+        return min(self._chunk_max - added, self.max_batch_size)
 
     def _ids(self, given: tuple[int, int] | None, messages: int) -> tuple[int, int]:
         """First and last id of the next entry."""

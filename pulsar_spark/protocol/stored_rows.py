@@ -23,8 +23,8 @@ first ``through`` rows of its run.
     =========================  ===============================================================================
 
 Most runs give the same rows in the same order. So the stored rows of each topic partition are read along with
-the rows of this run, and their bytes are compared in order. With the first row that should be there and is
-not, all stored rows that are left are read, and from then on digests are compared, in any order.
+the rows of this run, and their bytes are compared in order. With the first row that is not the next one, all
+stored rows that are left are read, and from then on digests are compared, in any order.
 """
 
 from __future__ import annotations
@@ -81,34 +81,33 @@ class StoredRows:
 
     def add(self, partition: int, blocks: Iterator[StoredBlock]) -> None:
         """Add the stored rows of a topic partition, in their order; they are read when they are needed."""
-        self._sequences[partition] = _Sequence(blocks)
+        sequence = _Sequence(blocks)
+        if not sequence.has_ended:
+            self._sequences[partition] = sequence
 
     @property
     def has_more(self) -> bool:
         """Whether there may be stored rows that were not found yet."""
         return bool(self._sequences) or self._rest.has_more
 
-    def take(self, rows: Rows, bounds: Sequence[int], taken: int) -> Flags:
+    def take(self, rows: Rows, bounds: Sequence[int]) -> Flags:
         """Which of the next rows of this run are stored, bool[n]; each stored row is found once.
 
         Args:
             rows: n rows, ordered by partition.
             bounds: partition i has the rows from ``bounds[i]`` up to ``bounds[i + 1]``.
-            taken: how many rows this run has had so far, with these.
         """
         found: Flags = np.zeros(len(rows.extras), np.bool_)
-        is_stuck = False
         for partition, (first, last) in enumerate(pairwise(bounds)):
             sequence = self._sequences.get(partition)
             if sequence is not None and first < last:
                 count = sequence.match(rows, first, last)
                 found[first : first + count] = True
                 self._found[partition] += count
-                is_stuck |= first + count < last and sequence.next_through is not None
-        self._drop_ended()
+                if sequence.has_ended:
+                    del self._sequences[partition]
         if not found.all():
-            if is_stuck or any(each.is_due(taken) for each in self._sequences.values()):
-                self._read_rest()
+            self._read_rest()
             found |= self._rest.take(rows, ~found)
         return found
 
@@ -132,11 +131,6 @@ class StoredRows:
             sequence.close()
         self._sequences = {}
 
-    def _drop_ended(self) -> None:
-        self._sequences = {
-            partition: each for partition, each in self._sequences.items() if each.next_through is not None
-        }
-
     def _read_rest(self) -> None:
         sequences, self._sequences = self._sequences, {}
         for partition, sequence in sequences.items():
@@ -154,9 +148,9 @@ class _Sequence:
         self._advance()
 
     @property
-    def next_through(self) -> int | None:
-        """``through`` of the next row; None if there is none."""
-        return None if self._block is None else int(self._block.through[self._at])
+    def has_ended(self) -> bool:
+        """Whether all rows were found."""
+        return self._block is None
 
     def is_due(self, taken: int) -> bool:
         """Whether the next row is among the first ``taken`` rows of its run."""

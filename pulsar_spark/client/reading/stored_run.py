@@ -29,7 +29,7 @@ from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.origin import Origin, decode_origin
+from pulsar_spark.wire.origin import Origin, decode_origin, has_begin, rows_of_origin
 from pulsar_spark.wire.schemas.wire_schema import from_wire_version
 
 # Bytes that may be in flight from the broker if nothing else is read, and rows that are decoded at a time.
@@ -264,32 +264,41 @@ class _RunReader:
         )
         versions, deliver_at, through = (
             np.concatenate([run.of_rows(column) for run in messages.runs])
-            for column in (_versions_of, _deliver_at_of, self._rows_of)
+            for column in (_versions_of, _deliver_at_of, _rows_of)
         )
         if found.version is None and len(versions) and versions[0] >= 0:
             found.version = int(versions[0])
         return StoredBlock(Rows(encode_batch_messages(columns), extras_of(versions, deliver_at)), through)
 
-    def _rows_of(self, entries: Entries) -> Ints:
-        """``Origin.rows`` of entries of the run, int64[n]."""
-        return np.array([0 if each is None else each.rows for each in self._origins(entries)], np.int64)
-
     def _origins(self, entries: Entries) -> list[Origin | None]:
         fields = entries.texts(EntryField.ORIGIN)
         if fields.null_count == len(fields):
             return [None] * len(fields)
-        return [None if field is None else self._decode(field) for field in fields.to_pylist()]
+        return [
+            None if field is None else self._decode(field, entries, row)
+            for row, field in enumerate(fields.to_pylist())
+        ]
 
-    def _decode(self, field: bytes) -> Origin | None:
+    def _decode(self, field: bytes, entries: Entries, row: int) -> Origin | None:
+        secret, topic = self._secret, str(self._topic)
+        if not has_begin(field):
+            return decode_origin(field, secret, topic, entries[row : row + 1].payloads[0])
         if field not in self._decoded:
             if len(self._decoded) >= _KEPT_ORIGINS:
                 self._decoded.clear()
-            self._decoded[field] = decode_origin(field, self._secret, str(self._topic))
+            self._decoded[field] = decode_origin(field, secret, topic)
         return self._decoded[field]
 
 
 def _id_of(entries: Entries, row: int) -> MessageId:
     return MessageId(int(entries.ledger[row]), int(entries.entry[row]))
+
+
+def _rows_of(entries: Entries) -> Ints:
+    """``Origin.rows`` of entries of the run, whose payloads may be decrypted and complete, int64[n]."""
+    return np.array(
+        [rows_of_origin(field) for field in entries.texts(EntryField.ORIGIN).to_pylist()], np.int64
+    )
 
 
 def _versions_of(entries: Entries) -> Ints:

@@ -8,8 +8,8 @@ anything to read: those of a micro-batch begin at a number of its own.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,8 +41,10 @@ from pulsar_spark.wire.singles import EncodedSingle
 # Sequence ids between the first ones of two micro-batches.
 IDS_PER_BATCH = 1 << 32
 
-# Somebody else has used the producer's name if its last id is higher: no ids would be left for rows.
+# Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. So many
+# other names are tried.
 _MAX_LAST_ID = (1 << 63) - IDS_PER_BATCH
+_SPARE_NAMES = 10
 
 # Bytes of stored entries of a topic that may be in flight from the broker, and of a partition at least.
 _READ_BYTES = 16 << 20
@@ -182,6 +184,11 @@ class DedupTask:
         """Note that a topic partition deduplicates."""
         self._known.add(topic.base)
 
+    def spare_name(self, number: int) -> str:
+        """A name for producers that nobody can know before it is used."""
+        text = f"{self.name} {self.origin.batch} {number}".encode()
+        return f"{self.name}-{hashlib.blake2b(text, key=self.secret, digest_size=6).hexdigest()}"
+
     def stored_version(self, topic: TopicName) -> int | None:
         """The schema version that an earlier run wrote a topic's rows with; None if it is not known.
 
@@ -222,7 +229,7 @@ class DedupTask:
         bounds = np.searchsorted(partitions[order], np.arange(len(run.partitions) + 1)).tolist()
         rows = Rows(encode_batch_messages(columns, order=order), extras)
         is_new = np.empty(len(columns), np.bool_)
-        is_new[order] = ~run.stored.take(rows, bounds, run.rows)
+        is_new[order] = ~run.stored.take(rows, bounds)
         for each, partition in run.partitions.items():
             self.tell_unread(each, partition)
         if self.strict and is_new.any() and run.stored.differing(run.rows):
@@ -337,6 +344,7 @@ class DedupProducer(Producer):
         self._run = run
         self._partition = partition
         self._window_bytes = max(_READ_BYTES // partitions, _MIN_WINDOW)
+        self._last = -1
         self._awaits_first = False
         self._held: list[tuple[Callable[[Any], None], Sequence[Any]]] = []
         super().__init__(
@@ -374,7 +382,7 @@ class DedupProducer(Producer):
         self._awaits_first = False
         partition = self._partition
         # The broker does not say where an entry is that it had stored before the connection was lost.
-        partition.begin = partition.begin or self.sent.first_id or self._find().begin
+        partition.begin = partition.begin or self.sent.first_id or self._find(is_claimed=True).begin
         if partition.begin is None:
             raise SendError("the broker has acknowledged an entry that is not stored", topic=str(self.topic))
         if self._dedup.must_prove(self.topic):
@@ -411,35 +419,42 @@ class DedupProducer(Producer):
 
     def _sign(self) -> None:
         """Let the entries that are packed next say where they come from."""
-        dedup = self._dedup
-        origin = replace(dedup.origin, begin=self._partition.begin, rows=self._run.rows)
-        self._builder.packer.origin = encode_origin(origin, dedup.secret, str(self.topic))
+        secret, topic, packer = self._dedup.secret, str(self.topic), self._builder.packer
+        origin = replace(self._dedup.origin, begin=self._partition.begin, rows=self._run.rows)
+        packer.is_origin_alike = origin.begin is not None
+        field = encode_origin(origin, secret, topic) if packer.is_origin_alike else b""
+        packer.origin = lambda payload: field or encode_origin(origin, secret, topic, payload)
 
     def _read_stored(self) -> None:
         """Begin to read the stored messages of this micro-batch, if there may be any."""
         dedup, partition, last = self._dedup, self._partition, self.last_sequence_id
+        self._last = self._use_spare_names(last)
         is_first = not self._run.rows  # later, only partitions are opened that earlier runs did not have
-        if is_first and (last >= dedup.first_sequence_id or (last < 0 and dedup.may_be_replay)):
-            partition.stored = found = self._find()
+        is_claimed = last >= dedup.first_sequence_id
+        if is_first and (is_claimed or (last < 0 and dedup.may_be_replay)):
+            partition.stored = found = self._find(is_claimed=is_claimed)
             partition.begin = found.begin
             partition.claimed = max(min(last - dedup.first_sequence_id + 1, IDS_PER_BATCH), 1)
             dedup.may_be_replay |= found.begin is not None
             self._run.stored.add(partition.number, found.blocks)
             dedup.tell_unread(self.topic, partition)
-        if last > _MAX_LAST_ID:
-            _log.warning("%s: somebody else has used the producer name %s", self.topic, partition.name)
-            partition.name = f"{dedup.name}-{secrets.token_hex(4)}"
-            self.reopen(partition.name, dedup.first_sequence_id)
 
-    def _find(self) -> StoredRun:
-        dedup, last = self._dedup, self.last_sequence_id
-        run = RunToFind(
-            dedup.origin,
-            dedup.secret,
-            last,
-            is_claimed=last >= dedup.first_sequence_id,
-            may_be_replay=dedup.may_be_replay,
-        )
+    def _use_spare_names(self, last: int) -> int:
+        """Continue under another name if no ids are left; return the last id that the broker has of the name.
+
+        All runs of the task use the same names in the same order, so brokers admit one of them at a time.
+        """
+        for number in range(_SPARE_NAMES):
+            if last <= _MAX_LAST_ID:
+                return last
+            _log.warning("%s: somebody else has used the producer name %s", self.topic, self._partition.name)
+            self._partition.name = self._dedup.spare_name(number)
+            last = self.reopen(self._partition.name, self._dedup.first_sequence_id)
+        raise foreign_writes(str(self.topic), self._partition.name)
+
+    def _find(self, *, is_claimed: bool) -> StoredRun:
+        dedup = self._dedup
+        run = RunToFind(dedup.origin, dedup.secret, self._last, is_claimed, dedup.may_be_replay)
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
 
     def _prove(self) -> None:

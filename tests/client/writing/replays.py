@@ -1,0 +1,280 @@
+"""A model of what may happen to the runs of a task, for random tests against the fake broker.
+
+A topic gets the rows of one micro-batch from several runs of its task. Runs end early or crash; brokers refuse
+entries, cut connections and lose receipts; two copies of the task run beside each other; strangers write under
+the task's name. Then one run is left alone. All rows must be there, and none twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from pulsar_spark.client import BatcherBuilder, Client, DedupTask, MessageColumns, Origin, TopicWriter
+from pulsar_spark.errors import DuplicatesError, PulsarError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import decode_batches
+from pulsar_spark.wire.codecs import decompress
+from pulsar_spark.wire.frames import encode_section_head
+from tests.client.clients import client_of, producing
+from tests.fake_broker import Action, FakeBroker, cut, lose_answer, pass_on, refuses
+from tests.fake_clients import Type
+from tests.fake_topics import FakeEntry, FakeTopic, batch_section, section_of, split_section
+
+SECRET = b"only the query knows this"
+NAME = "spark-query-0"
+BATCH = 5
+FIRST = (BATCH + 1) << 32
+_LIMIT = 1 << 24
+_NUMBERS = itertools.count()
+_FAULTS: list[Action] = [
+    cut,
+    lose_answer,
+    refuses(pb.NotAllowedError),
+    refuses(pb.PersistenceError),
+    refuses(pb.ChecksumError),
+    refuses(pb.ServiceNotReady),
+]
+
+
+@dataclass
+class Outcome:
+    """What became of a topic.
+
+    Attributes:
+        missing: rows that are not there.
+        doubled: rows that are there more often than they should, without those that strangers wrote.
+        told: messages of which it was said that they may be duplicated.
+        events: what happened, and how often.
+    """
+
+    missing: Counter[bytes]
+    doubled: Counter[bytes]
+    told: int
+    events: Counter[str] = field(default_factory=Counter)
+
+
+class Replays:
+    """The runs of one task on one topic.
+
+    Args:
+        broker: that deduplicates.
+        seed: of all that is random.
+    """
+
+    def __init__(self, broker: FakeBroker, seed: int) -> None:
+        self._broker = broker
+        self._chance = chance = random.Random(seed)
+        self._topic = TopicName.parse(f"replays-{next(_NUMBERS)}")
+        self._partitions = chance.choice([0, 0, 1, 2, 3])
+        broker.create(self._topic, self._partitions)
+        self._is_strict = chance.random() < 0.3
+        self._is_large = chance.random() < 0.1
+        size = chance.choice([400, 900]) if self._is_large else chance.choice([1, 5, 30])
+        count = chance.choice([1, 3, 10, 40, 120])
+        values = range(count) if chance.random() < 0.7 else [chance.randrange(4) for _ in range(count)]
+        self._rows = [b"%d." % value + b"." * size for value in values]
+        self._keys = chance.choice([None, 1, 7])
+        self._strange: set[tuple[str, MessageId]] = set()
+        self.events: Counter[str] = Counter()
+
+    def play(self) -> Outcome:
+        """Let things happen, then run the task alone; give what is there at the end."""
+        chance = self._chance
+        if chance.random() < 0.7:
+            self._run(BATCH - 1, [b"before %d" % number for number in range(chance.choice([1, 20]))], alone=True)
+        for _ in range(chance.choice([1, 1, 2, 4, 7])):
+            if chance.random() < 0.35:
+                self._stranger()
+            if chance.random() < 0.1:
+                self._two_copies()
+            else:
+                self._run(BATCH, self._rows)
+            if self._partitions and chance.random() < 0.1:
+                self._partitions += 1
+                self._broker.create(self._topic, self._partitions)
+                self.events["partitions added"] += 1
+        self._broker.script(Type.SEND, [])
+        task = self._run(BATCH, self._rows, alone=True)
+        assert task is not None, "a run that is left alone failed"
+        told = sum(sent.possible_duplicates for sent in task.sent.values())
+        return Outcome(*self._difference(), told, self.events)
+
+    # ---- runs
+
+    def _run(self, batch: int, rows: Sequence[bytes], *, alone: bool = False) -> DedupTask | None:
+        """One run; gives its task if it did not fail."""
+        chance = self._chance
+        end = len(rows) if alone or chance.random() < 0.5 else chance.randrange(len(rows) + 1)
+        crashes = not alone and chance.random() < 0.3
+        if not alone and chance.random() < 0.6:
+            faults = [chance.choice(_FAULTS) if chance.random() < 0.2 else pass_on for _ in range(60)]
+            self._broker.script(Type.SEND, faults)
+        self.events["early end"] += end < len(rows) and not crashes
+        task = self._task(batch)
+        with client_of(self._broker, operation_timeout=5.0) as client:
+            task.client = client
+            try:
+                with self._writer(client, task) as writer:
+                    for block in self._blocks(rows[:end]):
+                        writer.send(block)
+                    if crashes:
+                        self.events["crash"] += 1
+                        return None
+                    writer.flush()
+                    task.finish()
+            except DuplicatesError:
+                self.events["refused as duplicates"] += 1
+                return None
+            except PulsarError as error:
+                assert not alone, error
+                self.events[error.code] += 1
+                return None
+            finally:
+                task.close()
+        return task
+
+    def _two_copies(self) -> None:
+        """A copy of the task loses its connection, another one runs, and then the first one goes on."""
+        self.events["two copies"] += 1
+        self._broker.script(Type.SEND, [])
+        at = self._chance.randrange(len(self._rows) + 1)
+        first = self._task(BATCH)
+        with client_of(self._broker, operation_timeout=5.0) as client:
+            first.client = client
+            try:
+                with self._writer(client, first) as writer:
+                    for block in self._blocks(self._rows[:at]):
+                        writer.send(block)
+                    writer.flush()
+                    for topic in self._names:
+                        self._broker.close_all(topic)
+                    self._run(BATCH, self._rows)
+                    self._broker.script(Type.SEND, [])
+                    for block in self._blocks(self._rows[at:]):
+                        writer.send(block)
+                    writer.flush()
+            except PulsarError as error:
+                self.events[f"copy: {error.code}"] += 1
+            finally:
+                first.close()
+
+    def _task(self, batch: int) -> DedupTask:
+        given: dict[str, Any] = {"required": self._chance.random() < 0.5, "strict": self._is_strict}
+        return DedupTask(None, NAME, Origin(batch, 0, 0), SECRET, **given)  # type: ignore[arg-type]  # set later
+
+    def _writer(self, client: Client, task: DedupTask) -> TopicWriter:
+        chance = self._chance
+        batching = not self._is_large and chance.random() < 0.7
+        options = producing(
+            send_timeout=5.0,
+            batching=batching,
+            chunking=not batching,
+            chunk_max_message_size=300,
+            batching_max_messages=chance.choice([1, 2, 7, 1000]),
+            batching_max_publish_delay=1000.0,
+            batcher_builder=chance.choice(list(BatcherBuilder)),
+            compression=chance.choice([pb.NONE, pb.LZ4, pb.ZLIB]),
+        )
+        return TopicWriter(client, self._topic, options, dedup=task)
+
+    def _blocks(self, rows: Sequence[bytes]) -> Iterator[MessageColumns]:
+        at = 0
+        while at < len(rows):
+            block = rows[at : at + self._chance.choice([1, 5, 17, 1000])]
+            at += len(block)
+            keys = [None if self._keys is None else b"%d" % (len(value) % self._keys) for value in block]
+            yield MessageColumns(value=pa.array(block, pa.binary()), key=pa.array(keys, pa.binary()))
+
+    # ---- strangers
+
+    def _stranger(self) -> None:
+        """Somebody who may produce, and knows the task's name, the rows and all that is stored."""
+        chance = self._chance
+        topic = self._broker.topics[chance.choice(self._names)]
+        own = [entry for entry in topic.entries if self._is_own(topic, entry)]
+        rows = chance.sample(self._rows, chance.randrange(1, len(self._rows) + 1))
+        kinds = ["entry of somebody else", "forged rows", "forged other rows"]
+        kinds += ["higher id", "copied entry", "copied origin", "copied origin, other rows"] if own else []
+        kind = chance.choice(kinds)
+        self.events[kind] += 1
+        number = FIRST + chance.randrange(200)
+        if kind == "entry of somebody else":
+            self._write(topic, section_of(b"else", producer_name="else"))
+        elif kind == "forged rows":
+            self._write(topic, batch_section(rows, producer_name=NAME, sequence_id=number))
+        elif kind == "forged other rows":
+            self._write(topic, batch_section([b"x"] * len(rows), producer_name=NAME, sequence_id=number))
+        elif kind == "copied entry":
+            self._write(topic, chance.choice(own).section)
+        elif kind.startswith("copied origin"):
+            self._write(topic, _with_origin_of(chance.choice(own), rows if kind == "copied origin" else [b"x"]))
+        # Where the query has never written, a strict task stops: what it has written may have been deleted.
+        if own and kind != "entry of somebody else":
+            ids = [number, (BATCH + 9) << 32, (1 << 63) - 1]
+            with self._broker.changed:
+                topic.stored_ids[NAME] = max(topic.stored_ids.get(NAME, -1), chance.choice(ids))
+
+    def _write(self, topic: FakeTopic, section: bytes) -> None:
+        (place,) = self._broker.publish(topic.name, section)
+        self._strange.add((topic.name, place))
+
+    # ---- what is there
+
+    @property
+    def _names(self) -> list[str]:
+        base = str(self._topic)
+        return [name for name in self._broker.topics if name == base or name.startswith(f"{base}-partition-")]
+
+    def _is_own(self, topic: FakeTopic, entry: FakeEntry) -> bool:
+        return topic.is_visible(entry) and (topic.name, entry.id) not in self._strange
+
+    def _difference(self) -> tuple[Counter[bytes], Counter[bytes]]:
+        total: Counter[bytes] = Counter()
+        own: Counter[bytes] = Counter()
+        for name in self._names:
+            topic = self._broker.topics[name]
+            for is_own, values in _messages(topic, self._is_own):
+                total.update(values)
+                own.update(values if is_own else [])
+        own = Counter({value: count for value, count in own.items() if not value.startswith(b"before")})
+        rows = Counter(self._rows)
+        return rows - total, own - rows
+
+
+def _messages(topic: FakeTopic, is_own: Any) -> Iterator[tuple[bool, list[bytes]]]:
+    """The values of each entry, of a message in chunks those of all of them, as readers put them together."""
+    chunks: dict[bytes, bytes] = {}
+    for entry in topic.readable:
+        if not topic.is_visible(entry):
+            continue
+        metadata, payload = split_section(entry.section)
+        if metadata.num_chunks_from_msg > 1:
+            whole = b"" if metadata.chunk_id == 0 else chunks.get(metadata.uuid, b"")
+            payload = chunks[metadata.uuid] = whole + payload
+            if metadata.chunk_id + 1 < metadata.num_chunks_from_msg or len(payload) != metadata.total_chunk_msg_size:
+                continue
+        plain = bytes(decompress(metadata.compression, payload, metadata.uncompressed_size, _LIMIT))
+        if metadata.HasField("num_messages_in_batch"):
+            columns = decode_batches([plain], [metadata.num_messages_in_batch]).columns
+            yield is_own(topic, entry), columns.value.to_pylist()
+        else:
+            yield is_own(topic, entry), [plain]
+
+
+def _with_origin_of(entry: FakeEntry, values: Sequence[bytes]) -> bytes:
+    """A batch of other values, with the origin that stands in an entry of the query."""
+    metadata, _ = split_section(entry.section)
+    for name in ("compression", "uncompressed_size", "uuid", "chunk_id", "num_chunks_from_msg"):
+        metadata.ClearField(name)  # type: ignore[arg-type]
+    metadata.ClearField("total_chunk_msg_size")
+    metadata.num_messages_in_batch = len(values)
+    _, payload = split_section(batch_section(values))
+    return encode_section_head(metadata.SerializeToString(), payload) + payload
