@@ -143,10 +143,11 @@ class TopicWriter:
         Raises:
             SendError: a message is larger than the broker takes, was refused, or its send timeout is over.
             QueueFullError: there is no room and ``block_if_queue_full`` is false.
-            OptionError: a row, or the user's router, names a partition that is not there.
+            OptionError: a row, or the user's router, names a partition that is not there; or an interceptor
+                has failed.
         """
         self._look_for_partitions()
-        columns = self._interceptors.before_send(columns)
+        columns = self._interceptors.before_send(columns, str(self._topic))
         self._check_ids(columns)
         with self._failing_for_good():
             try:

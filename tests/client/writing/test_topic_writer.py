@@ -431,6 +431,23 @@ def test_interceptors_change_rows_and_learn_where_they_are(broker, client):
     assert isinstance(first, MessageId)
 
 
+def test_rows_that_an_interceptor_could_not_change_are_not_sent(broker, client):
+    class Masks(ProducerInterceptor):
+        def before_send(self, columns):
+            if b"3" in columns.value.to_pylist():
+                raise ValueError("3 is personal")
+            return columns
+
+    with open_writer(client, code=UserCode(interceptors=[Masks()]), batching=False) as writer:
+        writer.send(columns(numbered(2)))
+        writer.flush()
+        with pytest.raises(OptionError, match=r"interceptor .*Masks raised ValueError") as caught:
+            writer.send(columns(numbered(2, 2)))
+    assert caught.value.topic == str(TOPIC)
+    assert "personal" not in str(caught.value)
+    assert broker.topics[str(TOPIC)].values == numbered(2)
+
+
 def test_interceptors_learn_what_failed_or_was_given_up(broker, client):
     for end, kind in (("close", ClosedError), ("fail", SendError)):
         notes = Notes()
