@@ -263,10 +263,18 @@ class Producer:
         self._open_in_time()
         return self._writer.last_sequence_id
 
-    def close(self) -> None:
-        """Give the producer up without waiting for what is pending."""
+    def begin_close(self) -> None:
+        """Give the producer up without waiting for what is pending or for the broker; call ``close`` then."""
         with self._changed:
             self._writer.close()
+            link = self._link
+            self._changed.notify_all()
+        if link is not None:
+            link.begin_close()
+
+    def close(self) -> None:
+        """Give the producer up without waiting for what is pending."""
+        self.begin_close()
         self._drop_link()
 
     def mend(self) -> None:
@@ -398,13 +406,14 @@ class Producer:
 
     def _open(self, deadline: Deadline) -> None:
         """Find the broker, register there and send what is pending: one attempt."""
+        self._writer.check()  # a producer that was closed meanwhile must not be opened again
         self._drop_link()
         wait_to_reopen(self._reopening, deadline, "the producer")
         session = self._client.locate(self.topic, Purpose.WRITE, deadline)
-        # A new id each time: receipts for what was sent before must not be taken for those of the resend.
-        link = ProducerLink(session, self._client.new_id(), self)
         with self._changed:
-            self._link = link
+            self._writer.check()
+            # A new id each time: receipts for what was sent before must not be taken for those of the resend.
+            link = self._link = ProducerLink(session, self._client.new_id(), self)
             self._writer.registering()
         try:
             self._register(link, session.max_message_size, deadline)

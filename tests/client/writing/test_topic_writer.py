@@ -18,6 +18,7 @@ from pulsar_spark.client import (
     Transactions,
     UserCode,
 )
+from pulsar_spark.client.writing import producer_link, topic_writer
 from pulsar_spark.errors import (
     AuthError,
     ClosedError,
@@ -30,7 +31,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing, wait_until
-from tests.fake_broker import FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 
 # A publish delay after which no test waits: batches close by count, bytes or flush.
@@ -296,6 +297,30 @@ def test_producers_are_opened_again_while_the_caller_is_away(broker, client):
 
 
 # ---- failures
+
+
+@pytest.mark.parametrize("kind", [Type.LOOKUP, Type.PRODUCER])
+def test_closing_does_not_wait_until_a_lost_producer_is_open_again(broker, client, kind, monkeypatch):
+    for module in (producer_link, topic_writer):
+        monkeypatch.setattr(module, "CLOSE_TIMEOUT", 0.1)
+    broker.create(TOPIC)
+    writer, opening, closing = open_writer(client, batching=False), Held(broker), Held(broker)
+    broker.script(Type.SEND, [silence])
+    writer.send(columns(numbered(1)))
+    broker.wait_for_command(Type.SEND)
+    broker.script(kind, [opening])
+    broker.close_all(TOPIC)
+    broker.wait_for(lambda: opening.count)
+    broker.script(Type.CLOSE_PRODUCER, [closing])
+    leaving = threading.Thread(target=writer.close)
+    leaving.start()
+    leaving.join(HANG / 4)
+    assert not leaving.is_alive()
+    opening.release()
+    closing.release()
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("pulsar writer")])
+    assert broker.open_producers == []
+    assert len(broker.seen(Type.PRODUCER)) == (2 if kind == Type.PRODUCER else 1)
 
 
 def test_a_failure_is_raised_by_all_later_calls(broker, client):
