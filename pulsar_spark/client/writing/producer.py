@@ -34,7 +34,7 @@ from pulsar_spark.protocol.batcher import Batch, BatcherBuilder, BatchLimits
 from pulsar_spark.protocol.entry_builder import EntryBuilder
 from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.partition_writer import PartitionWriter, Step
+from pulsar_spark.protocol.partition_writer import PartitionWriter, Step, WriterState
 from pulsar_spark.protocol.pending import PendingWindow
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.reopening import Reopening
@@ -266,11 +266,19 @@ class Producer:
     def begin_close(self) -> None:
         """Give the producer up without waiting for what is pending or for the broker; call ``close`` then."""
         with self._changed:
+            is_first = self._writer.state is not WriterState.CLOSED
             self._writer.close()
             link = self._link
             self._changed.notify_all()
         if link is not None:
             link.begin_close()
+        if is_first and self._writer.dropped:
+            _log.warning(
+                "%s: the broker has dropped %d messages of producer %s: their sequence ids are not above %d, "
+                "which it had stored last under this name when the task began. Messages that an earlier run "
+                "did not store by these ids are not in the topic",
+                *(self.topic, self._writer.dropped, self._writer.name, self._writer.last_sequence_id),
+            )
 
     def close(self) -> None:
         """Give the producer up without waiting for what is pending."""

@@ -248,12 +248,51 @@ def test_rows_that_may_be_duplicates_share_no_batch_with_new_ones():
         broker.create(TOPIC).stored_ids["me"] = 3
         with open_writer(client, name="me") as writer:
             writer.send(columns(numbered(7, 1), sequence_id=longs(1, 2, 3, 4, 5, 6, 7)))
-            writer.send(columns([b"again", b"new"], sequence_id=longs(5, None)))
+            writer.send(columns([b"new"], sequence_id=longs(None)))
             writer.flush()
-            assert writer.sent[TOPIC].messages == 9
+            assert writer.sent[TOPIC].messages == 8
         assert broker.topics[str(TOPIC)].values == [b"4", b"5", b"6", b"7", b"new"]
         ids = [(one.sequence_id, one.num_messages) for one in broker.seen(Type.SEND)]
-        assert ids == [(1, 3), (4, 4), (5, 1), (8, 1)]
+        assert ids == [(1, 3), (4, 5)]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_rows_that_an_earlier_run_has_stored_are_dropped_with_a_warning(batching, caplog):
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        for ids in ((1, 2, 3), (2, 3, 4, 5)):
+            with open_writer(client, name="me", batching=batching) as writer:
+                writer.send(columns([b"%d" % one for one in ids], sequence_id=longs(*ids)))
+                writer.flush()
+                assert writer.sent[TOPIC].messages == len(ids)
+        assert broker.topics[str(TOPIC)].values == numbered(5, 1)
+    (text,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert text.startswith(f"{TOPIC}: the broker has dropped 2 messages of producer me: ")
+    assert "not above 3" in text
+
+
+@pytest.mark.parametrize("name", [None, "me"])
+@pytest.mark.parametrize("batching", [True, False])
+def test_rows_of_which_a_broker_drops_some_by_their_ids_are_an_error_in_each_run(batching, name):
+    """Three producers' rows, as a copy of their topic has them."""
+    ids = [number for number in range(100) for _ in range(3)]
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        for _ in range(2):
+            with open_writer(client, batching=batching, name=name) as writer:
+                with pytest.raises(SendError, match=r"do not ascend.*Drop the column"):
+                    write_with_ids(writer, ids)
+                assert writer.sent[TOPIC].messages == 1
+
+
+def write_with_ids(writer, ids):
+    writer.send(columns(numbered(len(ids)), sequence_id=longs(*ids)))
+    writer.flush()
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_ids_need_not_ascend_where_the_broker_does_not_deduplicate(broker, client, batching):
+    with open_writer(client, batching=batching) as writer:
+        write_with_ids(writer, [number for number in range(100) for _ in range(3)])
+    assert broker.topics[str(TOPIC)].values == numbered(300)
 
 
 @pytest.mark.parametrize("batching", [True, False])
