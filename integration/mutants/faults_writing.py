@@ -308,6 +308,14 @@ FAULTS = (
         "test_rows_of_which_a_broker_drops_some_by_their_ids_are_an_error_in_each_run",
     ),
     Fault(
+        name="topic-created-again-under-a-task-not-noticed",
+        file="pulsar_spark/protocol/stored_ids.py",
+        old="if self._has_named and last_sequence_id < known:",
+        new="if -1 < last_sequence_id < known:",
+        test="tests/client/writing/test_producer_failures.py::"
+        "test_a_topic_that_is_created_again_is_an_error_where_the_broker_named_an_id_before",
+    ),
+    Fault(
         name="rows-left-out-by-their-number-alone",
         file="pulsar_spark/protocol/dedup_replay.py",
         old="if self._digest.digest() == self._stored_digest:",

@@ -22,8 +22,9 @@ Decisions by them:
     ``judge_drop``      the broker has dropped an entry: other rows were acknowledged by its id, so rows
                         are missing, up to acknowledged to; it is stored, up to dropped to; above that
                         somebody else has used its id
-    ``registered``      may the broker's last id be true of the pending entries? ``check_stored`` says yes,
-                        no, or only if they are found at the broker. Refused ids take part in that
+    ``registered``      has the broker forgotten ids that it has acknowledged or named? May its last id be
+                        true of the pending entries? ``check_stored`` says yes, no, or only if they are
+                        found at the broker. Refused ids take part in that
     ``take_proof``      were they found?
     ``check_versions``  an entry that the broker would store now must have the producer's schema version
     ==================  ====================================================================================
@@ -73,6 +74,7 @@ class StoredIds:
         self.acknowledged_to = -1
         self._found_to = -1
         self._name = ""
+        self._has_named = False
         self._dropped_to = -1
         self._refused: list[int] = []
         self._old_version_to = -1
@@ -138,12 +140,22 @@ class StoredIds:
             The proof that needs the stored entries before ``take_proof``; None if there is nothing to prove.
 
         Raises:
-            SendError: pending messages would be dropped, or could be stored twice.
+            SendError: pending messages would be dropped, or could be stored twice; or the broker no longer
+                knows what it had stored.
         """
         self._name = name
         self._proof = None
         self._dropped_to = last_sequence_id
         known = max(self.acknowledged_to, self._found_to, last_at_first)
+        # Until it has named an id it may not deduplicate at all.
+        self._has_named |= last_sequence_id >= 0
+        if self._has_named and last_sequence_id < known:
+            raise SendError(
+                f"the broker no longer knows what it had stored of producer {name}: the topic was deleted "
+                "and created again, or deduplication was disabled. Acknowledged rows may be missing",
+                topic=self._topic,
+                advice="Let Spark retry tasks (spark.task.maxFailures)",
+            )
         self._refused = [sequence_id for sequence_id in self._refused if sequence_id > known]
         check, in_doubt = check_stored(
             last_sequence_id,

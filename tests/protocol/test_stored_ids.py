@@ -80,6 +80,43 @@ def test_pending_entries_that_the_broker_does_not_claim_are_sent_again():
     assert not stored.take_proof()
 
 
+# The last ids that the broker names at each registration, the highest that is acknowledged before the last
+# one, and whether the broker has forgotten what it had stored.
+FORGOTTEN = {
+    "nothing was ever named: perhaps it does not deduplicate": ([-1, -1], 9, False),
+    "what was named at first": ([4, 3], -1, True),
+    "all that was named at first": ([4, -1], -1, True),
+    "what was acknowledged since": ([4, 8], 9, True),
+    "the same, and nothing was named at first": ([-1, 8], 9, True),
+    "all that was acknowledged": ([-1, 9, -1], 9, True),
+    "what is still pending: it was named before it was stored": ([4, 7, 4], -1, False),
+    "nothing": ([4, 9], 9, False),
+}
+
+
+@pytest.mark.parametrize(("named", "acknowledged_to", "is_forgotten"), FORGOTTEN.values(), ids=FORGOTTEN)
+def test_a_broker_that_has_forgotten_what_it_had_stored_is_an_error(named, acknowledged_to, is_forgotten):
+    pending = [outgoing(number) for number in range(10, 12)]
+    stored = StoredIds(TOPIC, is_shared_name=False)
+    for last in named[:-1]:
+        stored.registered("p", last, named[0], [*map(outgoing, range(5, 10)), *pending])
+    stored.acknowledged_to = acknowledged_to
+    if is_forgotten:
+        with pytest.raises(SendError, match=f"no longer knows.*producer p: .*topic {TOPIC}.*Let Spark retry"):
+            stored.registered("p", named[-1], named[0], pending)
+    else:
+        assert stored.registered("p", named[-1], named[0], pending) is None
+
+
+def test_a_broker_that_has_forgotten_what_was_found_stored_is_an_error():
+    pending = entries(2)
+    stored = new_ids(last=-1)
+    prove(stored.registered("p", 1, -1, pending), pending)
+    assert stored.take_proof()
+    with pytest.raises(SendError, match="no longer knows"):
+        stored.registered("p", 0, -1, pending)
+
+
 @pytest.mark.parametrize(("acknowledged_to", "at_first"), [(6, -1), (-1, 6)])
 def test_what_is_known_to_be_stored_is_not_foreign(acknowledged_to, at_first):
     stored = new_ids(acknowledged_to)

@@ -249,6 +249,29 @@ def stored_by_somebody_else(topic, *sequence_ids):
         topic.store("me", pb.CommandSend(producer_id=0, sequence_id=sequence_id), section)
 
 
+@pytest.mark.parametrize("deduplicates", [True, False])
+def test_a_topic_that_is_created_again_is_an_error_where_the_broker_named_an_id_before(deduplicates):
+    with FakeBroker(deduplicates=deduplicates) as broker, client_of(broker) as client:
+        if deduplicates:
+            broker.create(TOPIC).stored_ids["me"] = 4
+        broker.script(Type.SEND, [pass_on, *[silence] * 9])
+        producer = open_producer(client, name="me")
+        send(producer, [b"first"])
+        producer.flush()
+        send(producer, numbered(4))
+        broker.wait_for_command(Type.SEND, 2)
+        broker.script(Type.SEND, [])
+        broker.delete(TOPIC)
+        if deduplicates:
+            with pytest.raises(SendError, match="no longer knows what it had stored of producer me"):
+                producer.flush()
+        else:  # nothing shows it
+            producer.flush()
+        producer.close()
+        assert broker.topics[str(TOPIC)].values == ([] if deduplicates else numbered(4))
+        assert broker.open_producers == []
+
+
 @pytest.mark.parametrize("foreign", [[1], [1, 2], [1, 2, 3, 4]])
 def test_what_somebody_else_wrote_by_pending_ids_is_an_error(foreign):
     """The broker would take what is pending for duplicates, and drop it."""
