@@ -96,6 +96,23 @@ def test_what_passes_is_sent_again(broker, client, topic, error):
     assert topic.values == numbered(4)
 
 
+@pytest.mark.parametrize("deduplicates", [False, True])
+def test_what_follows_a_refused_row_is_duplicated_or_with_deduplication_an_error(deduplicates):
+    with FakeBroker(deduplicates=deduplicates) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        broker.script(Type.SEND, [pass_on, refuses(pb.PersistenceError)])
+        producer = open_producer(client)
+        send(producer, numbered(4))
+        broker.wait_for_command(Type.SEND, 4)
+        if deduplicates:
+            with pytest.raises(SendError, match="would drop them as duplicates"):
+                producer.flush()
+        else:
+            producer.flush()
+        producer.close()
+        assert topic.values == [b"0", b"2", b"3", *([] if deduplicates else [b"1", b"2", b"3"])]
+
+
 @pytest.mark.parametrize(
     "action", [cut, refuses(pb.PersistenceError, "not enough bookies")], ids=["cut", "refused"]
 )
