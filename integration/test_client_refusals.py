@@ -6,23 +6,30 @@ import random
 import socket
 import threading
 import time
+import uuid
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from integration.broker import Admin
+from integration.broker.admin import topic_path
 from integration.broker.ports import free_port
-from integration.broker.waiting import FAR_AWAY, HANG, promptly
+from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
 from integration.chaos.messages import (
     BEGINNING,
+    columns_of,
     numbered,
 )
-from integration.clients import DURABLE, WINDOW, reader, subscription, take
+from integration.clients import DURABLE, WINDOW, open_writer, reader, subscription, take
 from integration.cluster import Cluster
 from integration.peer import Peer
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline
+from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, TopicWriter
 from pulsar_spark.errors import (
     BusyError,
     ConnectError,
+    NotAllowedError,
+    SendError,
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName
@@ -84,6 +91,72 @@ def test_a_topic_that_is_deleted_under_a_reader_is_an_error(
         with pytest.raises(TopicNotFoundError):
             consumer.receive(Deadline(HANG))
     assert topic not in admin.topics()
+
+
+def test_a_row_above_the_topic_s_limit_of_sizes_is_an_error_about_sizes(
+    client: Client, admin: Admin, topic: str
+) -> None:
+    admin.create_topic(topic)
+    admin.request("POST", f"{topic_path(topic)}/maxMessageSize", 100)
+    wait_until(lambda: is_refused(client, topic, value=pa.array([b"x" * 1000])))
+    with pytest.raises(
+        NotAllowedError, match=r"maximum message size .*maxMessageSize .*batchingMaxBytes"
+    ) as caught:
+        send(client, topic, value=pa.array([b"x" * 1000]))
+    assert "subscription" not in str(caught.value)
+
+
+def test_a_row_above_the_namespace_s_limit_of_delays_is_an_error_about_delays(
+    client: Client, admin: Admin
+) -> None:
+    namespace = f"public/{uuid.uuid4().hex}"
+    admin.create_namespace(namespace)
+    limit = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 60_000}
+    admin.request("POST", f"namespaces/{namespace}/delayedDelivery", limit)
+    topic, at = f"persistent://{namespace}/topic", pa.array([int(time.time() * 1000) + 3_600_000])
+    wait_until(lambda: is_refused(client, topic, deliver_at=at))
+    with pytest.raises(
+        NotAllowedError, match=r"delivery delay .*maxDeliveryDelayInMillis.*__deliverAt"
+    ) as caught:
+        send(client, topic, deliver_at=at)
+    assert "subscription" not in str(caught.value)
+
+
+def is_refused(client: Client, topic: str, **columns: pa.Array) -> bool:
+    """Whether a row is: a policy takes a while to arrive."""
+    try:
+        send(client, topic, **columns)
+    except NotAllowedError:
+        return True
+    return False
+
+
+def send(client: Client, topic: str, **columns: pa.Array) -> None:
+    with open_writer(client, topic) as writer:
+        writer.send(replace(columns_of(numbered(1)), **columns))
+        writer.flush()
+
+
+def test_a_topic_that_is_created_again_under_a_task_is_an_error(client: Client, admin: Admin) -> None:
+    """A task that reported all its rows as written would have lost the first ones."""
+    namespace = f"public/{uuid.uuid4().hex}"
+    admin.create_namespace(namespace)
+    admin.set_deduplication(namespace, True)
+    topic = f"persistent://{namespace}/topic"
+    for batch in range(2):
+        with open_writer(client, topic, name="task", batching=False) as writer:
+            writer.send(columns_of(numbered(1000)))
+            writer.flush()
+            if batch == 0:
+                continue
+            admin.delete_topic(topic)
+            with pytest.raises(SendError, match=f"no longer knows .* producer task: .*; topic {topic}"):
+                write_on(writer)
+
+
+def write_on(writer: TopicWriter) -> None:
+    writer.send(columns_of(numbered(1000)))
+    writer.flush()
 
 
 def test_finds_partitions_and_topics(client: Client, admin: Admin, topic: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 from integration.broker import Admin
 from integration.chaos.messages import columns_of, numbered
@@ -71,6 +72,21 @@ def test_in_spark(pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str) -> Non
     names = "integration.users_code.Shout, integration.users_code.Shout"
     pulsar_in_spark.write(rows, topic, **{"pulsar.producer.interceptors": names})
     assert peer.read_all(topic) == [Record(b"A!!"), Record(b"B!!")]
+
+
+def test_one_that_fails_in_spark_fails_the_write_without_a_value_in_the_error(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str
+) -> None:
+    rows = pulsar_in_spark.rows([("personal",)], "value string")
+    with pytest.raises(PySparkException) as caught:
+        pulsar_in_spark.write(
+            rows, topic, **{"pulsar.producer.interceptors": "integration.users_code.Blames"}
+        )
+    assert "[PULSAR_OPTION] the interceptor integration.users_code.Blames raised ValueError" in str(
+        caught.value
+    )
+    assert "personal" not in str(caught.value)
+    assert peer.read_all(topic) == []
 
 
 def test_what_an_earlier_run_has_stored_is_not_told_again(client: Client, once_topic: str) -> None:

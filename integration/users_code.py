@@ -53,6 +53,13 @@ class Shout(ProducerInterceptor):
         return replace(columns, value=pa.array(values, pa.binary()))
 
 
+class Blames(ProducerInterceptor):
+    """An interceptor that fails, with a value in its error."""
+
+    def before_send(self, columns: MessageColumns) -> MessageColumns:
+        raise ValueError(f"cannot mask {columns.value[0].as_py().decode()}")
+
+
 class ExemptObjects(ProducerInterceptor):
     """An interceptor: each value becomes the number of objects that the worker never looks at for garbage."""
 

@@ -262,10 +262,13 @@ class TopicNotFoundError(BrokerError):
 
 
 class NotAllowedError(BrokerError):
-    """The request conflicts with the topic's state or policies, such as a subscription of another type."""
+    """The request conflicts with the topic's state or policies, such as a limit of message sizes."""
 
     code = "PULSAR_NOT_ALLOWED"
-    usual_advice = "Check the topic's subscriptions and policies, or choose another subscription name"
+    usual_advice = (
+        "Check the policies of the topic and its namespace. If a subscription has another type, choose "
+        "another name for it"
+    )
 
 
 class SubscriptionLimitError(NotAllowedError):
@@ -387,6 +390,14 @@ _RECOVERY_FAILED = "Failed to recover Transaction Buffer"
 _NOT_ALLOWED = 22
 _IS_NON_DURABLE = "NonDurable subscription with the same name already exists"
 _TOO_MANY_SUBSCRIPTIONS = "Exceed the maximum number of subscriptions of the topic"
+# How brokers refuse messages by policies of the topic or the namespace, and what to do.
+_REFUSED_MESSAGES = {
+    "Exceed maximum message size": "Raise the topic's maxMessageSize (pulsar-admin topicPolicies "
+    "set-max-message-size), or send smaller entries: lower pulsar.producer.batchingMaxBytes, compress, or "
+    "shorten the values",
+    "Exceeds max allowed delivery delay": "Raise maxDeliveryDelayInMillis (pulsar-admin namespaces "
+    "set-delayed-delivery), or give rows an earlier __deliverAt or a shorter __deliverAfter",
+}
 
 
 # Refused schemas: the reason has the strategy, and both schemas on many lines; then all of it comes again.
@@ -421,4 +432,7 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
         return NotReadyError(what, topic=topic, advice=advice)
     if error == _NOT_ALLOWED and _TOO_MANY_SUBSCRIPTIONS in what:
         return SubscriptionLimitError(what, topic=topic)
+    for words, advice in _REFUSED_MESSAGES.items():
+        if error == _NOT_ALLOWED and words in what:
+            return NotAllowedError(what, topic=topic, advice=advice)
     return known.kind(what, topic=topic, advice=known.advice)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import pytest
 from hypothesis import given
@@ -202,6 +203,20 @@ def test_a_limit_of_subscriptions_has_a_class_of_its_own():
     assert type(error) is errors.SubscriptionLimitError
     assert text in str(error)
     assert type(from_server(pb.MetadataError, text, topic="t")) is errors.NotReadyError
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("Exceed maximum message size", "maxMessageSize .*batchingMaxBytes"),
+        ("Exceeds max allowed delivery delay of 60000 milliseconds", "maxDeliveryDelayInMillis.*__deliverAt"),
+    ],
+)
+def test_a_refused_message_is_no_matter_of_subscriptions(text, advice):
+    error = from_server(pb.NotAllowedError, text, topic="t")
+    assert type(error) is errors.NotAllowedError
+    assert re.search(f"{text}.*{advice}", str(error))
+    assert "subscription" not in str(error)
 
 
 @pytest.mark.parametrize("text", ["Encryption is required in t", "Messages must be encrypted"])

@@ -42,8 +42,8 @@ FAULTS = (
     Fault(
         name="acknowledged-run-taken-for-somebody-else-s",
         file="pulsar_spark/protocol/partition_writer.py",
-        old="        self._stored.stored_to = max(self._stored.stored_to, run.highest_sequence_id)\n",
-        new="",
+        old="self._stored.acknowledged_to = max(self._stored.acknowledged_to, run.highest_sequence_id)",
+        new="pass",
         test="tests/protocol/test_run_receipts.py::"
         "test_the_highest_id_of_an_acknowledged_run_is_known_to_be_stored",
     ),
@@ -295,9 +295,25 @@ FAULTS = (
     Fault(
         name="dropped-entry-counted-as-written",
         file="pulsar_spark/protocol/stored_ids.py",
-        old="if sequence_id <= max(self._dropped_to, self.stored_to):",
+        old="if sequence_id <= self._dropped_to:",
         new="if sequence_id >= 0:",
         test="tests/protocol/test_partition_writer.py::test_what_is_sent_once_must_not_be_dropped",
+    ),
+    Fault(
+        name="rows-dropped-by-the-ids-of-others-counted-as-written",
+        file="pulsar_spark/protocol/stored_ids.py",
+        old="if sequence_id <= self.acknowledged_to:",
+        new="if self._dropped_to < sequence_id <= self.acknowledged_to:",
+        test="tests/client/writing/test_topic_writer.py::"
+        "test_rows_of_which_a_broker_drops_some_by_their_ids_are_an_error_in_each_run",
+    ),
+    Fault(
+        name="topic-created-again-under-a-task-not-noticed",
+        file="pulsar_spark/protocol/stored_ids.py",
+        old="if self._has_named and last_sequence_id < known:",
+        new="if -1 < last_sequence_id < known:",
+        test="tests/client/writing/test_producer_failures.py::"
+        "test_a_topic_that_is_created_again_is_an_error_where_the_broker_named_an_id_before",
     ),
     Fault(
         name="rows-left-out-by-their-number-alone",

@@ -27,7 +27,7 @@ What an input does in each state. "-" is nothing; the arrow names the next state
                                     wait, else -> OPEN
     receipt      -                  acknowledges the oldest entry;  -                  as before   -
                                     -> FAILED if that was dropped                      the failure
-                                    for what somebody else wrote
+                                    and is not stored
     refused,     -> LOST            -> LOST                         -                  no more     -
     lost                                                                               receipts
     registering  -                  -> REGISTERING                  -> REGISTERING     -           -
@@ -103,6 +103,7 @@ class PartitionWriter:
         topic_epoch: as the broker answered last, to be repeated at the next registration.
         last_sequence_id: the last that the broker had stored under this name at the first registration; -1
             if it knew none, or does not deduplicate.
+        dropped: messages that the broker has dropped because their ids, the rows' own, are not above that.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class PartitionWriter:
         self._stored = stored
         self._waiting: deque[Outgoing | OutgoingRun] = deque()
         self._tally = ReceiptTally()
+        self.dropped = 0
         self._is_connected = False
         self._is_closed = False
         self._loss: PulsarError | None = None
@@ -185,8 +187,8 @@ class PartitionWriter:
         """Take a SEND_RECEIPT; return the entry that it acknowledges, None if it is a late one.
 
         A negative ledger id means that the broker has dropped the entry as a duplicate by its sequence id.
-        That is allowed up to the last id that it named at the registration, and up to ids acknowledged since.
-        Else it has dropped rows because somebody else used their ids, and the producer has failed.
+        That is allowed up to the last id that it named at the registration, above ids acknowledged since.
+        Else it has dropped rows because others were sent by their ids, and the producer has failed.
 
         Raises:
             ProtocolError: it is for a newer entry than the oldest pending one: the connection lost one.
@@ -202,9 +204,11 @@ class PartitionWriter:
                 return None
         entry = self._window.acknowledged(sequence_id)
         if entry is not None:
-            if entry.highest_sequence_id > stored.stored_to and entry.kind is not _CHUNK:
-                stored.stored_to = entry.highest_sequence_id
+            if entry.highest_sequence_id > stored.acknowledged_to and entry.kind is not _CHUNK:
+                stored.acknowledged_to = entry.highest_sequence_id
             self._tally.add(entry, ledger, entry_id)
+            if ledger < 0 and sequence_id <= self.last_sequence_id:
+                self.dropped += entry.messages
         return entry
 
     def receipts(self, receipts: Receipts) -> Iterator[tuple[Outgoing | OutgoingRun, int]]:
@@ -242,7 +246,7 @@ class PartitionWriter:
         if not count:
             return None
         run = self._window.run_acknowledged(count)
-        self._stored.stored_to = max(self._stored.stored_to, run.highest_sequence_id)
+        self._stored.acknowledged_to = max(self._stored.acknowledged_to, run.highest_sequence_id)
         places = [(receipts.ledgers[at], receipts.entries[at]) for at in (first, first + count - 1)]
         self._tally.add_run(run, *places)
         return run

@@ -7,7 +7,8 @@ remembered of a name, besides the last id that the broker named when the produce
     ==================  ====================================================================================
     id                  meaning
     ==================  ====================================================================================
-    ``stored_to``       up to here all is stored: it was acknowledged, or found stored
+    acknowledged to     the highest id that was acknowledged
+    found to            up to here pending entries were found stored
     dropped to          up to here the broker drops what is sent: its last id at the last registration
     refused             ids of entries that the broker has refused, until they are known to be stored
     old version to      entries up to here were packed with a schema version that is no longer the producer's
@@ -18,9 +19,12 @@ Decisions by them:
     ==================  ====================================================================================
     question            answer
     ==================  ====================================================================================
-    ``judge_drop``      the broker has dropped an entry: that is an error above ``stored_to`` and dropped to
-    ``registered``      may the broker's last id be true of the pending entries? ``check_stored`` says yes,
-                        no, or only if they are found at the broker. Refused ids take part in that
+    ``judge_drop``      the broker has dropped an entry: other rows were acknowledged by its id, so rows
+                        are missing, up to acknowledged to; it is stored, up to dropped to; above that
+                        somebody else has used its id
+    ``registered``      has the broker forgotten ids that it has acknowledged or named? May its last id be
+                        true of the pending entries? ``check_stored`` says yes, no, or only if they are
+                        found at the broker. Refused ids take part in that
     ``take_proof``      were they found?
     ``check_versions``  an entry that the broker would store now must have the producer's schema version
     ==================  ====================================================================================
@@ -55,8 +59,8 @@ class StoredIds:
         may_repeat: whether messages of a transaction may be stored twice.
 
     Attributes:
-        stored_to: the highest id that was acknowledged or found stored; -1 for none. The owner raises it
-            with receipts: a call for each of them would take longer.
+        acknowledged_to: the highest id that was acknowledged; -1 for none. The owner raises it with
+            receipts: a call for each of them would take longer.
     """
 
     def __init__(self, topic: str, *, is_shared_name: bool = True, may_repeat: bool = False) -> None:
@@ -67,8 +71,10 @@ class StoredIds:
 
     def restart(self) -> None:
         """Forget all: the producer gets another name, or other ids."""
-        self.stored_to = -1
+        self.acknowledged_to = -1
+        self._found_to = -1
         self._name = ""
+        self._has_named = False
         self._dropped_to = -1
         self._refused: list[int] = []
         self._old_version_to = -1
@@ -84,12 +90,23 @@ class StoredIds:
             oldest: begins with the entry whose receipt must come next; None if nothing is pending.
 
         Returns:
-            The error if that entry was dropped and is not stored: somebody else has used its id. None if
-            it is stored, if more of its chunks follow, or if the receipt is for another entry.
+            The error if that entry was dropped and is not stored: this producer has used its id for other
+            rows, or somebody else has. None if it is stored, if more of its chunks follow, or if the receipt
+            is for another entry.
         """
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
-        if sequence_id <= max(self._dropped_to, self.stored_to):
+        if sequence_id <= self.acknowledged_to:
+            # Also up to the id that the broker named first: a task that is run again must not succeed.
+            return SendError(
+                f"the broker has dropped rows from sequence id {sequence_id} on as duplicates, because id "
+                f"{self.acknowledged_to} was sent before: the rows' ids (column __sequenceId) do not ascend",
+                topic=self._topic,
+                advice="Drop the column, or sort each task's rows by it and write the rows of each original "
+                "producer by themselves, under a producerName of their own, or disable deduplication for the "
+                "namespace",
+            )
+        if sequence_id <= self._dropped_to:
             return None
         return foreign_writes(self._topic, self._name)
 
@@ -123,12 +140,22 @@ class StoredIds:
             The proof that needs the stored entries before ``take_proof``; None if there is nothing to prove.
 
         Raises:
-            SendError: pending messages would be dropped, or could be stored twice.
+            SendError: pending messages would be dropped, or could be stored twice; or the broker no longer
+                knows what it had stored.
         """
         self._name = name
         self._proof = None
         self._dropped_to = last_sequence_id
-        known = max(self.stored_to, last_at_first)
+        known = max(self.acknowledged_to, self._found_to, last_at_first)
+        # Until it has named an id it may not deduplicate at all.
+        self._has_named |= last_sequence_id >= 0
+        if self._has_named and last_sequence_id < known:
+            raise SendError(
+                f"the broker no longer knows what it had stored of producer {name}: the topic was deleted "
+                "and created again, or deduplication was disabled. Acknowledged rows may be missing",
+                topic=self._topic,
+                advice="Let Spark retry tasks (spark.task.maxFailures)",
+            )
         self._refused = [sequence_id for sequence_id in self._refused if sequence_id > known]
         check, in_doubt = check_stored(
             last_sequence_id,
@@ -156,7 +183,7 @@ class StoredIds:
             return False
         if not proof.is_found:
             raise proof.error()
-        self.stored_to = max(self.stored_to, proof.last_sequence_id)
+        self._found_to = max(self._found_to, proof.last_sequence_id)
         self._proof = None
         return True
 

@@ -660,14 +660,37 @@ def test_what_is_sent_once_must_not_be_dropped(last):
         writer.check()
 
 
-def test_rows_with_ids_that_were_sent_before_may_be_dropped():
+def test_rows_with_ids_that_were_stored_before_may_be_dropped_and_are_counted():
     """That is what the user wants with ids of the rows' own."""
     writer = new_writer(max_messages=10)
     register(writer, 4)
-    for sequence_id, place in ((9, PLACE), (3, DROPPED), (9, DROPPED), (10, PLACE)):
+    for sequence_id, place in ((2, DROPPED), (3, DROPPED), (9, PLACE), (10, PLACE)):
         writer.add([other(writer, sequence_id)], 0.0)
         assert writer.receipt(sequence_id, *place) is not None
-    assert writer.sent.messages == 4
+    assert (writer.sent.messages, writer.dropped) == (4, 2)
+
+
+@pytest.mark.parametrize("sequence_id", [9, 8, 3])
+def test_rows_with_ids_of_others_that_were_sent_before_are_lost_if_they_are_dropped(sequence_id):
+    writer = new_writer(max_messages=10)
+    register(writer, 4)
+    for number in (2, 9):
+        writer.add([other(writer, number)], 0.0)
+        assert writer.receipt(number, *(PLACE if number > 4 else DROPPED)) is not None
+    writer.add([other(writer, sequence_id)], 0.0)
+    assert writer.receipt(sequence_id, *DROPPED) is None
+    with pytest.raises(SendError, match=f"sequence id {sequence_id} on .*id 9 was sent before"):
+        writer.check()
+    assert (writer.sent.messages, writer.dropped) == (2, 1)
+
+
+def test_rows_with_ids_that_do_not_ascend_may_be_stored():
+    writer = new_writer(max_messages=10)
+    register(writer)
+    for sequence_id in (9, 3, 3, 10):
+        writer.add([other(writer, sequence_id)], 0.0)
+        assert writer.receipt(sequence_id, *PLACE) is not None
+    assert (writer.sent.messages, writer.dropped) == (4, 0)
 
 
 def test_the_chunks_of_a_message_do_not_excuse_its_last_one():

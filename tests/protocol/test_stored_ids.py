@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pulsar_spark.errors import NotReadyError, SchemaError, SendError
@@ -13,12 +15,12 @@ from tests.protocol.partition_writers import TOPIC, chunk, new_builder, outgoing
 IS_BEING_STORED = "Cannot determine whether the message is a duplicate at this time"
 
 
-def new_ids(stored_to=-1, *, last=None, **options):
+def new_ids(acknowledged_to=-1, *, last=None, **options):
     """Ids of a producer that was registered once, if ``last`` is given."""
     stored = StoredIds(TOPIC, **options)
     if last is not None:
         assert stored.registered("p", last, last, []) is None
-    stored.stored_to = stored_to
+    stored.acknowledged_to = acknowledged_to
     return stored
 
 
@@ -31,33 +33,42 @@ def entries(count):
 
 # ---- dropped entries
 
-# The broker's last id, the highest that is known to be stored, the oldest entry, and whether it is lost.
+FOREIGN, UNSORTED = "producer name p", "sequence id 7 on .* ids .*__sequenceId.* do not ascend"
+# The broker's last id, the highest that was acknowledged, the oldest entry, and the error.
 DROPPED = {
-    "above all": (4, 6, outgoing(7), True),
-    "acknowledged before": (4, 7, outgoing(7), False),
-    "named at the registration": (7, 4, outgoing(7), False),
-    "nothing is known": (-1, -1, outgoing(7), True),
-    "a run": (4, 6, run_of(b"x", b"y", first_id=7), True),
-    "a chunk before the last one": (4, 6, chunk(7), False),
-    "the last chunk": (4, 6, chunk(7, EntryKind.LAST_CHUNK), True),
-    "another entry is the oldest": (4, 6, outgoing(8), False),
-    "nothing is pending": (4, 6, None, False),
+    "above all": (4, 6, outgoing(7), FOREIGN),
+    "acknowledged before": (4, 7, outgoing(7), UNSORTED),
+    "below what was acknowledged": (4, 9, outgoing(7, 2), UNSORTED),
+    "named at the registration": (7, 4, outgoing(7), None),
+    "named at the registration, and acknowledged before": (7, 7, outgoing(7), UNSORTED),
+    "nothing is known": (-1, -1, outgoing(7), FOREIGN),
+    "a run": (4, 6, run_of(b"x", b"y", first_id=7), FOREIGN),
+    "a chunk before the last one": (4, 9, chunk(7), None),
+    "the last chunk": (4, 6, chunk(7, EntryKind.LAST_CHUNK), FOREIGN),
+    "another entry is the oldest": (4, 6, outgoing(8), None),
+    "nothing is pending": (4, 6, None, None),
 }
 
 
-@pytest.mark.parametrize(("last", "stored_to", "oldest", "is_lost"), DROPPED.values(), ids=DROPPED)
-def test_a_dropped_entry_is_an_error_unless_it_is_stored(last, stored_to, oldest, is_lost):
-    error = new_ids(stored_to, last=last).judge_drop(7, oldest)
-    assert isinstance(error, SendError) == is_lost
-    if is_lost:
-        assert "producer name p" in str(error)
-        assert TOPIC in str(error)
+@pytest.mark.parametrize(("last", "acknowledged_to", "oldest", "text"), DROPPED.values(), ids=DROPPED)
+def test_a_dropped_entry_is_an_error_unless_it_is_stored(last, acknowledged_to, oldest, text):
+    error = new_ids(acknowledged_to, last=last).judge_drop(7, oldest)
+    if text is None:
+        assert error is None
+    else:
+        assert isinstance(error, SendError)
+        assert re.search(f"{text}.*{TOPIC}", str(error))
 
 
-def test_only_the_last_registration_says_what_is_dropped():
-    stored = new_ids(last=9)
-    stored.registered("p", -1, 9, [])
-    assert stored.judge_drop(7, outgoing(7)) is not None
+def test_what_was_found_stored_may_be_dropped():
+    pending = entries(2)
+    stored = new_ids(last=-1)
+    prove(stored.registered("p", 1, -1, pending), pending)
+    assert stored.take_proof()
+    for sequence_id, entry in enumerate(pending):
+        assert stored.judge_drop(sequence_id, entry) is None
+        stored.acknowledged_to = sequence_id
+    assert stored.judge_drop(0, entries(1)[0]) is not None
 
 
 # ---- registrations
@@ -69,9 +80,46 @@ def test_pending_entries_that_the_broker_does_not_claim_are_sent_again():
     assert not stored.take_proof()
 
 
-@pytest.mark.parametrize(("stored_to", "at_first"), [(6, -1), (-1, 6)])
-def test_what_is_known_to_be_stored_is_not_foreign(stored_to, at_first):
-    stored = new_ids(stored_to)
+# The last ids that the broker names at each registration, the highest that is acknowledged before the last
+# one, and whether the broker has forgotten what it had stored.
+FORGOTTEN = {
+    "nothing was ever named: perhaps it does not deduplicate": ([-1, -1], 9, False),
+    "what was named at first": ([4, 3], -1, True),
+    "all that was named at first": ([4, -1], -1, True),
+    "what was acknowledged since": ([4, 8], 9, True),
+    "the same, and nothing was named at first": ([-1, 8], 9, True),
+    "all that was acknowledged": ([-1, 9, -1], 9, True),
+    "what is still pending: it was named before it was stored": ([4, 7, 4], -1, False),
+    "nothing": ([4, 9], 9, False),
+}
+
+
+@pytest.mark.parametrize(("named", "acknowledged_to", "is_forgotten"), FORGOTTEN.values(), ids=FORGOTTEN)
+def test_a_broker_that_has_forgotten_what_it_had_stored_is_an_error(named, acknowledged_to, is_forgotten):
+    pending = [outgoing(number) for number in range(10, 12)]
+    stored = StoredIds(TOPIC, is_shared_name=False)
+    for last in named[:-1]:
+        stored.registered("p", last, named[0], [*map(outgoing, range(5, 10)), *pending])
+    stored.acknowledged_to = acknowledged_to
+    if is_forgotten:
+        with pytest.raises(SendError, match=f"no longer knows.*producer p: .*topic {TOPIC}.*Let Spark retry"):
+            stored.registered("p", named[-1], named[0], pending)
+    else:
+        assert stored.registered("p", named[-1], named[0], pending) is None
+
+
+def test_a_broker_that_has_forgotten_what_was_found_stored_is_an_error():
+    pending = entries(2)
+    stored = new_ids(last=-1)
+    prove(stored.registered("p", 1, -1, pending), pending)
+    assert stored.take_proof()
+    with pytest.raises(SendError, match="no longer knows"):
+        stored.registered("p", 0, -1, pending)
+
+
+@pytest.mark.parametrize(("acknowledged_to", "at_first"), [(6, -1), (-1, 6)])
+def test_what_is_known_to_be_stored_is_not_foreign(acknowledged_to, at_first):
+    stored = new_ids(acknowledged_to)
     assert stored.registered("p", 6, at_first, []) is None
     with pytest.raises(SendError, match=r"somebody else.*producer name p.*persistent://a/b/t"):
         stored.registered("p", 7, at_first, [])
@@ -86,18 +134,8 @@ def test_claimed_entries_are_compared_and_then_known_to_be_stored():
         stored.take_proof()
     prove(proof, pending[:2])
     assert stored.take_proof()
-    assert stored.stored_to == 1
     assert not stored.take_proof()
     assert stored.registered("p", 1, -1, pending) is None
-
-
-def test_a_proof_never_lowers_what_is_known_to_be_stored():
-    pending = entries(2)
-    stored = new_ids(last=-1)
-    prove(stored.registered("p", 0, -1, pending), pending)
-    stored.stored_to = 5
-    assert stored.take_proof()
-    assert stored.stored_to == 5
 
 
 def test_a_search_that_was_cut_short_may_be_repeated():
@@ -150,14 +188,14 @@ def test_what_the_broker_is_still_storing_is_not_refused(code, text, is_compared
     assert (stored.registered("p", 1, -1, entries(2)) is not None) == is_compared
 
 
-@pytest.mark.parametrize(("stored_to", "count"), [(0, 3), (1, 1), (3, 0)])
-def test_a_refusal_is_settled_once_the_entry_is_known_to_be_stored(stored_to, count):
+@pytest.mark.parametrize(("acknowledged_to", "count"), [(0, 3), (1, 1), (3, 0)])
+def test_a_refusal_is_settled_once_the_entry_is_known_to_be_stored(acknowledged_to, count):
     pending = entries(4)
     stored = new_ids(last=-1, is_shared_name=False)
     for sequence_id in (1, 3):
         stored.refused(sequence_id, pb.ChecksumError, "damaged on the way")
-    stored.stored_to = stored_to
-    proof = stored.registered("p", 3, -1, pending[stored_to + 1 :])
+    stored.acknowledged_to = acknowledged_to
+    proof = stored.registered("p", 3, -1, pending[acknowledged_to + 1 :])
     assert (0 if proof is None else proof.count) == count
 
 
@@ -167,7 +205,7 @@ def test_a_refusal_is_settled_once_the_entry_is_known_to_be_stored(stored_to, co
 @pytest.mark.parametrize(("last", "is_refused"), [(-1, True), (3, True), (4, False)])
 def test_an_entry_of_an_old_version_must_not_be_stored_now(last, is_refused):
     packed = [outgoing(0, 2), outgoing(2, 3)]
-    stored = new_ids(4)
+    stored = new_ids()
     stored.version_changed(packed)
     stored.registered("p", last, last, [])
     if is_refused:
@@ -195,7 +233,7 @@ def test_under_another_name_nothing_is_known():
     stored.refused(0, pb.ChecksumError, "damaged on the way")
     stored.version_changed([outgoing(9)])
     stored.restart()
-    assert stored.stored_to == -1
+    assert stored.acknowledged_to == -1
     stored.check_versions([outgoing(0)])
     assert stored.judge_drop(0, outgoing(0)) is not None
     assert stored.registered("q", 1, -1, pending) is None  # nothing is refused

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire.message_columns import MessageColumns
@@ -32,7 +33,8 @@ _log = logging.getLogger(__name__)
 class ProducerInterceptor:
     """Base class of interceptors. Each Spark task creates its own instance and calls it from one thread.
 
-    An exception in an interceptor is logged; the messages are sent unchanged.
+    An exception in ``before_send`` fails the task, and none of its rows are sent: an interceptor that masks
+    values must not let them through. An exception in ``on_send_acknowledgement`` is logged.
     """
 
     def before_send(self, columns: MessageColumns) -> MessageColumns:
@@ -77,16 +79,31 @@ class Interceptors:
             return None
         return lambda entry, place: self._receipts.append((topic, entry, place))
 
-    def before_send(self, columns: MessageColumns) -> MessageColumns:
-        """The columns to send in place of ``columns``."""
+    def before_send(self, columns: MessageColumns, topic: str) -> MessageColumns:
+        """The columns to send in place of ``columns``; ``topic`` is for error texts.
+
+        Raises:
+            OptionError: an interceptor has failed, or what it returned cannot be sent. Its text does not have
+                the interceptor's: that may hold values of rows.
+        """
         for one in self._all:
+            name = f"{type(one).__module__}.{type(one).__qualname__}"
             try:
                 changed = one.before_send(columns)
-                _check(changed, len(columns))
-            except Exception:  # noqa: BLE001 - a user's code, and no reason to stop the send
-                _log.exception("%s.before_send failed; the rows are sent unchanged", type(one).__name__)
-            else:
-                columns = changed
+            except Exception as error:
+                raise OptionError(
+                    f"the interceptor {name} raised {type(error).__name__} in before_send: no row is sent",
+                    topic=topic,
+                    advice="Correct the class. With logLevel=DEBUG its traceback is in the task's log",
+                ) from error
+            problem = _problem(changed, len(columns))
+            if problem is not None:
+                raise OptionError(
+                    f"before_send of the interceptor {name} returned what cannot be sent: {problem}",
+                    topic=topic,
+                    advice="Return MessageColumns with as many rows, in columns of the same types",
+                )
+            columns = changed
         return columns
 
     def acknowledge(self) -> None:
@@ -110,15 +127,16 @@ class Interceptors:
                 _log.exception("%s.on_send_acknowledgement failed", type(one).__name__)
 
 
-def _check(columns: object, rows: int) -> None:
-    """Raise TypeError or ValueError where columns cannot be sent in place of ``rows`` rows."""
+def _problem(columns: object, rows: int) -> str | None:
+    """Why columns cannot be sent in place of ``rows`` rows; None if they can."""
     if not isinstance(columns, MessageColumns):
-        raise TypeError(f"it returned {type(columns).__name__}, not MessageColumns")
+        return f"{type(columns).__name__} instead of MessageColumns"
     for field in fields(columns):
         column = getattr(columns, field.name)
         if column is None and field.name not in ("value", "key"):
             continue
         if not isinstance(column, pa.Array) or column.type != _TYPES[field.name]:
-            raise TypeError(f"column {field.name} is not an array of {_TYPES[field.name]}")
+            return f"column {field.name} is not an array of {_TYPES[field.name]}"
         if len(column) != rows:
-            raise ValueError(f"column {field.name} has {len(column)} rows instead of {rows}")
+            return f"column {field.name} has {len(column)} rows instead of {rows}"
+    return None

@@ -34,7 +34,7 @@ from pulsar_spark.protocol.batcher import Batch, BatcherBuilder, BatchLimits
 from pulsar_spark.protocol.entry_builder import EntryBuilder
 from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.partition_writer import PartitionWriter, Step
+from pulsar_spark.protocol.partition_writer import PartitionWriter, Step, WriterState
 from pulsar_spark.protocol.pending import PendingWindow
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.reopening import Reopening
@@ -263,10 +263,26 @@ class Producer:
         self._open_in_time()
         return self._writer.last_sequence_id
 
+    def begin_close(self) -> None:
+        """Give the producer up without waiting for what is pending or for the broker; call ``close`` then."""
+        with self._changed:
+            is_first = self._writer.state is not WriterState.CLOSED
+            self._writer.close()
+            link = self._link
+            self._changed.notify_all()
+        if link is not None:
+            link.begin_close()
+        if is_first and self._writer.dropped:
+            _log.warning(
+                "%s: the broker has dropped %d messages of producer %s: their sequence ids are not above %d, "
+                "which it had stored last under this name when the task began. Messages that an earlier run "
+                "did not store by these ids are not in the topic",
+                *(self.topic, self._writer.dropped, self._writer.name, self._writer.last_sequence_id),
+            )
+
     def close(self) -> None:
         """Give the producer up without waiting for what is pending."""
-        with self._changed:
-            self._writer.close()
+        self.begin_close()
         self._drop_link()
 
     def mend(self) -> None:
@@ -398,13 +414,14 @@ class Producer:
 
     def _open(self, deadline: Deadline) -> None:
         """Find the broker, register there and send what is pending: one attempt."""
+        self._writer.check()  # a producer that was closed meanwhile must not be opened again
         self._drop_link()
         wait_to_reopen(self._reopening, deadline, "the producer")
         session = self._client.locate(self.topic, Purpose.WRITE, deadline)
-        # A new id each time: receipts for what was sent before must not be taken for those of the resend.
-        link = ProducerLink(session, self._client.new_id(), self)
         with self._changed:
-            self._link = link
+            self._writer.check()
+            # A new id each time: receipts for what was sent before must not be taken for those of the resend.
+            link = self._link = ProducerLink(session, self._client.new_id(), self)
             self._writer.registering()
         try:
             self._register(link, session.max_message_size, deadline)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
-from pulsar_spark.errors import BusyError, DeadlineError, NotReadyError, PulsarError, SendError
+from pulsar_spark.errors import (
+    BusyError,
+    ClosedError,
+    DeadlineError,
+    NotReadyError,
+    PulsarError,
+    SendError,
+)
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.outgoing_queue import SendMark
@@ -18,7 +27,8 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Buffer, Frame
 from pulsar_spark.wire.receipts import Receipts
 
-_CLOSE_TIMEOUT = 5.0
+# Seconds in which the broker must answer that a registration is closed.
+CLOSE_TIMEOUT = 5.0
 
 _ACCESS_MODES = {
     AccessMode.SHARED: pb.Shared,
@@ -56,6 +66,8 @@ class ProducerLink:
         self._mark = SendMark()
         self._producer_id = producer_id
         self._owner = owner
+        self._closing: Future[pb.BaseCommand] | None = None
+        self._sending = threading.Lock()  # the broker ends a connection on which entries follow the close
         session.attach_producer(producer_id, self)
 
     def deliver(self, frames: list[Frame | Receipts]) -> None:
@@ -77,8 +89,10 @@ class ProducerLink:
         encrypted: bool,
     ) -> pb.CommandProducerSuccess:
         """Register the producer; PRODUCER_SUCCESS comes when it is this producer's turn."""
-        try:
-            return self._session.request(
+        with self._sending:
+            if self._closing is not None:
+                raise ClosedError("this producer has been closed")
+            answer = self._session.ask(
                 lambda request_id: commands.producer(
                     request_id,
                     self._producer_id,
@@ -91,9 +105,11 @@ class ProducerLink:
                     properties=options.properties,
                     schema=options.schema,
                 ),
-                deadline,
+                deadline.left,
                 is_urgent=True,
-            ).producer_success
+            )
+        try:
+            return answer.result().producer_success
         except DeadlineError as error:
             if options.access_mode is not AccessMode.WAIT_FOR_EXCLUSIVE:
                 raise
@@ -108,7 +124,12 @@ class ProducerLink:
             raise
 
     def send(self, entries: Sequence[Outgoing | OutgoingRun]) -> None:
-        """Put entries on the wire; raises the error by which the session has ended."""
+        """Put entries on the wire, none after ``begin_close``; raises the error that ended the session."""
+        with self._sending:
+            if self._closing is None:
+                self._send(entries)
+
+    def _send(self, entries: Sequence[Outgoing | OutgoingRun]) -> None:
         # Small entries are joined: the socket takes a few dozen buffers at a time.
         buffers: list[Buffer] = []
         small: list[Buffer] = []
@@ -141,19 +162,31 @@ class ProducerLink:
         """
         return self._session.written_at if self._mark.is_waiting else self._mark.taken_at
 
-    def close(self) -> None:
-        """Close the registration; if the connection is alive, the broker may not know that it is lost."""
+    def begin_close(self) -> None:
+        """Ask the broker to close the registration; ``close`` waits for its answer.
+
+        If the connection is alive, the broker may not know that the registration is lost.
+        """
         self._session.detach_producer(self._producer_id)
-        if self._session.error is None:
+        with self._sending:
+            if self._closing is not None:
+                return
             try:
-                self._session.request(
+                self._closing = self._session.ask(
                     lambda request_id: commands.close_producer(request_id, self._producer_id),
-                    Deadline(_CLOSE_TIMEOUT),
+                    CLOSE_TIMEOUT,
                     is_urgent=not self._mark.is_waiting,  # an entry must not come after it
                 )
             except PulsarError as error:
-                _log.info(
-                    "%s: the producer was closed without a response of the broker: %s",
-                    self._owner.topic,
-                    error,
-                )
+                self._closing = Future()
+                self._closing.set_exception(error)
+
+    def close(self) -> None:
+        """Close the registration, and wait for the broker's answer for ``CLOSE_TIMEOUT`` at most."""
+        self.begin_close()
+        assert self._closing is not None
+        error = self._closing.exception()
+        if error is not None and self._session.error is None:
+            _log.info(
+                "%s: the producer was closed without a response of the broker: %s", self._owner.topic, error
+            )

@@ -18,10 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.parallel import run_all
 from pulsar_spark.client.writing.dedup import DedupProducer, DedupTask
 from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer
+from pulsar_spark.client.writing.producer_link import CLOSE_TIMEOUT
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.transactions import Transaction
@@ -123,7 +125,7 @@ class TopicWriter:
         self._looked_at = time.monotonic()
         self._changed = threading.Condition()
         self._failure: Exception | None = None
-        self._closed = False
+        self._closing: Deadline | None = None
         self._keeper = threading.Thread(target=self._keep_up, name=f"pulsar writer {topic}", daemon=True)
         self._keeper.start()
 
@@ -141,10 +143,11 @@ class TopicWriter:
         Raises:
             SendError: a message is larger than the broker takes, was refused, or its send timeout is over.
             QueueFullError: there is no room and ``block_if_queue_full`` is false.
-            OptionError: a row, or the user's router, names a partition that is not there.
+            OptionError: a row, or the user's router, names a partition that is not there; or an interceptor
+                has failed.
         """
         self._look_for_partitions()
-        columns = self._interceptors.before_send(columns)
+        columns = self._interceptors.before_send(columns, str(self._topic))
         self._check_ids(columns)
         with self._failing_for_good():
             try:
@@ -184,17 +187,30 @@ class TopicWriter:
             sent = {producer.topic: producer.sent for producer in self._producers}
         return {topic: part for topic, part in sent.items() if part.messages}
 
+    def begin_close(self) -> None:
+        """Give the producers up without waiting for what is pending or for brokers; call ``close`` then."""
+        # Without the lock: the keeper may hold it while it opens a producer again.
+        self._closing = self._closing or Deadline(CLOSE_TIMEOUT)
+        for producer in self._producers:
+            producer.begin_close()
+
     def close(self) -> None:
-        """Give the producers up without waiting for what is pending; ``flush`` first."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._keeper.join()
-        self._interceptors.acknowledge()
+        """Give the producers up without waiting for what is pending; ``flush`` first.
+
+        Brokers, and the keeper's attempt to open a producer again, are waited for until 5 s after
+        ``begin_close``.
+        """
         failure = self._failure or ClosedError("the writer was closed before this was acknowledged")
+        self.begin_close()
+        assert self._closing is not None
+        self._close_producers()
+        if self._changed.acquire(timeout=self._closing.left):
+            self._changed.notify_all()
+            self._changed.release()
+        self._keeper.join(self._closing.left)
+        self._interceptors.acknowledge()
         for producer in self._producers:
             self._interceptors.failed(str(producer.topic), producer.pending, failure)
-        self._close_producers()
 
     def _open_all(self, names: list[TopicName]) -> None:
         """Open the missing producers of ``names``; raises the first one's error.
@@ -239,7 +255,10 @@ class TopicWriter:
         )
 
     def _close_producers(self) -> None:
-        run_all([producer.close for producer in self._producers])
+        for producer in self._producers:
+            producer.begin_close()
+        for producer in self._producers:
+            producer.close()
 
     def _look_for_partitions(self) -> None:
         """Write to partitions that were added; runs in the caller's thread, without the lock."""
@@ -283,7 +302,7 @@ class TopicWriter:
     def _failing_for_good(self) -> Iterator[None]:
         """Hold the lock. All later calls also raise an error of this block: rows may be missing."""
         with self._changed:
-            if self._closed:
+            if self._closing is not None:
                 raise ClosedError("this writer has been closed")
             if self._failure is not None:
                 raise self._failure
@@ -415,7 +434,7 @@ class TopicWriter:
     def _keep_up(self) -> None:
         """Run the keeper's thread; the next call raises its errors."""
         with self._changed:
-            while not self._closed and self._failure is None:
+            while self._closing is None and self._failure is None:
                 try:
                     self._changed.wait(self._keep_up_once())
                 except Exception as error:  # noqa: BLE001 - rows are missing: the next call raises it

@@ -219,7 +219,7 @@ _INTERCEPTORS = PRODUCER.add(
     None,
     "Your own classes `package.module.Class`, separated by commas, with the methods of "
     "`pulsar_spark.ProducerInterceptor`. They can change rows before they are sent, and are called with the "
-    "result. Each task creates its own instances.",
+    "result. Each task creates its own instances. If `before_send` raises an exception, the task fails.",
 )
 
 

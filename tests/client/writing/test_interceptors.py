@@ -1,4 +1,4 @@
-"""Interceptors: what they change, and that their mistakes change nothing."""
+"""Interceptors: what they change, and that nothing is sent if they fail."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.client.writing.interceptors import Interceptors, ProducerInterceptor
+from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire.message_columns import MessageColumns
@@ -38,6 +39,14 @@ class Fails(ProducerInterceptor):
         raise RuntimeError("another one")
 
 
+class Counts(ProducerInterceptor):
+    calls = 0
+
+    def before_send(self, columns):
+        self.calls += 1
+        return columns
+
+
 class Notes(ProducerInterceptor):
     def __init__(self):
         self.told = []
@@ -52,29 +61,31 @@ def outgoing(sequence_id, messages=1, kind=EntryKind.BATCH):
 
 def test_they_are_called_in_their_order():
     both = Interceptors([Appends(b"1"), Appends(b"2")])
-    assert both.before_send(COLUMNS).value.to_pylist() == [b"a12", b"b12"]
-    assert Interceptors([]).before_send(COLUMNS) is COLUMNS
-    assert Interceptors([ProducerInterceptor()]).before_send(COLUMNS) is COLUMNS
+    assert both.before_send(COLUMNS, "t").value.to_pylist() == [b"a12", b"b12"]
+    assert Interceptors([]).before_send(COLUMNS, "t") is COLUMNS
+    assert Interceptors([ProducerInterceptor()]).before_send(COLUMNS, "t") is COLUMNS
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "why"),
     [
-        Fails(),
-        Returns(None),
-        Returns(replace(COLUMNS, value=pa.array(["a", "b"]))),
-        Returns(replace(COLUMNS, value=pa.array([b"a"]))),
-        Returns(replace(COLUMNS, key=None)),
-        Returns(replace(COLUMNS, deliver_at=pa.array([1, 2], pa.int32()))),
-        Returns(replace(COLUMNS, partition=[1, 2])),
+        (Fails(), "raised RuntimeError in before_send"),
+        (Returns(None), "NoneType instead of MessageColumns"),
+        (Returns(replace(COLUMNS, value=pa.array(["a", "b"]))), "column value is not an array of binary"),
+        (Returns(replace(COLUMNS, value=pa.array([b"a"]))), "column value has 1 rows instead of 2"),
+        (Returns(replace(COLUMNS, key=None)), "column key is not an array"),
+        (Returns(replace(COLUMNS, deliver_at=pa.array([1, 2], pa.int32()))), "column deliver_at is not"),
+        (Returns(replace(COLUMNS, partition=[1, 2])), "column partition is not an array"),
     ],
 )
-def test_a_mistake_is_logged_and_changes_nothing(wrong, caplog):
-    found = Interceptors([Appends(b"1"), wrong, Appends(b"2")]).before_send(COLUMNS)
-    assert found.value.to_pylist() == [b"a12", b"b12"]
-    (record,) = caplog.records
-    assert record.message == f"{type(wrong).__name__}.before_send failed; the rows are sent unchanged"
-    assert record.exc_info is not None
+def test_a_mistake_is_an_error_that_names_the_class_and_no_value(wrong, why):
+    last = Counts()
+    with pytest.raises(OptionError, match=why) as caught:
+        Interceptors([Appends(b"1"), wrong, last]).before_send(COLUMNS, "t")
+    assert caught.value.topic == "t"
+    assert f"{__name__}.{type(wrong).__name__}" in str(caught.value)
+    assert "a user's mistake" not in str(caught.value)
+    assert last.calls == 0
 
 
 def test_acknowledgements_are_told_in_the_callers_thread(caplog):

@@ -18,6 +18,7 @@ from pulsar_spark.client import (
     Transactions,
     UserCode,
 )
+from pulsar_spark.client.writing import producer_link, topic_writer
 from pulsar_spark.errors import (
     AuthError,
     ClosedError,
@@ -30,7 +31,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing, wait_until
-from tests.fake_broker import FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 
 # A publish delay after which no test waits: batches close by count, bytes or flush.
@@ -247,12 +248,51 @@ def test_rows_that_may_be_duplicates_share_no_batch_with_new_ones():
         broker.create(TOPIC).stored_ids["me"] = 3
         with open_writer(client, name="me") as writer:
             writer.send(columns(numbered(7, 1), sequence_id=longs(1, 2, 3, 4, 5, 6, 7)))
-            writer.send(columns([b"again", b"new"], sequence_id=longs(5, None)))
+            writer.send(columns([b"new"], sequence_id=longs(None)))
             writer.flush()
-            assert writer.sent[TOPIC].messages == 9
+            assert writer.sent[TOPIC].messages == 8
         assert broker.topics[str(TOPIC)].values == [b"4", b"5", b"6", b"7", b"new"]
         ids = [(one.sequence_id, one.num_messages) for one in broker.seen(Type.SEND)]
-        assert ids == [(1, 3), (4, 4), (5, 1), (8, 1)]
+        assert ids == [(1, 3), (4, 5)]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_rows_that_an_earlier_run_has_stored_are_dropped_with_a_warning(batching, caplog):
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        for ids in ((1, 2, 3), (2, 3, 4, 5)):
+            with open_writer(client, name="me", batching=batching) as writer:
+                writer.send(columns([b"%d" % one for one in ids], sequence_id=longs(*ids)))
+                writer.flush()
+                assert writer.sent[TOPIC].messages == len(ids)
+        assert broker.topics[str(TOPIC)].values == numbered(5, 1)
+    (text,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert text.startswith(f"{TOPIC}: the broker has dropped 2 messages of producer me: ")
+    assert "not above 3" in text
+
+
+@pytest.mark.parametrize("name", [None, "me"])
+@pytest.mark.parametrize("batching", [True, False])
+def test_rows_of_which_a_broker_drops_some_by_their_ids_are_an_error_in_each_run(batching, name):
+    """Three producers' rows, as a copy of their topic has them."""
+    ids = [number for number in range(100) for _ in range(3)]
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        for _ in range(2):
+            with open_writer(client, batching=batching, name=name) as writer:
+                with pytest.raises(SendError, match=r"do not ascend.*Drop the column"):
+                    write_with_ids(writer, ids)
+                assert writer.sent[TOPIC].messages == 1
+
+
+def write_with_ids(writer, ids):
+    writer.send(columns(numbered(len(ids)), sequence_id=longs(*ids)))
+    writer.flush()
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_ids_need_not_ascend_where_the_broker_does_not_deduplicate(broker, client, batching):
+    with open_writer(client, batching=batching) as writer:
+        write_with_ids(writer, [number for number in range(100) for _ in range(3)])
+    assert broker.topics[str(TOPIC)].values == numbered(300)
 
 
 @pytest.mark.parametrize("batching", [True, False])
@@ -296,6 +336,30 @@ def test_producers_are_opened_again_while_the_caller_is_away(broker, client):
 
 
 # ---- failures
+
+
+@pytest.mark.parametrize("kind", [Type.LOOKUP, Type.PRODUCER])
+def test_closing_does_not_wait_until_a_lost_producer_is_open_again(broker, client, kind, monkeypatch):
+    for module in (producer_link, topic_writer):
+        monkeypatch.setattr(module, "CLOSE_TIMEOUT", 0.1)
+    broker.create(TOPIC)
+    writer, opening, closing = open_writer(client, batching=False), Held(broker), Held(broker)
+    broker.script(Type.SEND, [silence])
+    writer.send(columns(numbered(1)))
+    broker.wait_for_command(Type.SEND)
+    broker.script(kind, [opening])
+    broker.close_all(TOPIC)
+    broker.wait_for(lambda: opening.count)
+    broker.script(Type.CLOSE_PRODUCER, [closing])
+    leaving = threading.Thread(target=writer.close)
+    leaving.start()
+    leaving.join(HANG / 4)
+    assert not leaving.is_alive()
+    opening.release()
+    closing.release()
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("pulsar writer")])
+    assert broker.open_producers == []
+    assert len(broker.seen(Type.PRODUCER)) == (2 if kind == Type.PRODUCER else 1)
 
 
 def test_a_failure_is_raised_by_all_later_calls(broker, client):
@@ -429,6 +493,23 @@ def test_interceptors_change_rows_and_learn_where_they_are(broker, client):
     first, second = (entry.id for entry in topic.entries)
     assert notes.told == [(str(TOPIC), 0, 2, first, None), (str(TOPIC), 2, 1, second, None)]
     assert isinstance(first, MessageId)
+
+
+def test_rows_that_an_interceptor_could_not_change_are_not_sent(broker, client):
+    class Masks(ProducerInterceptor):
+        def before_send(self, columns):
+            if b"3" in columns.value.to_pylist():
+                raise ValueError("3 is personal")
+            return columns
+
+    with open_writer(client, code=UserCode(interceptors=[Masks()]), batching=False) as writer:
+        writer.send(columns(numbered(2)))
+        writer.flush()
+        with pytest.raises(OptionError, match=r"interceptor .*Masks raised ValueError") as caught:
+            writer.send(columns(numbered(2, 2)))
+    assert caught.value.topic == str(TOPIC)
+    assert "personal" not in str(caught.value)
+    assert broker.topics[str(TOPIC)].values == numbered(2)
 
 
 def test_interceptors_learn_what_failed_or_was_given_up(broker, client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.sink import topic_writers
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.wire.schemas.schema import SchemaType
+from tests.client.clients import client_of, producing
+from tests.fake_broker import HANG, FakeBroker, Held
+from tests.fake_clients import Type
 
 X, Y, Z = TOPICS = [TopicName.parse(f"persistent://a/b/{name}") for name in "xyz"]
 
@@ -62,6 +66,9 @@ class FakeWriter:
         self._note("finish")
         self._fakes.unfinished.discard(self.topic)
         self.flush()
+
+    def begin_close(self) -> None:
+        """``close`` does it, too."""
 
     def close(self) -> None:
         self._note("close")
@@ -182,6 +189,21 @@ def test_a_task_that_fails_flushes_nothing(fakes):
     with pytest.raises(RuntimeError, match="a row"):
         fail_with_rows(writers(2))
     assert fakes.calls == [("open", "x"), ("send", "x"), ("close", "x")]
+
+
+def test_a_broker_that_does_not_answer_is_waited_for_once_whatever_topics_are_open():
+    with FakeBroker() as broker, client_of(broker) as client:
+        opened, held = TopicWriters(client, producing()), Held(broker)
+        for number in range(topic_writers.MAX_OPEN_TOPICS):
+            opened.of(TopicName.parse(f"many-{number}"))
+        broker.script(Type.CLOSE_PRODUCER, [held] * topic_writers.MAX_OPEN_TOPICS)
+        leaving = threading.Thread(target=opened.__exit__, args=(None, None, None))
+        leaving.start()
+        broker.wait_for_command(Type.CLOSE_PRODUCER, topic_writers.MAX_OPEN_TOPICS)
+        held.release()
+        leaving.join(HANG)
+        assert not leaving.is_alive()
+        assert broker.open_producers == []
 
 
 def test_each_topic_is_finished_though_few_may_be_open(fakes):
