@@ -26,7 +26,7 @@ What the search has found at its end:
     none, and the broker does not know that     NOTHING
     the name has stored ids of the micro-batch
     none, and an entry of the query of an       NOTHING: somebody else has used the producer's name
-    earlier micro-batch
+    earlier micro-batch or write
     none, and it cannot be a replay             NOTHING: likewise
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
@@ -100,11 +100,14 @@ class RunSearch:
             run.write,
         )
 
+    def _is_older(self, origin: Origin) -> bool:
+        return (origin.batch, origin.write) < (self._run.batch, self._run.write)
+
     def take(self, entries: Iterable[OwnEntry]) -> None:
         """Take entries of the query, in any order."""
         for entry in entries:
             if not self.is_own(entry.origin):
-                self._has_older |= entry.origin.batch < self._run.batch
+                self._has_older |= self._is_older(entry.origin)
                 continue
             self.newest = max(self.newest, entry.last_sequence_id)
             named = entry.origin.begin

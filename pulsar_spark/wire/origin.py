@@ -3,8 +3,8 @@
 A task of a stream adds the field to each entry that it sends. A later run of the task finds the entries by
 it. The field is signed with a secret of the query, so nobody else can make one. Everybody who reads an entry
 can copy its field into another entry. The first entry of a micro-batch shows where the micro-batch began, so
-its signature is valid for its own payload only. Pulsar does not know the field: brokers store it unchanged, and
-every client skips it.
+its signature is valid for its own payload only. Pulsar does not know the field: brokers store it unchanged,
+and every client skips it.
 
     ======  =====================================================================================
     bytes   meaning

@@ -344,7 +344,6 @@ class DedupProducer(Producer):
         self._run = run
         self._partition = partition
         self._window_bytes = max(_READ_BYTES // partitions, _MIN_WINDOW)
-        self._last = -1
         self._awaits_first = False
         self._held: list[tuple[Callable[[Any], None], Sequence[Any]]] = []
         super().__init__(
@@ -428,7 +427,7 @@ class DedupProducer(Producer):
     def _read_stored(self) -> None:
         """Begin to read the stored messages of this micro-batch, if there may be any."""
         dedup, partition, last = self._dedup, self._partition, self.last_sequence_id
-        self._last = self._use_spare_names(last)
+        self._use_spare_names(last)
         is_first = not self._run.rows  # later, only partitions are opened that earlier runs did not have
         is_claimed = last >= dedup.first_sequence_id
         if is_first and (is_claimed or (last < 0 and dedup.may_be_replay)):
@@ -439,14 +438,14 @@ class DedupProducer(Producer):
             self._run.stored.add(partition.number, found.blocks)
             dedup.tell_unread(self.topic, partition)
 
-    def _use_spare_names(self, last: int) -> int:
-        """Continue under another name if no ids are left; return the last id that the broker has of the name.
+    def _use_spare_names(self, last: int) -> None:
+        """Continue under another name if no ids are left.
 
         All runs of the task use the same names in the same order, so brokers admit one of them at a time.
         """
         for number in range(_SPARE_NAMES):
             if last <= _MAX_LAST_ID:
-                return last
+                return
             _log.warning("%s: somebody else has used the producer name %s", self.topic, self._partition.name)
             self._partition.name = self._dedup.spare_name(number)
             last = self.reopen(self._partition.name, self._dedup.first_sequence_id)
@@ -454,7 +453,7 @@ class DedupProducer(Producer):
 
     def _find(self, *, is_claimed: bool) -> StoredRun:
         dedup = self._dedup
-        run = RunToFind(dedup.origin, dedup.secret, self._last, is_claimed, dedup.may_be_replay)
+        run = RunToFind(dedup.origin, dedup.secret, self.last_sequence_id, is_claimed, dedup.may_be_replay)
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
 
     def _prove(self) -> None:

@@ -4,9 +4,9 @@ import logging
 from itertools import repeat
 
 import pytest
+from pulsar_spark.client.reading.last_stored import _LastEntry, _Search, find_last_stored, find_stored
 
 from pulsar_spark.client.client import Client, ClientOptions
-from pulsar_spark.client.reading.last_stored import _LastEntry, _Search, find_last_stored, find_stored
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.stored_check import StoredProof

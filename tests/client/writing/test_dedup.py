@@ -1,5 +1,10 @@
 """DedupTask: rows of a micro-batch are stored once, however often their task is run."""
 
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
 import pyarrow as pa
 import pytest
 
@@ -12,21 +17,20 @@ from pulsar_spark.client import (
     UserCode,
     last_sequence_id,
 )
-from pulsar_spark.errors import (
-    AuthError,
-    CryptoError,
-    DuplicatesError,
-    NotAllowedError,
-    OptionError,
-    SendError,
-)
+from pulsar_spark.client.reading import backward_search
+from pulsar_spark.errors import CryptoError, DuplicatesError, NotAllowedError, OptionError, SendError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.batcher import BatcherBuilder
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
+from tests.client.writing.replays import Replays
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
-from tests.fake_topics import section_of
+from tests.fake_topics import batch_section
+
+SECRET = b"only the query knows this"
+NAME = "query-0"
 
 
 @pytest.fixture
@@ -41,11 +45,15 @@ def topic(broker):
     return broker.topics[str(TOPIC)]
 
 
-SECRET = b"only the query knows this"
+@pytest.fixture(autouse=True)
+def hurry_searches(monkeypatch):
+    """The fake broker stores an entry before it is acknowledged."""
+    monkeypatch.setattr(backward_search, "_SETTLING", 0.05)
+    monkeypatch.setattr(backward_search, "_PAUSE", 0.01)
 
 
-def task_of(client, batch=0, *, required=True, strict=False, name="query-0", **given):
-    return DedupTask(client, name, Origin(batch, 0, 0), SECRET, required=required, strict=strict, **given)
+def task_of(client, batch=0, *, required=False, strict=False, write=0, **given):
+    return DedupTask(client, NAME, Origin(batch, 0, write), SECRET, required=required, strict=strict, **given)
 
 
 def open_writer(client, task, topic=TOPIC, **options):
@@ -53,63 +61,100 @@ def open_writer(client, task, topic=TOPIC, **options):
     return TopicWriter(client, topic, producing(**options), dedup=task)
 
 
-def run(client, values, batch=0, *, required=True, finish=True, topic=TOPIC, **options):
-    """One run of a task, which is interrupted where it does not finish; gives the task and what was sent."""
-    task = task_of(client, batch, required=required)
-    with open_writer(client, task, topic, **options) as writer:
-        writer.send(columns(values))
-        writer.flush()
-        return task, sum(part.messages for part in (*writer.sent.values(), *task.sent.values()))
+def run(client, values, batch=0, *, topic=TOPIC, blocks=1, task=None, **options):
+    """One run of a task; gives the task, and how many rows it says are stored."""
+    given = {key: options.pop(key) for key in ("required", "strict", "write") if key in options}
+    task = task or task_of(client, batch, **given)
+    try:
+        with open_writer(client, task, topic, **options) as writer:
+            for number in range(blocks):
+                writer.send(
+                    columns(values[number * len(values) // blocks : (number + 1) * len(values) // blocks])
+                )
+            writer.flush()
+            task.finish()
+            return task, sum(part.messages for part in (*writer.sent.values(), *task.sent.values()))
+    finally:
+        task.close()
 
 
-def names_of(topic):
-    return {entry.metadata.producer_name.decode() for entry in topic.entries if topic.is_visible(entry)}
+def twice(task):
+    return sum(part.possible_duplicates for part in task.sent.values())
+
+
+def ids_of(topic):
+    return [entry.metadata.sequence_id for entry in topic.entries]
 
 
 # ---- the same rows again
 
 
-@pytest.mark.parametrize("batching", [True, False])
-def test_what_is_stored_is_left_out(broker, client, topic, batching):
+@pytest.mark.parametrize("options", [{}, {"batching": False}, {"compression": pb.LZ4}])
+def test_what_is_stored_is_left_out(client, topic, options, caplog):
     for _ in range(3):
-        _, sent = run(client, numbered(10), batching=batching)
-        assert sent == 10
-    assert topic.values == numbered(10)
-    assert names_of(topic) == {"query-0"}
+        _, count = run(client, numbered(10), **options)
+        assert count == 10
+    assert topic.values == numbered(10) if not options.get("compression") else len(topic.entries) == 3
+    assert not caplog.records
 
 
-@pytest.mark.parametrize("stored", [1, 4, 5, 9])
+@pytest.mark.parametrize("stored", [0, 1, 4, 5, 9])
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_a_run_that_was_interrupted_is_completed(broker, client, topic, stored, size):
-    """Also with other sizes of batches, which need not be the same in each run."""
-    run(client, numbered(stored), finish=False)
-    _, sent = run(client, numbered(10), batching_max_messages=size)
-    assert sent == 10
+@pytest.mark.parametrize("blocks", [1, 7])
+def test_a_run_that_was_interrupted_is_completed(client, topic, stored, size, blocks):
+    """Also with other sizes of batches and of Spark's Arrow batches, and by a run that is not batched."""
+    run(client, numbered(stored))
+    _, count = run(client, numbered(10), batching_max_messages=size, blocks=blocks)
+    assert count == 10
     assert topic.values == numbered(10)
-    assert names_of(topic) == {"query-0"}
+    run(client, numbered(10), batching=False)
+    assert topic.values == numbered(10)
 
 
-def test_each_micro_batch_is_its_own(broker, client, topic):
+def test_each_micro_batch_is_its_own(client, topic):
     for batch in (0, 1, 1, 2):
-        run(client, numbered(5, 5 * batch), batch)
-    assert topic.values == numbered(15)
+        run(client, numbered(5), batch)
+    assert topic.values == numbered(5) * 3
 
 
-def test_rows_go_to_the_same_partitions_again(broker, client):
-    broker.create("parted", 3)
-    name = TopicName.parse("parted")
+def test_each_write_of_a_micro_batch_is_its_own(client, topic, caplog):
+    """A function of foreachBatch may write to a topic several times."""
     for _ in range(2):
-        run(client, numbered(2500), topic=name, batching_max_messages=100)
-    found = [broker.topics[str(name.of_partition(number))].values for number in range(3)]
-    assert found == [numbered(1000), numbered(1000, 1000), numbered(500, 2000)]
+        run(client, numbered(5), write=0)
+        run(client, numbered(7), write=1)
+    assert topic.values == numbered(5) + numbered(7)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("builder", BatcherBuilder)
+@pytest.mark.parametrize("added", [0, 1])
+def test_rows_are_found_in_whatever_partition_they_are(broker, client, builder, added):
+    """The number of partitions, and so the routes of rows, may have changed since."""
+    name = TopicName.parse("parted")
+    broker.create(name, 3)
+    rows = columns(numbered(500), key=pa.array([b"%d" % (number % 9) for number in range(500)], pa.binary()))
+    for part, size in ((rows.take(pa.array(range(200))), 10), (rows, 7)):
+        task = task_of(client)
+        with open_writer(client, task, name, batching_max_messages=size, batcher_builder=builder) as writer:
+            writer.send(part)
+            writer.flush()
+        task.close()
+        broker.create(name, 3 + added)
+    parts = [broker.topics[str(name.of_partition(number))].values for number in range(3 + added)]
+    values = [value for part in parts for value in part]
+    assert Counter(values) == Counter(numbered(500))
+    if not added:
+        by_key = [[int(value) for value in values if int(value) % 9 == key] for key in range(9)]
+        assert all(numbers == sorted(numbers) for numbers in by_key)
 
 
 @pytest.mark.parametrize("action", [cut, lose_answer])
 def test_connections_that_are_lost_change_nothing(broker, client, topic, action):
-    broker.script(Type.SEND, [pass_on, pass_on, action, pass_on, action])
-    for _ in range(2):
-        run(client, numbered(30))
-    assert topic.values == numbered(30)
+    for at in range(6):
+        broker.script(Type.SEND, [*[pass_on] * at, action, pass_on, action])
+        for _ in range(2):
+            run(client, numbered(30), at)
+    assert topic.values == numbered(30) * 6
 
 
 def test_the_version_that_an_earlier_run_wrote_by_is_known(broker, client):
@@ -119,232 +164,259 @@ def test_the_version_that_an_earlier_run_wrote_by_is_known(broker, client):
     for schema, stored in ((first, None), (second, 0), (None, 0)):
         task, _ = run(client, numbered(1), topic=name, schema=schema)
         assert task.stored_version(name) == stored
-        assert task.stored_version(name.of_partition(1)) == stored
         assert task.stored_version(TOPIC) is None
     task, _ = run(client, numbered(1), batch=1, topic=name, schema=second)
     assert task.stored_version(name) is None
-    task, _ = run(client, numbered(1), batch=1, topic=name, schema=first)
-    assert task.stored_version(name) == 1
-    for _ in range(2):
-        task, _ = run(client, numbered(1), batch=2, topic=name)
-        assert task.stored_version(name) is None
 
 
-def test_the_version_is_that_of_the_first_partition_whichever_is_opened_first(client, broker):
-    broker.create("parted", 3)
-    name = TopicName.parse("parted")
-    for partition, schema in ((2, SchemaType.STRING), (1, SchemaType.INT32)):
-        run(client, numbered(1), topic=name.of_partition(partition), schema=Schema(schema))
-    for order in ((1, 2), (2, 1), (0, 2, 1)):
-        with task_of(client) as task:
-            for partition in order:
-                task.open(name.of_partition(partition), producing(), 3).close()
-            assert task.stored_version(name) == 1
-
-
-# ---- other rows
-
-
-@pytest.mark.parametrize("other", [0, 4, 9])
-def test_other_rows_are_all_sent_under_another_name(broker, client, topic, other, caplog):
-    run(client, numbered(10))
-    values = numbered(10)
-    values[other] = b"other"
-    _, sent = run(client, values)
-    assert sent == 10
-    assert topic.values == numbered(10) + values
-    assert len(names_of(topic)) == 2
-    assert "this run of the micro-batch may differ from the earlier one" in caplog.text
-    assert "its first 10 messages differ from the stored ones" in caplog.text
-
-
-def test_fewer_rows_are_sent_when_no_more_come(broker, client, topic, caplog):
-    run(client, numbered(10))
-    with task_of(client) as task, open_writer(client, task) as writer:
-        writer.send(columns(numbered(6)))
-        writer.flush()
-        assert topic.values == numbered(10)
-        assert task.unfinished == {TOPIC}
-        writer.finish()
-        assert task.unfinished == set()
-    assert topic.values == numbered(10) + numbered(6)
-    assert "it has only 6 messages, but 10 are stored" in caplog.text
+def test_the_same_bytes_of_another_version_are_another_row(client, topic):
+    for schema in (Schema(SchemaType.STRING), Schema(SchemaType.INT32)):
+        run(client, numbered(3), schema=schema)
+    assert topic.values == numbered(3) * 2
 
 
 def test_a_writer_that_is_opened_again_goes_on(broker, client, topic):
     """Writers may be closed and opened while a task runs, where it writes to many topics."""
     for _ in range(2):
-        with task_of(client) as task:
-            for first in range(0, 12, 4):
-                with open_writer(client, task) as writer:
-                    writer.send(columns(numbered(4, first)))
-                    writer.flush()
+        task = task_of(client)
+        for first in range(0, 12, 4):
             with open_writer(client, task) as writer:
-                writer.finish()
-        assert topic.values == numbered(12)
-
-
-def test_other_rows_stay_under_the_other_name_when_a_writer_is_opened_again(broker, client, topic):
-    run(client, numbered(4))
-    with task_of(client) as task:
-        for values in ([b"a", b"b", b"c", b"d"], [b"e"]):
-            with open_writer(client, task) as writer:
-                writer.send(columns(values))
+                writer.send(columns(numbered(4, first)))
                 writer.flush()
-    assert topic.values == [*numbered(4), b"a", b"b", b"c", b"d", b"e"]
-    assert last_sequence_id(client, TOPIC, "query-0", is_encrypted=False) == (1 << 32) + 3
+        assert topic.values == numbered(12)
+        task.close()
 
 
-# ---- what is stored cannot be compared
+def test_only_the_first_entry_is_sent_before_the_receipt_that_says_where_it_is(broker, client, topic):
+    broker.script(Type.SEND, [silence])
+    with open_writer(client, task_of(client)) as writer:
+        writer.send(columns(numbered(20)))
+        broker.wait_for_command(Type.SEND)
+        broker.cut()
+        writer.flush()
+    assert topic.values == numbered(20)
+    assert len(broker.seen(Type.SEND)) == 6
 
 
-def test_where_what_is_stored_was_removed_all_is_sent(broker, client, topic, caplog):
-    run(client, numbered(4))
-    topic.roll()
-    topic.trim(next(iter(topic.ledgers)))
-    hurry(client, 1.0)
-    run(client, numbered(4))
-    assert topic.values == numbered(4)
-    assert len(names_of(topic)) == 1
-    assert "the broker may have removed it" in caplog.text
+# ---- refused entries, early ends
 
 
-def test_an_entry_without_a_mark_cannot_be_compared(broker, client, topic, caplog):
-    """It was written by another client under the name."""
-    number = (1 << 32) + 1
-    broker.publish(TOPIC, section_of(b"x", producer_name="query-0", sequence_id=number))
-    topic.stored_ids["query-0"] = number
-    run(client, numbered(4))
-    assert topic.values == [b"x", *numbered(4)]
-    assert "may differ from the earlier one" in caplog.text
-
-
-@pytest.mark.parametrize("required", [True, False])
-def test_who_may_not_read_cannot_compare(broker, client, topic, required, caplog):
-    run(client, numbered(4))
-    broker.script(Type.SUBSCRIBE, [refuses(pb.AuthorizationError, "no right to consume")])
-    if required:
-        with pytest.raises(AuthError, match="no right to consume"):
-            run(client, numbered(4))
-        assert topic.values == numbered(4)
-        assert broker.open_producers == []
-    else:
-        run(client, numbered(4), required=False)
-        assert topic.values == numbered(4) * 2
-        assert "no right to consume" in caplog.text
-
-
-def test_a_checkpoint_that_was_set_back(broker, client, topic, caplog):
-    run(client, numbered(4), batch=7)
-    run(client, numbered(4, 4), batch=3)
-    assert topic.values == numbered(8)
-    assert len(names_of(topic)) == 2
-    assert "a later micro-batch is already stored" in caplog.text
-
-
-def test_another_run_that_still_writes_is_an_error(broker, client, topic):
-    """A task that Spark took for lost: from then on ids would not stand for these rows."""
-    with task_of(client) as task:
-        with open_writer(client, task) as writer:
-            writer.send(columns(numbered(4)))
-            writer.flush()
-        topic.stored_ids["query-0"] += 4  # the other run's
-        with pytest.raises(SendError, match="has written under the producer name query-0"):
-            open_writer(client, task)
-    assert broker.open_producers == []
-
-
-def test_another_run_that_wrote_while_the_connection_was_lost_is_an_error(broker, client, topic):
-    """Even with the same rows: of what was sent here nothing would be stored. The next try compares."""
-    with FakeBroker(deduplicates=True) as other_broker, client_of(other_broker) as other:
-        run(other, numbered(8))  # what another run of the task has to store
-        sections = [one.section for one in other_broker.topics[str(TOPIC)].entries if one.messages > 1]
-    broker.script(Type.SEND, [pass_on, pass_on, silence, silence])
-    with task_of(client) as task, open_writer(client, task) as writer:
-        writer.send(columns(numbered(12)))
-        broker.wait_for_command(Type.SEND, 4)
-        broker.script(Type.SEND, [])
-        with broker.changed:
-            broker.cut()
-            topic.append(sections[1])
-            topic.stored_ids["query-0"] = (1 << 32) + 7
-        with pytest.raises(SendError, match="has written under the producer name query-0"):
-            writer.finish()
-    run(client, numbered(12))
-    assert topic.values == numbered(12)
-    assert names_of(topic) == {"query-0"}
-
-
-# ---- how many may be there twice, and what a strict task does
-
-
-def remove_last_entry(topic):
-    topic.roll()
-    topic.trim(next(iter(topic.ledgers)))
-
-
-# What is stored of another run, what comes, in which micro-batch, how many of it may be there twice.
-REPLAYS = {
-    "the same": (None, numbered(10), 5, 0),
-    "more": (None, numbered(14), 5, 0),
-    "other rows": (None, [b"other", *numbered(12)], 5, 10),
-    "fewer rows": (None, numbered(6), 5, 10),
-    "no rows": (None, [], 5, 10),
-    "what is stored is gone": (remove_last_entry, numbered(10), 5, 10),
-    "an earlier micro-batch": (None, numbered(7), 3, 7),
-    "a later micro-batch": (None, numbered(7), 6, 0),
-}
+@pytest.mark.parametrize("error", [pb.NotAllowedError, pb.ChecksumError, pb.PersistenceError])
+@pytest.mark.parametrize("at", range(5))
+def test_a_refused_entry_is_sent_by_a_later_run(broker, client, topic, at, error, caplog):
+    """Later entries of the pipeline are stored, so the refused ids can never be stored under the name."""
+    broker.script(Type.SEND, [*[pass_on] * at, refuses(error), *[pass_on] * 20, *[refuses(error)] * 20])
+    failed = 0
+    for _ in range(5):
+        try:
+            run(client, numbered(20), strict=True, send_timeout=1.0)
+        except (NotAllowedError, SendError):
+            failed += 1
+        else:
+            break
+        if failed == 2:
+            broker.script(Type.SEND, [])
+    assert Counter(topic.values) == Counter(numbered(20))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize(("meanwhile", "values", "batch", "twice"), REPLAYS.values(), ids=REPLAYS.keys())
-def test_what_may_be_there_twice(broker, client, topic, meanwhile, values, batch, twice, strict):
-    run(client, numbered(10), 5)
-    if meanwhile is not None:
-        meanwhile(topic)
-        hurry(client, 1.0)
-    before = len(topic.values)
-    with task_of(client, batch, strict=strict) as task:
-        if strict and twice:
-            with pytest.raises(DuplicatesError, match=r"PULSAR_DUPLICATES.*failOnDuplicates") as raised:
-                send(client, task, values)
-            assert raised.value.topic == str(TOPIC)
-            assert len(topic.values) == before
-        else:
-            assert send(client, task, values) == twice
+@pytest.mark.parametrize("builder", BatcherBuilder)
+def test_early_ends_double_nothing_and_are_no_difference(client, topic, strict, builder, caplog):
+    """Spark ends the rows of a task early if a step before it fails: it looks as if there were no more."""
+    for end in [39, *range(1, 41), 20, 40]:
+        task, _ = run(client, numbered(end), strict=strict, blocks=3, batcher_builder=builder)
+        assert twice(task) == 0
+    assert topic.values == numbered(40)
+    assert not caplog.records
+
+
+def test_no_rows_after_some_are_no_difference(client, topic, caplog):
+    run(client, numbered(10))
+    run(client, [], strict=True)
+    assert topic.values == numbered(10)
+    assert not caplog.records
+
+
+# ---- other rows
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("other", [0, 4, 9])
+def test_rows_that_differ_are_told_or_refused(broker, client, topic, other, strict, caplog):
+    run(client, numbered(10))
+    values = numbered(14)
+    values[other] = b"other"
+    if strict:
+        with pytest.raises(DuplicatesError, match=r"PULSAR_DUPLICATES.*differs.*failOnDuplicates") as raised:
+            run(client, values, strict=True)
+        assert raised.value.topic == str(TOPIC)
+        assert topic.values == numbered(10)
+        assert broker.open_producers == []
+    else:
+        task, _ = run(client, values)
+        assert twice(task) == 1
+        assert Counter(topic.values) == Counter([*numbered(14), b"other"])
+        assert "up to 1 messages may be duplicated" in caplog.text
+
+
+def test_another_order_is_no_difference(client, topic, caplog):
+    run(client, numbered(10))
+    task, _ = run(client, numbered(20)[::-1])
+    assert Counter(topic.values) == Counter(numbered(20))
+    assert twice(task) == 0
+    assert not caplog.records
+
+
+def test_a_checkpoint_that_was_set_back_writes_what_is_not_there(client, topic):
+    for batch in (3, 4, 7):
+        run(client, [b"%d" % batch], batch)
+    run(client, [b"3", b"new"], 3)
+    run(client, [b"5"], 5)
+    assert topic.values == [b"3", b"4", b"7", b"new", b"5"]
+
+
+# ---- what is stored cannot be read
+
+
+def lose_entries(client, topic, broker):
+    topic.roll()
+    topic.trim(next(iter(topic.ledgers)))
+    hurry(client, 1.0)  # an empty topic looks as if its entries were hidden
+
+
+def refuse_readers(client, topic, broker):
+    broker.script(Type.SUBSCRIBE, [refuses(pb.AuthorizationError, "no right to consume")])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize(
+    ("meanwhile", "why"), [(lose_entries, "may have deleted them"), (refuse_readers, "no right to consume")]
+)
+def test_what_cannot_be_read_is_told_or_refused(
+    broker, client, topic, meanwhile, why, required, strict, caplog
+):
+    run(client, numbered(4), 5)
+    meanwhile(client, topic, broker)
+    before = topic.values
+    if strict:
+        with pytest.raises(DuplicatesError, match=why):
+            run(client, numbered(4), 5, required=required, strict=True)
+        assert topic.values == before
+        assert broker.open_producers == []
+    else:
+        task, _ = run(client, numbered(4), 5, required=required)
+        assert twice(task) == 4
+        assert topic.values == [*before, *numbered(4)]
+        assert why in caplog.text
+
+
+def test_a_part_that_was_deleted_is_told(client, topic, caplog):
+    run(client, numbered(8), 5)
+    topic.roll()
+    run(client, numbered(12), 5)
+    topic.trim(next(iter(topic.ledgers)))
+    task, _ = run(client, numbered(12), 5)
+    assert twice(task) == 12
+    assert Counter(topic.values) == Counter(numbered(12))
+    assert "the broker has deleted some of them" in caplog.text
+
+
+def test_an_open_transaction_that_hides_rows_is_told(broker, client, topic, caplog):
+    run(client, numbered(4), 5)
+    topic.append(batch_section([b"held"]), transaction="somebody's")
+    run(client, numbered(8), 5)
+    hurry(client, 1.0)
+    task, _ = run(client, numbered(8), 5)
+    assert twice(task) == 8
+    assert "an open transaction hides them" in caplog.text
+
+
+def test_where_the_broker_has_forgotten_the_name_the_last_entries_are_looked_at(client, topic):
+    """It forgets names that were away for hours, and more than it may keep."""
+    run(client, numbered(8), 5)
+    topic.stored_ids.clear()
+    run(client, numbered(12), 5)
+    assert topic.values == numbered(12)
+
+
+# ---- strangers
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("values", [numbered(10), [b"x"] * 10, numbered(20), numbered(3)])
+@pytest.mark.parametrize("number", [1, (1 << 32) + 7, (1 << 63) - 1 - (7 << 32)])
+def test_what_a_stranger_stores_under_the_name_hides_no_row(
+    broker, client, topic, strict, values, number, caplog
+):
+    """He knows the rows, the name and the ids of the next micro-batch."""
+    run(client, [b"before"], 5)
+    number += 7 << 32
+    broker.publish(TOPIC, batch_section(values, producer_name=NAME, sequence_id=number))
+    topic.stored_ids[NAME] = number
+    for _ in range(2):
+        task, _ = run(client, numbered(10), 6, strict=strict)
+        assert twice(task) == 0
+    assert Counter(topic.values) == Counter([b"before", *values, *numbered(10)])
+    assert "may be duplicated" not in caplog.text
+
+
+def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic):
+    run(client, [b"before"], 5)
+    topic.stored_ids[NAME] = (1 << 63) - 1
+    first = task_of(client, 6)
+    with open_writer(client, first) as writer:
+        writer.send(columns(numbered(4)))
+        writer.flush()
+        broker.close_all(TOPIC)
+        run(client, numbered(8), 6)
+        with pytest.raises(SendError, match="somebody else"):  # noqa: PT012
+            writer.send(columns(numbered(4, 4)))
+            writer.flush()
+    assert topic.values == [b"before", *numbered(8)]
+
+
+def test_another_run_that_still_writes_is_an_error(broker, client, topic):
+    """A task that Spark took for lost."""
+    task = task_of(client)
+    with open_writer(client, task) as writer:
+        writer.send(columns(numbered(4)))
+        writer.flush()
+    topic.stored_ids[NAME] += 4  # the other run's
+    with pytest.raises(SendError, match="has written under the producer name query-0"):
+        open_writer(client, task)
     assert broker.open_producers == []
 
 
-def send(client, task, values):
-    with open_writer(client, task) as writer:
-        writer.send(columns(values))
-        writer.finish()
-        return sum(part.possible_duplicates for part in writer.sent.values())
-
-
-def test_what_may_be_there_twice_is_counted_once_where_a_writer_is_opened_again(client, topic):
-    run(client, numbered(4), 5)
-    with task_of(client, 5) as task:
-        assert [send(client, task, values) for values in ([b"a", b"b", b"c", b"d"], [b"e"])] == [4, 0]
+@pytest.mark.parametrize("block", range(6))
+def test_whatever_happens_each_row_is_there_once(broker, block):
+    """Some topics of the model that `integration chaos replays` plays for longer."""
+    events = Counter()
+    for seed in range(1000 + 10 * block, 1010 + 10 * block):
+        outcome = Replays(broker, seed).play()
+        outcome.check()
+        events += outcome.events
+    assert events["crash"]
+    assert events["early end"]
 
 
 # ---- whether the topic deduplicates
 
 
-def test_it_is_proven_before_the_first_row_by_what_no_consumer_is_given(broker, client, topic):
-    task, _ = run(client, numbered(4))
-    proof, *rows = topic.entries
-    assert not topic.is_visible(proof)
-    assert proof.metadata.sequence_id == (1 << 32) - 1
-    assert [entry.metadata.sequence_id for entry in rows] == [1 << 32]
+def test_it_is_proven_by_the_first_entry(broker, client, topic):
+    task, _ = run(client, numbered(12), required=True)
+    assert topic.values == numbered(12)
+    assert ids_of(topic) == [(1 << 32) + number for number in (0, 4, 8)]
     assert task.deduplicates() is True
-    run(client, numbered(4, 4), batch=1)
-    assert len(topic.entries) == 3  # it is known from the ids that are stored
+    registered = len(broker.seen(Type.PRODUCER))
+    run(client, numbered(4), batch=1, required=True)
+    assert len(broker.seen(Type.PRODUCER)) == registered + 1  # it is known from the ids that are stored
 
 
-def test_without_rows_nothing_is_written(broker, client, topic):
-    task, sent = run(client, [])
-    assert sent == 0
+def test_without_rows_nothing_is_written(topic, client):
+    task, count = run(client, [], required=True)
+    assert count == 0
     assert topic.entries == []
     assert task.deduplicates() is None
 
@@ -352,29 +424,27 @@ def test_without_rows_nothing_is_written(broker, client, topic):
 @pytest.mark.parametrize("required", [True, False])
 def test_a_topic_that_does_not_deduplicate(required):
     with FakeBroker() as broker, client_of(broker) as client:
+        broker.create(TOPIC)
+        topic = broker.topics[str(TOPIC)]
         if required:
             with pytest.raises(OptionError, match="the broker has deduplication disabled") as caught:
-                run(client, numbered(4))
+                run(client, numbered(12), required=True)
             assert caught.value.topic == str(TOPIC)
-            assert broker.topics[str(TOPIC)].values == []
+            assert topic.values == numbered(4)
+            broker.deduplicates = True
+            run(client, numbered(12), required=True)
         else:
-            task, _ = run(client, numbered(4), required=False)
+            task, _ = run(client, numbered(12))
             assert task.deduplicates() is False
-            assert broker.topics[str(TOPIC)].values == numbered(4)
-
-
-def test_where_it_is_not_required_it_is_found_out_afterwards(broker, client, topic):
-    task, _ = run(client, numbered(4), required=False)
-    assert all(topic.is_visible(entry) for entry in topic.entries)
-    assert task.deduplicates() is True
+        assert topic.values == numbered(12)
 
 
 def test_ids_of_the_rows_own_are_refused(client, topic):
     rows = columns(numbered(1), sequence_id=pa.array([7]))
-    with task_of(client) as task, open_writer(client, task) as writer:
+    with open_writer(client, task_of(client)) as writer:
         with pytest.raises(OptionError, match="effectively-once"):
             writer.send(rows)
-        writer.finish()
+        writer.flush()
     assert topic.entries == []
 
 
@@ -387,23 +457,22 @@ class NoKeys:
     get_private_key = get_public_key
 
 
-@pytest.mark.parametrize("required", [True, False])
-def test_where_only_encrypted_messages_are_taken(required):
+def test_where_only_encrypted_messages_are_taken():
     with FakeBroker(deduplicates=True, requires_encryption=True) as broker, client_of(broker) as client:
         broker.create(TOPIC)
         with pytest.raises(NotAllowedError, match="Encryption is required"):
-            run(client, numbered(4), required=required)
+            run(client, numbered(4))
         encryptor = Encryptor(NoKeys(), ["a"], ProducerCryptoFailureAction.SEND)
-        task, code = task_of(client, required=required), UserCode(encryptor=encryptor)
-        with task, TopicWriter(client, TOPIC, producing(), dedup=task, code=code) as writer:
+        task, code = task_of(client), UserCode(encryptor=encryptor)
+        with TopicWriter(client, TOPIC, producing(), dedup=task, code=code) as writer:
             writer.send(columns(numbered(4)))
-            writer.finish()
+            writer.flush()
         assert task.deduplicates() is True
-        assert last_sequence_id(client, TOPIC, "query-0", is_encrypted=True) >= 1 << 32
+        assert last_sequence_id(client, TOPIC, NAME, is_encrypted=True) >= 1 << 32
 
 
 def test_the_last_id_of_a_name(broker, client):
-    assert last_sequence_id(client, TOPIC, "query-0", is_encrypted=False) == -1
+    assert last_sequence_id(client, TOPIC, NAME, is_encrypted=False) == -1
     run(client, numbered(4))
-    assert last_sequence_id(client, TOPIC, "query-0", is_encrypted=False) == (1 << 32) + 3
+    assert last_sequence_id(client, TOPIC, NAME, is_encrypted=False) == (1 << 32) + 3
     assert broker.open_producers == []

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-
 from pulsar_spark.client.reading.last_stored import find_stored
+
 from pulsar_spark.client.writing import producer as producer_module
 from pulsar_spark.errors import AuthError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TxnId

@@ -1,0 +1,141 @@
+"""What earlier runs of a task have stored: found by the origins of entries, and read as by any reader."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_spark.client import DedupTask, Origin, TopicWriter
+from pulsar_spark.client.encryption import Decryptor
+from pulsar_spark.client.reading import backward_search
+from pulsar_spark.client.reading.stored_run import RunToFind, count_stored_run, read_stored_run
+from pulsar_spark.errors import BrokerError
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import encode_section_head
+from tests.client.clients import TOPIC, columns, numbered, producing
+from tests.fake_broker import FakeBroker, refuses
+from tests.fake_clients import Type
+from tests.fake_topics import batch_section, section_of, split_section
+
+SECRET, NAME, RUN = b"secret", "query-0", Origin(6, 0, 0)
+FIRST = 7 << 32
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    monkeypatch.setattr(backward_search, "_SETTLING", 0.05)
+    monkeypatch.setattr(backward_search, "_PAUSE", 0.01)
+    with FakeBroker(deduplicates=True) as broker:
+        broker.create(TOPIC)
+        yield broker
+
+
+@pytest.fixture
+def topic(broker):
+    return broker.topics[str(TOPIC)]
+
+
+def write(client, values, origin=RUN, **options):
+    task = DedupTask(client, NAME, origin, SECRET, required=False)
+    with TopicWriter(client, TOPIC, producing(batching_max_messages=3, **options), dedup=task) as writer:
+        writer.send(columns(values))
+        writer.flush()
+    task.close()
+
+
+def run_of(topic, origin=RUN, secret=SECRET, *, may_be_replay=True):
+    last = topic.stored_ids.get(NAME, -1)
+    return RunToFind(origin, secret, last, last >= FIRST, may_be_replay)
+
+
+def read(client, topic, **given):
+    found = read_stored_run(client, TOPIC, run_of(topic, **given), Decryptor(), 1 << 20)
+    blocks = list(found.blocks)
+    return (
+        found,
+        sum(len(block.through) for block in blocks),
+        [int(each) for block in blocks for each in block.through],
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batching": False},
+        {"compression": pb.ZSTD},
+        {"batching": False, "chunking": True, "chunk_max_message_size": 150},
+    ],
+)
+def test_the_rows_of_the_run_are_read(broker, client, topic, options):
+    write(client, [b"before"], Origin(5, 0, 0))
+    values = [value + b"." * (300 if "chunking" in options else 5) for value in numbered(10)]
+    for number in range(3):
+        broker.publish(TOPIC, section_of(b"somebody's"), batch_section([b"somebody's"], producer_name=NAME))
+        write(client, values[: 4 * (number + 1)], **options)
+    found, count, through = read(client, topic)
+    assert count == 10
+    assert through == sorted(through)
+    assert through[0] == 4
+    assert through[-1] == 10
+    assert found.unread is None
+    assert topic.is_visible(next(entry for entry in topic.entries if entry.id == found.begin))
+
+
+def test_where_nothing_is_stored_nothing_is_found(client, topic):
+    read_nothing(client, topic)
+    write(client, [b"before"], Origin(5, 0, 0))
+    read_nothing(client, topic)
+
+
+def read_nothing(client, topic):
+    found, count, _ = read(client, topic)
+    assert (found.begin, found.version, found.unread, count) == (None, None, None, 0)
+
+
+@pytest.mark.parametrize(
+    "given", [{"origin": Origin(6, 1, 0)}, {"origin": Origin(6, 0, 1)}, {"secret": b"another query's"}]
+)
+def test_rows_of_others_are_not_read(client, topic, given):
+    write(client, numbered(4))
+    found, count, _ = read(client, topic, **given)
+    assert found.begin is None
+    assert count == 0
+
+
+def test_little_more_than_the_run_is_read(broker, client, topic):
+    """What others have written before it is not."""
+    broker.publish(TOPIC, *[section_of(b"somebody's")] * 500)
+    write(client, [b"before"], Origin(5, 0, 0))
+    write(client, numbered(30))
+    broker.publish(TOPIC, *[section_of(b"somebody's")] * 10)
+    began = [len(broker.seen(Type.SUBSCRIBE))]
+    assert read(client, topic)[1] == 30
+    starts = [one.start_message_id.entryId for one in broker.seen(Type.SUBSCRIBE)[began[0] :]]
+    assert min(starts) >= 501
+
+
+def test_an_entry_that_is_replicated_in_another_way_does_not_count(broker, client, topic):
+    """It was made of one of the run's, and is not seen everywhere."""
+    write(client, numbered(6))
+    *_, last = topic.entries
+    metadata, payload = split_section(last.section)
+    metadata.replicate_to.append(b"here only")
+    broker.publish(TOPIC, encode_section_head(metadata.SerializeToString(), payload) + payload)
+    assert read(client, topic)[1] == 6
+
+
+def test_how_many_are_stored(broker, client, topic):
+    assert count_stored_run(client, TOPIC, run_of(topic)) == 0
+    write(client, numbered(10))
+    assert count_stored_run(client, TOPIC, run_of(topic)) == 10
+    broker.script(Type.SUBSCRIBE, [refuses(pb.AuthorizationError, "no right to consume")])
+    with pytest.raises(BrokerError, match="no right"):
+        count_stored_run(client, TOPIC, run_of(topic))
+
+
+def test_the_begin_is_that_of_the_first_run(client, topic):
+    write(client, numbered(4))
+    begin = read(client, topic)[0].begin
+    write(client, numbered(9))
+    assert read(client, topic)[0].begin == begin == MessageId(topic.entries[0].id.ledger, 0)

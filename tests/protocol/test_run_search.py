@@ -1,0 +1,114 @@
+"""RunSearch: where a micro-batch began, and what a search has found; the module's tables."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.run_search import OwnEntry, RunSearch, RunVerdict
+from pulsar_spark.wire.origin import Origin
+
+RUN = Origin(7, 3, 0)
+BEGIN = MessageId(5, 10)
+LAST = 1000
+
+
+def entry(at: int, *, names: MessageId | None = BEGIN, last: int = LAST, run: Origin = RUN) -> OwnEntry:
+    return OwnEntry(MessageId(5, at), Origin(run.batch, run.task, run.write, names, 1), last)
+
+
+def search(
+    *entries: OwnEntry, last: int = LAST, is_claimed: bool = True, may_be_replay: bool = True
+) -> RunSearch:
+    found = RunSearch(RUN, last, is_claimed=is_claimed, may_be_replay=may_be_replay)
+    for each in entries:
+        found.take([each])
+    return found
+
+
+FIRST = entry(10, names=None, last=LAST)
+OLDER_FIRST = entry(10, names=None, last=LAST - 5)
+BEFORE = entry(3, names=MessageId(5, 1), last=9, run=Origin(6, 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("entries", "begin", "is_known"),
+    [
+        ([], None, False),
+        ([entry(20)], BEGIN, True),  # it names the first entry
+        ([entry(20, last=LAST - 1)], BEGIN, True),
+        ([FIRST], BEGIN, True),  # it is the only one
+        ([OLDER_FIRST], BEGIN, False),  # there are others, or somebody else has used the name
+        ([entry(30, names=None, last=LAST - 5), OLDER_FIRST], BEGIN, False),  # a copy, and the entry itself
+        ([entry(30, names=None, last=LAST - 5), entry(20)], BEGIN, True),
+        ([entry(20), entry(30, names=None, last=LAST - 5)], BEGIN, True),
+        ([BEFORE], None, False),
+    ],
+)
+def test_where_the_micro_batch_began(entries, begin, is_known):
+    found = search(*entries)
+    assert found.begin == begin
+    assert found.is_begin_known is is_known
+
+
+@pytest.mark.parametrize("other", [Origin(8, 3, 0), Origin(7, 4, 0), Origin(7, 3, 1), Origin(6, 3, 0)])
+def test_entries_of_other_runs_are_not_its_own(other):
+    found = search(entry(20, run=other))
+    assert found.begin is None
+    assert not found.is_own(other)
+    assert found.is_own(RUN)
+    assert not found.is_own(None)
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_claimed", "is_known"),
+    [
+        ([], True, False),
+        ([], False, True),  # the broker knows no id, so there is nothing to wait for
+        ([entry(20)], True, True),
+        ([entry(20, last=LAST + 1)], True, True),
+        ([entry(20, last=LAST - 1)], True, False),
+    ],
+)
+def test_whether_newer_entries_are_waited_for(entries, is_claimed, is_known):
+    assert search(*entries, is_claimed=is_claimed).is_newest_known is is_known
+
+
+def expected(has_own: bool, is_newest: bool, is_claimed: bool, has_older: bool, replay: bool, hidden: bool):
+    """The second table."""
+    if has_own:
+        return RunVerdict.HIDDEN if hidden and is_claimed and not is_newest else RunVerdict.FOUND
+    if not is_claimed or has_older or not replay:
+        return RunVerdict.NOTHING
+    return RunVerdict.MISSING
+
+
+def test_all_verdicts():
+    seen = set()
+    for case in itertools.product((False, True), repeat=6):
+        has_own, is_newest, is_claimed, has_older, replay, hidden = case
+        entries = [BEFORE] * has_older + [entry(20, last=LAST if is_newest else LAST - 1)] * has_own
+        found = search(*entries, is_claimed=is_claimed, may_be_replay=replay)
+        verdict = found.verdict(is_hidden=hidden)
+        assert verdict is expected(*case)
+        seen.add(verdict)
+    assert seen == set(RunVerdict)
+
+
+def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():
+    """Anybody may copy an older entry behind those of an interrupted run: in a replay it proves nothing."""
+    assert search(BEFORE, may_be_replay=False).is_begin_known
+    assert not search(BEFORE, may_be_replay=True).is_begin_known
+    assert not search(entry(3, run=Origin(9, 2, 0)), may_be_replay=False).is_begin_known
+
+
+@pytest.mark.parametrize(
+    ("run", "is_older"),
+    [(Origin(6, 9, 9), True), (Origin(7, 3, 1), True), (Origin(7, 3, 3), False), (Origin(8, 3, 0), False)],
+)
+def test_an_older_entry_is_of_an_earlier_micro_batch_or_write(run, is_older):
+    found = RunSearch(Origin(7, 3, 2), LAST, is_claimed=True)
+    found.take([entry(3, run=run)])
+    assert (found.verdict(is_hidden=False) is RunVerdict.NOTHING) is is_older
