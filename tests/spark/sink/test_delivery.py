@@ -7,7 +7,6 @@ import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -71,8 +70,7 @@ def options(given: Mapping[str, str]) -> SinkOptions:
 
 def task(given: Mapping[str, str], batch: MicroBatch | None = BATCH, *, has_sequence_ids: bool = False):
     # A DedupTask asks its client for nothing before a producer is opened.
-    client: Any = None
-    return dedup_task(client, options(given), batch, has_sequence_ids=has_sequence_ids)
+    return dedup_task(None, options(given), batch, has_sequence_ids=has_sequence_ids)
 
 
 @pytest.mark.parametrize("asked", [{}, ASKED])
@@ -122,9 +120,8 @@ def test_queries_have_names_and_secrets_of_their_own():
 
 
 def test_entries_say_which_write_of_which_micro_batch_and_task_they_are_of():
-    client: Any = None
     for write in (0, 2):
-        found = dedup_task(client, options({}), BATCH, write, has_sequence_ids=False)
+        found = dedup_task(None, options({}), BATCH, write, has_sequence_ids=False)
         assert found is not None
         assert found.origin == Origin(7, 3, write)
 
