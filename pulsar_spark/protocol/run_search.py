@@ -25,8 +25,8 @@ What the search has found at its end:
     entry with the last id was not found
     none, and the broker does not know that     NOTHING
     the name has stored ids of the micro-batch
-    none, and an entry of the query of an       NOTHING: somebody else has used the producer's name
-    earlier micro-batch
+    none, and an entry of the query of an       NOTHING: the ids are those of an earlier write, or somebody
+    earlier write or micro-batch                else has used the producer's name
     none, and it cannot be a replay             NOTHING: likewise
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
@@ -87,6 +87,7 @@ class RunSearch:
         self._is_claimed = is_claimed
         self._may_be_replay = may_be_replay
         self._is_begin_certain = False
+        self._newest_of_task = -1  # also of other writes, under the same name
         self.newest = -1
         self._has_older = False
         self.begin: MessageId | None = None
@@ -102,12 +103,16 @@ class RunSearch:
 
     def take(self, entries: Iterable[OwnEntry]) -> None:
         """Take entries of the query, in any order."""
+        run = self._run
         for entry in entries:
-            if not self.is_own(entry.origin):
-                self._has_older |= entry.origin.batch < self._run.batch
+            origin = entry.origin
+            if origin.task == run.task:
+                self._newest_of_task = max(self._newest_of_task, entry.last_sequence_id)
+            if not self.is_own(origin):
+                self._has_older |= (origin.batch, origin.write) < (run.batch, run.write)
                 continue
             self.newest = max(self.newest, entry.last_sequence_id)
-            named = entry.origin.begin
+            named = origin.begin
             if named is not None:
                 self.begin, self._is_begin_certain = named, True
             elif not self._is_begin_certain:
@@ -118,12 +123,13 @@ class RunSearch:
         """Whether entries further back need not be read."""
         if self._has_older and not self._may_be_replay:
             return True
-        return self._is_begin_certain or (self.begin is not None and self.is_newest_known)
+        is_only_entry = self.begin is not None and self.newest >= self._last_sequence_id
+        return self._is_begin_certain or is_only_entry
 
     @property
     def is_newest_known(self) -> bool:
         """Whether no newer entry of the micro-batch can become visible."""
-        return self.newest >= self._last_sequence_id or not self._is_claimed
+        return self._newest_of_task >= self._last_sequence_id or not self._is_claimed
 
     def verdict(self, *, is_hidden: bool) -> RunVerdict:
         """What was found, when nothing more can be read.

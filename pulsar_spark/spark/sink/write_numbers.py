@@ -30,7 +30,7 @@ def read_write_numbers() -> dict[str, str]:
     except OSError as error:
         raise SendError(
             f"the writes of the micro-batch are not known: {error}",
-            advice="See whether the driver can read Spark's folder of the application, and start the query again",
+            advice="Let the driver read its folder for the application, and start the query again",
         ) from error
 
 

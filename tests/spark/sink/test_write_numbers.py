@@ -1,4 +1,4 @@
-"""The number of a write within its micro-batch: the same when it is run again, another one for another write."""
+"""The number of a write within its micro-batch: the same when it is run again, and no other write has it."""
 
 from __future__ import annotations
 
