@@ -19,15 +19,17 @@ What the search has found at its end:
     ==========================================  ============================================================
     found                                       verdict
     ==========================================  ============================================================
+    none of this task and micro-batch, and the  NOTHING
+    broker does not know that the name has
+    stored ids of the micro-batch
+    none, and it cannot be a replay             NOTHING: the ids are those of an earlier write, or somebody
+                                                else has used the producer's name
+    the entry with the last id was not found,   HIDDEN: there may be more
+    and an open transaction of somebody else
+    hides newer entries
     an entry of this task and micro-batch       FOUND
-    the same, but an open transaction of        HIDDEN: there may be more
-    somebody else hides newer entries, and the
-    entry with the last id was not found
-    none, and the broker does not know that     NOTHING
-    the name has stored ids of the micro-batch
-    none, and an entry of the query of an       NOTHING: the ids are those of an earlier write, or somebody
-    earlier write or micro-batch                else has used the producer's name
-    none, and it cannot be a replay             NOTHING: likewise
+    none, and an entry of the query of an       NOTHING: as above
+    earlier write or micro-batch
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
 """
@@ -137,8 +139,10 @@ class RunSearch:
         Args:
             is_hidden: whether the topic partition has entries that were not visible until the end.
         """
-        if self.begin is not None:
-            return RunVerdict.HIDDEN if is_hidden and not self.is_newest_known else RunVerdict.FOUND
-        if not self._is_claimed or self._has_older or not self._may_be_replay:
+        if self.begin is None and not (self._is_claimed and self._may_be_replay):
             return RunVerdict.NOTHING
-        return RunVerdict.MISSING
+        if is_hidden and not self.is_newest_known:
+            return RunVerdict.HIDDEN
+        if self.begin is not None:
+            return RunVerdict.FOUND
+        return RunVerdict.NOTHING if self._has_older else RunVerdict.MISSING
