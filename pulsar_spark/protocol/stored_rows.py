@@ -23,8 +23,9 @@ first ``through`` rows of its run.
     =========================  ===============================================================================
 
 Most runs give the same rows in the same order. So the stored rows of each topic partition are read along with
-the rows of this run, and their bytes are compared in order. With the first row that should be there and is
-not, all stored rows that are left are read, and from then on digests are compared, in any order.
+the rows of this run, and their bytes are compared in order. With the first row that is not the next one of
+its partition, all stored rows that are left are read, and from then on digests are compared, in any order and
+over all partitions.
 """
 
 from __future__ import annotations
@@ -97,18 +98,15 @@ class StoredRows:
             taken: how many rows this run has had so far, with these.
         """
         found: Flags = np.zeros(len(rows.extras), np.bool_)
-        is_stuck = False
         for partition, (first, last) in enumerate(pairwise(bounds)):
             sequence = self._sequences.get(partition)
             if sequence is not None and first < last:
                 count = sequence.match(rows, first, last)
                 found[first : first + count] = True
                 self._found[partition] += count
-                is_stuck |= first + count < last and sequence.next_through is not None
         self._drop_ended()
         if not found.all():
-            if is_stuck or any(each.is_due(taken) for each in self._sequences.values()):
-                self._read_rest()
+            self._read_rest()  # also of other partitions: rows may go elsewhere than before
             found |= self._rest.take(rows, ~found)
         return found
 

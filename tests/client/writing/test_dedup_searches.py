@@ -1,17 +1,18 @@
-"""DedupTask: what it finds of several writes of a micro-batch, and of rows that are hidden."""
+"""DedupTask: what it finds of several writes of a micro-batch, of hidden rows, and in other partitions."""
 
 import logging
 import re
 from collections import Counter
 from contextlib import closing
+from itertools import repeat
 from types import SimpleNamespace
 
 import pytest
 
 from pulsar_spark.client import DedupTask, Origin, TopicWriter
 from pulsar_spark.client.reading import backward_search
-from pulsar_spark.errors import DuplicatesError
-from pulsar_spark.ids import TxnId
+from pulsar_spark.errors import DuplicatesError, SendError
+from pulsar_spark.ids import TopicName, TxnId
 from tests.client.clients import TOPIC, columns, hurry, numbered, producing
 from tests.fake_broker import FakeBroker, pass_on
 from tests.fake_clients import Type
@@ -128,3 +129,38 @@ def test_rows_that_become_visible_in_time_are_found(client, broker, topic):
     broker.script(Type.GET_LAST_MESSAGE_ID, [pass_on, pass_on, commit])
     assert write(client, 0, FIRST, 1) == 0
     assert topic.values == [b"of an earlier micro-batch", b"open", *FIRST]
+
+
+# ---- rows that go to other partitions in a replay
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("portions", [1, 2, 12])
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_rows_are_found_in_other_partitions(client, broker, lost, portions, size, caplog):
+    """Rows without keys go to partitions in blocks, as large as batches; so much of a run is stored there."""
+    name, rows = TopicName.parse("parted"), numbered(12)
+    parts = [broker.create(name, 2), broker.topics[str(name.of_partition(1))]]
+
+    def lose(connection, frame):
+        if connection.producers[frame.command.send.producer_id].topic is not parts[lost]:
+            pass_on(connection, frame)
+
+    def run(portions, **options):
+        task = DedupTask(client, "query-0", Origin(0, 0, 0), SECRET, required=False, strict=True)
+        with closing(task), TopicWriter(client, name, producing(**options), dedup=task) as writer:
+            for first in range(0, 12, portions):
+                writer.send(columns(rows[first : first + portions]))
+            writer.flush()
+            task.finish()
+
+    broker.script(Type.SEND, repeat(lose))
+    with pytest.raises(SendError):
+        run(12, batching_max_messages=2, send_timeout=0.1)
+    broker.script(Type.SEND, [])
+    assert parts[1 - lost].values
+    assert not parts[lost].values
+    for _ in range(2):
+        run(portions, batching_max_messages=size)
+        assert sorted(parts[0].values + parts[1].values) == sorted(rows)
+    assert not caplog.messages
