@@ -274,8 +274,11 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
     """
     if (versions < 0).all() and (deliver_at < 0).all():
         return [b""] * len(versions)
-    # No encoded row begins with such a byte.
-    return [b"\xff%d %d " % each for each in zip(versions.tolist(), deliver_at.tolist(), strict=True)]
+    # No encoded row begins with such a byte. What a row has must not depend on its neighbours.
+    return [
+        b"" if version < 0 and at < 0 else b"\xff%d %d " % (version, at)
+        for version, at in zip(versions.tolist(), deliver_at.tolist(), strict=True)
+    ]
 
 
 def _digests_of(rows: EncodedMessages, extras: Sequence[bytes], wanted: Ints) -> Words:

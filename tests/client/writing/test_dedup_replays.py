@@ -1,20 +1,38 @@
-"""DedupTask: what it finds of several writes of a micro-batch, of hidden rows, and in other partitions."""
+"""DedupTask: what a replay finds, of all kinds of rows and writes, and wherever they are stored."""
 
 import logging
+import random
 import re
 from collections import Counter
-from contextlib import closing
-from itertools import repeat
+from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import pairwise, repeat
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
-from pulsar_spark.client import DedupTask, Origin, TopicWriter
+from pulsar_spark.client import (
+    BatcherBuilder,
+    Decryptor,
+    DedupTask,
+    Encryptor,
+    EntryField,
+    KeyFolder,
+    MessageColumns,
+    Origin,
+    TopicWriter,
+    UserCode,
+    decode_entries,
+    read_range,
+)
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import DuplicatesError, SendError
-from pulsar_spark.ids import TopicName, TxnId
-from tests.client.clients import TOPIC, columns, hurry, numbered, producing
-from tests.fake_broker import FakeBroker, pass_on
+from pulsar_spark.ids import MessageId, TopicName, TxnId
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
+from tests.client.test_encryption import put_key
+from tests.fake_broker import HANG, FakeBroker, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -164,3 +182,116 @@ def test_rows_are_found_in_other_partitions(client, broker, lost, portions, size
         run(portions, batching_max_messages=size)
         assert sorted(parts[0].values + parts[1].values) == sorted(rows)
     assert not caplog.messages
+
+
+# ---- rows of all kinds, and other options in each run
+
+
+def keyed(draw):
+    return draw.choice([None, None, b"", b"a", b"b", b"key"])
+
+
+def row_of(draw, number, max_size):
+    """A row as columns have it; some are equal, or differ only outside of the value."""
+    value = draw.choice([None, b"", b"same", b"%d" % number, draw.randbytes(draw.randint(0, max_size))])
+    return {
+        "value": value,
+        "key": keyed(draw),
+        "event_time": draw.choice([None, None, 1, 1000]),
+        "properties": draw.choice([[], [], [("p", "1")], [("p", "1"), ("q", "é")]]),
+        "ordering_key": keyed(draw),
+        "deliver_at": draw.choice([None, None, None, 5, 7]),
+    }
+
+
+KINDS = {
+    "value": pa.binary(),
+    "key": pa.binary(),
+    "event_time": pa.int64(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "ordering_key": pa.binary(),
+    "deliver_at": pa.int64(),
+}
+
+
+def columns_of(rows):
+    """Columns in which no row has anything are left out, as the rows of a portion may have it."""
+    found = {}
+    for name, kind in KINDS.items():
+        values = [row[name] for row in rows]
+        if name in ("value", "key") or any(each not in (None, []) for each in values):
+            found[name] = pa.array(values, kind)
+    return MessageColumns(**found)
+
+
+def stored_rows(client, topic, decryptor):
+    """All rows that are stored, each as a text."""
+    end, found = topic.entries[-1].id, Counter()
+    name = TopicName.parse(topic.name)
+    with closing(
+        read_range(client, name, MessageId.EARLIEST, end, poll_timeout=HANG, decryptor=decryptor)
+    ) as entries:
+        for messages in decode_entries(name, entries, max_rows=10, max_bytes=10_000):
+            times = [
+                run.of_rows(lambda each: each.numbers(EntryField.DELIVER_AT)[0]) for run in messages.runs
+            ]
+            given = {name: getattr(messages, name) for name in KINDS if name != "deliver_at"}
+            given["deliver_at"] = pa.array([int(time) or None for run in times for time in run])
+            for number in range(len(messages)):
+                found[
+                    text_of({name: None if c is None else c[number].as_py() for name, c in given.items()})
+                ] += 1
+    return found
+
+
+def text_of(row):
+    return repr({name: None if row[name] == [] else row[name] for name in KINDS})
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_of_all_kinds_are_stored_once(tmp_path, seed, is_large, is_encrypted, caplog):
+    """Each run has other batches, compression, chunks and portions."""
+    draw = random.Random(seed)
+    put_key(tmp_path, "own")
+    keys = KeyFolder(tmp_path)
+    code = UserCode(encryptor=Encryptor(keys, ["own"]) if is_encrypted else None)
+    rows = [row_of(draw, number, 4000 if is_large else 100) for number in range(40)]
+
+    def options():
+        compression = draw.choice([pb.NONE, pb.LZ4, pb.ZSTD])
+        if is_large or draw.random() < 0.3:
+            given = {
+                "batching": False,
+                "chunking": is_large,
+                "chunk_max_message_size": draw.choice([None, 1500]),
+            }
+        else:
+            kind = draw.choice([BatcherBuilder.DEFAULT, BatcherBuilder.KEY_BASED])
+            given = {"batching_max_messages": draw.choice([1, 3, 1000]), "batcher_builder": kind}
+        return producing(compression=compression, **given)
+
+    def run(given):
+        task = DedupTask(
+            client, "query-0", Origin(0, 0, 0), SECRET, required=True, strict=True, decryptor=Decryptor(keys)
+        )
+        with closing(task), TopicWriter(client, TOPIC, given, dedup=task, code=code) as writer:
+            cuts = [0, *sorted(draw.randint(0, 40) for _ in range(3)), 40]
+            for first, last in pairwise(cuts):
+                writer.send(columns_of(rows[first:last]))
+            writer.flush()
+            task.finish()
+            return sum(each.messages for each in (*task.sent.values(), *writer.sent.values()))
+
+    with FakeBroker(deduplicates=True, max_message_size=4000) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        for _ in range(2):
+            broker.script(Type.SEND, [pass_on] * draw.randint(1, 12) + [silence] * 1000)
+            with suppress(SendError):
+                run(replace(options(), send_timeout=0.05))
+        broker.script(Type.SEND, [])
+        for _ in range(2):
+            assert run(options()) == 40
+            assert stored_rows(client, topic, Decryptor(keys)) == Counter(map(text_of, rows))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
