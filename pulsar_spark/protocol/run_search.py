@@ -19,19 +19,18 @@ What the search has found at its end:
     ==========================================  ============================================================
     found                                       verdict
     ==========================================  ============================================================
-    none of this task and micro-batch, and the  NOTHING
-    broker does not know that the name has
-    stored ids of the micro-batch
+    an entry of this task and micro-batch       FOUND
+    none, and the broker does not know that     NOTHING
+    the name has stored ids of the micro-batch
     none, and it cannot be a replay             NOTHING: the ids are those of an earlier write, or somebody
                                                 else has used the producer's name
-    the entry with the last id was not found,   HIDDEN: there may be more
-    and an open transaction of somebody else
-    hides newer entries
-    an entry of this task and micro-batch       FOUND
-    none, and an entry of the query of an       NOTHING: as above
+    none, and an entry of the query of an       NOTHING: likewise
     earlier write or micro-batch
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
+
+FOUND and the last NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides newer
+entries, and the entry with the last id was not found.
 """
 
 from __future__ import annotations
@@ -139,10 +138,11 @@ class RunSearch:
         Args:
             is_hidden: whether the topic partition has entries that were not visible until the end.
         """
-        if self.begin is None and not (self._is_claimed and self._may_be_replay):
-            return RunVerdict.NOTHING
-        if is_hidden and not self.is_newest_known:
-            return RunVerdict.HIDDEN
+        is_hidden = is_hidden and not self.is_newest_known
         if self.begin is not None:
-            return RunVerdict.FOUND
-        return RunVerdict.NOTHING if self._has_older else RunVerdict.MISSING
+            return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND
+        if not self._is_claimed or not self._may_be_replay:
+            return RunVerdict.NOTHING
+        if not self._has_older:
+            return RunVerdict.MISSING
+        return RunVerdict.HIDDEN if is_hidden else RunVerdict.NOTHING

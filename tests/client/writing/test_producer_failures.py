@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pulsar_spark.client.reading.last_stored import find_stored
+from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing import producer as producer_module
 from pulsar_spark.errors import AuthError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TxnId
