@@ -29,8 +29,8 @@ What the search has found at its end:
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
 
-FOUND and the last NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides newer
-entries, and the entry with the last id was not found.
+FOUND and the last NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides
+newer entries, and the entry with the last id was not found.
 """
 
 from __future__ import annotations
