@@ -256,3 +256,31 @@ def test_all_producers_of_a_task_name_the_schema():
         asked = broker.seen(Type.PRODUCER)
         assert len(asked) == 4
         assert {each.schema.schema_data for each in asked} == {A.data}
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1), (0, 2, 1)])
+def test_the_version_is_that_of_the_first_partition_with_rows(order):
+    """Whichever is opened first: all partitions are written by one version."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.create("parted", 3)
+        topic = TopicName.parse("parted")
+
+        def open_all(task, partitions, schema=None):
+            for number in partitions:
+                name = topic.of_partition(number)
+                yield task.open(topic, name, number, producing(schema=schema), 3)
+
+        for partition, schema in ((2, A), (1, B)):
+            known(broker, A, B, topic=topic.of_partition(partition))
+            task = DedupTask(client, "query-0", Origin(0, 0, 0), b"secret", required=False)
+            with closing(task):
+                for producer in open_all(task, [partition], schema):
+                    send(producer, numbered(1))
+                    producer.flush()
+                    producer.close()
+        task = DedupTask(client, "query-0", Origin(0, 0, 0), b"secret", required=False)
+        with closing(task):
+            for producer in open_all(task, order):
+                producer.close()
+            assert task.stored_version(topic) == 1
+            assert task.stored_version(TOPIC) is None
