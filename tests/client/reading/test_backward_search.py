@@ -135,25 +135,27 @@ def test_nothing_is_read_where_nothing_is_wanted_or_stored(client, broker, has_e
     assert wanted.seen == []
 
 
-def commit_at_the_third_question(broker, topic, transaction):
+def commit_at_question(number, broker, topic, transaction):
     asked = []
 
     def answer(connection, frame):
         asked.append(frame)
-        if len(asked) == 3:
+        if len(asked) == number:
             topic.end(transaction, commit=True)
         connection.handle(frame)
 
     broker.script(Type.GET_LAST_MESSAGE_ID, repeat(answer))
 
 
-def test_an_entry_that_becomes_visible_later_is_waited_for(broker, client):
+def test_an_entry_that_becomes_visible_later_is_waited_for(broker, client, monkeypatch):
+    """Much longer than those that the broker is writing: a transaction may take its time."""
+    monkeypatch.setattr(backward_search, "_SETTLING", 0.0)
     topic = broker.create(TOPIC)
     transaction = TxnId(0, 1)
     (first,) = broker.publish(TOPIC, stored("other", 1))
     with broker.changed:
         entry = topic.append(stored("me", 7), transaction)
-    commit_at_the_third_question(broker, topic, transaction)
+    commit_at_question(5, broker, topic, transaction)
     wanted = Wanted(entry.id)
     assert search(client, wanted)
     assert wanted.seen == [first, entry.id]
@@ -278,7 +280,7 @@ def test_entries_that_become_visible_one_after_the_other_are_waited_for(broker, 
         topic.append(stored("other", 1), transaction)
         for section in sections[2:]:
             topic.append(section)
-    commit_at_the_third_question(broker, topic, transaction)
+    commit_at_question(3, broker, topic, transaction)
     proof = proof_of(*sections)
     find_stored(client, TOPIC, proof)
     assert proof.is_found
