@@ -7,13 +7,13 @@ import random
 from contextlib import closing
 
 import pytest
+from pulsar_spark.client.reading.last_stored import find_last_stored
 
 from integration.broker.waiting import FAR_AWAY
 from integration.chaos.messages import columns_of, decoded, number_of, numbered, read_topic
 from integration.fix_once import ONCE_PARTITIONS
 from integration.peer import Peer, Record
 from pulsar_spark.client import Client, DedupTask, Producer, ProducerOptions, TopicWriter
-from pulsar_spark.client.reading.last_stored import find_last_stored
 from pulsar_spark.errors import OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.singles import encode_singles

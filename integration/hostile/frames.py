@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from pulsar_spark.wire.dedup_mark import read_dedup_mark
 
 from integration.hostile.broker import any_stream, fill
 from integration.hostile.wire import CODECS, EXTREMES, Wire
@@ -37,7 +38,6 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import decode_batches
 from pulsar_spark.wire.codecs import decompress, decompress_together
-from pulsar_spark.wire.dedup_mark import read_dedup_mark
 from pulsar_spark.wire.entries import decode
 from pulsar_spark.wire.frames import FrameReader, decode_payload_section, encode_command
 from pulsar_spark.wire.message_columns import MessageColumns

@@ -6,6 +6,7 @@ program that plants them.
 
 from integration.mutants import (
     faults_client,
+    faults_dedup,
     faults_encode,
     faults_keys,
     faults_kinds,
@@ -26,6 +27,7 @@ FAULTS: tuple[Fault, ...] = (
     *faults_kinds.FAULTS,
     *faults_protocol.FAULTS,
     *faults_writing.FAULTS,
+    *faults_dedup.FAULTS,
     *faults_keys.FAULTS,
     *faults_client.FAULTS,
     *faults_spark.FAULTS,

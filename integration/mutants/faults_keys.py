@@ -40,27 +40,6 @@ FAULTS = (
         "test_rows_of_a_key_are_in_one_partition_in_their_order",
     ),
     Fault(
-        name="end-of-a-run-that-holds-rows-not-noted",
-        file="pulsar_spark/client/writing/topic_writer.py",
-        old="            self._window.end()\n",
-        new="",
-        test="tests/client/writing/test_topic_writer_keys.py::test_runs_whose_rows_end_early_are_completed",
-    ),
-    Fault(
-        name="window-of-keys-over-the-end-of-an-earlier-run",
-        file="pulsar_spark/protocol/key_groups.py",
-        old="last = min(last, first + left)",
-        new="pass",
-        test="tests/protocol/test_key_groups.py::test_a_window_ends_where_a_run_has",
-    ),
-    Fault(
-        name="ends-of-earlier-runs-not-read",
-        file="pulsar_spark/client/writing/dedup.py",
-        old="self._run_ends.add(read_run_ends(entry.metadata))",
-        new="pass",
-        test="tests/client/writing/test_topic_writer_keys.py::test_runs_whose_rows_end_early_are_completed",
-    ),
-    Fault(
         name="held-rows-keep-all-rows-of-a-send-in-memory",
         file="pulsar_spark/protocol/key_groups.py",
         old="part.copy() if first > 0 and last == count else part",
@@ -70,7 +49,7 @@ FAULTS = (
     Fault(
         name="window-of-keys-closed-by-the-portions-of-rows",
         file="pulsar_spark/protocol/key_groups.py",
-        old="if last < count or self._size >= self._max_bytes or left == last - first:",
+        old="if last < count or self._size >= self._max_bytes:",
         new="if last <= count:",
         test="tests/protocol/test_key_groups.py::test_windows_are_the_same_in_whatever_portions_rows_come",
     ),

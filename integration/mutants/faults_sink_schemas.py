@@ -40,13 +40,6 @@ FAULTS = (
         test="tests/client/writing/test_row_schema.py::test_what_others_register_at_the_same_time_is_no_error",
     ),
     Fault(
-        name="version-of-what-is-stored-not-read",
-        file="pulsar_spark/client/writing/dedup.py",
-        old="        self.stored_version = from_wire_version(entry.metadata.schema_version)\n",
-        new="",
-        test="tests/client/writing/test_dedup.py::test_the_version_that_an_earlier_run_wrote_by_is_known",
-    ),
-    Fault(
         name="replay-written-by-the-latest-version",
         file="pulsar_spark/spark/sink/topic_encoders.py",
         old="            if version is not None and version != self._encoders.schema(topic).version:\n",

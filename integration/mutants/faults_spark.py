@@ -351,17 +351,10 @@ FAULTS = (
     Fault(
         name="writer-closed-without-flush",
         file="pulsar_spark/spark/sink/topic_writers.py",
-        old="        writer.flush()\n",
-        new="",
+        old="        writer.flush()\n        self._closed",
+        new="        self._closed",
         test="tests/spark/sink/test_topic_writers.py::"
         "test_a_writer_that_makes_room_is_flushed_before_it_is_closed",
-    ),
-    Fault(
-        name="rows-held-back-in-closed-topics-never-sent",
-        file="pulsar_spark/spark/sink/topic_writers.py",
-        old="                self.of(topic).finish()\n",
-        new="                self.of(topic)\n",
-        test="tests/spark/sink/test_topic_writers.py::test_each_topic_is_finished_though_few_may_be_open",
     ),
     Fault(
         name="task-reports-before-all-is-acknowledged",
@@ -370,13 +363,6 @@ FAULTS = (
         new="",
         test="tests/spark/sink/test_task.py::"
         "test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged",
-    ),
-    Fault(
-        name="digest-of-plain-content-in-encrypted-entries",
-        file="pulsar_spark/spark/sink/delivery.py",
-        old="if delivery is not None or has_sequence_ids or is_encrypted or not is_micro_batch:",
-        new="if delivery is not None or has_sequence_ids or not is_micro_batch:",
-        test="tests/spark/sink/test_delivery.py::test_the_decision",
     ),
     Fault(
         name="event-time-of-zero-read-as-1970",

@@ -205,14 +205,6 @@ FAULTS = (
         test="tests/client/writing/test_topic_writer.py::test_a_producer_that_is_refused_leaves_no_other_open",
     ),
     Fault(
-        name="schema-version-of-the-partition-opened-last",
-        file="pulsar_spark/client/writing/dedup.py",
-        old="versions[min(found, key=lambda partition: partition.partition)]",
-        new="versions[found[-1]]",
-        test="tests/client/writing/test_dedup.py::"
-        "test_the_version_is_that_of_the_first_partition_whichever_is_opened_first",
-    ),
-    Fault(
         name="resend-without-receipts-tried-for-ever",
         file="pulsar_spark/protocol/pending.py",
         old="            self._progress_at = self._progress_before\n",
@@ -316,27 +308,6 @@ FAULTS = (
         "test_a_topic_that_is_created_again_is_an_error_where_the_broker_named_an_id_before",
     ),
     Fault(
-        name="rows-left-out-by-their-number-alone",
-        file="pulsar_spark/protocol/dedup_replay.py",
-        old="if self._digest.digest() == self._stored_digest:",
-        new="if self._stored_digest is not None:",
-        test="tests/protocol/test_dedup_replay.py::test_single_messages_are_compared_too",
-    ),
-    Fault(
-        name="rows-held-back-dropped-at-the-end",
-        file="pulsar_spark/protocol/dedup_replay.py",
-        old="        self.verdict = Verdict.DIFFERENT\n        return self._spool.take()",
-        new="        self.verdict = Verdict.DIFFERENT\n        return ()",
-        test="tests/protocol/test_dedup_replay.py::test_a_run_that_ends_before_the_border_is_sent_again",
-    ),
-    Fault(
-        name="rows-cut-off-a-stored-batch-dropped",
-        file="pulsar_spark/protocol/dedup_replay.py",
-        old="for one in ([] if tail is None else [tail]) + list(rest)]",
-        new="for one in rest]",
-        test="tests/protocol/test_dedup_replay.py::test_what_is_stored_ends_anywhere_within_a_batch",
-    ),
-    Fault(
         name="receipt-of-a-newer-entry-accepted",
         file="pulsar_spark/protocol/pending.py",
         old="if sequence_id > oldest.sequence_id:",
@@ -409,20 +380,6 @@ FAULTS = (
         test="tests/client/writing/test_topic_writer.py::test_a_row_may_name_its_partition",
     ),
     Fault(
-        name="micro-batches-share-sequence-ids",
-        file="pulsar_spark/client/writing/dedup.py",
-        old="self.first_sequence_id = (batch + 1) * IDS_PER_BATCH",
-        new="self.first_sequence_id = IDS_PER_BATCH",
-        test="tests/spark/sink/test_delivery.py::test_micro_batches_have_their_own_sequence_ids",
-    ),
-    Fault(
-        name="other-rows-sent-under-the-name-of-those-stored",
-        file="pulsar_spark/client/writing/dedup.py",
-        old='self.reopen(f"{self._dedup.name}-{uuid.uuid4().hex[:8]}", 0)',
-        new="self.reopen(self._dedup.name, 0)",
-        test="tests/client/writing/test_dedup.py::test_other_rows_are_all_sent_under_another_name",
-    ),
-    Fault(
         name="other-tasks-not-found-where-messages-are-encrypted",
         file="pulsar_spark/client/writing/producer.py",
         old="self._is_encrypted = is_encrypted or encryptor is not None",
@@ -430,24 +387,10 @@ FAULTS = (
         test="tests/client/writing/test_dedup.py::test_where_only_encrypted_messages_are_taken",
     ),
     Fault(
-        name="strict-task-writes-twice",
-        file="pulsar_spark/client/writing/dedup.py",
-        old="        if self._dedup.strict:\n",
-        new="        if not self._dedup.required:\n",
-        test="tests/client/writing/test_dedup.py::test_what_may_be_there_twice",
-    ),
-    Fault(
-        name="duplicates-of-a-partition-without-rows-not-counted",
-        file="pulsar_spark/client/writing/topic_writer.py",
-        old="if part.messages or part.possible_duplicates}",
-        new="if part.messages}",
-        test="tests/client/writing/test_dedup.py::test_what_may_be_there_twice",
-    ),
-    Fault(
         name="entry-without-its-schema-version",
         file="pulsar_spark/protocol/packer.py",
-        old="fields = self.version_field + dedup_mark",
-        new="fields = dedup_mark",
+        old="fields = self.version_field + self.origin",
+        new="fields = self.origin",
         test="tests/client/writing/test_producer_schemas.py::test_all_kinds_of_entries_say_the_version",
     ),
     Fault(

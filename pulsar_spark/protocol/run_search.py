@@ -20,16 +20,17 @@ What the search has found at its end:
     found                                       verdict
     ==========================================  ============================================================
     an entry of this task and micro-batch       FOUND
-    the same, but an open transaction of        HIDDEN: there may be more
-    somebody else hides newer entries, and the
-    entry with the last id was not found
     none, and the broker does not know that     NOTHING
     the name has stored ids of the micro-batch
-    none, and an entry of the query of an       NOTHING: somebody else has used the producer's name
-    earlier micro-batch or write
-    none, and it cannot be a replay             NOTHING: likewise
+    none, and it cannot be a replay             NOTHING: the ids are those of an earlier write, or somebody
+                                                else has used the producer's name
+    none, and an entry of the query of an       NOTHING: likewise
+    earlier write or micro-batch
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
+
+FOUND and the last NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides
+newer entries, and the entry with the last id was not found.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class RunSearch:
         self._is_claimed = is_claimed
         self._may_be_replay = may_be_replay
         self._is_begin_certain = False
+        self._newest_of_task = -1  # also of other writes, under the same name
         self.newest = -1
         self._has_older = False
         self.begin: MessageId | None = None
@@ -100,17 +102,18 @@ class RunSearch:
             run.write,
         )
 
-    def _is_older(self, origin: Origin) -> bool:
-        return (origin.batch, origin.write) < (self._run.batch, self._run.write)
-
     def take(self, entries: Iterable[OwnEntry]) -> None:
         """Take entries of the query, in any order."""
+        run = self._run
         for entry in entries:
-            if not self.is_own(entry.origin):
-                self._has_older |= self._is_older(entry.origin)
+            origin = entry.origin
+            if origin.task == run.task:
+                self._newest_of_task = max(self._newest_of_task, entry.last_sequence_id)
+            if not self.is_own(origin):
+                self._has_older |= (origin.batch, origin.write) < (run.batch, run.write)
                 continue
             self.newest = max(self.newest, entry.last_sequence_id)
-            named = entry.origin.begin
+            named = origin.begin
             if named is not None:
                 self.begin, self._is_begin_certain = named, True
             elif not self._is_begin_certain:
@@ -121,12 +124,13 @@ class RunSearch:
         """Whether entries further back need not be read."""
         if self._has_older and not self._may_be_replay:
             return True
-        return self._is_begin_certain or (self.begin is not None and self.is_newest_known)
+        is_only_entry = self.begin is not None and self.newest >= self._last_sequence_id
+        return self._is_begin_certain or is_only_entry
 
     @property
     def is_newest_known(self) -> bool:
         """Whether no newer entry of the micro-batch can become visible."""
-        return self.newest >= self._last_sequence_id or not self._is_claimed
+        return self._newest_of_task >= self._last_sequence_id or not self._is_claimed
 
     def verdict(self, *, is_hidden: bool) -> RunVerdict:
         """What was found, when nothing more can be read.
@@ -134,8 +138,11 @@ class RunSearch:
         Args:
             is_hidden: whether the topic partition has entries that were not visible until the end.
         """
+        is_hidden = is_hidden and not self.is_newest_known
         if self.begin is not None:
-            return RunVerdict.HIDDEN if is_hidden and not self.is_newest_known else RunVerdict.FOUND
-        if not self._is_claimed or self._has_older or not self._may_be_replay:
+            return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND
+        if not self._is_claimed or not self._may_be_replay:
             return RunVerdict.NOTHING
-        return RunVerdict.MISSING
+        if not self._has_older:
+            return RunVerdict.MISSING
+        return RunVerdict.HIDDEN if is_hidden else RunVerdict.NOTHING

@@ -147,7 +147,7 @@ def check_error(check: StoredCheck, topic: str, producer_name: str, pending: Seq
 class StoredProof:
     """Whether entries are stored as they were sent: takes stored entries, in any order, and compares them.
 
-    Entries that no consumer is given are not looked for: they hold no rows. If entries are not found:
+    If entries are not found:
 
         ===============================  ==================================================================
         missing                          error
@@ -180,9 +180,7 @@ class StoredProof:
         self._is_cut_short = False
         for entry in entries:
             metadata = entry.metadata
-            if not metadata.HasField("marker_type"):
-                place = entry.sequence_id, metadata.chunk_id
-                self._missing[place] = metadata.SerializeToString(), entry
+            self._missing[entry.sequence_id, metadata.chunk_id] = metadata.SerializeToString(), entry
         self.count = len(self._missing)
 
     @property

@@ -23,8 +23,9 @@ first ``through`` rows of its run.
     =========================  ===============================================================================
 
 Most runs give the same rows in the same order. So the stored rows of each topic partition are read along with
-the rows of this run, and their bytes are compared in order. With the first row that is not the next one, all
-stored rows that are left are read, and from then on digests are compared, in any order.
+the rows of this run, and their bytes are compared in order. With the first row that is not the next one of
+its partition, all stored rows that are left are read, and from then on digests are compared, in any order and
+over all partitions.
 """
 
 from __future__ import annotations
@@ -270,8 +271,11 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
     """
     if (versions < 0).all() and (deliver_at < 0).all():
         return [b""] * len(versions)
-    # No encoded row begins with such a byte.
-    return [b"\xff%d %d " % each for each in zip(versions.tolist(), deliver_at.tolist(), strict=True)]
+    # No encoded row begins with such a byte. What a row has must not depend on its neighbours.
+    return [
+        b"" if version < 0 and at < 0 else b"\xff%d %d " % (version, at)
+        for version, at in zip(versions.tolist(), deliver_at.tolist(), strict=True)
+    ]
 
 
 def _digests_of(rows: EncodedMessages, extras: Sequence[bytes], wanted: Ints) -> Words:

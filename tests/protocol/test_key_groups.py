@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.protocol.key_groups import KeyWindow, RunEnds, begin_keys, group_by_key, keyed_rows
-from pulsar_spark.wire.dedup_mark import MAX_ENDS
+from pulsar_spark.protocol.key_groups import KeyWindow, begin_keys, group_by_key, keyed_rows
 from pulsar_spark.wire.encode_columns import EncodedMessages
 from pulsar_spark.wire.message_columns import MessageColumns
 
@@ -74,9 +73,9 @@ def test_more_keys_than_sixteen_bits_number():
     assert found == [[[number] for number in range(part, count, 2)] for part in range(2)]
 
 
-def windows_of(portions, max_bytes, ends=None):
+def windows_of(portions, max_bytes):
     """The messages of each window."""
-    window, found = KeyWindow(max_bytes, RunEnds() if ends is None else ends), []
+    window, found = KeyWindow(max_bytes), []
     for rows, messages in portions:
         found += window.add(keyed(rows, messages))
     last = window.take()
@@ -105,54 +104,9 @@ def test_windows_are_the_same_in_whatever_portions_rows_come(sizes, cuts, max_by
         assert sum(map(len, held)) + len(following[0]) > max_bytes
 
 
-@given(
-    st.lists(st.integers(1, 9), max_size=30),
-    st.lists(st.integers(0, 30), max_size=5),
-    st.lists(st.integers(1, 40), max_size=4),
-    st.integers(1, 25),
-)
-def test_a_window_ends_where_a_run_has(sizes, cuts, ended, max_bytes):
-    """As if the rows after it were those of another task; ends that are not reached change nothing."""
-    messages = [bytes([number]) * size for number, size in enumerate(sizes)]
-    rows = [(number % 3, b"%d" % (number % 4), None) for number in range(len(sizes))]
-
-    def portions(edges):
-        inner = sorted(min(edge, len(sizes)) for edge in edges)
-        return [(rows[first:last], messages[first:last]) for first, last in pairwise([0, *inner, len(sizes)])]
-
-    ends = RunEnds()
-    ends.add(ended)
-    assert windows_of(portions(cuts), max_bytes, ends) == [
-        window for part in portions(ended) for window in windows_of([part], max_bytes)
-    ]
-    assert ends.rows == len(rows)
-
-
-def test_where_a_run_ends_is_noted_while_rows_are_held():
-    ends = RunEnds()
-    known = ends.known
-    window = KeyWindow(10, ends)
-    window.end()
-    assert known == []
-    assert len(list(window.add(keyed([(0, b"k", None)] * 3, numbered(3))))) == 1
-    window.end()
-    assert known == [3]
-    window.take()
-    ends.add([1])
-    window.end()  # nothing is held
-    assert known == [1, 3]
-
-
-def test_the_highest_ends_are_kept():
-    ends = RunEnds()
-    ends.add(range(MAX_ENDS))
-    ends.add([MAX_ENDS, 5])
-    assert ends.known == list(range(1, MAX_ENDS + 1))
-
-
 def test_what_is_held_does_not_keep_what_was_given_in_memory():
     """A task has a window for each of its topics, and rows may come by topic, in large portions."""
-    window = KeyWindow(100, RunEnds())
+    window = KeyWindow(100)
     assert len(list(window.add(keyed([(0, b"k" * 9, None)] * 1001, numbered(1001))))) == 50
     held = window.take()
     assert bytes(held.messages[0].as_py()) == b"01000"

@@ -6,18 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CryptoError, SendError
-from pulsar_spark.ids import TxnId
+from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.protocol.batcher import Batch
-from pulsar_spark.protocol.outgoing import EntryKind
+from pulsar_spark.protocol.outgoing import FEW, EntryKind, OutgoingRun
 from pulsar_spark.protocol.packer import METADATA_ROOM, Packer
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.codecs import decompress
-from pulsar_spark.wire.dedup_mark import encode_dedup_mark, read_dedup_mark
 from pulsar_spark.wire.encode_metadata import schema_version_field
+from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.frames import decode_payload_section
+from pulsar_spark.wire.origin import Origin, decode_origin, encode_origin
 from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 from tests.wire.batch_rows import message
 
+TOPIC = "persistent://a/b/t"
 LIMIT = 10_000
 ROOM = LIMIT - METADATA_ROOM
 HEAD = 7  # bytes before a value of 128 to 16,383 bytes in a batch
@@ -27,7 +30,7 @@ INCOMPRESSIBLE = np.random.default_rng(1).bytes(100_000)
 
 def packer(compression=pb.NONE, *, chunking=False, chunk_max=None, encryption=None, key_based=False):
     made = Packer(
-        "persistent://a/b/t",
+        TOPIC,
         compression,
         chunking=chunking,
         chunk_max_message_size=chunk_max,
@@ -58,6 +61,12 @@ def one_by_one(packed):
 
 def stored(entry):
     return decode_payload_section(memoryview(entry.head + bytes(entry.payload)))
+
+
+def origin_of(metadata):
+    """The origin that an entry says, as readers find it; None for none."""
+    (field,) = Entries.of([Entry(1, 0, metadata, b"", None)]).texts(EntryField.ORIGIN).to_pylist()
+    return None if field is None else decode_origin(field, b"secret", TOPIC)
 
 
 def batch(*values, ids=None):
@@ -102,19 +111,33 @@ def test_given_ids_are_taken_and_the_next_are_behind_them():
 
 
 @pytest.mark.parametrize("transaction", [None, TxnId(3, 5)])
-def test_all_entries_say_the_version_of_their_schema(transaction):
+def test_all_entries_say_the_version_of_their_schema_and_their_origin(transaction):
+    """Also each chunk, and each entry that is made together with others."""
     made = packer(chunking=True)
     made.version_field, made.transaction = schema_version_field(b"version!"), transaction
-    mark = encode_dedup_mark(b"digest")
-    entries = [made.batch(batch(b"a", b"b")._replace(dedup_mark=mark), 5)]
-    entries += made.singles([single(b"c", event_time=9)._replace(dedup_mark=mark), single(INCOMPRESSIBLE)], 5)
+    made.origin = encode_origin(Origin(3, 1, 0, MessageId(7, 8), 9), b"secret", TOPIC)
+    entries = [made.batch(batch(b"a", b"b"), 5)]
+    entries += made.singles([single(b"c", event_time=9), single(INCOMPRESSIBLE)], 5)
     assert len(entries) > 5
-    for number, entry in enumerate(entries):
+    (run,) = made.singles(encoded(*[single(b"d")] * FEW), 5)
+    assert isinstance(run, OutgoingRun)
+    for entry in [*entries, *run.entries]:
         metadata = stored(entry).metadata
         assert metadata.schema_version == b"version!"
         assert metadata.HasField("txnid_most_bits") == (transaction is not None)
-        assert read_dedup_mark(metadata) == (b"digest" if number < 2 else None)
+        assert origin_of(metadata) == Origin(3, 1, 0, MessageId(7, 8), 9)
     assert stored(entries[1]).metadata.event_time == 9
+
+
+def test_an_origin_is_that_of_the_entries_packed_from_then_on():
+    made = packer()
+    before = made.batch(batch(b"a"), 5)
+    made.origin = encode_origin(Origin(3, 1, 0), b"secret", TOPIC)
+    after = made.batch(batch(b"a"), 5)
+    made.origin = b""
+    without = made.batch(batch(b"a"), 5)
+    found = [origin_of(stored(entry).metadata) for entry in (before, after, without)]
+    assert found == [None, Origin(3, 1, 0), None]
 
 
 # ---- keys

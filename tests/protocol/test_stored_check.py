@@ -6,14 +6,16 @@ from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.stored_check import StoredCheck, StoredProof, check_stored, foreign_writes
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.dedup_mark import INVISIBLE, encode_dedup_mark
 from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section, encode_section_head
+from pulsar_spark.wire.origin import Origin, encode_origin
 
 COMPARE, FOREIGN, INCOMPLETE, MAY_REPEAT, RESEND, UNREADABLE = (
     *(StoredCheck.COMPARE, StoredCheck.FOREIGN, StoredCheck.INCOMPLETE),
     *(StoredCheck.MAY_REPEAT, StoredCheck.RESEND, StoredCheck.UNREADABLE),
 )
+TOPIC = "persistent://a/b/t"
+ORIGIN = encode_origin(Origin(3, 1, 0), b"secret", TOPIC)
 
 
 def batch(first, last, transaction=None):
@@ -118,23 +120,21 @@ def test_what_came_before_a_refused_entry_is_not_in_doubt():
 
 
 def test_foreign_writes_name_the_producer_and_what_to_do():
-    error = foreign_writes("persistent://a/b/t", "orders")
+    error = foreign_writes(TOPIC, "orders")
     assert not error.retriable
-    for part in ("orders", "persistent://a/b/t", "spark.task.maxFailures"):
+    for part in ("orders", TOPIC, "spark.task.maxFailures"):
         assert part in str(error)
 
 
 # ---- the proof
 
 
-def sent(sequence_id, payload=b"payload", *, messages=1, kind=EntryKind.SINGLE, extra=b"", **fields):
+def sent(sequence_id, payload=b"payload", *, messages=1, kind=EntryKind.SINGLE, origin=ORIGIN, **fields):
     """An entry as it goes out, its metadata with a field that Pulsar does not know."""
     metadata = pb.MessageMetadata(producer_name=b"me", sequence_id=sequence_id, publish_time=5, **fields)
     if messages > 1:
         metadata.num_messages_in_batch = messages
-    head = encode_section_head(
-        metadata.SerializeToString() + extra + encode_dedup_mark(b"digest of 16 byt"), payload
-    )
+    head = encode_section_head(metadata.SerializeToString() + origin, payload)
     return Outgoing(sequence_id, sequence_id + messages - 1, messages, head, payload, kind)
 
 
@@ -151,7 +151,7 @@ def sent_chunks(attempt, kinds=(EntryKind.CHUNK, EntryKind.CHUNK, LAST)):
 
 
 def proof_of(*entries):
-    return StoredProof("persistent://a/b/t", "me", entries)
+    return StoredProof(TOPIC, "me", entries)
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
@@ -168,7 +168,8 @@ def test_all_must_be_found(order):
 OTHERS = {
     "another payload": sent(4, b"other"),
     "another time": sent(4, event_time=1),
-    "another digest": sent(4, extra=encode_dedup_mark(b"another digest..")),
+    "another origin": sent(4, origin=encode_origin(Origin(4, 1, 0), b"secret", TOPIC)),
+    "no origin": sent(4, origin=b""),
     "a batch": sent(4, messages=2),
 }
 
@@ -187,7 +188,7 @@ def test_what_is_not_found_is_an_error_with_the_count_of_messages():
     proof.take(stored(sent(4)))
     error = proof.error()
     assert not error.retriable
-    for part in ("3 messages", "producer me", "persistent://a/b/t", "not found in the topic"):
+    for part in ("3 messages", "producer me", TOPIC, "not found in the topic"):
         assert part in str(error)
 
 
@@ -197,7 +198,7 @@ def test_what_a_search_that_was_cut_short_has_not_found_may_be_found_later(kind)
     proof.cut_short()
     error = proof.error()
     assert error.retriable
-    for part in ("producer me", "persistent://a/b/t", "operationTimeoutMs"):
+    for part in ("producer me", TOPIC, "operationTimeoutMs"):
         assert part in str(error)
 
 
@@ -218,8 +219,3 @@ def test_of_a_message_in_chunks_each_must_be_found_and_other_attempts_count_for_
     assert "while a chunked message was sent" in str(proof.error())
     proof.take(stored(chunks[2]))
     assert proof.is_found
-
-
-def test_what_no_consumer_is_given_is_not_looked_for():
-    proof = proof_of(sent(4, extra=INVISIBLE))
-    assert (proof.count, proof.is_found) == (0, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pulsar_spark.spark import writer
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.report import TaskReport
+from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 from pulsar_spark.wire.schemas.schema import SchemaType
 from tests.spark.sink.fake_task import of_micro_batch, run_as
@@ -30,8 +32,8 @@ TRANSACTIONAL = {"delivery": "transactional"}
 def calls(monkeypatch) -> list[tuple[Any, ...]]:
     calls: list[tuple[Any, ...]] = []
 
-    def write_task(options, shape, schemas, batches, log):
-        calls.append(("write", shape.value, schemas, list(batches), log))
+    def write_task(options, shape, schemas, batches, log, writes):
+        calls.append(("write", shape.value, schemas, list(batches), log, writes))
         return REPORT
 
     monkeypatch.setattr(writer, "check_reachable", lambda options: calls.append(("check",)))
@@ -49,10 +51,24 @@ def test_a_batch_writer_finds_a_bad_address_before_any_task_runs(calls):
     made.commit([REPORT, None])
     made.abort([None])
     assert calls[1:] == [
-        ("write", "value", {}, [], None),
+        ("write", "value", {}, [], None, {}),
         ("finish", [REPORT, None], None),
         ("fail", [None], None),
     ]
+
+
+def test_tasks_know_what_the_driver_had_counted_when_the_write_began(calls, folder, monkeypatch):
+    """Tasks run on other hosts. A task that is tried again is of the same write."""
+    count_write("run", 7, TopicName.parse("a/b/t"))
+    before = read_write_numbers()
+    made = PulsarWriter(parse_sink(GIVEN), VALUE, overwrite=False)
+    count_write("run", 7, TopicName.parse("a/b/t"))
+    pickled = pickle.dumps(made)
+    monkeypatch.setattr(writer, "read_write_numbers", None)
+    for _ in range(2):
+        pickle.loads(pickled).write(iter([]))
+    assert [call[-1] for call in calls if call[0] == "write"] == [before] * 2
+    assert before
 
 
 @pytest.mark.parametrize("call", ["write", "commit", "abort"])
@@ -125,7 +141,7 @@ def test_only_the_first_micro_batch_finds_a_bad_address_soon(
 ):
     run_as(monkeypatch, task)
     assert PulsarStreamWriter(parse_sink(GIVEN | given), VALUE).write(iter([])) is REPORT
-    assert calls == [*([("check",)] if is_checked else []), ("write", "value", {}, [], log)]
+    assert calls == [*([("check",)] if is_checked else []), ("write", "value", {}, [], log, {})]
 
 
 def test_a_function_of_the_users_that_is_not_there_is_an_error_of_the_driver(calls):

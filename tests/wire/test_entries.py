@@ -5,6 +5,7 @@ import struct
 import numpy as np
 import pytest
 from crc32c import crc32c
+from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ VARINTS = {
     8: st.builds(lambda low, high: low | high << 32, st.integers(0, 4), st.sampled_from([0, 0, 1, 2**31])),
     27: st.integers(0, 3),
 }
-LENGTHS = dict.fromkeys((1, 5, 6, 7, 14, 15, 16, 18, 26, 32), SHORT)
+LENGTHS = dict.fromkeys((1, 5, 6, 7, 14, 15, 16, 18, 26, 32, 2019), SHORT)
 
 
 def key_values():
@@ -64,6 +65,7 @@ def fields():
         [
             number_field(99, 2**64 - 1),
             bytes_field(2000, b"later"),
+            number_field(2019, 5),  # an origin is of bytes
             varint(40 << 3 | 5) + b"four",
             varint(41 << 3 | 1) + b"eight888",
             number_field(1, 5),  # known by another wire type
@@ -123,6 +125,22 @@ def assert_as_parsed(entries, stored):
         (EntryField.ORDERING_KEY, "ordering_key"),
     ):
         assert entries.texts(number).to_pylist() == [optional(one, name) for one in parsed]
+    assert entries.texts(EntryField.ORIGIN).to_pylist() == [origin(one) for one in parsed]
+    is_replicated = [len(one.replicate_to) > 0 for one in parsed]
+    assert entries.texts(EntryField.REPLICATE_TO).is_valid().to_pylist() == is_replicated
+    times, has_time = entries.numbers(EntryField.DELIVER_AT)
+    assert has_time.tolist() == [one.HasField("deliver_at_time") for one in parsed]
+    assert times.view(np.uint64).tolist() == [one.deliver_at_time & 2**64 - 1 for one in parsed]
+
+
+def origin(metadata):
+    """The last field of that number and type; the runtime does not know it."""
+    found = [
+        field.data
+        for field in UnknownFieldSet(metadata)
+        if (field.field_number, field.wire_type) == (EntryField.ORIGIN, 2)
+    ]
+    return found[-1] if found else None
 
 
 def assert_singles_as_parsed(entries, stored):
@@ -238,6 +256,34 @@ def test_usual_entries_are_read_by_column():
     fields, indexes = read_sections(messages(sections))
     assert EntryField.KEY in fields.spans
     assert indexes.tolist() == [6] * ENOUGH
+
+
+@pytest.mark.parametrize("count", [1, ENOUGH])  # alone, and by column
+@pytest.mark.parametrize("second", [None, b"o" * 38])
+def test_what_says_how_and_by_whom_an_entry_was_written(count, second):
+    """Fields that few entries have, in some of them only; the last of several origins counts."""
+    more = [
+        number_field(19, 5),
+        bytes_field(7, b"east"),
+        bytes_field(7, b"west"),
+        bytes_field(2019, b"first"),
+    ]
+    if second is not None:
+        more.append(bytes_field(2019, second))
+    with_all, without = section(b"".join([*REQUIRED, *more])), section(b"".join(REQUIRED))
+    sections = [without if row % 3 == 1 else with_all for row in range(count)]
+    if count > 1:
+        fields, _ = read_sections(messages(sections))
+        assert EntryField.ORIGIN in fields.spans
+    read = decode([messages(sections)]).entries
+    for entries in (read, Entries.of(list(read))):
+        expected = [each is with_all for each in sections]
+        origins = [(second or b"first") if has else None for has in expected]
+        assert entries.texts(EntryField.ORIGIN).to_pylist() == origins
+        assert entries.texts(EntryField.REPLICATE_TO).is_valid().to_pylist() == expected
+        times, has_time = entries.numbers(EntryField.DELIVER_AT)
+        assert has_time.tolist() == expected
+        assert times[has_time].tolist() == [5] * sum(expected)
 
 
 def test_a_compression_of_the_future_is_not_taken_for_none():

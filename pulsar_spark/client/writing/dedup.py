@@ -465,7 +465,7 @@ class DedupProducer(Producer):
                 "the micro-batch are stored",
                 topic=str(self.topic),
                 advice="Enable it for the namespace: pulsar-admin namespaces set-deduplication --enable. The "
-                "query then goes on after these rows",
+                "query then continues after these rows",
             )
         self._dedup.proven(self.topic)
 

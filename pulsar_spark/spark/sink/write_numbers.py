@@ -18,11 +18,20 @@ _files = DriverFiles("pulsar_spark_writes")
 
 
 def read_write_numbers() -> dict[str, str]:
-    """What the driver has counted, by run of a query; for :func:`write_number`. Call it on the driver."""
+    """What the driver has counted, by run of a query; for :func:`write_number`. Call it on the driver.
+
+    Raises:
+        SendError: it cannot be read; then the next write would be taken for an earlier one.
+    """
     try:
         return dict(_files.read_all(_files.path()))
-    except (OSError, RuntimeError):
-        return {}  # no write was counted, or Spark does not run beside this process
+    except RuntimeError:
+        return {}  # Spark does not run beside this process, so nothing was counted
+    except OSError as error:
+        raise SendError(
+            f"the writes of the micro-batch are not known: {error}",
+            advice="Let the driver read its folder for the application, and start the query again",
+        ) from error
 
 
 def write_number(counted: Mapping[str, str], batch: MicroBatch | None, topic: TopicName | None) -> int:

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from pulsar_spark.client.reading.last_stored import find_stored
 
+from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing import producer as producer_module
 from pulsar_spark.errors import AuthError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TxnId
@@ -94,23 +94,6 @@ def test_what_passes_is_sent_again(broker, client, topic, error):
     producer.flush()
     producer.close()
     assert topic.values == numbered(4)
-
-
-@pytest.mark.parametrize("deduplicates", [False, True])
-def test_what_follows_a_refused_row_is_duplicated_or_with_deduplication_an_error(deduplicates):
-    with FakeBroker(deduplicates=deduplicates) as broker, client_of(broker) as client:
-        topic = broker.create(TOPIC)
-        broker.script(Type.SEND, [pass_on, refuses(pb.PersistenceError)])
-        producer = open_producer(client)
-        send(producer, numbered(4))
-        broker.wait_for_command(Type.SEND, 4)
-        if deduplicates:
-            with pytest.raises(SendError, match="would drop them as duplicates"):
-                producer.flush()
-        else:
-            producer.flush()
-        producer.close()
-        assert topic.values == [b"0", b"2", b"3", *([] if deduplicates else [b"1", b"2", b"3"])]
 
 
 @pytest.mark.parametrize(
@@ -264,29 +247,6 @@ def stored_by_somebody_else(topic, *sequence_ids):
     for sequence_id in sequence_ids:
         section = section_of(b"other", producer_name="me", sequence_id=sequence_id)
         topic.store("me", pb.CommandSend(producer_id=0, sequence_id=sequence_id), section)
-
-
-@pytest.mark.parametrize("deduplicates", [True, False])
-def test_a_topic_that_is_created_again_is_an_error_where_the_broker_named_an_id_before(deduplicates):
-    with FakeBroker(deduplicates=deduplicates) as broker, client_of(broker) as client:
-        if deduplicates:
-            broker.create(TOPIC).stored_ids["me"] = 4
-        broker.script(Type.SEND, [pass_on, *[silence] * 9])
-        producer = open_producer(client, name="me")
-        send(producer, [b"first"])
-        producer.flush()
-        send(producer, numbered(4))
-        broker.wait_for_command(Type.SEND, 2)
-        broker.script(Type.SEND, [])
-        broker.delete(TOPIC)
-        if deduplicates:
-            with pytest.raises(SendError, match="no longer knows what it had stored of producer me"):
-                producer.flush()
-        else:  # nothing shows it
-            producer.flush()
-        producer.close()
-        assert broker.topics[str(TOPIC)].values == ([] if deduplicates else numbered(4))
-        assert broker.open_producers == []
 
 
 @pytest.mark.parametrize("foreign", [[1], [1, 2], [1, 2, 3, 4]])

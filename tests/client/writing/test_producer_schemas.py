@@ -1,8 +1,18 @@
 """Producers with a schema: what they register, and the version that their entries say."""
 
+from collections import Counter
+from contextlib import closing
+
 import pytest
 
-from pulsar_spark.client import DedupTask, Encryptor, ProducerCryptoFailureAction, TopicWriter, UserCode
+from pulsar_spark.client import (
+    DedupTask,
+    Encryptor,
+    Origin,
+    ProducerCryptoFailureAction,
+    TopicWriter,
+    UserCode,
+)
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -193,25 +203,43 @@ def test_a_refusal_after_the_connection_was_lost_fails_what_is_pending(broker, c
 # ---- rows that are stored once
 
 
-def run(client, values, batch=0, **options):
-    task = DedupTask(client, "query-0", batch, 0, required=True)
-    with task, TopicWriter(client, TOPIC, producing(**options), dedup=task) as writer:
+def run(client, values, **options):
+    """One run of a task; gives the task and how many messages may be duplicated."""
+    task = DedupTask(client, "query-0", Origin(0, 0, 0), b"secret", required=True)
+    with closing(task), TopicWriter(client, TOPIC, producing(**options), dedup=task) as writer:
         writer.send(columns(values))
-        writer.finish()
-        return task, sum(part.possible_duplicates for part in writer.sent.values())
+        writer.flush()
+        task.finish()
+    return task, sum(part.possible_duplicates for part in task.sent.values())
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_the_same_rows_are_left_out_whatever_their_version(batching):
-    """The number may be another one in the next run: the digest is of rows alone."""
+def test_rows_of_the_same_version_are_left_out(batching):
+    """Also where the topic has a newer one by now."""
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         topic = broker.create(TOPIC)
         run(client, numbered(4), schema=A, batching=batching)
-        broker.schemas.delete(str(TOPIC))
-        _, twice = run(client, numbered(6), schema=A, batching=batching)
-        assert twice == 0
+        known(broker, B)
+        for _ in range(2):
+            task, twice = run(client, numbered(6), schema=A, batching=batching)
+            assert twice == 0
+            assert task.stored_version(TOPIC) == 0
         assert topic.values == numbered(6)
-        assert list(dict.fromkeys(versions(topic))) == [0, 2]
+        assert set(versions(topic)) == {0}
+
+
+@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize("schema", [B, None])
+def test_the_same_bytes_by_another_version_are_other_rows(batching, schema, caplog):
+    """By another schema they are other values. It is told, and each version is found again."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        topic = broker.create(TOPIC)
+        run(client, numbered(4), schema=A, batching=batching)
+        for _ in range(2):
+            run(client, numbered(4), schema=schema, batching=batching)
+            assert Counter(topic.values) == Counter(numbered(4) * 2)
+        assert caplog.text.count("this run of the micro-batch differs from an earlier one") == 1
+        assert "up to 4 messages may be duplicated" in caplog.text
 
 
 def test_all_producers_of_a_task_name_the_schema():
@@ -220,11 +248,39 @@ def test_all_producers_of_a_task_name_the_schema():
         broker.create(TOPIC)
         task, _ = run(client, numbered(4), schema=A)
         assert task.deduplicates()
-        other = DedupTask(client, "query-1", 0, 0, required=False)
-        with other, TopicWriter(client, TOPIC, producing(schema=A), dedup=other) as writer:
+        other = DedupTask(client, "query-1", Origin(0, 1, 0), b"secret", required=False)
+        with closing(other), TopicWriter(client, TOPIC, producing(schema=A), dedup=other) as writer:
             writer.send(columns(numbered(1)))
-            writer.finish()
+            writer.flush()
         assert other.deduplicates()
         asked = broker.seen(Type.PRODUCER)
-        assert len(asked) == 5
+        assert len(asked) == 4
         assert {each.schema.schema_data for each in asked} == {A.data}
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1), (0, 2, 1)])
+def test_the_version_is_that_of_the_first_partition_with_rows(order):
+    """Whichever is opened first: all partitions are written by one version."""
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.create("parted", 3)
+        topic = TopicName.parse("parted")
+
+        def open_all(task, partitions, schema=None):
+            for number in partitions:
+                name = topic.of_partition(number)
+                yield task.open(topic, name, number, producing(schema=schema), 3)
+
+        for partition, schema in ((2, A), (1, B)):
+            known(broker, A, B, topic=topic.of_partition(partition))
+            task = DedupTask(client, "query-0", Origin(0, 0, 0), b"secret", required=False)
+            with closing(task):
+                for producer in open_all(task, [partition], schema):
+                    send(producer, numbered(1))
+                    producer.flush()
+                    producer.close()
+        task = DedupTask(client, "query-0", Origin(0, 0, 0), b"secret", required=False)
+        with closing(task):
+            for producer in open_all(task, order):
+                producer.close()
+            assert task.stored_version(topic) == 1
+            assert task.stored_version(TOPIC) is None

@@ -368,7 +368,7 @@ def test_a_failure_is_raised_by_all_later_calls(broker, client):
         writer.send(columns(numbered(1)))
         with pytest.raises(SendError, match="terminated"):
             writer.flush()
-        for call in (writer.flush, writer.finish, lambda: writer.send(columns(numbered(1)))):
+        for call in (writer.flush, lambda: writer.send(columns(numbered(1)))):
             with pytest.raises(SendError, match="terminated"):
                 call()
     assert len(broker.seen(Type.SEND)) == 1

@@ -1,13 +1,13 @@
 """TopicWriter and keys: batches of one key, keys as bytes, and what entries say of them."""
 
 import random
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.client import BatcherBuilder, DedupTask, TaskPlace, TopicWriter
+from pulsar_spark.client import BatcherBuilder, DedupTask, Origin, TaskPlace, TopicWriter
 from pulsar_spark.client.writing import topic_writer
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
@@ -163,87 +163,92 @@ def test_a_batch_of_several_keys_says_the_first(broker, client):
 ROWS = columns(numbered(10), key=binaries(*"abcabcaaba"))
 
 
+def run_once(client, topic, rows, cuts, **options):
+    """One run of a task over the rows, in sends that end at ``cuts``; all of its rows are stored then.
+
+    Returns:
+        How many of its rows are stored, and how many messages may be duplicated.
+    """
+    task = DedupTask(client, "query-0", Origin(0, 0, 0), b"secret", required=True)
+    with closing(task), open_writer(client, topic, dedup=task, **options) as writer:
+        for first, last in pairwise([0, *cuts]):
+            writer.send(rows.take(pa.array(range(first, last), pa.int64())))
+        writer.flush()
+        task.finish()
+        parts = [*task.sent.values(), *writer.sent.values()]
+        return sum(each.messages for each in parts), sum(each.possible_duplicates for each in parts)
+
+
 @pytest.mark.parametrize("stored", [1, 2, 3, 5, 9])
 def test_a_run_that_was_cut_off_is_completed(stored):
     """So many entries are stored; the next run has the same rows, and other limits of batches."""
     expected = [("a", "03679"), ("b", "148"), ("c", "25")]
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         broker.create(TOPIC)
-
-        def run(rows, limit):
-            options = {"batching_max_messages": limit}
-            with (
-                DedupTask(client, "query-0", 0, 0, required=True) as task,
-                open_writer(client, dedup=task, **options) as writer,
-            ):
-                writer.send(rows)
-                writer.finish() if len(rows) == len(ROWS) else writer.flush()
-                (sent,) = writer.sent.values()
-                return sent
-
         # What the first run has sent: rows in the order of their keys.
         order = [int(number) for _, numbers in expected for number in numbers]
-        run(ROWS.take(pa.array(order[:stored])), 1)
-        sent = run(ROWS, 3)
-        assert (sent.messages, sent.possible_duplicates) == (10, 0)
-        assert run(ROWS, 100).possible_duplicates == 0
+        run_once(client, TOPIC, ROWS.take(pa.array(order)), [stored], batching_max_messages=1)
+        for limit in (3, 100):
+            assert run_once(client, TOPIC, ROWS, [10], batching_max_messages=limit) == (10, 0)
         found = {}
         for key, values in entries_of(broker):
             found[key] = found.get(key, "") + values
         assert list(found.items()) == expected
 
 
-def run_once(client, topic, rows, cuts, **options):
-    """One run of a task over the rows, in sends that end at ``cuts``; gives what was sent."""
-    with (
-        DedupTask(client, "query-0", 0, 0, required=True) as task,
-        open_writer(client, topic, dedup=task, **options) as writer,
-    ):
-        for first, last in pairwise([0, *cuts]):
-            writer.send(rows.take(pa.array(range(first, last), pa.int64())))
-        writer.finish()
-        return list(writer.sent.values())
-
-
-@pytest.mark.parametrize("ends", [[4, 10], [1, 2, 10], [4, 10, 10]])
-def test_runs_whose_rows_end_early_are_completed(ends):
+@pytest.mark.parametrize("ends", [[4, 10], [1, 2, 10], [4, 10, 10], [10, 4, 10], [6, 1, 4, 10]])
+def test_runs_whose_rows_end_early_are_completed(ends, caplog):
     """Spark ends a task's rows early, as if there were no more, where a step before has failed."""
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         broker.create(TOPIC)
         for end in ends:
-            (sent,) = run_once(client, TOPIC, ROWS, [end])
-            assert (sent.messages, sent.possible_duplicates) == (end, 0)
+            assert run_once(client, TOPIC, ROWS, [end]) == (end, 0)
         assert sorted(broker.topics[str(TOPIC)].values) == numbered(10)
+    assert not caplog.messages
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_runs_that_fail_anywhere_store_each_row_once(seed, monkeypatch):
-    """Runs end early, or are cut off with some of their entries stored, and get rows in other portions."""
+def check_order(broker, topic, keys):
+    """Each row is stored once, and those of a key in their order."""
+    parts = [broker.topics[str(topic.of_partition(part))].values for part in range(COUNT)]
+    together = [int(value) for part in parts for value in part]
+    assert sorted(together) == list(range(len(keys)))
+    for key in set(keys) - {None}:
+        own = [number for number in together if keys[number] == key]
+        assert own == sorted(own), key
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_runs_that_fail_anywhere_store_each_row_once(seed, monkeypatch, caplog):
+    """Runs end early, or are cut off with some of their entries stored.
+
+    Each gets its rows in other portions, and makes other batches, of one key or of several, or none.
+    """
     draw = random.Random(seed)
-    monkeypatch.setattr(topic_writer, "_WINDOW", draw.choice([40, 150, 1000]))
     count = draw.choice([20, 60])
     keys = [draw.choice([None, "a", "b", "c", "d"]) for _ in range(count)]
     rows = columns([b"%d " % number for number in range(count)], key=binaries(*keys))
+
+    def run(end, **options):
+        monkeypatch.setattr(topic_writer, "_WINDOW", draw.choice([40, 150, 1000]))
+        sends = sorted(draw.randint(0, end) for _ in range(2))
+        kind = draw.choice([BatcherBuilder.KEY_BASED, BatcherBuilder.KEY_BASED, BatcherBuilder.DEFAULT])
+        options |= {"batching": draw.random() < 0.8, "batcher_builder": kind}
+        options |= {"batching_max_messages": draw.choice([1, 2, 7, 1000])}
+        return run_once(client, topic, rows, [*sends, end], **options)
+
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        topic, end = parted(broker), 0
+        topic = parted(broker)
         for _ in range(draw.randint(1, 4)):
-            end = draw.randint(end, count)
-            sends = sorted(draw.randint(0, end) for _ in range(2))
+            end = draw.randint(0, count)
             broker.script(Type.SEND, [pass_on] * draw.randint(0, 9) + [silence] * 5 * count)
             with suppress(SendError):
-                run_once(client, topic, rows, [*sends, end], send_timeout=0.05)
+                run(end, send_timeout=0.05)
             broker.script(Type.SEND, [])
             if draw.random() < 0.5:
-                run_once(client, topic, rows, [end])
-        sent = run_once(client, topic, rows, [draw.randint(0, count), count])
-        assert sum(part.messages for part in sent) == count
-        assert not any(part.possible_duplicates for part in sent)
-        values = [broker.topics[str(topic.of_partition(part))].values for part in range(COUNT)]
-        together = [int(value) for part in values for value in part]
-        assert sorted(together) == list(range(count))
-        for key in "abcd":
-            own = [number for number in together if keys[number] == key]
-            assert own == sorted(own)
+                assert run(end) == (end, 0)
+        assert run(count) == (count, 0)
+        check_order(broker, topic, keys)
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("action", [cut, lose_answer])
@@ -267,12 +272,10 @@ def test_rows_without_keys_go_to_the_same_partitions_in_each_run():
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         topic = parted(broker)
         for batch in (0, 0, 1, 1, 4):
-            with (
-                DedupTask(client, "query-1", batch, 1, required=True) as task,
-                open_writer(client, topic, dedup=task) as writer,
-            ):
+            task = DedupTask(client, "query-1", Origin(batch, 1, 0), b"secret", required=True)
+            with closing(task), open_writer(client, topic, dedup=task) as writer:
                 writer.send(columns(numbered(2, 2 * batch)))
-                writer.finish()
+                writer.flush()
         parts = [broker.topics[str(topic.of_partition(part))].values for part in range(COUNT)]
         assert parts == [[b"8", b"9"], [b"0", b"1"], [b"2", b"3"]]
 

@@ -4,6 +4,8 @@ import pickle
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from pulsar_spark.client import (
     ConsumerCryptoFailureAction,
@@ -11,13 +13,18 @@ from pulsar_spark.client import (
     KeyFolder,
     ProducerCryptoFailureAction,
 )
-from pulsar_spark.errors import OptionError
+from pulsar_spark.client.encryption import Decryption
+from pulsar_spark.errors import CryptoError, OptionError
+from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import (
     DecryptionOptions,
     EncryptionOptions,
     decryptor_of,
     encryptor_of,
+    own_decryptor,
 )
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entries import Entries, Entry
 
 HERE = __name__
 FAIL = ConsumerCryptoFailureAction.FAIL
@@ -40,6 +47,7 @@ def test_one_for_all_tasks_of_a_process():
         written = EncryptionOptions(text, ("a",), ProducerCryptoFailureAction.FAIL)
         assert encryptor_of(written) is encryptor_of(pickle.loads(pickle.dumps(written)))
         assert len(pickle.dumps(written)) < 500
+        assert own_decryptor(written) is own_decryptor(pickle.loads(pickle.dumps(written)))
 
 
 @pytest.mark.parametrize(
@@ -49,3 +57,22 @@ def test_one_for_all_tasks_of_a_process():
 def test_what_is_no_key_reader(name, text):
     with pytest.raises(OptionError, match=rf"cryptoKeyReader is {name}.*{text}"):
         decryptor_of(DecryptionOptions(name, FAIL))
+
+
+def test_a_sink_can_read_what_it_has_encrypted_if_it_has_the_private_key(tmp_path):
+    """Else it is an error: rows that are left out silently would be sent again."""
+    key, pem = ec.generate_private_key(ec.SECP256R1()), serialization.Encoding.PEM
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "own.public.pem").write_bytes(public)
+    options = EncryptionOptions(str(tmp_path), ("own",), ProducerCryptoFailureAction.FAIL)
+    fields, sealed = encryptor_of(options).seal(b"a row")
+    metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=0, publish_time=1)
+    metadata.MergeFromString(fields)
+    stored = Entries.of([Entry(7, 0, metadata, sealed, None)])
+    with pytest.raises(CryptoError, match=r"private key 'own' .* No such file"):
+        Decryption(own_decryptor(options), TopicName.parse("t")).entries(stored)
+    raw = serialization.NoEncryption()
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, raw)
+    (tmp_path / "own.private.pem").write_bytes(private)
+    plain = Decryption(own_decryptor(options), TopicName.parse("t")).entries(stored)
+    assert [bytes(payload) for payload in plain.payloads] == [b"a row"]

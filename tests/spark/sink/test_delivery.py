@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from pulsar_spark.client import DedupTask
+from pulsar_spark.client import DedupTask, Origin
 from pulsar_spark.errors import NotReadyError, OptionError
+from pulsar_spark.spark.options.encryption import own_decryptor
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
-from pulsar_spark.spark.sink import delivery
+from pulsar_spark.spark.sink import delivery, micro_batch
 from pulsar_spark.spark.sink.commit_log import LogProtection
 from pulsar_spark.spark.sink.delivery import (
     Dedup,
@@ -21,6 +24,7 @@ from pulsar_spark.spark.sink.delivery import (
     log_guarantee,
     log_protection,
     name_prefix,
+    query_secret,
 )
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
 
@@ -29,28 +33,27 @@ ENCRYPTED = {"pulsar.producer.encryptionKeys": "own", "pulsar.producer.cryptoKey
 ASKED = {"delivery": "effectively-once"}
 EITHER = (False, True)
 
-# delivery, micro-batch, sequence ids of rows, encryption -> decision
+# delivery, micro-batch, sequence ids of rows -> decision
 TABLE = [
-    (Delivery.AT_LEAST_ONCE, EITHER, EITHER, EITHER, Dedup.NO),
-    (Delivery.TRANSACTIONAL, EITHER, EITHER, EITHER, Dedup.NO),
-    (Delivery.EFFECTIVELY_ONCE, EITHER, (True,), EITHER, Dedup.REFUSED_SEQUENCE_IDS),
-    (Delivery.EFFECTIVELY_ONCE, (False,), (False,), EITHER, Dedup.REFUSED_BATCH_WRITE),
-    (Delivery.EFFECTIVELY_ONCE, (True,), (False,), EITHER, Dedup.REQUIRED),
-    (None, (False,), EITHER, EITHER, Dedup.NO),
-    (None, (True,), (True,), EITHER, Dedup.NO),
-    (None, (True,), (False,), (True,), Dedup.NO),
-    (None, (True,), (False,), (False,), Dedup.WHERE_ENABLED),
+    (Delivery.AT_LEAST_ONCE, EITHER, EITHER, Dedup.NO),
+    (Delivery.TRANSACTIONAL, EITHER, EITHER, Dedup.NO),
+    (Delivery.EFFECTIVELY_ONCE, EITHER, (True,), Dedup.REFUSED_SEQUENCE_IDS),
+    (Delivery.EFFECTIVELY_ONCE, (False,), (False,), Dedup.REFUSED_BATCH_WRITE),
+    (Delivery.EFFECTIVELY_ONCE, (True,), (False,), Dedup.REQUIRED),
+    (None, (False,), EITHER, Dedup.NO),
+    (None, (True,), (True,), Dedup.NO),
+    (None, (True,), (False,), Dedup.WHERE_ENABLED),
 ]
 CASES = [
     (asked, *case, expected)
-    for asked, batch, ids, encrypted, expected in TABLE
-    for case in itertools.product(batch, ids, encrypted)
+    for asked, batch, ids, expected in TABLE
+    for case in itertools.product(batch, ids)
 ]
 
 
-@pytest.mark.parametrize(("asked", "is_batch", "has_ids", "is_encrypted", "expected"), CASES)
-def test_the_decision(asked, is_batch, has_ids, is_encrypted, expected):
-    given = {"is_micro_batch": is_batch, "has_sequence_ids": has_ids, "is_encrypted": is_encrypted}
+@pytest.mark.parametrize(("asked", "is_batch", "has_ids", "expected"), CASES)
+def test_the_decision(asked, is_batch, has_ids, expected):
+    given = {"is_micro_batch": is_batch, "has_sequence_ids": has_ids}
     assert decide_dedup(asked, **given, has_initial_id=False) is expected
     is_deduplicated = expected in (Dedup.REQUIRED, Dedup.WHERE_ENABLED)
     refused = Dedup.REFUSED_INITIAL_ID if is_deduplicated else expected
@@ -58,7 +61,7 @@ def test_the_decision(asked, is_batch, has_ids, is_encrypted, expected):
 
 
 def test_the_table_is_complete():
-    assert len({case[:4] for case in CASES}) == len(CASES) == (len(Delivery) + 1) * 2**3
+    assert len({case[:3] for case in CASES}) == len(CASES) == (len(Delivery) + 1) * 2**2
 
 
 def options(given: Mapping[str, str]) -> SinkOptions:
@@ -70,25 +73,65 @@ def task(given: Mapping[str, str], batch: MicroBatch | None = BATCH, *, has_sequ
     return dedup_task(None, options(given), batch, has_sequence_ids=has_sequence_ids)
 
 
-def test_an_encrypted_stream_has_no_digest_of_its_content():
-    assert task(ENCRYPTED) is None
-    assert task({}) is not None
-
-
-def test_an_encrypted_stream_has_a_digest_where_somebody_asks_for_it():
-    found = task({**ASKED, **ENCRYPTED})
+@pytest.mark.parametrize("asked", [{}, ASKED])
+def test_encrypted_rows_are_compared_with_what_the_keys_of_the_sink_decrypt(asked, tmp_path):
+    keys = {**ENCRYPTED, "pulsar.producer.cryptoKeyReader": str(tmp_path)}
+    found = task({**asked, **keys})
     assert found is not None
-    assert found.required
+    assert found.required == bool(asked)
+    encryption = options(keys).encryption
+    assert encryption is not None
+    assert found.decryptor is own_decryptor(encryption)
 
 
 def test_a_task_writes_under_the_name_of_its_query_and_number():
+    digest = hashlib.sha256(b"producer name query").hexdigest()[:16]
     found = task({})
     assert found is not None
-    assert (found.name, found.place, found.required) == ("spark-query-3", (7, 3), False)
+    assert (found.name, found.place, found.required) == (f"spark-{digest}-3", (7, 3), False)
     named = task({"pulsar.producer.producerName": "mine"})
     assert named is not None
-    assert named.name == "mine-query-3"
-    assert name_prefix(options({}), BATCH) == "spark-query"
+    assert named.name == f"mine-{digest}-3"
+    assert name_prefix(options({}), BATCH) == f"spark-{digest}"
+
+
+def test_names_of_producers_do_not_tell_the_secret():
+    """Everybody who reads a topic sees them; the query's id is what its entries are signed with."""
+    query = "9b6e2a7c-51c5-4d0e-8a1b-07f6d1f3f0aa"
+    batch = replace(BATCH, query=query)
+    found, secret = task({}, batch), query_secret(query)
+    assert found is not None
+    assert found.secret == secret
+    assert len(secret) >= 16
+    digest = found.name.split("-")[1]
+    assert digest not in secret.hex()
+    assert not any(part in found.name for part in query.split("-"))
+
+
+def test_queries_have_names_and_secrets_of_their_own():
+    one, other = task({}), task({}, replace(BATCH, query="other"))
+    again = task({}, replace(BATCH, run="another run"))
+    assert one is not None
+    assert other is not None
+    assert again is not None
+    assert (one.name, one.secret) == (again.name, again.secret)
+    assert one.name != other.name
+    assert one.secret != other.secret
+
+
+def test_entries_say_which_write_of_which_micro_batch_and_task_they_are_of():
+    for write in (0, 2):
+        found = dedup_task(None, options({}), BATCH, write, has_sequence_ids=False)
+        assert found is not None
+        assert found.origin == Origin(7, 3, write)
+
+
+@pytest.mark.parametrize("is_retried", [False, True])
+def test_a_task_knows_whether_it_may_be_a_replay(monkeypatch, is_retried):
+    monkeypatch.setattr(micro_batch, "_first_batches", {"run": 6})
+    found = task({}, replace(BATCH, is_retried=is_retried))
+    assert found is not None
+    assert found.may_be_replay is is_retried
 
 
 def test_micro_batches_have_their_own_sequence_ids():

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.client import SentTotals
-from pulsar_spark.errors import TransactionError
+from pulsar_spark.client import Origin, SentTotals
+from pulsar_spark.errors import DuplicatesError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink import driver
@@ -31,7 +31,7 @@ TRANSACTIONAL = {**PLAIN, "delivery": "transactional"}
 OPEN = LogProtection()
 TWICE = {T: 7}
 TYPED = {**PLAIN, "valueFormat": "avro"}
-ATTEMPT = DedupAttempt("spark-query", 7, frozenset([T]))
+ATTEMPT = DedupAttempt("spark-query", Origin(3, 0, 0), b"secret", frozenset([T]))
 REPORT = TaskReport.of({T: SentTotals(2, 20)}, ATTEMPT)
 IN_TRANSACTION = TransactionalTaskReport(REPORT, TopicName.parse("log"), TxnId(0, 1))
 
@@ -40,7 +40,7 @@ IN_TRANSACTION = TransactionalTaskReport(REPORT, TopicName.parse("log"), TxnId(0
 def calls(monkeypatch) -> list[tuple[Any, ...]]:
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(driver, "shared_client", lambda options: options.service_url)
-    for name in ("abort_batch", "commit_batch", "commit_once", "report_batch"):
+    for name in ("abort_batch", "commit_batch", "commit_once", "count_write", "report_batch"):
 
         def note(*args: Any, name: str = name) -> None:
             calls.append((name, *(list(arg) if isinstance(arg, list) else arg for arg in args)))
@@ -76,6 +76,45 @@ def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
         ("count_of_other_tasks", URL, attempts, 2, given is ENCRYPTED, given is TYPED, given is ENCRYPTED),
         ("report_batch", [REPORT, None], TWICE, batch, "users.note"),
     ]
+
+
+OF_FOREACH_BATCH = replace(REPORT, micro_batch=("run", 3))
+WRITES = {
+    "foreachBatch": (PLAIN, OF_FOREACH_BATCH, None, T),
+    "foreachBatch, rows name their topics": ({**PLAIN, "topic": None}, OF_FOREACH_BATCH, None, None),
+    "foreachBatch, transactional": (
+        TRANSACTIONAL,
+        replace(IN_TRANSACTION, report=OF_FOREACH_BATCH),
+        None,
+        T,
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "message", "batch", "topic"), WRITES.values(), ids=WRITES.keys())
+def test_a_write_of_a_micro_batch_is_counted_once(calls, given, message, batch, topic):
+    """When it is committed: one that fails is tried again under the same number."""
+    options = parse_sink({name: value for name, value in given.items() if value is not None})
+    finish_batch(options, [message, None, message], batch)
+    assert [call for call in calls if call[0] == "count_write"] == [("count_write", "run", 3, topic)]
+    assert [call[0] for call in calls][-2:] == ["count_write", "report_batch"]
+
+
+@pytest.mark.parametrize(("message", "batch"), [(OF_FOREACH_BATCH, 3), (REPORT, None)])
+def test_the_only_write_of_its_kind_is_not_counted(calls, message, batch):
+    """A stream writes once in a micro-batch, a batch write is of none."""
+    finish_batch(parse_sink(PLAIN), [message, None], batch)
+    assert not [call for call in calls if call[0] == "count_write"]
+
+
+def test_a_write_that_fails_is_not_counted(calls, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise DuplicatesError("other tasks")
+
+    monkeypatch.setattr(driver, "count_of_other_tasks", fail)
+    with pytest.raises(DuplicatesError):
+        finish_batch(parse_sink(ENCRYPTED), [OF_FOREACH_BATCH], None)
+    assert not calls
 
 
 def test_what_is_not_committed_is_not_reported(calls, monkeypatch):

@@ -2,48 +2,86 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pulsar_spark.client import Schema, VersionedSchema
+from pulsar_spark.client import (
+    Client,
+    DedupTask,
+    Origin,
+    Producer,
+    RunToFind,
+    Schema,
+    TopicWriter,
+    VersionedSchema,
+    first_sequence_id,
+)
+from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import DuplicatesError, NotAllowedError, NotReadyError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink import other_tasks
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt, TaskSearch, count_of_other_tasks
 from pulsar_spark.wire.schemas.schema import SchemaType
+from pulsar_spark.wire.singles import encode_singles
+from tests.client.clients import client_of, columns, numbered, producing
+from tests.fake_broker import FakeBroker
 
 T, U, V = (TopicName.parse(name) for name in "tuv")
-FIRST = 100
+SECRET = b"only the query knows this"
+ORIGIN = Origin(3, 1, 2)
+FIRST = first_sequence_id(ORIGIN.batch)
 SCHEMA = Schema(SchemaType.INT32)
 
-# What the broker says of the tasks from number 2 on, and what it means; then it knows none.
+# What is known of the tasks from number 2 on: what they have stored, and whether the broker knows a producer;
+# then it knows none. And what it means: what is stored, the last task that stored, where the search ends.
 SEARCHES = {
-    "no other task": ({}, {}, 6),
-    "no topics": ({2: {}}, {}, 6),
-    "two that stored": ({2: {T: 104}, 3: {T: 100}}, {T: 6}, 8),
-    "one with several partitions": ({2: {T: 101, V: -1, U: 100}}, {T: 2, U: 1}, 7),
-    "one of an older micro-batch": ({2: {T: 99}}, {}, 7),
-    "after a gap": ({5: {T: 100}}, {T: 1}, 10),
-    "after too large a gap": ({6: {T: 100}}, {}, 6),
-    "older ones fill a gap": ({4: {T: 7}, 8: {T: 100}}, {T: 1}, 13),
+    "no other task": ({}, {}, None, 6),
+    "no topics": ({2: ({}, True)}, {}, None, 7),
+    "two that stored": ({2: ({T: 5}, True), 3: ({T: 1}, True)}, {T: 6}, 3, 8),
+    "one with several partitions": ({2: ({T: 2, V: 0, U: 1}, True)}, {T: 2, U: 1}, 2, 7),
+    "one of an older micro-batch": ({2: ({}, True)}, {}, None, 7),
+    "one whose name somebody else has used": ({2: ({T: 0}, True)}, {}, None, 7),
+    "after a gap": ({5: ({T: 1}, True)}, {T: 1}, 5, 10),
+    "after too large a gap": ({6: ({T: 1}, True)}, {}, None, 6),
+    "older ones fill a gap": ({4: ({}, True), 8: ({T: 1}, True)}, {T: 1}, 8, 13),
 }
 
 
-@pytest.mark.parametrize(("answers", "stored", "end"), SEARCHES.values(), ids=SEARCHES.keys())
-def test_the_search(answers, stored, end):
-    search = TaskSearch(2, FIRST)
+@pytest.mark.parametrize(("answers", "stored", "last", "end"), SEARCHES.values(), ids=SEARCHES.keys())
+def test_the_search(answers, stored, last, end):
+    search = TaskSearch(2)
     while not search.is_done:
-        search.add(answers.get(search.number, {T: -1}))
+        found, is_known = answers.get(search.number, ({}, False))
+        search.add(found, is_known=is_known)
     assert search.stored == stored
+    assert search.last_found == last
     assert search.number == end
 
 
+def test_the_search_ends_whatever_names_others_make():
+    search = TaskSearch(2)
+    for _ in range(10_000):
+        if search.is_done:
+            break
+        search.add({}, is_known=True)
+    assert search.number == 1002
+
+
 class Broker:
-    """A client; it knows what producers stored last on each topic partition."""
+    """A client; it knows what producers stored last on each topic partition.
+
+    Attributes:
+        foreign: names of producers under which somebody else has stored everything.
+        counted: runs whose entries were read.
+    """
 
     def __init__(self, **last: int) -> None:
         self.last = last
+        self.foreign: set[str] = set()
+        self.counted: list[RunToFind] = []
         self.asked: list[tuple[str, str]] = []
         self.error: NotReadyError | None = None
         self.requires_encryption = False
@@ -68,18 +106,28 @@ class Broker:
             raise self.error
         return self.last.get(f"{topic.base.local}_{topic.partition}_{name}", -1)
 
+    def count_stored_run(self, topic: TopicName, run: RunToFind) -> int:
+        self.counted.append(run)
+        if f"spark-q-{run.origin.task}" in self.foreign:
+            return 0
+        return run.last_sequence_id - FIRST + 1
 
-@pytest.fixture(autouse=True)
+
+@pytest.fixture
 def plugged_in(monkeypatch):
-    monkeypatch.setattr(
-        other_tasks,
-        "last_sequence_id",
-        lambda client, *args, **more: client.last_sequence_id(*args, **more),
-    )
+    for name in ("last_sequence_id", "count_stored_run"):
+
+        def call(client, *args, name=name, **more):
+            return getattr(client, name)(*args, **more)
+
+        monkeypatch.setattr(other_tasks, name, call)
+
+
+faked = pytest.mark.usefixtures("plugged_in")
 
 
 def attempt(*topics: TopicName) -> DedupAttempt:
-    return DedupAttempt("spark-q", FIRST, frozenset(topics))
+    return DedupAttempt("spark-q", ORIGIN, SECRET, frozenset(topics))
 
 
 def count(
@@ -96,6 +144,7 @@ def count(
     )
 
 
+@faked
 def test_nobody_is_asked_where_no_task_may_be_a_replay(caplog):
     broker: Any = Broker()
     assert count(broker, [None, None], 2) == {}
@@ -103,6 +152,7 @@ def test_nobody_is_asked_where_no_task_may_be_a_replay(caplog):
     assert not caplog.records
 
 
+@faked
 def test_all_topics_of_all_tasks_are_looked_at(caplog):
     broker: Any = Broker()
     assert count(broker, [attempt(T), None, attempt(U, T)], 3) == {}
@@ -112,16 +162,33 @@ def test_all_topics_of_all_tasks_are_looked_at(caplog):
     assert not caplog.records
 
 
+@faked
 def test_rows_of_tasks_that_are_no_more_are_warned_of(caplog):
-    broker: Any = Broker(**{"t_0_spark-q-2": 104, "t_1_spark-q-2": 99, "t_1_spark-q-3": 101})
+    last = {"t_0_spark-q-2": FIRST + 4, "t_1_spark-q-2": FIRST - 1, "t_1_spark-q-3": FIRST + 1}
+    broker: Any = Broker(**last)
     assert count(broker, [attempt(T)], 2) == {T.of_partition(0): 5, T.of_partition(1): 2}
     assert caplog.messages == [
         "producers spark-q-*: this run of the micro-batch differs from the earlier one: it has 2 tasks, "
         "but task 3 wrote rows of the micro-batch in the earlier run. No row is missing, and up to 7 "
         "messages may be duplicated"
     ]
+    assert broker.counted == [
+        RunToFind(replace(ORIGIN, task=task), SECRET, last, is_claimed=True, may_be_replay=True)
+        for task, last in ((2, FIRST + 4), (3, FIRST + 1))
+    ]
 
 
+@faked
+def test_what_somebody_else_stored_under_such_a_name_is_not_warned_of(caplog):
+    """Everybody sees the names. None that others use keeps a strict query from going on."""
+    broker: Any = Broker(**{"t_0_spark-q-2": FIRST + 4, "t_1_spark-q-3": FIRST + 1})
+    broker.foreign = {"spark-q-2", "spark-q-3"}
+    assert count(broker, [attempt(T)], 2, strict=True) == {}
+    assert len(broker.counted) == 2
+    assert not caplog.records
+
+
+@faked
 def test_a_broker_that_does_not_answer_is_no_error(caplog):
     broker: Any = Broker()
     broker.error = NotReadyError("no broker")
@@ -129,28 +196,60 @@ def test_a_broker_that_does_not_answer_is_no_error(caplog):
     assert "not known whether other tasks of an earlier run have written rows" in caplog.text
 
 
+@faked
 def test_where_only_encrypted_messages_are_taken():
-    broker: Any = Broker(**{"t_0_spark-q-2": 104})
+    broker: Any = Broker(**{"t_0_spark-q-2": FIRST + 4})
     broker.requires_encryption = True
     assert count(broker, [attempt(T)], 2, is_encrypted=True) == {T.of_partition(0): 5}
     with pytest.raises(NotAllowedError):
         count(broker, [attempt(T)], 2, strict=True)
 
 
+@faked
 def test_where_only_messages_with_a_schema_are_taken():
     """A topic that rows were to go to may have none yet."""
-    broker: Any = Broker(**{"t_0_spark-q-2": 104})
+    broker: Any = Broker(**{"t_0_spark-q-2": FIRST + 4})
     broker.requires_schema = True
     assert count(broker, [attempt(T, U)], 2, has_schema=True) == {T.of_partition(0): 5}
     with pytest.raises(SchemaError):
         count(broker, [attempt(T)], 2, strict=True)
 
 
+@faked
 def test_a_strict_query_fails(caplog):
-    broker: Any = Broker(**{"t_0_spark-q-2": 104})
+    broker: Any = Broker(**{"t_0_spark-q-2": FIRST + 4})
     with pytest.raises(DuplicatesError, match=r"task 2 wrote rows of the micro-batch.* up to 5 messages"):
         count(broker, [attempt(T)], 2, strict=True)
     broker.error = NotReadyError("no broker")
     with pytest.raises(NotReadyError):
         count(broker, [attempt(T)], 2, strict=True)
     assert not caplog.records
+
+
+# ---- on a fake broker
+
+
+def store(client: Client, task: int, values: list[bytes], write: int = 0) -> None:
+    """Run a task of the micro-batch."""
+    dedup = DedupTask(client, f"spark-q-{task}", Origin(3, task, write), SECRET, required=True)
+    with closing(dedup), TopicWriter(client, T, producing(batching_max_messages=3), dedup=dedup) as writer:
+        writer.send(columns(values))
+        writer.flush()
+
+
+def test_rows_of_tasks_that_are_no_more_are_found_by_their_origins(monkeypatch):
+    """Not those of other writes, nor what others store under the same names."""
+    monkeypatch.setattr(backward_search, "_SETTLING", 0.0)  # all that is stored is visible
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        broker.create(T)
+        for task in range(4):
+            store(client, task, numbered(10))
+        store(client, 2, numbered(20), write=1)
+        options = producing(name="spark-q-4")
+        with closing(Producer(client, T, options, 1, first_sequence_id=FIRST)) as other:
+            other.send_singles(encode_singles(columns(numbered(5))))
+            other.flush()
+        for write, tasks, stored in ((0, 2, 20), (0, 3, 10), (1, 2, 20), (0, 4, 0), (2, 2, 0)):
+            attempts = [DedupAttempt("spark-q", Origin(3, 0, write), SECRET, frozenset([T]))]
+            found = count(client, [*attempts, None], tasks)
+            assert found == ({T: stored} if stored else {}), (write, tasks)

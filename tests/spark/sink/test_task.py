@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from dataclasses import replace
@@ -11,13 +12,22 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DataType, LongType, StringType, StructType, TimestampType
 
-from pulsar_spark.client import DedupTask, Schema, SentTotals, TaskPlace, Transaction, VersionedSchema
-from pulsar_spark.errors import OptionError
+from pulsar_spark.client import (
+    DedupTask,
+    Origin,
+    Schema,
+    SentTotals,
+    TaskPlace,
+    Transaction,
+    VersionedSchema,
+)
+from pulsar_spark.errors import OptionError, PulsarError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.sink import micro_batch, task, topic_encoders
 from pulsar_spark.spark.sink.commit_log import QueryLog
+from pulsar_spark.spark.sink.delivery import query_secret
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.task import write_task
@@ -30,9 +40,16 @@ LOG = QueryLog(TopicName.parse("log"), 7)
 
 
 class Fakes:
-    """The client and the writers of a task; they record what is done."""
+    """The client and the writers of a task; they record what is done.
+
+    Attributes:
+        error: that finishing raises, or None.
+        possible_duplicates: of each topic.
+    """
 
     def __init__(self) -> None:
+        self.error: PulsarError | None = None
+        self.possible_duplicates = 0
         self.calls: list[Any] = []
         self.producer: Any = None
         self.given: dict[str, Any] = {}
@@ -50,6 +67,7 @@ class Fakes:
 class FakeWriters:
     def __init__(self, fakes: Fakes) -> None:
         self.topics: set[TopicName] = set()
+        self._fakes = fakes
         self._calls = fakes.calls
 
     def __enter__(self) -> FakeWriters:
@@ -68,10 +86,13 @@ class FakeWriters:
 
     def finish(self) -> None:
         self._calls.append("finish")
+        if self._fakes.error is not None:
+            raise self._fakes.error
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        return {topic: SentTotals(1, 10, MessageId(1, 1), MessageId(1, 1)) for topic in self.topics}
+        place, twice = MessageId(1, 1), self._fakes.possible_duplicates
+        return {topic: SentTotals(1, 10, place, place, twice) for topic in self.topics}
 
 
 class FakeWriter:
@@ -93,10 +114,10 @@ def fakes(monkeypatch) -> Fakes:
     return fakes
 
 
-def write(batches=(), schema=ROWS, schemas=None, **given: str):
+def write(batches=(), schema=ROWS, schemas=None, writes=None, **given: str):
     options = parse_sink({"service.url": "pulsar://localhost:6650", **given})
     shape = message_shape(schema, options.topic, upsert=False, values=options.values)
-    return write_task(options, shape, schemas or {}, iter(batches), LOG)
+    return write_task(options, shape, schemas or {}, iter(batches), LOG, writes or {})
 
 
 def rows(*rows: tuple[str, str]) -> pa.RecordBatch:
@@ -184,19 +205,28 @@ def test_rows_are_written_by_the_schemas_of_their_topics(fakes, monkeypatch):
     assert fakes.given["schema_of"] is None
 
 
-@pytest.mark.parametrize(("batch", "attempt", "version"), [(5, 0, 7), (6, 0, 9), (6, 1, 7)])
+@pytest.mark.parametrize(
+    ("delivery", "batch", "attempt", "stored", "version"),
+    [
+        ("effectively-once", 5, 0, 7, 7),
+        ("effectively-once", 6, 0, 7, 7),
+        ("effectively-once", 6, 1, 7, 7),
+        ("effectively-once", 6, 1, None, 9),
+        ("at-least-once", 5, 0, 7, 9),
+    ],
+)
 def test_rows_of_a_replay_are_written_by_the_version_of_those_that_are_stored(
-    fakes, monkeypatch, batch, attempt, version
+    fakes, monkeypatch, delivery, batch, attempt, stored, version
 ):
-    """The first micro-batch that a process is asked for may be one, and a task that is tried again."""
+    """What is stored decides, not what Spark tells."""
     run_as(monkeypatch, of_micro_batch(5))
     write()
     schema = Schema(SchemaType.STRING)
-    monkeypatch.setattr(DedupTask, "stored_version", lambda self, topic: 7)
+    monkeypatch.setattr(DedupTask, "stored_version", lambda self, topic: stored)
     run_as(monkeypatch, of_micro_batch(batch, attempt=attempt))
     fakes.at = lambda topic, version, load: schema
     pinned = {T: VersionedSchema(9, schema)}
-    write([rows(("a", "t"))], schemas=pinned, valueFormat="primitive")
+    write([rows(("a", "t"))], schemas=pinned, valueFormat="primitive", delivery=delivery)
     assert fakes.given["schema_of"](T).version == version
 
 
@@ -204,12 +234,60 @@ def test_a_task_that_may_be_a_replay_says_what_it_may_have_written(fakes, monkey
     run_as(monkeypatch, of_micro_batch(5, task=3))
     first = write([rows(("a", "t"))])
     dedup = fakes.given["dedup"]
-    assert dedup.name == "spark-query-3"
-    assert first.attempt == DedupAttempt("spark-query", dedup.first_sequence_id, frozenset([T]))
+    prefix = dedup.name.removesuffix("-3")
+    assert first.attempt == DedupAttempt(prefix, Origin(5, 3, 0), query_secret("query"), frozenset([T]))
+    assert dedup.origin == first.attempt.origin
+    assert dedup.secret == first.attempt.secret
+    assert repr(dedup.secret) not in repr(first)
     run_as(monkeypatch, of_micro_batch(6, task=3))
     assert write([rows(("a", "t"))]).attempt is None
     run_as(monkeypatch, of_micro_batch(6, task=3, attempt=1))
     assert write([rows(("a", "t"))]).attempt is not None
+
+
+def test_a_task_that_finds_rows_of_the_micro_batch_is_a_replay_whatever_spark_tells(fakes, monkeypatch):
+    """A process that was there before the last run cannot know of it."""
+    run_as(monkeypatch, of_micro_batch(5))
+    write()
+    run_as(monkeypatch, of_micro_batch(6))
+
+    def find(self: FakeWriter, columns: Any) -> None:
+        fakes.given["dedup"].may_be_replay = True
+
+    monkeypatch.setattr(FakeWriter, "send", find)
+    report = write([rows(("a", "t"))])
+    assert report.attempt is not None
+    assert report.attempt.topics == {T}
+
+
+def test_each_write_of_a_micro_batch_has_a_number(fakes, monkeypatch):
+    """A function of foreachBatch may write several times to a topic."""
+    run_as(monkeypatch, of_micro_batch(5))
+    counted = {"run": json.dumps({"5": {str(T): 2}}), "another": json.dumps({"5": {str(T): 7}})}
+    for topic, number in (("t", 2), ("u", 0)):
+        report = write([rows(("a", topic))], writes=counted, topic=topic)
+        assert fakes.given["dedup"].origin == Origin(5, 0, number)
+        assert report.attempt.origin == Origin(5, 0, number)
+
+
+def test_the_driver_is_told_of_which_micro_batch_the_rows_are(fakes, monkeypatch):
+    run_as(monkeypatch, of_micro_batch(5))
+    for delivery in ("effectively-once", "at-least-once"):
+        assert write([rows(("a", "t"))], delivery=delivery).micro_batch == ("run", 5)
+    run_as(monkeypatch, FakeTask())
+    assert write([rows(("a", "t"))]).micro_batch is None
+
+
+@pytest.mark.parametrize("twice", [0, 3])
+def test_a_task_that_fails_says_how_many_rows_may_be_duplicated(fakes, twice):
+    """Its report never comes to the driver."""
+    fakes.error = SendError("no receipt", topic=str(T), advice="wait")
+    fakes.possible_duplicates = twice
+    with pytest.raises(SendError) as caught:
+        write([rows(("a", "t"), ("b", "u"))])
+    expected = "no receipt; up to 6 messages may be duplicated" if twice else "no receipt"
+    assert (caught.value.what, caught.value.topic, caught.value.advice) == (expected, str(T), "wait")
+    assert fakes.calls[-2:] == ["finish", "close"]
 
 
 def test_a_replay_without_rows_looks_at_the_topic_all_the_same(fakes, monkeypatch):
@@ -324,5 +402,5 @@ def test_in_a_transaction_nobody_else_has_the_producers_name(fakes, monkeypatch)
 def test_options_are_not_changed(fakes, monkeypatch):
     run_as(monkeypatch, FakeTask(7))
     options = parse_sink({"service.url": "pulsar://localhost:6650", "pulsar.producer.producerName": "mine"})
-    write_task(options, message_shape(ROWS, None, upsert=False), {}, iter([]), None)
+    write_task(options, message_shape(ROWS, None, upsert=False), {}, iter([]), None, {})
     assert replace(fakes.producer, name="mine") == options.producer

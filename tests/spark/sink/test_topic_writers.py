@@ -1,4 +1,4 @@
-"""Which writers of a task are open, and which are flushed, finished and closed, in which order."""
+"""Which writers of a task are open, and which are flushed and closed, in which order."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ class Fakes:
 
     Attributes:
         calls: what is done, and to which topic's writer.
-        unfinished: topics of which not all that is stored has come again.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
         self.given: dict[str, dict[str, Any]] = {}
-        self.unfinished: set[TopicName] = set()
         self.error: Exception | None = None
 
     def writer(self, client: object, topic: TopicName, options: object, **given: Any) -> FakeWriter:
@@ -61,11 +59,6 @@ class FakeWriter:
                 before.messages + self._pending, 0, MessageId(1, 1), MessageId(1, 2)
             )
         self._pending = 0
-
-    def finish(self) -> None:
-        self._note("finish")
-        self._fakes.unfinished.discard(self.topic)
-        self.flush()
 
     def begin_close(self) -> None:
         """``close`` does it, too."""
@@ -123,18 +116,13 @@ def test_a_writer_that_makes_room_is_flushed_before_it_is_closed(fakes):
     ]
 
 
-def test_all_that_are_open_are_finished_before_they_are_closed(fakes):
+def test_all_that_are_open_are_flushed_before_they_are_closed(fakes):
     with writers(2) as opened:
         opened.of(X).send(1)
         opened.of(Y).send(1)
         opened.finish()
         assert not calls(fakes, "close")
-    assert calls(fakes, "finish", "close") == [
-        ("finish", "x"),
-        ("finish", "y"),
-        ("close", "x"),
-        ("close", "y"),
-    ]
+    assert calls(fakes, "flush", "close") == [("flush", "x"), ("flush", "y"), ("close", "x"), ("close", "y")]
 
 
 def test_one_that_is_closed_is_flushed_and_opened_anew(fakes):
@@ -144,7 +132,7 @@ def test_one_that_is_closed_is_flushed_and_opened_anew(fakes):
         opened.of(X).send(2)
         opened.finish()
     done = [what for what, topic in fakes.calls if topic == "x"]
-    assert done == ["open", "send", "flush", "close", "open", "send", "finish", "flush", "close"]
+    assert done == ["open", "send", "flush", "close", "open", "send", "flush", "close"]
     assert opened.sent[X].messages == 3
 
 
@@ -206,29 +194,49 @@ def test_a_broker_that_does_not_answer_is_waited_for_once_whatever_topics_are_op
         assert broker.open_producers == []
 
 
-def test_each_topic_is_finished_though_few_may_be_open(fakes):
-    """A replay that ends early holds rows back in each; closing one for another must not drop them."""
-    fakes.unfinished = set(TOPICS)
+class Dedup:
+    """Stands for a DedupTask."""
 
-    class Dedup:
-        """Stands for a DedupTask."""
+    def __init__(self, fakes: Fakes) -> None:
+        self._calls = fakes.calls
+        self.sent = {X: SentTotals(5), Z: SentTotals(1, possible_duplicates=2)}
 
-        @property
-        def unfinished(self) -> set[TopicName]:
-            return set(fakes.unfinished)
+    def finish(self) -> None:
+        self._calls.append(("finish", "task"))
 
-    with writers(2, dedup=Dedup()) as opened:
-        for topic in TOPICS:
-            opened.of(topic)
+    def close(self) -> None:
+        self._calls.append(("close", "task"))
+
+
+def test_a_task_is_finished_when_all_is_acknowledged(fakes):
+    """Until then rows may still come; and what is stored is read until the last writer is closed."""
+    with writers(2, dedup=Dedup(fakes)) as opened:
+        opened.of(X).send(1)
+        opened.of(Y)
         opened.finish()
-    assert {topic for what, topic in fakes.calls if what == "finish"} == {"x", "y", "z"}
-    assert not fakes.unfinished
-    again = fakes.calls.index(("open", "x"), 1)
-    assert {("finish", "y"), ("finish", "z")} <= set(fakes.calls[:again])
+        assert calls(fakes, "flush", "finish")[-1] == ("finish", "task")
+    assert calls(fakes, "close")[-1] == ("close", "task")
+    assert len(calls(fakes, "finish", "close")) == 4
+
+
+def test_what_is_stored_is_no_longer_read_for_a_task_that_fails(fakes):
+    with pytest.raises(RuntimeError, match="a row"):
+        fail_with_rows(writers(2, dedup=Dedup(fakes)))
+    assert fakes.calls[-1] == ("close", "task")
+    assert not calls(fakes, "finish", "flush")
+
+
+def test_rows_that_earlier_runs_have_stored_count(fakes):
+    with writers(1, dedup=Dedup(fakes)) as opened:
+        opened.of(X).send(2)
+        opened.of(Y).send(3)
+        opened.finish()
+    assert {topic.local: sent.messages for topic, sent in opened.sent.items()} == {"x": 7, "y": 3, "z": 1}
+    assert opened.sent[Z].possible_duplicates == 2
 
 
 def test_all_writers_are_given_the_same(fakes):
-    given = {"transaction": object(), "dedup": object(), "code": object(), "place": TaskPlace(7, 1)}
+    given = {"transaction": object(), "dedup": Dedup(fakes), "code": object(), "place": TaskPlace(7, 1)}
     with writers(2, **given) as opened:
         opened.of(X)
         opened.of(Y)

@@ -1,0 +1,250 @@
+"""DedupTask: what entries say of where they come from, and what others' entries cannot do."""
+
+import logging
+import threading
+from collections import Counter
+from contextlib import closing
+
+import pytest
+
+from pulsar_spark.client import DedupTask, EntryField, Origin, TopicWriter
+from pulsar_spark.client.reading import backward_search
+from pulsar_spark.errors import DuplicatesError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.frames import encode_section_head
+from pulsar_spark.wire.origin import decode_origin, encode_origin
+from tests.client.clients import TOPIC, columns, numbered, producing
+from tests.fake_broker import HANG, FakeBroker, Held, lose_answer, pass_on
+from tests.fake_clients import Type
+from tests.fake_topics import section_of
+
+SECRET = b"only the query knows this"
+NAME = "query-0"
+ROWS = numbered(10)
+
+
+@pytest.fixture
+def broker():
+    with FakeBroker(deduplicates=True) as broker:
+        broker.create(TOPIC)
+        yield broker
+
+
+@pytest.fixture
+def topic(broker):
+    return broker.topics[str(TOPIC)]
+
+
+@pytest.fixture(autouse=True)
+def all_is_visible(monkeypatch):
+    monkeypatch.setattr(backward_search, "_SETTLING", 0.0)
+
+
+def run(client, values=ROWS, name=TOPIC, *, batch=0, strict=True, may_be_replay=True, **options):
+    """One run of a task; gives how many of its rows are stored."""
+    task = DedupTask(
+        client,
+        NAME,
+        Origin(batch, 0, 0),
+        SECRET,
+        required=True,
+        strict=strict,
+        may_be_replay=may_be_replay,
+    )
+    options = producing(batching_max_messages=3, **options)
+    with closing(task), TopicWriter(client, name, options, dedup=task) as writer:
+        writer.send(columns(values))
+        writer.flush()
+        task.finish()
+        return sum(each.messages for each in (*task.sent.values(), *writer.sent.values()))
+
+
+def origins_of(topic):
+    """What each entry says, as readers find it."""
+    entries = Entries.of(
+        [Entry(one.id.ledger, one.id.entry, one.metadata, b"", None) for one in topic.entries]
+    )
+    fields = entries.texts(EntryField.ORIGIN).to_pylist()
+    return [None if field is None else decode_origin(field, SECRET, topic.name) for field in fields]
+
+
+def entry_of(value, origin, **metadata):
+    """The payload section of an entry that anybody may write."""
+    given = pb.MessageMetadata(producer_name=NAME.encode(), publish_time=1, **metadata)
+    written = given.SerializeToString() + origin
+    return encode_section_head(written, value) + value
+
+
+# ---- what entries say
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_entries_say_who_wrote_them_and_where_the_micro_batch_began(client, topic, batching):
+    for batch in range(2):
+        run(client, batch=batch, batching=batching)
+    entries = list(zip(topic.entries, origins_of(topic), strict=True))
+    for batch in range(2):
+        (first, origin), *others = [each for each in entries if each[1].batch == batch]
+        assert origin == Origin(batch, 0, 0, None, 10)
+        assert others
+        for _, origin in others:
+            assert origin == Origin(batch, 0, 0, first.id, 10)
+
+
+def test_a_later_run_names_where_the_first_one_began(client, topic):
+    run(client, ROWS[:4])
+    begin, count = topic.entries[0].id, len(topic.entries)
+    for _ in range(2):
+        run(client)
+    assert len(topic.entries) > count
+    assert origins_of(topic)[count:] == [Origin(0, 0, 0, begin, 10)] * (len(topic.entries) - count)
+
+
+def test_nothing_is_sent_before_the_first_entry_is_acknowledged(client, broker, topic):
+    """A later entry could not say where the micro-batch began, and may be all that is stored."""
+    held = Held(broker)
+    broker.script(Type.SEND, [held])
+    running = threading.Thread(target=run, args=(client,))
+    running.start()
+    broker.wait_for(lambda: held.count)
+    held.release()
+    running.join(HANG)
+    assert Counter(topic.values) == Counter(ROWS)
+    sends = [each.command.type for each in broker.commands]
+    registered = [number for number, kind in enumerate(sends) if kind == Type.PRODUCER]
+    # Between the two registrations, by which the task finds out that the broker deduplicates, is one entry.
+    assert sends[registered[0] : registered[1]].count(Type.SEND) == 1
+
+
+def test_the_first_entry_is_known_where_its_receipt_was_lost(client, broker, topic):
+    broker.script(Type.SEND, [lose_answer])
+    assert run(client) == 10
+    assert run(client) == 10
+    assert topic.values == ROWS
+    origins = origins_of(topic)
+    assert {each.begin for each in origins} == {None, topic.entries[0].id}
+    assert origins[0].begin is None
+
+
+# ---- what others can write
+
+
+FORGED = {
+    "another secret": encode_origin(Origin(0, 0, 0), b"another", str(TOPIC)),
+    "no secret": encode_origin(Origin(0, 0, 0), b"", str(TOPIC)),
+    "another topic": encode_origin(Origin(0, 0, 0), SECRET, str(TopicName.parse("another"))),
+    "another task": encode_origin(Origin(0, 1, 0), SECRET, str(TOPIC)),
+    "another micro-batch": encode_origin(Origin(1, 0, 0), SECRET, str(TOPIC)),
+    "another write": encode_origin(Origin(0, 0, 1), SECRET, str(TOPIC)),
+}
+
+
+@pytest.mark.parametrize("origin", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("is_replay", [False, True])
+def test_rows_in_entries_of_others_do_not_count(client, broker, topic, origin, is_replay):
+    """Whoever may write to a topic cannot keep a query's rows out of it."""
+    if is_replay:
+        run(client, ROWS[:2])
+    broker.publish(TOPIC, *(entry_of(value, origin, sequence_id=1) for value in ROWS))
+    before = Counter(topic.values)
+    assert run(client) == 10
+    expected = before + Counter(ROWS[2:] if is_replay else ROWS)
+    assert Counter(topic.values) == expected
+
+
+def test_a_copy_that_is_not_replicated_does_not_count(client, broker, topic):
+    """Rows that only some of the clusters have would be missing in the others."""
+    run(client, ROWS[:2])
+    copied = encode_origin(origins_of(topic)[0], SECRET, str(TOPIC))
+    broker.publish(TOPIC, *(entry_of(value, copied, sequence_id=1, replicate_to=[b"here"]) for value in ROWS))
+    assert run(client) == 10
+    assert Counter(topic.values) == Counter(ROWS * 2)
+
+
+def test_copies_do_not_hide_where_the_micro_batch_began(client, broker, topic):
+    """Everybody can copy what an entry says into others: rows are found all the same."""
+    run(client)
+    fields = [encode_origin(each, SECRET, str(TOPIC)) for each in origins_of(topic)]
+    for field in fields:
+        broker.publish(TOPIC, entry_of(b"copy", field, sequence_id=1))
+    before = Counter(topic.values)
+    for _ in range(2):
+        assert run(client, strict=False) == 10
+        assert Counter(topic.values) == before
+
+
+@pytest.mark.parametrize("last", [1 << 32, 5 << 32, (1 << 63) - 1])
+@pytest.mark.parametrize("may_be_replay", [False, True])
+def test_a_name_that_somebody_else_has_used_keeps_nothing_out(
+    client, broker, topic, last, may_be_replay, caplog
+):
+    """The broker would drop all rows whose ids are not higher than the last one of the name."""
+    broker.publish(TOPIC, section_of(b"other", producer_name=NAME))
+    topic.stored_ids[NAME] = last
+    with caplog.at_level(logging.WARNING):
+        assert run(client, strict=False, may_be_replay=may_be_replay) == 10
+        assert run(client, strict=False) == 10
+    assert topic.values == [b"other", *ROWS]
+    assert ("somebody else has used the producer name" in caplog.text) == (last > 1 << 62)
+
+
+# ---- runs that differ
+
+
+@pytest.mark.parametrize("other", [0, 4, 9])
+def test_a_strict_task_sends_none_of_the_rows_that_differ(client, broker, topic, other):
+    run(client)
+    values = [*ROWS[:other], b"other", *ROWS[other + 1 :]]
+    with pytest.raises(DuplicatesError, match="this run of the micro-batch differs from an earlier one"):
+        run(client, values)
+    assert topic.values == ROWS
+
+
+@pytest.mark.parametrize("other", [0, 4, 9])
+def test_rows_that_differ_are_told_of(client, topic, other, caplog):
+    run(client)
+    values = [*ROWS[:other], b"other", *ROWS[other + 1 :]]
+    for _ in range(2):
+        assert run(client, values, strict=False) == 10
+        assert topic.values == [*ROWS, b"other"]
+    assert "up to 1 messages may be duplicated" in caplog.text
+
+
+@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize("reverses", [True, False])
+def test_equal_rows_are_stored_as_often_as_they_come(client, topic, batching, reverses):
+    """Each stored row is found once, in whatever order and portions they come."""
+    rows = [b"a", b"b", b"a", b"a", b"c", b"b", b"a"]
+    for count in (3, 5, 7, 7):
+        values = rows[:count][::-1] if reverses else rows[:count]
+        task = DedupTask(client, NAME, Origin(0, 0, 0), SECRET, required=True)
+        options = producing(batching=batching)
+        with closing(task), TopicWriter(client, TOPIC, options, dedup=task) as writer:
+            for value in values:
+                writer.send(columns([value]))
+            writer.flush()
+            task.finish()
+        assert Counter(topic.values) == Counter(rows[:count])
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_refused_entry_is_no_row_lost(client, broker, topic, lost):
+    """Entries after it are stored, so the last id says nothing of what is stored."""
+
+    def drop(connection, frame):
+        body = frame.command.send
+        connection.send(
+            Type.SEND_ERROR,
+            error=pb.NotAllowedError,
+            message="too large",
+            producer_id=body.producer_id,
+            sequence_id=body.sequence_id,
+        )
+
+    broker.script(Type.SEND, [pass_on] * lost + [drop])
+    with pytest.raises(Exception, match="too large"):
+        run(client)
+    assert run(client) == 10
+    assert Counter(topic.values) == Counter(ROWS)

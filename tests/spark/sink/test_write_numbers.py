@@ -1,0 +1,110 @@
+"""The number of a write within its micro-batch: the same when it is run again, and no other write has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_spark.errors import SendError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.sink.micro_batch import MicroBatch
+from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers, write_number
+
+T, U = TopicName.parse("t"), TopicName.parse("u")
+BATCH = MicroBatch("query", "run", 7, 3, is_retried=False)
+NEXT = MicroBatch("query", "run", 8, 3, is_retried=False)
+ANOTHER_RUN = MicroBatch("query", "another", 7, 3, is_retried=False)
+
+
+def number(batch: MicroBatch | None = BATCH, topic: TopicName | None = T) -> int:
+    """The number that a task has, as the driver counts now."""
+    return write_number(read_write_numbers(), batch, topic)
+
+
+def count(batch: MicroBatch = BATCH, topic: TopicName | None = T) -> None:
+    count_write(batch.run, batch.number, topic)
+
+
+@pytest.mark.usefixtures("folder")
+def test_each_write_to_a_topic_has_the_next_number():
+    for expected in range(4):
+        assert number() == expected
+        assert number() == expected, "a write that fails is not counted, so it has its number again"
+        count()
+
+
+@pytest.mark.usefixtures("folder")
+def test_topics_are_counted_apart():
+    """Else a write that a run leaves out, because it has no rows, would change the numbers of the others."""
+    count(topic=T)
+    count(topic=T)
+    count(topic=None)
+    assert [number(topic=topic) for topic in (T, U, None)] == [2, 0, 1]
+
+
+@pytest.mark.usefixtures("folder")
+def test_each_micro_batch_begins_at_0():
+    count(BATCH)
+    count(BATCH)
+    assert number(NEXT) == 0
+    count(NEXT)
+    assert number(NEXT) == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_micro_batch_that_is_run_again_has_the_numbers_of_the_first_run():
+    """The same process may run the query again, and others beside it."""
+    before = []
+    for _ in range(2):
+        before.append(number(BATCH))
+        count(BATCH)
+    again = []
+    for _ in range(2):
+        again.append(number(ANOTHER_RUN))
+        count(ANOTHER_RUN)
+    assert again == before == [0, 1]
+    assert number(BATCH) == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_plain_batch_write_has_none():
+    count()
+    assert number(None) == 0
+
+
+def test_little_is_kept_however_long_a_query_runs(folder):
+    for batch in range(100):
+        count_write("run", batch, T)
+    (file,) = [path for path in folder.rglob("*") if path.is_file()]
+    assert file.stat().st_size < 100
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_where_spark_does_not_run_nothing_was_counted():
+    assert number() == 0
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_write_that_cannot_be_counted_is_an_error_without_spark():
+    """The next write would be taken for this one, and rows that both have would be left out."""
+    with pytest.raises(SendError, match="the rows are written, but the write could not be counted") as caught:
+        count()
+    assert caught.value.topic == str(T)
+
+
+def test_a_write_that_cannot_be_counted_is_an_error_on_a_full_disk(folder):
+    count()
+    (file,) = [path for path in folder.rglob("*") if path.is_file()]
+    file.parent.rename(folder / "elsewhere")
+    file.parent.touch()
+    with pytest.raises(SendError, match=r"could not be counted: .*"):
+        count()
+
+
+def test_counts_that_cannot_be_read_are_an_error(folder):
+    """Without them a write would be taken for an earlier one."""
+    count()
+    (file,) = [path for path in folder.rglob("*") if path.is_file()]
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(SendError, match=r"the writes of the micro-batch are not known: .*"):
+        read_write_numbers()
