@@ -25,7 +25,7 @@ _PRODUCER_NAME = PRODUCER.add(
     "text",
     parsers.non_empty,
     None,
-    "Prefix of producer names. Streams: `<prefix>-<query id>-<task>`; the default prefix is `spark`. At "
+    "Prefix of producer names. Streams: `<prefix>-<hash of the query id>-<task>`; the default prefix is `spark`. At "
     "least once: `<prefix>-<task>`. Transactions: `<prefix>-<task>-<transaction id>`. In the last two "
     "cases, without this option, the broker chooses the names.",
 )
