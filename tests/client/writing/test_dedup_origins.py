@@ -53,8 +53,8 @@ def run(client, values=ROWS, name=TOPIC, *, batch=0, strict=True, may_be_replay=
         strict=strict,
         may_be_replay=may_be_replay,
     )
-    options = producing(batching_max_messages=3, **options)
-    with closing(task), TopicWriter(client, name, options, dedup=task) as writer:
+    given = producing(batching_max_messages=3, **options)
+    with closing(task), TopicWriter(client, name, given, dedup=task) as writer:
         writer.send(columns(values))
         writer.flush()
         task.finish()
