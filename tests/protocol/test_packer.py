@@ -63,10 +63,10 @@ def stored(entry):
     return decode_payload_section(memoryview(entry.head + bytes(entry.payload)))
 
 
-def origin_of(metadata):
+def origin_of(metadata, payload=b""):
     """The origin that an entry says, as readers find it; None for none."""
     (field,) = Entries.of([Entry(1, 0, metadata, b"", None)]).texts(EntryField.ORIGIN).to_pylist()
-    return None if field is None else decode_origin(field, b"secret", TOPIC)
+    return None if field is None else decode_origin(field, b"secret", TOPIC, payload)
 
 
 def batch(*values, ids=None):
@@ -115,7 +115,7 @@ def test_all_entries_say_the_version_of_their_schema_and_their_origin(transactio
     """Also each chunk, and each entry that is made together with others."""
     made = packer(chunking=True)
     made.version_field, made.transaction = schema_version_field(b"version!"), transaction
-    made.origin = encode_origin(Origin(3, 1, 0, MessageId(7, 8), 9), b"secret", TOPIC)
+    made.origin = lambda _: encode_origin(Origin(3, 1, 0, MessageId(7, 8), 9), b"secret", TOPIC)
     entries = [made.batch(batch(b"a", b"b"), 5)]
     entries += made.singles([single(b"c", event_time=9), single(INCOMPRESSIBLE)], 5)
     assert len(entries) > 5
@@ -132,12 +132,42 @@ def test_all_entries_say_the_version_of_their_schema_and_their_origin(transactio
 def test_an_origin_is_that_of_the_entries_packed_from_then_on():
     made = packer()
     before = made.batch(batch(b"a"), 5)
-    made.origin = encode_origin(Origin(3, 1, 0), b"secret", TOPIC)
+    made.origin = lambda payload: encode_origin(Origin(3, 1, 0), b"secret", TOPIC, payload)
     after = made.batch(batch(b"a"), 5)
-    made.origin = b""
+    made.origin = None
     without = made.batch(batch(b"a"), 5)
-    found = [origin_of(stored(entry).metadata) for entry in (before, after, without)]
+    found = [origin_of(*stored(entry)[:2]) for entry in (before, after, without)]
     assert found == [None, Origin(3, 1, 0), None]
+
+
+@pytest.mark.parametrize("kind", ["batch", "single", "compressed", "encrypted", "chunks", "run"])
+def test_an_origin_may_be_of_the_payload_as_it_is_stored(kind):
+    made = packer(
+        chunking=kind == "chunks",
+        compression=pb.LZ4 if kind == "compressed" else pb.NONE,
+        encryption=Reversing() if kind == "encrypted" else None,
+    )
+    made.origin = lambda payload: encode_origin(Origin(3, 1, 0), b"secret", TOPIC, payload)
+    made.is_origin_alike = False
+    value = INCOMPRESSIBLE if kind == "chunks" else b"a" * 100
+    if kind == "batch":
+        entries = [made.batch(batch(value), 5)]
+    else:
+        entries = list(made.singles(encoded(*[single(value)] * (FEW if kind == "run" else 1)), 5))
+    assert len(entries) == (FEW if kind == "run" else len(entries))
+    for entry in entries:
+        metadata, payload = stored(entry)[:2]
+        assert origin_of(metadata, payload) == Origin(3, 1, 0)
+        assert origin_of(metadata, bytes(payload) + b"more") is None
+
+
+class Reversing:
+    """Stands for encryption."""
+
+    room = 10
+
+    def seal(self, payload):
+        return b"", bytes(payload)[::-1]
 
 
 # ---- keys

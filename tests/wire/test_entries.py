@@ -137,7 +137,7 @@ def origin(metadata):
     """The last field of that number and type; the runtime does not know it."""
     found = [
         field.data
-        for field in UnknownFieldSet(metadata)
+        for field in UnknownFieldSet(metadata)  # type: ignore[attr-defined]
         if (field.field_number, field.wire_type) == (EntryField.ORIGIN, 2)
     ]
     return found[-1] if found else None

@@ -23,8 +23,8 @@ from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.errors import AuthError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.run_search import OwnEntry, RunSearch, RunVerdict
-from pulsar_spark.protocol.stored_rows import Flags, Ints, Rows, StoredBlock, extras_of
+from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunVerdict
+from pulsar_spark.protocol.replay.stored_rows import Flags, Ints, Rows, StoredBlock, extras_of
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField

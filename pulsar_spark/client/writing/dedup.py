@@ -1,9 +1,9 @@
 """DedupTask: producers that store each row of a micro-batch once, however often its task is run.
 
 A task has one producer name on each topic partition it writes to, so brokers admit one run of it at a time.
-Each run first reads what earlier runs have stored. Rows that are stored are not sent again:
-:class:`~pulsar_spark.protocol.stored_rows.StoredRows` compares them. Sequence ids only tell whether there is
-anything to read: those of a micro-batch begin at a number of its own.
+Each run reads what earlier runs have stored. Rows that are stored are not sent again (``StoredRows`` compares
+them). Sequence ids only tell whether there is anything to read: those of a micro-batch begin at a number of
+its own.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.key_groups import stable_order
 from pulsar_spark.protocol.receipts import SentTotals
+from pulsar_spark.protocol.replay.stored_rows import Flags, Rows, StoredRows, extras_of
 from pulsar_spark.protocol.routing import TaskPlace
 from pulsar_spark.protocol.stored_check import foreign_writes
-from pulsar_spark.protocol.stored_rows import Flags, Rows, StoredRows, extras_of
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.origin import Origin, encode_origin

@@ -86,10 +86,10 @@ _DELIVERY = SINK.add(
     ),
     None,
     "Default: rows of a stream and of foreachBatch are written effectively once if the broker has "
-    "deduplication enabled, otherwise at least once. `effectively-once`: fail if that cannot be guaranteed, at "
-    "the latest after the first batch. `at-least-once`: retried rows may be duplicated. `transactional`: write each "
-    "micro-batch in transactions. Readers see all of it, or nothing if it fails before its commit. See "
-    "docs/guarantees.md.",
+    "deduplication enabled, otherwise at least once. `effectively-once`: fail if that cannot be guaranteed, "
+    "at the latest after the first batch. `at-least-once`: retried rows may be duplicated. `transactional`: "
+    "write each micro-batch in transactions. Readers see all of it, or nothing if it fails before its "
+    "commit. See docs/guarantees.md.",
 )
 _FAIL_ON_DUPLICATES = SINK.add(
     "failOnDuplicates",

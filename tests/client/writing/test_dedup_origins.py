@@ -10,7 +10,7 @@ import pytest
 from pulsar_spark.client import DedupTask, EntryField, Origin, TopicWriter
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import DuplicatesError
-from pulsar_spark.ids import TopicName
+from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entries import Entries, Entry
 from pulsar_spark.wire.frames import encode_section_head
@@ -18,7 +18,7 @@ from pulsar_spark.wire.origin import decode_origin, encode_origin
 from tests.client.clients import TOPIC, columns, numbered, producing
 from tests.fake_broker import HANG, FakeBroker, Held, lose_answer, pass_on
 from tests.fake_clients import Type
-from tests.fake_topics import section_of
+from tests.fake_topics import section_of, split_section
 
 SECRET = b"only the query knows this"
 NAME = "query-0"
@@ -53,8 +53,8 @@ def run(client, values=ROWS, name=TOPIC, *, batch=0, strict=True, may_be_replay=
         strict=strict,
         may_be_replay=may_be_replay,
     )
-    options = producing(batching_max_messages=3, **options)
-    with closing(task), TopicWriter(client, name, options, dedup=task) as writer:
+    given = producing(batching_max_messages=3, **options)
+    with closing(task), TopicWriter(client, name, given, dedup=task) as writer:
         writer.send(columns(values))
         writer.flush()
         task.finish()
@@ -63,11 +63,15 @@ def run(client, values=ROWS, name=TOPIC, *, batch=0, strict=True, may_be_replay=
 
 def origins_of(topic):
     """What each entry says, as readers find it."""
+    payloads = [split_section(one.section)[1] for one in topic.entries]
     entries = Entries.of(
         [Entry(one.id.ledger, one.id.entry, one.metadata, b"", None) for one in topic.entries]
     )
     fields = entries.texts(EntryField.ORIGIN).to_pylist()
-    return [None if field is None else decode_origin(field, SECRET, topic.name) for field in fields]
+    return [
+        None if field is None else decode_origin(field, SECRET, topic.name, payload)
+        for field, payload in zip(fields, payloads, strict=True)
+    ]
 
 
 def entry_of(value, origin, **metadata):
@@ -131,13 +135,15 @@ def test_the_first_entry_is_known_where_its_receipt_was_lost(client, broker, top
 # ---- what others can write
 
 
+BEGIN = MessageId(1, 0)
 FORGED = {
-    "another secret": encode_origin(Origin(0, 0, 0), b"another", str(TOPIC)),
-    "no secret": encode_origin(Origin(0, 0, 0), b"", str(TOPIC)),
-    "another topic": encode_origin(Origin(0, 0, 0), SECRET, str(TopicName.parse("another"))),
-    "another task": encode_origin(Origin(0, 1, 0), SECRET, str(TOPIC)),
-    "another micro-batch": encode_origin(Origin(1, 0, 0), SECRET, str(TOPIC)),
-    "another write": encode_origin(Origin(0, 0, 1), SECRET, str(TOPIC)),
+    "another secret": encode_origin(Origin(0, 0, 0, BEGIN), b"another", str(TOPIC)),
+    "no secret": encode_origin(Origin(0, 0, 0, BEGIN), b"", str(TOPIC)),
+    "another topic": encode_origin(Origin(0, 0, 0, BEGIN), SECRET, str(TopicName.parse("another"))),
+    "another task": encode_origin(Origin(0, 1, 0, BEGIN), SECRET, str(TOPIC)),
+    "another micro-batch": encode_origin(Origin(1, 0, 0, BEGIN), SECRET, str(TOPIC)),
+    "another write": encode_origin(Origin(0, 0, 1, BEGIN), SECRET, str(TOPIC)),
+    "that of the first entry": encode_origin(Origin(0, 0, 0), SECRET, str(TOPIC), b"other rows"),
 }
 
 
@@ -156,8 +162,8 @@ def test_rows_in_entries_of_others_do_not_count(client, broker, topic, origin, i
 
 def test_a_copy_that_is_not_replicated_does_not_count(client, broker, topic):
     """Rows that only some of the clusters have would be missing in the others."""
-    run(client, ROWS[:2])
-    copied = encode_origin(origins_of(topic)[0], SECRET, str(TOPIC))
+    run(client, ROWS[:2], batching=False)
+    copied = encode_origin(origins_of(topic)[1], SECRET, str(TOPIC))
     broker.publish(TOPIC, *(entry_of(value, copied, sequence_id=1, replicate_to=[b"here"]) for value in ROWS))
     assert run(client) == 10
     assert Counter(topic.values) == Counter(ROWS * 2)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from pulsar_spark.client import ProducerOptions, Schema, SentTotals, TaskPlace, VersionedSchema
+from pulsar_spark.client import (
+    DedupTask,
+    Origin,
+    ProducerOptions,
+    Schema,
+    SentTotals,
+    TaskPlace,
+    VersionedSchema,
+)
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.sink import topic_writers
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.wire.schemas.schema import SchemaType
-from tests.client.clients import client_of, producing
+from tests.client.clients import client_of, columns, producing
 from tests.fake_broker import HANG, FakeBroker, Held
 from tests.fake_clients import Type
 
@@ -245,3 +254,24 @@ def test_all_writers_are_given_the_same(fakes):
     assert fakes.given["x"].pop("options") == ProducerOptions()
     assert fakes.given["x"] == given
     assert memory.max_bytes(0) == ProducerOptions().memory_limit
+
+
+@pytest.mark.parametrize("max_open", [1, 2, 3])
+@pytest.mark.parametrize("stored", [0, 7, 30])
+def test_a_replay_stores_each_row_once_though_few_topics_may_be_open(max_open, stored):
+    """A topic is opened again and again: what is found of it goes on where it was."""
+    rows = [(TOPICS[number % 3], b"%d" % number) for number in range(30)]
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        for topic in TOPICS:
+            broker.create(topic, 2)
+        for count in (stored, 30, 30):
+            task = DedupTask(client, "q-0", Origin(0, 0, 0), b"secret", required=True, strict=True)
+            options = producing(batching_max_messages=2)
+            with TopicWriters(client, options, max_open, dedup=task) as opened:
+                for topic, value in rows[:count]:
+                    opened.of(topic).send(columns([value]))
+                opened.finish()
+                assert sum(sent.messages for sent in opened.sent.values()) == count
+        for topic in TOPICS:
+            parts = [broker.topics[str(topic.of_partition(number))].values for number in range(2)]
+            assert Counter(parts[0] + parts[1]) == Counter(value for name, value in rows if name == topic)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.run_search import OwnEntry, RunSearch, RunVerdict
+from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunVerdict
 from pulsar_spark.wire.origin import Origin
 
 RUN = Origin(7, 3, 0)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.protocol import stored_rows
-from pulsar_spark.protocol.stored_rows import Rows, StoredBlock, StoredRows, extras_of
+from pulsar_spark.protocol.replay import stored_rows
+from pulsar_spark.protocol.replay.stored_rows import Rows, StoredBlock, StoredRows, extras_of
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.message_columns import MessageColumns
 
