@@ -11,7 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pulsar_spark.client import SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals
-from pulsar_spark.spark.options.user_code import load
+from pulsar_spark.spark.options.user_code import load_function
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 
 _log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ def report_batch(
         add_sink_totals(query, _totals(metrics)._replace(retries=retries))
     if callback is not None:
         try:
-            load("onBatchWritten", callback)(batch, metrics)
+            load_function("onBatchWritten", callback, 2)(batch, metrics)
         except Exception:  # noqa: BLE001 - a user's code, and no reason to write the batch again
             _log.exception("onBatchWritten failed; the batch remains written")
 

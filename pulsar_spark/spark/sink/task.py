@@ -27,7 +27,7 @@ from pulsar_spark.client import (
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
-from pulsar_spark.spark.options.user_code import load
+from pulsar_spark.spark.options.user_code import load_class, load_function
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import Encoders, MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
@@ -158,7 +158,10 @@ def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) ->
 
 def _user_code(options: SinkOptions) -> UserCode:
     return UserCode(
-        router=None if options.router is None else load("messageRouter", options.router),
+        router=None if options.router is None else load_function("messageRouter", options.router, 2),
         encryptor=None if options.encryption is None else encryptor_of(options.encryption),
-        interceptors=[load("interceptors", name)() for name in options.interceptors],
+        interceptors=[
+            load_class("interceptors", name, "before_send", "on_send_acknowledgement")()
+            for name in options.interceptors
+        ],
     )
