@@ -172,7 +172,7 @@ class Admin:
         try:
             found = parse_json(answer)
         except ValueError as error:
-            raise _strange("text that is not JSON", topic) from error
+            raise _strange(f"unusable JSON: {error}", topic) from error
         if not isinstance(found, kind):
             raise _strange(f"a {type(found).__name__}", topic)
         return found
