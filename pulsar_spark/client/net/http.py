@@ -98,12 +98,18 @@ def fetch(
 def is_in_clear(url: str) -> bool:
     """Whether a request to a URL can be read on the network: no TLS, and another host than this one."""
     try:
-        parts = urlsplit(url)
-        if parts.scheme == "https" or parts.hostname == "localhost":
-            return False
-        return not ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:  # not a URL, or a host with a name
+        return urlsplit(url).scheme != "https" and not is_on_this_host(url)
+    except ValueError:  # not a URL
         return True
+
+
+def is_on_this_host(url: str) -> bool:
+    """Whether a URL names this host, by its loopback."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # not a URL, or a host with another name
+        return False
 
 
 def parse_json(data: bytes) -> Any:
