@@ -225,7 +225,7 @@ def _handler_class(
         do_HEAD = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
-            _log.debug("%s: %s", self.address_string(), format % args)
+            _log.debug("%s: %r", self.address_string(), format % args)
 
     return _Handler
 
