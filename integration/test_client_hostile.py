@@ -397,8 +397,8 @@ def test_redirects_in_a_circle_end() -> None:
         broker.url = server.url
         with (
             Client(options_for(server, 3.0)) as client,
-            promptly(25.0),  # it usually takes 2.4 s
-            pytest.raises(PulsarError, match="redirected more than 20 times"),
+            promptly(25.0),
+            pytest.raises(PulsarError, match=r"redirected \d+ times"),
         ):
             Consumer(client, TOPIC, SubscriptionOptions(name="s", durable=False))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from integration.fix_spark import Collector, PulsarInSpark, drain
 from integration.peer import Peer, Record
@@ -33,12 +34,13 @@ def test_a_table_is_read_and_written(
     peer.produce(topic, [Record(each.encode()) for each in sent])
     spark.sql(
         f"CREATE TABLE {table} USING {name} OPTIONS ('service.url' '{pulsar_in_spark.service_url}', "
-        f"topic '{topic}', metadataColumns '__key', 'pulsar.producer.compressionType' 'LZ4') COMMENT 'ours'"
+        f"topic '{topic}', metadataColumns '__key') COMMENT 'ours'"
     )
     assert spark.table(table).columns == ["value", "__key"]
     assert values(spark.sql(f"SELECT value FROM {table}").collect()) == sent
-    spark.sql(f"INSERT INTO {table} SELECT CAST('5' AS BINARY), CAST('k' AS BINARY)")
-    spark.sql(f"INSERT INTO {table} (value) VALUES (CAST('6' AS BINARY))")
+    options = f"'service.url' = '{pulsar_in_spark.service_url}', topic = '{topic}'"
+    spark.sql(f"INSERT INTO {table} WITH ({options}) SELECT CAST('5' AS BINARY), CAST('k' AS BINARY)")
+    spark.sql(f"INSERT INTO {table} WITH ({options}) (value) VALUES (CAST('6' AS BINARY))")
     rows = spark.sql(f"SELECT * FROM {table} WHERE CAST(value AS STRING) > '4'").collect()
     assert [(bytes(row.value), row["__key"]) for row in rows] == [(b"5", b"k"), (b"6", None)]
     assert [each.key for each in peer.read_all(topic)[-2:]] == ["k", None]
@@ -46,6 +48,44 @@ def test_a_table_is_read_and_written(
     sink = Collector()
     drain(spark.readStream.option("startingOffsets", "earliest").table(table), sink, checkpoint)
     assert sink.values == [*sent, "5", "6"]
+
+
+def test_rows_never_choose_where_they_are_written(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, table: str, tmp_path: Path, checkpoint: Path
+):
+    """Rows of a table carry its options in their metadata, also through a file, which may be anybody's."""
+    peer.produce(topic, [Record(b"1")])
+    spark = pulsar_in_spark.spark
+    options = f"'service.url' '{pulsar_in_spark.service_url}', topic '{{}}', metadataColumns ''"
+    spark.sql(f"CREATE TABLE {table} USING pulsar OPTIONS ({options.format(topic)})")
+    spark.table(table).write.parquet(str(tmp_path / "rows"))
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    assert "pulsar_spark.options" in rows.schema["value"].metadata
+    rows.createOrReplaceTempView("rows_of_a_file")
+    stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
+    try:
+        spark.sql(f"CREATE TABLE other_table USING pulsar OPTIONS ({options.format(topic + '-other')})")
+        for write in (
+            lambda: spark.sql("INSERT INTO other_table SELECT * FROM rows_of_a_file"),
+            lambda: spark.sql(f"INSERT INTO other_table SELECT * FROM {table}"),
+            lambda: rows.writeTo("other_table").append(),
+            lambda: rows.write.format("pulsar").mode("append").save(),
+            lambda: spark.sql("CREATE TABLE third_table USING pulsar AS SELECT * FROM rows_of_a_file"),
+            lambda: drain_into(stream, "other_table", checkpoint),
+        ):
+            with pytest.raises(PySparkException, match=r"service\.url is missing"):
+                write()
+        assert not spark.catalog.tableExists("third_table")
+    finally:
+        spark.sql("DROP TABLE IF EXISTS other_table")
+        spark.catalog.dropTempView("rows_of_a_file")
+    assert [each.value for each in peer.read_all(topic)] == [b"1"]
+
+
+def drain_into(rows: DataFrame, table: str, checkpoint: Path) -> None:
+    """Write the rows of a stream into a table, all that there are."""
+    writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer.toTable(table).awaitTermination()
 
 
 def test_rows_of_a_table_are_written_elsewhere(

@@ -40,8 +40,25 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+# Characters that begin a line or change what a terminal shows: control characters, separators of lines, marks
+# of writing direction. And halves of characters, which cannot be written at all.
+_NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def is_shown(text: str) -> bool:
+    """Whether a text of others can be shown as it is, in a log or on a terminal."""
+    return _NOT_SHOWN.search(text) is None
+
+
+def shown(text: str) -> str:
+    """The text with escapes in place of what cannot be shown as it is, in one line."""
+    return _NOT_SHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 class PulsarError(Exception):
     """Base of all errors; its text is "[CODE] what happened; where. What to do".
+
+    What happened and where may be texts of others: of a broker, or the name of a topic. They are escaped.
 
     Args:
         what: what happened, without a final full stop.
@@ -57,19 +74,24 @@ class PulsarError(Exception):
     def __init__(
         self, what: str, *, topic: str | None = None, message_id: str | None = None, advice: str | None = None
     ) -> None:
-        self.what = what
-        self.topic = topic
-        self.message_id = message_id
+        self.what = shown(what)
+        self.topic = None if topic is None else shown(topic)
+        self.message_id = None if message_id is None else shown(message_id)
         self.advice = advice or self.usual_advice
         super().__init__(self._text())
 
-    def _text(self) -> str:
+    @property
+    def facts(self) -> str:
+        """The text without the advice: what happened, and where."""
         text = f"[{self.code}] {self.what}"
         if self.topic is not None:
             text += f"; topic {self.topic}"
         if self.message_id is not None:
             text += f"; message {self.message_id}"
-        return text if self.advice is None else f"{text}. {self.advice}"
+        return text
+
+    def _text(self) -> str:
+        return self.facts if self.advice is None else f"{self.facts}. {self.advice}"
 
     def located(self, topic: str, message_id: str | None = None) -> Self:
         """Add the place to this error, if it was not known when the error was made."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import ClassVar, NamedTuple
 
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, is_shown
 
 _NO_BATCH = 1 << 31
 _TEXT = re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,19})(?::(-1|[0-9]{1,10}))?")
@@ -116,7 +116,6 @@ _LITERAL = re.compile(r"((?:[A-Za-z0-9_]|-|\\[-._])+)")
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
 _PART = re.compile(r"[-=:.\w]+")
-_NO_TEXT = re.compile("[\ud800-\udfff]")  # halves of characters, which JSON can hold and UTF-8 cannot
 
 
 class TxnId(NamedTuple):
@@ -154,7 +153,8 @@ class TopicName(NamedTuple):
             )
         _check_domain(domain, text)
         is_name = len(parts) == 3 and all(_PART.fullmatch(part) for part in parts[:2]) and parts[2]
-        if not is_name or _NO_TEXT.search(parts[2]):
+        # Any producer may have chosen the name: it must not be able to write lines into logs.
+        if not is_name or not is_shown(parts[2]):
             raise OptionError(
                 f"{text!r} is not a topic name", advice="Write persistent://tenant/namespace/topic"
             )

@@ -72,6 +72,35 @@ def test_flags(name, code, retriable, parent):
 
 
 @pytest.mark.parametrize(
+    "text", ["a\nb", "\x1b[2Ka", "\x85", "\u2028", "\u202ea", "\ud800", "a\r\n\tb", "\x00"]
+)
+def test_texts_of_others_cannot_write_lines_or_move_a_terminal(text):
+    said = ascii(text)[1:-1]
+    for error in (
+        PulsarError(text, topic=text, message_id=text),
+        from_server(1, f"why: {text}", topic=text),
+        PulsarError(text).located(text, text),
+    ):
+        assert str(error).isprintable()
+        assert said in str(error) or said.startswith("a")
+        str(error).encode()
+        again = pickle.loads(pickle.dumps(error))
+        assert (str(again), again.what, again.topic) == (str(error), error.what, error.topic)
+    assert PulsarError(text).what == said
+
+
+def test_other_writings_are_shown_as_they_are():
+    text = "Grüße, 你好, שלום, 👍🏽, tab-less \\n"
+    assert str(PulsarError(text, topic=text)) == f"[PULSAR_ERROR] {text}; topic {text}"
+
+
+def test_the_facts_are_without_the_advice():
+    error = errors.CorruptError("bad", topic="t", message_id="1:2")
+    assert error.facts == "[PULSAR_CORRUPT] bad; topic t; message 1:2"
+    assert str(error) == f"{error.facts}. {error.advice}"
+
+
+@pytest.mark.parametrize(
     ("places", "text"),
     [
         ({}, "[PULSAR_SEND] it failed"),

@@ -225,6 +225,13 @@ def test_topic_name_text(text, full):
         "a/b*/t",
         "persistent://a\n/b/t",
         "half a character: \ud83d",
+        "two\nlines",
+        "red: \x1b[31m",
+        "a/b/tab\there",
+        "nul \x00",
+        "new line of old: \x85.",
+        "another separator: \u2028.",
+        "backwards: \u202egnp.exe",
     ],
 )
 def test_what_is_no_topic_name(text):
@@ -375,7 +382,16 @@ def test_a_name_that_a_broker_tells(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["non-persistent://a/b/t", "t", "persistent://a/b/t ", "persistent://a/b/", "://", ""]
+    "text",
+    [
+        "non-persistent://a/b/t",
+        "t",
+        "persistent://a/b/t ",
+        "persistent://a/b/",
+        "://",
+        "",
+        "persistent://a/b/t\nu",
+    ],
 )
 def test_a_name_that_cannot_be_read(text):
     assert TopicName.found(text) is None

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from integration.hostile import entries, frames, values
+from integration.hostile import entries, frames, peers, values
 
 _PAUSE = 10.0  # seconds between two lines
 
@@ -23,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--entries", type=int, default=20_000, help="decoded together (default: %(default)s)")
     parser.add_argument("--frames", type=int, default=20_000, help="broken inputs (default: %(default)s)")
     parser.add_argument("--values", type=int, default=20_000, help="with a schema (default: %(default)s)")
+    parser.add_argument("--peers", type=float, default=2.0, help="seconds for each (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of a run that is to be repeated")
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         _report("entries decoded together", seed, entries.run(seed, given.entries))
         _report("broken inputs", seed, frames.run(seed, given.frames))
         _report("values with a schema", seed, values.run(seed, given.values))
+        _report("peers without end", seed, peers.run(given.peers))
     except (entries.DifferenceError, frames.UndocumentedError) as error:
         print(f"failed, --seed {seed}: {error}", flush=True)
         return 1

@@ -90,7 +90,7 @@ FAULTS = (
     Fault(
         name="broker-s-message-size-ignored",
         file="pulsar_spark/protocol/connection.py",
-        old="            self._reader.max_message_size = command.max_message_size\n",
+        old="            self._reader.max_message_size = min(command.max_message_size, MAX_MESSAGE_SIZE)\n",
         new="            pass\n",
         test="tests/protocol/test_connection.py::test_the_broker_s_size_rules_the_frames_behind_connected",
     ),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import random
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -267,6 +269,11 @@ class Client:
         service = self.service(within)
         lookup = Lookup(str(topic), service.address, self.options.max_lookup_redirects)
         while True:
+            pause = lookup.pause(random.random())
+            if pause:
+                time.sleep(min(pause, within.left))
+                if within.passed:
+                    raise lookup.unfinished()
             session = self._pool.get(lookup.ask, Purpose.READ, within)
             answer = self._ask(
                 session,

@@ -84,12 +84,16 @@ _WORDS = {
     for name in ("message", "error_message")
     if name in getattr(pb.BaseCommand(), body).DESCRIPTOR.fields_by_name
 }
+# Maximum bytes of an entry that are taken in, whatever the broker allows: larger ones could not be decoded.
+MAX_MESSAGE_SIZE = 128 * 1024 * 1024
+# Minimum seconds between two logins. Brokers ask for one when the last one has expired.
+CHALLENGE_PAUSE = 1.0
 _KEPT_LOGINS = 4  # the last ones sent, which are blanked in texts of the broker
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The handshake is done. ``max_message_size`` (bytes) is the broker's limit.
+    """The handshake is done. ``max_message_size`` (bytes) is the broker's limit, or ours if that is less.
 
     ``topic_watchers``: whether the broker reports which topics come and go (WATCH_TOPIC_LIST).
     """
@@ -172,6 +176,8 @@ class Connection:
         self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
         self._asked: dict[int, int] = {}  # unanswered request -> the consumer whose end is its end
         self._next_request = 0
+        self._is_challenged = False  # by a challenge that was held back
+        self._next_challenge = now
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
 
     def log_in(self, login: commands.Login) -> None:
@@ -236,6 +242,8 @@ class Connection:
     def tick(self, now: float) -> list[Event]:
         """Send pings, end requests that have timed out, and notice a dead peer.
 
+        A challenge that came too early is given out now, if it is time.
+
         Raises:
             ConnectError: there was no sign of life for two keep-alive intervals, or the handshake took too
                 long.
@@ -251,14 +259,18 @@ class Connection:
             self._pinged_at = now
             self.outgoing.put_urgent(commands.ping())
         expired = [request for request, deadline in self._deadlines.items() if deadline <= now]
-        return [self._expire(request_id) for request_id in expired]
+        events: list[Event] = [self._expire(request_id) for request_id in expired]
+        if self._is_challenged and now >= self._next_challenge:
+            events.append(self._challenge(now))
+        return events
 
     @property
     def next_deadline(self) -> float:
         """When ``tick`` must be called next."""
         silence = self._heard_at + 2 * self._keep_alive
         handshake = silence if self.connected else self._opened_at + self._timeout
-        return min(self._ping_at(), silence, handshake, *self._deadlines.values())
+        challenge = [self._next_challenge] if self._is_challenged else []
+        return min(self._ping_at(), silence, handshake, *challenge, *self._deadlines.values())
 
     def _ping_at(self) -> float:
         return max(self._heard_at, self._pinged_at) + self._keep_alive
@@ -303,9 +315,16 @@ class Connection:
         elif kind == _Type.CONNECTED:
             return self._connected(command.connected)
         elif kind == _Type.AUTH_CHALLENGE:
-            return Challenged()
+            if self._heard_at >= self._next_challenge:
+                return self._challenge(self._heard_at)
+            self._is_challenged = True
         # PONG was counted as a sign of life above; other commands that nobody requested are ignored.
         return None
+
+    def _challenge(self, now: float) -> Challenged:
+        self._is_challenged = False
+        self._next_challenge = now + CHALLENGE_PAUSE
+        return Challenged()
 
     def _blank(self, body: Message, name: str) -> None:
         """Remove logins from a text of the broker."""
@@ -320,7 +339,7 @@ class Connection:
             raise ProtocolError("the peer sent CONNECTED twice")
         self.connected = True
         if command.max_message_size > 0:
-            self._reader.max_message_size = command.max_message_size
+            self._reader.max_message_size = min(command.max_message_size, MAX_MESSAGE_SIZE)
         watchers = command.feature_flags.supports_topic_watchers
         return Connected(command.server_version, self._reader.max_message_size, watchers)
 

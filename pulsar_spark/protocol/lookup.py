@@ -10,6 +10,11 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 MAX_REDIRECTS = 20  # of a lookup; default
 
+# Redirects that are followed at once: a lookup has one, and two while brokers disagree.
+_QUICK_REDIRECTS = 2
+_FIRST_PAUSE = 0.05
+_MAX_PAUSE = 2.0
+
 # Scheme of a service URL -> its usual port.
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
@@ -110,6 +115,23 @@ class Lookup:
         self.ask = broker
         self.authoritative = response.authoritative
         return None
+
+    def pause(self, chance: float) -> float:
+        """Seconds to wait before the next request; none for the first redirects.
+
+        Each redirect may name a host that this client has no connection with, so it bounds how many are made.
+
+        Args:
+            chance: a random number from 0 to 1.
+        """
+        slow = self._redirects - _QUICK_REDIRECTS
+        return (
+            0.0 if slow <= 0 else min(_FIRST_PAUSE * 2.0 ** min(slow - 1, 10), _MAX_PAUSE) * (1 + chance) / 2
+        )
+
+    def unfinished(self) -> ProtocolError:
+        """The error of a lookup whose time is over before the next request."""
+        return ProtocolError(f"the lookup was redirected {self._redirects} times", topic=self.topic)
 
     def _broker_address(self, response: pb.CommandLookupTopicResponse) -> Address:
         tls = self._service.tls

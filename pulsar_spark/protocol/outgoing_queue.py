@@ -51,8 +51,12 @@ class OutgoingQueue:
         self._groups.append((buffers, mark))
 
     def put_urgent(self, frame: bytes) -> None:
-        """Send a frame before all groups."""
-        self._urgent.append(frame)
+        """Send a frame before all groups; none if the last one that waits is the same.
+
+        So a peer that sends PINGs and does not read gets one PONG for all of them.
+        """
+        if self._urgent[-1:] != [frame]:
+            self._urgent.append(frame)
 
     def take(self, count: int, size: int, now: float) -> list[Buffer]:
         """Take all that is urgent, then whole groups until there are ``count`` buffers or ``size`` bytes.

@@ -6,7 +6,7 @@ has come to:
     =========================================  ======================================================
     since it succeeded                         pause before the next one
     =========================================  ======================================================
-    a message or a receipt came                none
+    a message or a receipt came                none for 20 in a row; after that, up to 4 a second
     it lasted for 10 s                         none
     neither                                    0.05 s, twice as much each time, at most 2 s; of that
                                                between a half and all, by chance
@@ -21,19 +21,24 @@ from __future__ import annotations
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
 _LASTING = 10.0
+# Openings, of whatever use, that are made without a pause, and how many more each second.
+_IN_A_ROW = 20
+_PER_SECOND = 4.0
 
 
 class Reopening:
-    """Counts the openings of one producer or consumer that came to nothing."""
+    """Counts the openings of one producer or consumer that came to nothing, and those of a short time."""
 
     def __init__(self) -> None:
         self._fruitless = 0
+        self._recent = 0.0  # openings, when the last one was made; less those that are due since
         self._opened_at = 0.0
         self._has_opened = False
 
     def opened(self, now: float) -> None:
         """Note that an opening has succeeded; ``now`` is in monotonic seconds."""
         self._fruitless += 1
+        self._recent = self._recent_at(now) + 1
         self._opened_at = now
         self._has_opened = True
 
@@ -44,6 +49,7 @@ class Reopening:
     def reset(self) -> None:
         """Note that the owner itself wants another opening."""
         self._fruitless = 0
+        self._recent = 0.0
         self._has_opened = False
 
     def take_loss(self) -> bool:
@@ -60,7 +66,11 @@ class Reopening:
         """
         if self._fruitless and now >= self._opened_at + _LASTING:
             self._fruitless = 0
+        crowded = max(0.0, self._recent_at(now) + 1 - _IN_A_ROW) / _PER_SECOND
         if not self._fruitless:
-            return 0.0
+            return crowded
         longest = min(_FIRST_PAUSE * 2.0 ** min(self._fruitless - 1, 10), _MAX_PAUSE)
-        return longest * (1 + chance) / 2
+        return max(crowded, longest * (1 + chance) / 2)
+
+    def _recent_at(self, now: float) -> float:
+        return max(0.0, self._recent - (now - self._opened_at) * _PER_SECOND)

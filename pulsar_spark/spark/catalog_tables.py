@@ -2,12 +2,16 @@
 
 Spark 4.2 and 4.3 pass the options when the table is created, each a second time with the prefix ``option.``,
 and together with properties of the catalog such as the owner. When the table is read or written they pass
-none. So the options are stored in the metadata of the table's first column, which Spark keeps and passes
-then.
+none. So the options are stored in the metadata of the table's first column, which Spark keeps, and passes
+when the table is read.
 
     CREATE TABLE     options: topic, option.topic, owner, ...    the schema made here has them in its metadata
     SELECT           options: those of WITH (...)                the table's schema
-    INSERT           options: none                               the rows' schema, with the table's metadata
+    INSERT, save     options: those of WITH (...)                the rows' schema, with any metadata
+
+A write never uses them. Rows bring their metadata along, out of a Parquet file or of another table, and Spark
+passes that of the rows wherever their names and types are those of the table. So whoever wrote a file would
+choose the cluster that rows go to.
 """
 
 from __future__ import annotations
@@ -18,15 +22,12 @@ from collections.abc import Mapping
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.options.connection import CONNECTION
+from pulsar_spark.spark.options.connection import CONNECTION, LOGIN, SERVICE_URL
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
 
 _PREFIX = "option."
 _KEY = "pulsar_spark.options"
-_CLUSTER = "service.url"
-
-_SIDES = {"source": SOURCE, "sink": SINK}
 
 
 def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
@@ -49,13 +50,6 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
     return given
 
 
-def for_side(options: Mapping[str, str], side: str) -> dict[str, str]:
-    """A table's options without those that only the other side has; ``side`` is source or sink."""
-    known = {option.name.lower() for option in (*CONNECTION, *_SIDES[side])}
-    others = {option.name.lower() for table in _SIDES.values() for option in table} - known
-    return {name: text for name, text in options.items() if name.lower() not in others}
-
-
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     """The schema of a table, with the options in its metadata."""
     first, *others = schema.fields
@@ -63,21 +57,42 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
-def used_with(
-    options: Mapping[str, str], schema: StructType, side: str
-) -> tuple[Mapping[str, str], StructType]:
-    """The options of a read or a write, and its columns without options in their metadata.
+def read_with(options: Mapping[str, str], schema: StructType) -> tuple[Mapping[str, str], StructType]:
+    """The options of a read, and its columns without options in their metadata.
 
     Args:
-        options: the options from Spark. If they name a cluster they are complete, because rows of a table may
-            be written elsewhere and still have its metadata.
+        options: the options from Spark. If they name a cluster they are complete, else they are added to
+            those of the table.
         schema: the schema from Spark; that of a table contains its options.
-        side: source or sink.
+
+    Raises:
+        OptionError: the options have a login and no cluster. A schema need not be that of a table, and what
+            it says must not choose who gets the login.
     """
     kept = [field.metadata[_KEY] for field in schema.fields if _KEY in (field.metadata or {})]
     if not kept:
         return options, schema
-    columns = StructType([StructField(each.name, each.dataType, each.nullable) for each in schema.fields])
-    if _CLUSTER in options:
-        return options, columns
-    return {**for_side(json.loads(kept[0]), side), **options}, columns
+    given = {name.lower() for name in options}
+    if SERVICE_URL.name not in given:
+        login = next((option.name for option in LOGIN if option.name.lower() in given), None)
+        if login is not None:
+            raise OptionError(
+                f"option {login} is given without service.url for the read of a table",
+                advice="Give all options, or set the login when you create the table",
+            )
+        options = {**_parsed(kept[0]), **options}
+    columns = [StructField(each.name, each.dataType, each.nullable) for each in schema.fields]
+    return options, StructType(columns)
+
+
+def _parsed(text: object) -> dict[str, str]:
+    try:
+        found = json.loads(str(text))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise OptionError(
+            "the options in the metadata of the table's columns cannot be read",
+            advice="Create the table again",
+        )
+    return found

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import UnsupportedError
-from pulsar_spark.spark.catalog_tables import created_with, for_side, used_with, with_options
+from pulsar_spark.spark.catalog_tables import created_with, read_with, with_options
 from pulsar_spark.spark.logs import set_up_logs
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
@@ -64,38 +64,35 @@ class PulsarDataSource(DataSource):
         Not called if the user gives the schema.
         """
         table = created_with(self.options)
-        options = parse_source(self.options if table is None else for_side(table, "source"), None)
+        options = parse_source(self.options if table is None else table, None)
         set_up_logs(options.log_level)
         rows = plan_rows(options)
         if table is None:
             self._rows = rows
             return rows.columns.schema
-        parse_sink(for_side(table, "sink"))
         return with_options(rows.columns.schema, table)
 
     @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        options, columns = used_with(self.options, schema, "source")
+        options, columns = read_with(self.options, schema)
         return PulsarReader(options, columns, self._rows)
 
     @short_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``. Never fails, see :class:`PulsarStreamReader`."""
-        options, columns = used_with(self.options, schema, "source")
+        options, columns = read_with(self.options, schema)
         return PulsarStreamReader(options, columns, self._rows)
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``."""
-        options, columns = used_with(self.options, schema, "sink")
-        return PulsarWriter(parse_sink(options), columns, overwrite)
+        return PulsarWriter(parse_sink(self.options), schema, overwrite)
 
     @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """For ``df.writeStream``; ``overwrite`` is complete mode."""
-        options, columns = used_with(self.options, schema, "sink")
-        return PulsarStreamWriter(parse_sink(options), columns)
+        return PulsarStreamWriter(parse_sink(self.options), schema)
 
 
 class PulsarSparkDataSource(PulsarDataSource):

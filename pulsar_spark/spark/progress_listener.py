@@ -8,7 +8,7 @@ report at each trigger, before the micro-batch runs (``monitoring/planner_file``
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -114,7 +114,7 @@ class PulsarProgressListener(StreamingQueryListener):
         """The figures of all running queries in Prometheus' text format, to be served as ``text/plain``."""
         return prometheus_text(self._snapshot())
 
-    def serve(self, port: int = 0, host: str = "127.0.0.1") -> str:
+    def serve(self, port: int = 0, host: str = "127.0.0.1", allowed_hosts: Collection[str] = ()) -> str:
         """Serve the live page at ``/``, the figures for Prometheus at ``/metrics``; returns the page's URL.
 
         There is no login: everybody who can connect can read names of queries and topics, but nothing else.
@@ -122,6 +122,9 @@ class PulsarProgressListener(StreamingQueryListener):
         Args:
             port: port to listen on; 0 = any free port.
             host: address to listen on. With the default, only processes on this host can connect.
+            allowed_hosts: more host names that URLs of this server may have. ``localhost`` is always allowed,
+                and with another ``host`` than the default: IP addresses, ``host`` and this host's own name.
+                Requests to other names are refused, because a web page could make a browser send them.
 
         Raises:
             OSError: the address or port cannot be used.
@@ -129,11 +132,11 @@ class PulsarProgressListener(StreamingQueryListener):
         """
         if self._server is not None:
             raise RuntimeError(f"the listener is already served at {self._server.url}: call close() first")
-        self._server = PageServer(self._answer, host, port)
+        self._server = PageServer(self._answer, host, port, allowed_hosts)
         return self._server.url
 
     def close(self) -> None:
-        """Stop serving. The listener itself continues."""
+        """Stop serving, in less than two seconds. The listener itself continues."""
         server, self._server = self._server, None
         if server is not None:
             server.close()

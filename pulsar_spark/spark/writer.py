@@ -19,7 +19,7 @@ from pulsar_spark.client import check_reachable
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.logs import is_first_to_say, set_up_logs
 from pulsar_spark.spark.options.sink import SinkOptions
-from pulsar_spark.spark.options.user_code import load
+from pulsar_spark.spark.options.user_code import load_function
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
 from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.sink.delivery import query_log
@@ -99,7 +99,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
 def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
     if options.on_batch_written is not None:
-        load("onBatchWritten", options.on_batch_written)
+        load_function("onBatchWritten", options.on_batch_written, 2)
     shape = message_shape(schema, options.topic, upsert=options.upsert, values=options.values)
     if shape.ignored:
         _warn_of_ignored(shape.ignored)

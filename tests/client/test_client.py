@@ -23,8 +23,9 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.protocol import lookup
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import TOPIC, client_of, hurry, reader
+from tests.client.clients import TOPIC, client_of, hurry, open_consumer, reader
 from tests.fake_broker import HANG, FakeBroker, cut, redirects, refuses, silence
 from tests.fake_clients import Type
 
@@ -212,7 +213,17 @@ def test_a_redirect_is_followed(broker, client, is_authoritative):
         client.close()
 
 
-def test_redirects_in_a_circle_end_after_20_hops(broker, client):
+def test_redirects_without_end_are_followed_slowly_and_in_time(broker):
+    broker.script(Type.LOOKUP, [redirects(broker.url)] * 10**5)
+    with client_of(broker, operation_timeout=1.5) as client:
+        with pytest.raises(ProtocolError, match=r"redirected \d+ times") as caught:
+            open_consumer(client)
+        assert caught.value.topic == str(TOPIC)
+    assert 3 <= len(broker.seen(Type.LOOKUP)) <= 15
+
+
+def test_redirects_in_a_circle_end_after_20_hops(broker, client, monkeypatch):
+    monkeypatch.setattr(lookup, "_MAX_PAUSE", 0.01)
     broker.script(Type.LOOKUP, [redirects(broker.url)] * 30)
     with pytest.raises(ProtocolError, match="redirected more than 20 times"):
         locate(client)

@@ -6,9 +6,10 @@ import sys
 import pyarrow as pa
 import pytest
 
-from integration.hostile import entries, frames
+from integration.hostile import entries, frames, peers
 from integration.hostile.__main__ import main
 from integration.local_spark import ROOT
+from pulsar_spark.protocol import reopening
 from pulsar_spark.wire import codecs, keys_and_texts
 from pulsar_spark.wire import pulsar_pb2 as pb
 
@@ -16,10 +17,12 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 def test_a_small_run_finds_nothing():
     # In a process of its own: it takes address space away.
     command = [sys.executable, "-m", "integration.hostile", "--entries", "4000", "--frames", "4000"]
-    command += ["--values", "4000"]
+    command += ["--values", "4000", "--peers", "0.5"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4000 broken inputs: nothing found" in done.stdout
+    assert "5 peers without end: nothing found" in done.stdout
+    assert done.stderr == "", "no peer has failed"
 
 
 def test_the_same_seed_gives_the_same_inputs():
@@ -83,6 +86,12 @@ def test_an_error_that_is_not_documented_is_found(target, monkeypatch):
     found = found_by((f"1/{number}" for number in range(100)), lambda seed: frames.one_input(target, seed))
     assert found.startswith(f"{target}, seed 1/")
     assert "KeyError" in found
+
+
+def test_a_peer_that_is_asked_too_often_is_found(monkeypatch):
+    monkeypatch.setattr(reopening, "_IN_A_ROW", 10**6)
+    with pytest.raises(frames.UndocumentedError, match="subscriptions that end after a message: "):
+        list(peers.run(1.0))
 
 
 def test_what_takes_too_long_is_found(monkeypatch):

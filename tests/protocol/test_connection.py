@@ -74,6 +74,21 @@ def test_a_challenge_is_answered_when_the_login_is_there(fresh, handshake_done):
     assert answer.authResponse.response == pb.AuthData(auth_method_name="token", auth_data=b"new")
 
 
+def test_challenges_are_answered_once_a_second(ready):
+    """A broker asks when a login has expired; each answer may read a file or ask an issuer."""
+    challenge = framed(pb.BaseCommand(type=Type.AUTH_CHALLENGE, authChallenge={}))
+    asked = []
+    for step in range(5000):
+        now = 1 + step / 1000
+        assert ready.next_deadline >= now
+        asked += [now] * len(ready.receive(challenge, now) + ready.tick(now))
+    assert asked == [1, 2, 3, 4, 5]
+    assert ready.next_deadline == 6
+    assert ready.tick(5.999) == []
+    assert ready.tick(6) == [Challenged()], "the login as it is then answers all of them"
+    assert ready.tick(8) == []
+
+
 def test_handshake(fresh):
     events = fresh.receive(connected_frame(max_message_size=102400), 1)
     assert events == [Connected("Pulsar 4", 102400)]
@@ -91,6 +106,16 @@ def test_handshake(fresh):
 def test_whether_the_broker_watches_topics(fresh, flags, watchers):
     (event,) = fresh.receive(connected_frame(feature_flags=flags), 1)
     assert event.topic_watchers == watchers
+
+
+@pytest.mark.parametrize("size", [129 * MIB, 2**31 - 1])
+def test_a_broker_s_size_is_bounded(fresh, size):
+    """So is what it makes this side hold."""
+    assert fresh.receive(connected_frame(max_message_size=size), 1) == [Connected("Pulsar 4", 128 * MIB)]
+    with pytest.raises(
+        ProtocolError, match="announced a frame of 134228481 bytes; 5 to 134227968 are allowed"
+    ):
+        fresh.receive(struct.pack(">I", 128 * MIB + 10 * 1024 + 513), 1)
 
 
 @pytest.mark.parametrize("said", [{}, {"max_message_size": 0}, {"max_message_size": -1}])
@@ -192,10 +217,17 @@ def test_ping_is_answered_at_once(ready):
     assert kinds(sent(ready)) == ["PONG"]
 
 
-def test_each_ping_has_its_pong_also_before_connected(fresh):
+def test_pings_are_answered_also_before_connected(fresh):
     sent(fresh)
-    assert fresh.receive(PING * 3, 1) == []
-    assert kinds(sent(fresh)) == ["PONG"] * 3
+    for _ in range(3):
+        assert fresh.receive(PING, 1) == []
+        assert kinds(sent(fresh)) == ["PONG"]
+
+
+def test_a_peer_that_sends_pings_and_does_not_read_gets_one_pong(ready):
+    for _ in range(100):
+        ready.receive(PING * 1000, 1)
+    assert kinds(sent(ready)) == ["PONG"]
 
 
 def test_a_ping_goes_out_after_each_silent_interval(ready):

@@ -54,6 +54,20 @@ def test_redirect_passes_authoritative_on(authoritative):
     assert lookup.answered(response(Response.Connect, "pulsar://broker-3:6650")) == Address("broker-3", 6650)
 
 
+def test_redirects_without_end_are_followed_slowly():
+    """Each may name a host to connect with."""
+    lookup = Lookup(TOPIC, SERVICE, 10**6)
+    now, asked = 0.0, []
+    while now < 60.0:
+        asked.append(now)
+        lookup.answered(response(Response.Redirect, f"pulsar://h{len(asked)}:1"))
+        now += lookup.pause(0.0)
+    assert asked[:3] == [0.0] * 3, "a lookup has one redirect, or two"
+    assert len(asked) < 70
+    assert lookup.pause(1.0) == 2.0
+    assert str(len(asked)) in str(lookup.unfinished())
+
+
 def test_each_redirect_has_its_own_authority():
     lookup = new_lookup()
     lookup.answered(response(Response.Redirect, "pulsar://a:1", authoritative=True))

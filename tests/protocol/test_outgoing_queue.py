@@ -36,6 +36,15 @@ def test_what_is_urgent_is_taken_whole_and_counts():
     assert queue.take(64, 8, 0.0) == [b"1234", b"5678"]
 
 
+def test_the_same_urgent_frame_waits_once():
+    queue = OutgoingQueue()
+    for frame in (b"a", b"a", b"b", b"b", b"a"):
+        queue.put_urgent(frame)
+    assert queue.take(64, 100, 0.0) == [b"a", b"b", b"a"]
+    queue.put_urgent(b"a")
+    assert queue.take(64, 100, 0.0) == [b"a"]
+
+
 @pytest.mark.parametrize("count", [1, 10])
 def test_what_is_urgent_is_taken_first_in_its_order(count):
     queue = OutgoingQueue()

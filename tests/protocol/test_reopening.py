@@ -1,5 +1,7 @@
 """Reopening: pauses grow while openings come to nothing, and are none otherwise."""
 
+import math
+
 import pytest
 
 from pulsar_spark.protocol.reopening import Reopening
@@ -30,6 +32,41 @@ def test_after_what_was_of_use_there_is_none(event):
     assert reopening.pause(0.0, 1.0) == 0.0
     reopening.opened(0.0)
     assert reopening.pause(0.0, 1.0) == 0.05
+
+
+def openings_that_yield(seconds):
+    """How many there are at most in so many seconds, by a broker that closes each after one message."""
+    reopening, now = Reopening(), 0.0
+    for count in range(10**5):
+        now += reopening.pause(now, 0.0)
+        if now > seconds:
+            return count
+        reopening.opened(now)
+        reopening.yielded()
+    return math.inf
+
+
+def test_openings_that_give_a_message_each_are_bounded():
+    assert openings_that_yield(0.0) == 20
+    assert openings_that_yield(10.0) <= 20 + 4 * 10
+    assert openings_that_yield(1000.0) <= 20 + 4 * 1000
+
+
+def test_openings_that_give_messages_for_a_while_have_no_pause():
+    reopening = Reopening()
+    for number in range(1000):
+        assert reopening.pause(number / 4, 1.0) == 0.0
+        reopening.opened(number / 4)
+        reopening.yielded()
+
+
+def test_the_owner_may_want_as_many_openings_as_it_likes():
+    reopening = Reopening()
+    for _ in range(1000):
+        assert reopening.pause(0.0, 1.0) == 0.0
+        reopening.opened(0.0)
+        reopening.yielded()
+        reopening.reset()
 
 
 @pytest.mark.parametrize(("lasted", "expected"), [(9.9, 0.8), (10.0, 0.0)])

@@ -1,12 +1,14 @@
-"""Options of tables: found in what Spark gives, kept with the schema, given to the side that knows them."""
+"""Options of tables: found in what Spark gives, kept with the schema, and used for reads only."""
 
 import json
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.catalog_tables import created_with, for_side, used_with, with_options
+from pulsar_spark.spark.catalog_tables import created_with, read_with, with_options
+from pulsar_spark.spark.options.connection import LOGIN
 
 # As Spark 4.2 and 4.3 give them for: CREATE TABLE t USING pulsar OPTIONS (topic 'T', 'service.url' 'pulsar://h')
 # COMMENT 'hello' TBLPROPERTIES ('a.b'='c')
@@ -49,30 +51,38 @@ def test_the_schema_keeps_them_and_its_columns():
     assert TABLE.names == COLUMNS.names
     assert [each.dataType for each in TABLE] == [each.dataType for each in COLUMNS]
     through_spark = StructType.fromJson(json.loads(TABLE.json()))
-    options, columns = used_with({}, through_spark, "source")
+    options, columns = read_with({}, through_spark)
     assert options == {"service.url": "pulsar://h", "topic": "t", "startingoffsets": "latest"}
     assert columns == COLUMNS
 
 
-def test_each_side_gets_what_it_knows():
-    given = {"topic": "t", "startingOffsets": "latest", "delivery": "at-least-once", "valueFormat": "json"}
-    assert for_side(given, "source") == {"topic": "t", "startingOffsets": "latest", "valueFormat": "json"}
-    assert for_side(given, "sink") == {"topic": "t", "delivery": "at-least-once", "valueFormat": "json"}
-    assert for_side({"nonsense": "x"}, "sink") == {"nonsense": "x"}  # it is refused, not left out
-    assert used_with({}, TABLE, "sink")[0] == {"service.url": "pulsar://h", "topic": "t"}
-
-
 def test_options_of_the_query_win():
-    options, _ = used_with({"topic": "other"}, TABLE, "sink")
-    assert options == {"service.url": "pulsar://h", "topic": "other"}
+    options, _ = read_with({"topic": "other"}, TABLE)
+    assert options == {"service.url": "pulsar://h", "topic": "other", "startingoffsets": "latest"}
 
 
-def test_rows_of_a_table_that_are_written_elsewhere_do_not_take_its_options_along():
-    given = {"service.url": "pulsar://elsewhere"}
-    assert used_with(given, TABLE, "sink") == (given, COLUMNS)
+@pytest.mark.parametrize("name", ["service.url", "SERVICE.URL"])
+def test_options_that_name_a_cluster_are_complete(name):
+    given = CaseInsensitiveDict({name: "pulsar://elsewhere"})
+    assert read_with(given, TABLE) == (given, COLUMNS)
+
+
+@pytest.mark.parametrize("option", LOGIN, ids=lambda option: option.name)
+def test_a_login_is_not_given_to_the_cluster_that_a_schema_names(option):
+    """A schema need not be that of a table: a program may take it from a file."""
+    for name in (option.name, option.name.lower()):
+        with pytest.raises(OptionError, match=f"option {option.name} is given without service.url"):
+            read_with({name: "x"}, TABLE)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', "[" * 100_000, 5, None, {"a": "b"}])
+def test_metadata_of_others_is_an_error_with_a_code(text):
+    schema = StructType([StructField("value", BinaryType(), metadata={"pulsar_spark.options": text})])
+    with pytest.raises(OptionError, match="cannot be read"):
+        read_with({}, schema)
 
 
 def test_what_is_no_table_is_as_it_is():
     schema = StructType([StructField("value", StringType(), metadata={"comment": "mine"})])
     given = {"topic": "t"}
-    assert used_with(given, schema, "source") == (given, schema)
+    assert read_with(given, schema) == (given, schema)

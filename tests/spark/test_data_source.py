@@ -105,20 +105,32 @@ def created(**options: str) -> PulsarDataSource:
     return PulsarDataSource(CaseInsensitiveDict({**both, "owner": "me", "provider": "pulsar"}))
 
 
-def test_a_table_is_read_and_written_with_the_options_that_it_was_made_with():
-    schema = created(topic="t", startingOffsets="latest", upsert="false").schema()
-    assert schema.names == SOURCE_SCHEMA.names
+def test_a_table_is_read_with_the_options_that_it_was_made_with():
+    schema = created(topic="t", startingOffsets="latest", metadataColumns="__key").schema()
+    assert schema.names == ["value", "__key"]
     used = PulsarDataSource(CaseInsensitiveDict({}))
     for made in (used.reader(schema), used.streamReader(schema)):
         assert list(made.read(InputPartition(None))) == []
-    rows = StructType(schema.fields[:1])
-    assert used.streamWriter(rows, overwrite=False)._options.topic == TopicName.parse("t")  # type: ignore[attr-defined]
+
+
+def test_rows_do_not_choose_where_they_are_written():
+    """Their metadata is that of a file or of another table, also where a table is written to."""
+    rows = created(topic="theirs", metadataColumns="").schema()
+    for given in ({}, {"topic": "t"}):
+        sink = PulsarDataSource(CaseInsensitiveDict(given))
+        with pytest.raises(OptionError, match=r"service.url is missing.* WITH \(\.\.\.\)"):
+            sink.writer(rows, overwrite=False)
+        with pytest.raises(OptionError, match=r"service.url is missing.* WITH \(\.\.\.\)"):
+            sink.streamWriter(rows, overwrite=False)
+    complete = PulsarDataSource(CaseInsensitiveDict({"service.url": "pulsar://ours", "topic": "t"}))
+    options = complete.streamWriter(rows, overwrite=False)._options  # type: ignore[attr-defined]
+    assert (options.client.service_url, options.topic) == ("pulsar://ours", TopicName.parse("t"))
 
 
 def test_a_table_of_wrong_options_is_refused_when_it_is_made():
     for wrong, said in (
         ({"topicc": "t"}, "Did you mean topic"),
-        ({"topic": "t", "delivery": "never"}, "option delivery is 'never'"),
+        ({"topic": "t", "delivery": "at-least-once"}, "delivery is not one of the source"),
         ({"topic": "t", "startingOffsets": "never"}, "startingOffsets"),
     ):
         with pytest.raises(OptionError, match=said):

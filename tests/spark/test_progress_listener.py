@@ -1,5 +1,6 @@
 """The listener, with progress as Spark hands it over."""
 
+import contextlib
 import http.client
 import json
 import logging
@@ -389,6 +390,19 @@ def test_it_is_served_on_the_loopback(listener):
     listener.close()
     with pytest.raises(ConnectionRefusedError):
         http.client.HTTPConnection(url.split("/")[2]).connect()
+
+
+def test_it_answers_to_the_names_that_are_allowed(listener):
+    url = listener.serve(host="0.0.0.0", allowed_hosts=["driver.example"])
+    address = url.split("/")[2].replace("0.0.0.0", "127.0.0.1")
+    try:
+        for name, status in {"driver.example": 200, "evil.example": 403}.items():
+            connection = http.client.HTTPConnection(address)
+            with contextlib.closing(connection):
+                connection.request("GET", "/metrics", headers={"Host": name})
+                assert connection.getresponse().status == status
+    finally:
+        listener.close()
 
 
 def test_it_is_exported():

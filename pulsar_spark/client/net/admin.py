@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 import urllib.request
@@ -27,6 +28,8 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.commands import Login
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _ADVICE = "Check the admin URL (admin.url, --admin-url) and the broker's health"
 
@@ -112,11 +115,14 @@ class Admin:
         tenant, _, name = namespace.partition("/")
         if not (tenant and name) or "/" in name:
             raise OptionError(f"{namespace!r} is not a namespace", advice="Write it as tenant/namespace")
-        names = self._get(f"persistent/{quote(tenant, safe='')}/{quote(name, safe='')}", list)
+        names = self._get(f"persistent/{_part(tenant)}/{_part(name)}", list)
         try:
-            return sorted(TopicName.parse(_checked(each, str)) for each in names)
-        except (TypeError, OptionError):
-            raise _strange("an invalid topic name", None) from None
+            found = {_checked(each, str): TopicName.found(each) for each in names}
+        except TypeError:
+            raise _strange("a topic name that is not text", None) from None
+        for text in sorted(text for text, topic in found.items() if topic is None):
+            _log.warning("a topic is left out because its name is invalid: %r", text[:500])
+        return sorted(topic for topic in found.values() if topic is not None)
 
     def subscriptions(self, topic: TopicName) -> list[str]:
         """The names of all subscriptions of a topic partition."""
@@ -165,14 +171,14 @@ class Admin:
             BusyError: a consumer is connected.
             TopicNotFoundError: there is none of that name (any more).
         """
-        self._request("DELETE", f"{_path(topic)}/subscription/{quote(name, safe='')}", topic)
+        self._request("DELETE", f"{_path(topic)}/subscription/{_part(name)}", topic)
 
     def _get(self, path: str, kind: type, topic: TopicName | None = None) -> Any:
         answer = self._request("GET", path, topic)
         try:
             found = parse_json(answer)
         except ValueError as error:
-            raise _strange("text that is not JSON", topic) from error
+            raise _strange(f"unusable JSON: {error}", topic) from error
         if not isinstance(found, kind):
             raise _strange(f"a {type(found).__name__}", topic)
         return found
@@ -229,7 +235,20 @@ def _count(value: Any) -> int:
 
 
 def _path(topic: TopicName) -> str:
-    return "/".join(quote(part, safe="") for part in topic)
+    return "/".join(map(_part, topic))
+
+
+def _part(name: str) -> str:
+    """A name as one part of a path.
+
+    Servers resolve ``.`` and ``..``, also where they are escaped: the request would be one about another
+    resource.
+    """
+    if name in ("", ".", ".."):
+        raise OptionError(
+            f"the admin service has no way to name {name!r}", advice="Use pulsar-admin, or another name"
+        )
+    return quote(name, safe="")
 
 
 def _strange(what: str, topic: TopicName | None) -> ProtocolError:

@@ -213,12 +213,16 @@ def _users_own(plugin: str, params: str) -> Authentication:
             "the class named by option authPluginClassName cannot be imported",
             advice="Install its module on the hosts of the query's driver and its tasks",
         ) from None
-    made = found(params) if callable(found) else None
-    if not isinstance(made, Authentication):
+    # Checked before it is called: who may set options need not be allowed to run os.system with a text.
+    is_plugin = (
+        isinstance(found, type) and hasattr(found, "method") and callable(getattr(found, "data", None))
+    )
+    if not is_plugin:
         raise OptionError(
             "the class named by option authPluginClassName is not an authentication plugin",
-            advice="It must have an attribute `method` and a method `data`, see docs/security.md",
+            advice="It must be a class with an attribute `method` and a method `data`, see docs/security.md",
         )
+    made: Authentication = found(params)
     return made
 
 

@@ -27,7 +27,14 @@ Redirect: TypeAlias = Callable[[urllib.request.Request, str], urllib.request.Req
 C = TypeVar("C", bound=HTTPConnection)
 
 # Bytes of an answer; a namespace of 60,000 topics takes some 6 MB.
-MAX_ANSWER = 1 << 26
+MAX_ANSWER = 1 << 24
+
+# Values and objects of JSON. Python needs up to 240 bytes for an object that is sent as 7, and up to 60 for a
+# value that is sent as 5.
+_MAX_VALUES = 1_000_000
+_MAX_OBJECTS = 200_000
+
+_BLOCK = 1 << 14
 
 _MAX_REDIRECTS = 10
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -91,16 +98,25 @@ def fetch(
 def is_in_clear(url: str) -> bool:
     """Whether a request to a URL can be read on the network: no TLS, and another host than this one."""
     try:
-        parts = urlsplit(url)
-        if parts.scheme == "https" or parts.hostname == "localhost":
-            return False
-        return not ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:  # not a URL, or a host with a name
+        return urlsplit(url).scheme != "https" and not is_on_this_host(url)
+    except ValueError:  # not a URL
         return True
 
 
+def is_on_this_host(url: str) -> bool:
+    """Whether a URL names this host, by its loopback."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # not a URL, or a host with another name
+        return False
+
+
 def parse_json(data: bytes) -> Any:
-    """Parse JSON; raises ValueError if it is invalid, or nested too deep."""
+    """Parse JSON; raises ValueError if it is invalid, nested too deeply, or takes too much memory."""
+    objects = data.count(b"[") + data.count(b"{")
+    if objects > _MAX_OBJECTS or objects + data.count(b",") > _MAX_VALUES:
+        raise ValueError("JSON with too many values")
     try:
         return json.loads(data)
     except RecursionError:
@@ -127,9 +143,20 @@ def _answer(
                     raise ValueError("a redirect to a URL that is not HTTP")
                 following = redirect(request, url)
             if following is None:
-                return response.status, response.read(max_size + 1)
+                return response.status, _body(response, max_size)
             request = following
     raise ValueError(f"more than {_MAX_REDIRECTS} redirects")
+
+
+def _body(response: HTTPResponse, max_size: int) -> bytes:
+    """The body, or a part of it that is too large.
+
+    Read in blocks: the standard library keeps a whole answer's chunks, of a byte or two each, as objects.
+    """
+    body = bytearray()
+    while len(body) <= max_size and (block := response.read(_BLOCK)):
+        body += block
+    return bytes(body)
 
 
 class _Guard:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from pulsar_spark.client.net.http import HttpError, fetch, is_in_clear, parse_json
+from pulsar_spark.client.net.http import HttpError, fetch, is_in_clear, is_on_this_host, parse_json
 from pulsar_spark.errors import AuthError, ConnectError
 
 _DISCOVERY = "/.well-known/openid-configuration"
@@ -108,7 +108,8 @@ class ClientCredentials:
                 request,
                 redirect=_redirected,
                 timeout=self._timeout,
-                environment_proxy=True,
+                # A proxy would be sent a secret that must not leave this host, and asks its own.
+                environment_proxy=not is_on_this_host(url),
                 max_size=_MAX_ANSWER,
             )
         except HttpError as error:

@@ -1,20 +1,33 @@
-"""PageServer: answers GET requests in threads of its own, for pages that show what a process does."""
+"""PageServer: answers GET requests in threads of its own, for pages that show what a process does.
+
+Anybody on the network may connect, so nothing that a client does holds up the process or other clients: there
+are at most so many clients, each has one deadline for its whole request, and ``close()`` ends them all.
+"""
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-# Seconds that a client may take for a request, and for taking the answer.
+# Seconds from a client's connection to the last byte of its answer.
 _TIMEOUT = 10.0
+# Maximum clients at one time. One more takes the place of the one that has been connected longest.
+_MAX_CLIENTS = 64
+# Maximum bytes of a request, which has no body.
+_MAX_REQUEST = 1 << 16
+# Maximum seconds that close() waits for the threads of clients whose connections it has ended.
+_CLOSE_TIMEOUT = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -36,14 +49,23 @@ class HttpAnswer(NamedTuple):
 class PageServer:
     """An HTTP server; it answers as soon as it is made.
 
-    On the loopback it answers only requests whose host is the loopback: otherwise any web page could make a
-    browser read it by a name that resolves to the loopback (DNS rebinding).
+    It answers only requests whose host is known to be this one: otherwise any web page could make a browser
+    read it, by a name of the page's own that resolves to this server (DNS rebinding). An address cannot be
+    such a name.
+
+        ===============================  ==============================================================
+        it listens on                    hosts of requests that it answers
+        ===============================  ==============================================================
+        the loopback                     localhost, addresses of the loopback, ``allowed_hosts``
+        anything else                    these, all other addresses, ``host``, this machine's host name
+        ===============================  ==============================================================
 
     Args:
         answer: gives the answer for a path without its query; None if there is no such page. Several threads
             may call it at the same time.
         host: address or name to listen on.
         port: to listen on; 0: any that is free.
+        allowed_hosts: more names that requests may name as their host.
 
     Attributes:
         url: of its root.
@@ -52,11 +74,18 @@ class PageServer:
         OSError: it cannot listen there.
     """
 
-    def __init__(self, answer: Callable[[str], HttpAnswer | None], host: str, port: int) -> None:
+    def __init__(
+        self,
+        answer: Callable[[str], HttpAnswer | None],
+        host: str,
+        port: int,
+        allowed_hosts: Collection[str] = (),
+    ) -> None:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        self._server = _server_class(family)(
-            (str(address[0]), port), _handler_class(answer, is_loopback=_is_loopback(str(address[0])))
-        )
+        is_local = _is_loopback(str(address[0]))
+        names = ["localhost", *allowed_hosts] + ([] if is_local else [host, socket.gethostname()])
+        allowed = _Allowed(frozenset(name.lower().rstrip(".") for name in names), is_local)
+        self._server = _Server(family, (str(address[0]), port), _handler_class(answer, allowed))
         bound, number = self._server.server_address[:2]
         text = f"[{bound!s}]" if family is socket.AF_INET6 else str(bound)
         self.url = f"http://{text}:{number}/"
@@ -65,43 +94,116 @@ class PageServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; requests that are being answered are waited for."""
+        """Stop, and end the connections of all clients; takes less than two seconds."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        self._server.end_clients()
 
 
-def _server_class(family: int) -> type[ThreadingHTTPServer]:
-    class _Server(ThreadingHTTPServer):
-        address_family = family
-        daemon_threads = False  # so that close() waits for them
+class _Allowed(NamedTuple):
+    names: frozenset[str]
+    is_loopback_only: bool
 
-        def server_bind(self) -> None:
-            # Not HTTPServer's own, which asks for the host's name.
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.socket.bind(self.server_address)
-            self.server_address = self.socket.getsockname()
+    def has(self, header: str) -> bool:
+        """Whether a request with this ``Host`` is answered."""
+        host = _host_of(header)
+        if host in self.names:
+            return True
+        return _is_loopback(host) if self.is_loopback_only else _is_address(host)
 
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            gone = isinstance(sys.exc_info()[1], OSError)
-            level = logging.DEBUG if gone else logging.WARNING  # clients often hang up
-            _log.log(level, "a request from %s failed", client_address, exc_info=True)
 
-    return _Server
+class _Server(TCPServer):
+    allow_reuse_address = True
+    request_queue_size = 1024  # a client whose connection does not fit in it tries again after a second
+
+    def __init__(self, family: int, address: tuple[str, int], handler: type[BaseRequestHandler]) -> None:
+        self.address_family = family
+        # Guards both. A socket is shut down under it only while it is listed, so never after it was closed.
+        self._lock = threading.Lock()
+        self._deadlines: dict[socket.socket, float] = {}  # of clients, in the order in which they came
+        self._threads: set[threading.Thread] = set()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own."""
+        with self._lock:
+            if len(self._deadlines) >= _MAX_CLIENTS:
+                self._end_client(next(iter(self._deadlines)))
+            # Clients that were ended may still have threads: those that are making an answer.
+            if len(self._threads) >= 2 * _MAX_CLIENTS:
+                raise ConnectionAbortedError("too many clients")
+            thread = threading.Thread(target=self._serve, args=(request, client_address), daemon=True)
+            thread.start()
+            self._deadlines[request] = time.monotonic() + _TIMEOUT
+            self._threads.add(thread)
+
+    def service_actions(self) -> None:
+        """End the clients whose time is over; called every 0.1 s."""
+        now = time.monotonic()
+        with self._lock:
+            for client in [client for client, deadline in self._deadlines.items() if deadline <= now]:
+                self._end_client(client)
+
+    def end_clients(self) -> None:
+        """End all clients, and wait a while for their threads."""
+        with self._lock:
+            for client in list(self._deadlines):
+                self._end_client(client)
+            threads = list(self._threads)
+        until = time.monotonic() + _CLOSE_TIMEOUT
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        gone = isinstance(sys.exc_info()[1], OSError)
+        level = logging.DEBUG if gone else logging.WARNING  # clients often hang up
+        _log.log(level, "a request from %s failed", client_address, exc_info=True)
+
+    def _serve(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            self.finish_request(request, client_address)
+        except Exception:  # noqa: BLE001 - it is logged, and the thread ends
+            self.handle_error(request, client_address)
+        finally:
+            with self._lock:
+                self._deadlines.pop(request, None)
+                self._threads.discard(threading.current_thread())
+            self.shutdown_request(request)
+
+    def _end_client(self, client: socket.socket) -> None:
+        """Its thread, which reads or writes, gets an error; call it with the lock held."""
+        del self._deadlines[client]
+        try:
+            client.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            _log.debug("a client hung up before it was ended")
 
 
 def _handler_class(
-    answer: Callable[[str], HttpAnswer | None], *, is_loopback: bool
+    answer: Callable[[str], HttpAnswer | None], allowed: _Allowed
 ) -> type[BaseHTTPRequestHandler]:
     class _Handler(BaseHTTPRequestHandler):
-        timeout = _TIMEOUT
         server_version, sys_version = "pulsar_spark", ""
 
+        def handle(self) -> None:
+            """Answer one request, of which the standard library would read up to 6 MiB."""
+            head = b""
+            with self.rfile as received:
+                while b"\n\r\n" not in head and b"\n\n" not in head:
+                    some = received.read1(_MAX_REQUEST)
+                    head += some
+                    if not some or len(head) > _MAX_REQUEST:
+                        return
+            self.rfile = io.BytesIO(head)
+            self.handle_one_request()
+
         def do_GET(self) -> None:
-            if is_loopback and not _is_loopback(_host_of(self.headers.get("Host", ""))):
-                self.send_error(HTTPStatus.FORBIDDEN, "This server only answers requests from the same host")
+            if not allowed.has(self.headers.get("Host", "")):
+                self.send_error(HTTPStatus.FORBIDDEN, "Host not allowed", "See allowed_hosts of serve()")
                 return
-            found = answer(urlsplit(self.path).path)
+            path = _path_of(self.path)
+            found = None if path is None else answer(path)
             if found is None:
                 self.send_error(HTTPStatus.NOT_FOUND)
                 return
@@ -123,22 +225,33 @@ def _handler_class(
         do_HEAD = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
-            _log.debug("%s: %s", self.address_string(), format % args)
+            _log.debug("%s: %r", self.address_string(), format % args)
 
     return _Handler
 
 
+def _path_of(target: str) -> str | None:
+    """The path of a request's target, without its query; None if the target is not a URL."""
+    try:
+        return urlsplit(target).path
+    except ValueError:
+        return None
+
+
 def _host_of(header: str) -> str:
     try:
-        return urlsplit(f"//{header}").hostname or ""
+        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
     except ValueError:
         return ""
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+def _is_address(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
         return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)

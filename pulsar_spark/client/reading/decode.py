@@ -248,7 +248,7 @@ class _Decoder:
         located = error.located(str(self._topic), f"{entries.ledger[row]}:{entries.entry[row]}")
         if not self._leave_out_corrupt:
             raise located from error
-        _log.warning("an entry that cannot be decoded is left out: %s", located)
+        _log.warning("an entry that cannot be decoded is left out: %s", located.facts)
 
     def _batches(self, parts: list[Entries]) -> DecodedRun:
         decoded = self._decoded(parts)

@@ -221,7 +221,7 @@ class _RangeReader:
             return
         if self._options.fail_on_data_loss:
             raise error
-        _log.warning("an entry that cannot be decoded is left out: %s", error)
+        _log.warning("an entry that cannot be decoded is left out: %s", error.facts)
         self._progress.skip(found)
         self._consumer.seek(found.next_entry)
 

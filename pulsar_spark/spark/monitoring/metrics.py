@@ -232,4 +232,6 @@ def _text_of(labels: Labels) -> str:
 
 
 def _escaped(value: str) -> str:
+    # Half a character, which JSON can hold, cannot be sent as UTF-8.
+    value = value.encode(errors="backslashreplace").decode()
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -5,6 +5,8 @@ Owns their table and the :class:`ClientOptions` made of them. Must not know what
 
 from __future__ import annotations
 
+from typing import Any
+
 from pulsar_spark.client import (
     ClientOptions,
     Credentials,
@@ -15,12 +17,12 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.logs import LEVELS
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.options.option import Table, Values
+from pulsar_spark.spark.options.option import Option, Table, Values
 from pulsar_spark.spark.options.tls import TLS, tls_options
 
 CONNECTION = Table()
 
-_SERVICE_URL = CONNECTION.add(
+SERVICE_URL = CONNECTION.add(
     "service.url",
     "URL",
     parsers.service_url,
@@ -54,6 +56,8 @@ _AUTH_PARAMS = CONNECTION.add(
     secret=True,
 )
 CONNECTION.extend(TLS)
+# The options that say who a client is, and whom it trusts.
+LOGIN: tuple[Option[Any], ...] = (_AUTH_PLUGIN, _AUTH_PARAMS, *TLS)
 _OPERATION_TIMEOUT = CONNECTION.add(
     "pulsar.client.operationTimeoutMs",
     "time (ms)",
@@ -140,10 +144,11 @@ def client_options(values: Values) -> ClientOptions:
     Raises:
         OptionError: the service URL is missing, or the options of the login cannot be used together.
     """
-    service_url = values[_SERVICE_URL]
+    service_url = values[SERVICE_URL]
     if service_url is None:
         raise OptionError(
-            "the option service.url is missing", advice='Set .option("service.url", "pulsar://host:6650")'
+            "the option service.url is missing",
+            advice='Set .option("service.url", "pulsar://host:6650"), in SQL INSERT INTO t WITH (...)',
         )
     options = ClientOptions(
         service_url=service_url,

@@ -17,8 +17,7 @@ from pulsar_spark.client import (
     KeyFolder,
     ProducerCryptoFailureAction,
 )
-from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.options.user_code import load
+from pulsar_spark.spark.options.user_code import load_class
 
 _OPTION = "cryptoKeyReader"
 
@@ -28,8 +27,7 @@ class EncryptionOptions:
     """How messages are encrypted.
 
     Attributes:
-        key_reader: an absolute path of a folder, or the dotted name of a class or function that makes a key
-            reader.
+        key_reader: an absolute path of a folder, or the dotted name of a class of key readers.
         keys: names of public keys.
         action: what happens to messages that cannot be encrypted.
     """
@@ -44,8 +42,8 @@ class DecryptionOptions:
     """How messages are decrypted.
 
     Attributes:
-        key_reader: an absolute path of a folder, or the dotted name of a class or function that makes a key
-            reader; None: nothing can be decrypted.
+        key_reader: an absolute path of a folder, or the dotted name of a class of key readers; None:
+            nothing can be decrypted.
         action: what happens to entries that cannot be decrypted.
     """
 
@@ -58,7 +56,7 @@ def encryptor_of(options: EncryptionOptions) -> Encryptor:
     """The encryptor of this process for these options, so that tasks share a data key.
 
     Raises:
-        OptionError: the key reader cannot be imported, or is none.
+        OptionError: the key reader cannot be imported, or is not a class of key readers.
     """
     return Encryptor(_key_reader(options.key_reader), options.keys, options.action)
 
@@ -68,7 +66,7 @@ def decryptor_of(options: DecryptionOptions) -> Decryptor:
     """The decryptor of this process for these options, so that tasks share the data keys they have seen.
 
     Raises:
-        OptionError: the key reader cannot be imported, or is none.
+        OptionError: the key reader cannot be imported, or is not a class of key readers.
     """
     reader = None if options.key_reader is None else _key_reader(options.key_reader)
     return Decryptor(reader, options.action)
@@ -86,11 +84,5 @@ def own_decryptor(options: EncryptionOptions) -> Decryptor:
 def _key_reader(text: str) -> CryptoKeyReader:
     if text.startswith("/"):
         return KeyFolder(Path(text))
-    reader = load(_OPTION, text)()
-    if not isinstance(reader, CryptoKeyReader):
-        raise OptionError(
-            f"option {_OPTION} is {text}, which does not give a key reader",
-            advice="Name a class or a function without arguments that returns an object with the methods "
-            "get_public_key and get_private_key; docs/encryption.md has an example",
-        )
+    reader: CryptoKeyReader = load_class(_OPTION, text, "get_public_key", "get_private_key")()
     return reader

@@ -26,8 +26,8 @@ _PRODUCER_NAME = PRODUCER.add(
     parsers.non_empty,
     None,
     "Prefix of producer names. Streams: `<prefix>-<hash of the query id>-<task>`; the default prefix is "
-    "`spark`. At least once: `<prefix>-<task>`. Transactions: `<prefix>-<task>-<transaction id>`. In the last "
-    "two cases, without this option, the broker chooses the names.",
+    "`spark`. At least once: `<prefix>-<task>`. Transactions: `<prefix>-<task>-<transaction id>`. In the "
+    "last two cases, without this option, the broker chooses the names.",
 )
 _ACCESS_MODE = PRODUCER.add(
     "pulsar.producer.accessMode",

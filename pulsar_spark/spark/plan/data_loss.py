@@ -242,4 +242,4 @@ class LossReporter:
         if self._is_error:
             raise error
         self.count += 1
-        _log.warning("%s", error)
+        _log.warning("%s", error.facts)  # its advice is to set what is set

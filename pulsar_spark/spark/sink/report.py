@@ -11,7 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pulsar_spark.client import SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals
-from pulsar_spark.spark.options.user_code import load
+from pulsar_spark.spark.options.user_code import load_function
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class TaskReport(WriterCommitMessage):
         query: id of the query; None in a plain batch write.
         retries: number of requests to brokers that the task has repeated.
         warning: warning that the driver must log once.
-        micro_batch: run of the query and number of the micro-batch; None in a plain batch write.
+        micro_batch: query, its run, and number of the micro-batch, if its writes are counted; otherwise None.
     """
 
     topics: dict[str, list[_Numbers]]
@@ -69,7 +69,7 @@ class TaskReport(WriterCommitMessage):
     query: str | None = None
     retries: int = 0
     warning: str | None = None
-    micro_batch: tuple[str, int] | None = None
+    micro_batch: tuple[str, str, int] | None = None
 
     @classmethod
     def of(
@@ -184,7 +184,7 @@ def report_batch(
         add_sink_totals(query, _totals(metrics)._replace(retries=retries))
     if callback is not None:
         try:
-            load("onBatchWritten", callback)(batch, metrics)
+            load_function("onBatchWritten", callback, 2)(batch, metrics)
         except Exception:  # noqa: BLE001 - a user's code, and no reason to write the batch again
             _log.exception("onBatchWritten failed; the batch remains written")
 

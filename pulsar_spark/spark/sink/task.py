@@ -27,7 +27,7 @@ from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
-from pulsar_spark.spark.options.user_code import load
+from pulsar_spark.spark.options.user_code import load_class, load_function
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import Encoders, MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
@@ -124,10 +124,12 @@ def _send(
             raise
     warning = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
+    # Other writes need no number.
+    of_batch = None if micro is None or dedup is None else (micro.query, micro.run, micro.number)
     report = TaskReport.of(
         writers.sent, attempt, None if micro is None else micro.query, retry_count() - retries_before
     )
-    return replace(report, warning=warning, micro_batch=None if micro is None else (micro.run, micro.number))
+    return replace(report, warning=warning, micro_batch=of_batch)
 
 
 def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:
@@ -168,7 +170,10 @@ def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) ->
 
 def _user_code(options: SinkOptions) -> UserCode:
     return UserCode(
-        router=None if options.router is None else load("messageRouter", options.router),
+        router=None if options.router is None else load_function("messageRouter", options.router, 2),
         encryptor=None if options.encryption is None else encryptor_of(options.encryption),
-        interceptors=[load("interceptors", name)() for name in options.interceptors],
+        interceptors=[
+            load_class("interceptors", name, "before_send", "on_send_acknowledgement")()
+            for name in options.interceptors
+        ],
     )

@@ -1,12 +1,14 @@
 """The number of a write within its micro-batch: a foreachBatch may write to a topic several times.
 
 A write that is run again must have the same number as before, and another write must have another one. So
-the driver counts the writes that are committed, for each topic, from 0 in each run of the query.
+the driver counts the writes that are committed, for each topic, from 0 in each run of the query. Spark's id of a
+run is that of a job group. A function that sets a job group of its own hides it: then the count goes on.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 
 from pulsar_spark.errors import SendError
@@ -18,7 +20,7 @@ _files = DriverFiles("pulsar_spark_writes")
 
 
 def read_write_numbers() -> dict[str, str]:
-    """What the driver has counted, by run of a query; for :func:`write_number`. Call it on the driver.
+    """What the driver has counted, by query; for :func:`write_number`. Call it on the driver.
 
     Raises:
         SendError: it cannot be read; then the next write would be taken for an earlier one.
@@ -42,21 +44,27 @@ def write_number(counted: Mapping[str, str], batch: MicroBatch | None, topic: To
         batch: the micro-batch; None: 0.
         topic: that the options name; None: rows name their topics.
     """
-    if batch is None or batch.run not in counted:
+    if batch is None:
         return 0
-    return _numbers(counted[batch.run], batch.number).get(str(topic), 0)
+    return _numbers(counted.get(batch.query), batch.run, batch.number).get(str(topic), 0)
 
 
-def count_write(run: str, batch: int, topic: TopicName | None) -> None:
+def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> None:
     """Count a write that is committed; only one process of a query may call it at a time.
+
+    Args:
+        query: id of the query.
+        run: id of its run, as Spark names it.
+        batch: number of the micro-batch.
+        topic: that the options name; None: rows name their topics.
 
     Raises:
         SendError: it cannot be counted; then the next write would be taken for this one.
     """
     try:
-        numbers = _numbers(_files.read(run) or "{}", batch)
+        numbers = _numbers(_files.read(query), run, batch)
         numbers[str(topic)] = numbers.get(str(topic), 0) + 1
-        _files.write(run, json.dumps({str(batch): numbers}))
+        _files.write(query, json.dumps([run, batch, numbers]))
     except (OSError, RuntimeError) as error:
         raise SendError(
             f"the rows are written, but the write could not be counted: {error}",
@@ -65,6 +73,15 @@ def count_write(run: str, batch: int, topic: TopicName | None) -> None:
         ) from error
 
 
-def _numbers(text: str, batch: int) -> dict[str, int]:
-    numbers: dict[str, int] = json.loads(text).get(str(batch), {})
-    return numbers
+def _numbers(text: str | None, run: str, batch: int) -> dict[str, int]:
+    counted_run, counted_batch, numbers = ("", -1, {}) if text is None else json.loads(text)
+    is_other_run = counted_run != run and _is_run_id(counted_run) and _is_run_id(run)
+    return {} if counted_batch != batch or is_other_run else dict(numbers)
+
+
+def _is_run_id(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True

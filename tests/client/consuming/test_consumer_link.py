@@ -1,5 +1,6 @@
 """ConsumerLink: SUBSCRIBE, the broker of the topic, names, and what is opened again."""
 
+import contextlib
 import time
 from dataclasses import replace
 
@@ -316,6 +317,21 @@ def test_a_broker_that_accepts_and_closes_is_not_asked_again_and_again(broker, c
         assert 3 <= len(broker.seen(Type.SUBSCRIBE)) <= 12
         broker.script(Type.SUBSCRIBE, [])
         assert values_in(take(consumer, 20)) == numbered(20)
+
+
+def test_one_that_gives_a_message_and_closes_is_not_asked_again_and_again(broker, client):
+    broker.publish(TOPIC, *singles(numbered(500)))
+    close = accept_and_close(broker, TOPIC, cuts=False)
+    broker.script(Type.FLOW, [close] * 10**5)
+    with open_consumer(client, window=1) as consumer:
+        until = Deadline(2.0)
+        received = []
+        with contextlib.suppress(DeadlineError):  # in a pause
+            while not until.passed:
+                received += consumer.receive(until, 1)
+        assert 20 <= len(broker.seen(Type.SUBSCRIBE)) <= 20 + 4 * 2 + 1
+        assert values_in(received) == numbered(len(received))
+        broker.script(Type.FLOW, [])
 
 
 def test_one_that_gives_messages_is_opened_again_at_once(broker, client, ids):

@@ -155,10 +155,45 @@ def test_what_is_no_pulsar_is_told(body):
         Admin(url).topics("public/default")
 
 
-@pytest.mark.parametrize("body", ["[3]", "[null]", '["persistent://a/b c/d"]', '["\\ud800"]', '[["a"]]'])
-def test_names_of_topics_that_are_none_are_told(body):
-    with says(200, body.encode()) as url, pytest.raises(ProtocolError, match="an invalid topic name"):
+@pytest.mark.parametrize("body", ["[3]", "[null]", '[["a"]]'])
+def test_names_of_topics_that_are_no_texts_are_told(body):
+    with says(200, body.encode()) as url, pytest.raises(ProtocolError, match="a topic name that is not text"):
         Admin(url).topics("public/default")
+
+
+@pytest.mark.parametrize("name", ["persistent://a/b c/d", "\ud800", "t", "persistent://a/b/t\nu", "\x1b[31m"])
+def test_names_of_topics_that_are_invalid_are_left_out(name, caplog):
+    """Any producer may have chosen one: it must not hide the others."""
+    body = json.dumps([name, "persistent://a/b/t"])
+    with says(200, body.encode()) as url:
+        assert Admin(url).topics("a/b") == [TopicName.parse("persistent://a/b/t")]
+    (record,) = caplog.records
+    assert repr(name) in record.getMessage()
+
+
+@pytest.mark.parametrize("name", [".", "..", ""])
+def test_names_that_would_name_something_else_are_refused(name):
+    """Servers take ``x/subscription/..`` for ``x``, which is the topic."""
+    asked = []
+
+    def note(method, path):
+        asked.append((method, path))
+        return 204, b"", {}
+
+    with service(note) as url:
+        admin = Admin(url)
+        for act in (
+            lambda: admin.remove_subscription(TOPIC, name),
+            lambda: admin.remove_subscription(TOPIC._replace(local=name), "s"),
+            lambda: admin.subscriptions(TOPIC._replace(local=name)),
+            lambda: admin.stats(TOPIC._replace(namespace=name)),
+            lambda: admin.ledgers(TOPIC._replace(tenant=name)),
+            lambda: admin.topics(f"a/{name}"),
+            lambda: admin.topics(f"{name}/b"),
+        ):
+            with pytest.raises(OptionError):
+                act()
+    assert asked == []
 
 
 @pytest.mark.parametrize("body", ["[3]", "[null]", '[{"a": 1}]', '["\\ud800"]'])

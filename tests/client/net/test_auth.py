@@ -145,6 +145,60 @@ def test_a_class_of_ones_own(monkeypatch):
     assert identity.login() == Login("mine", b"abc")
 
 
+class Called:
+    """Callable, and of no use: says that it was called."""
+
+    method = "mine"
+
+    def __init__(self, params=""):
+        raise AssertionError("it was called")
+
+
+class NoMethod(Called):
+    def data(self):
+        return b""
+
+
+del Called.method
+
+
+class NoData(Called):
+    method = "mine"
+
+
+class DataIsNoMethod(Called):
+    method, data = "mine", b""
+
+
+class Callable:
+    """An object, not a class, with all that a plugin has."""
+
+    method = "mine"
+
+    def __call__(self, params):
+        raise AssertionError("it was called")
+
+    def data(self):
+        return b""
+
+
+an_object = Callable()
+
+
+def test_no_command_is_run(tmp_path):
+    """Of SQL's options one names what to call, and another the argument."""
+    for plugin in ("os.system", "os.popen", "subprocess.Popen", "subprocess.getoutput", "os:system"):
+        with pytest.raises(OptionError):
+            made(plugin, f"touch {tmp_path}/here")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["Called", "NoMethod", "NoData", "DataIsNoMethod", "an_object"])
+def test_what_is_no_plugin_is_not_called(name):
+    with pytest.raises(OptionError, match=r"not an authentication plugin.* a class with an attribute"):
+        made(f"{__name__}.{name}", SECRET)
+
+
 # ---- who a client is
 
 

@@ -1,13 +1,15 @@
 """HTTP requests end in time and within a size, whatever the server sends."""
 
+import json
 import socket
 import threading
+import tracemalloc
 import urllib.request
 from contextlib import contextmanager
 
 import pytest
 
-from pulsar_spark.client.net.http import HttpError, fetch, parse_json
+from pulsar_spark.client.net.http import MAX_ANSWER, HttpError, fetch, parse_json
 
 LIMIT = 0.5
 
@@ -132,6 +134,45 @@ def test_nobody_answers():
     with pytest.raises(HttpError) as caught:
         get(url)
     assert isinstance(caught.value.cause, ConnectionRefusedError)
+
+
+def test_chunks_of_a_byte_or_two_take_no_more_memory_than_the_body():
+    size = 1 << 19
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"2\r\nab\r\n" * (size // 2)
+    with server(sends(answer + b"0\r\n\r\n")) as url:
+        tracemalloc.start()
+        try:
+            assert get(url, timeout=60) == (200, b"ab" * (size // 2))
+            assert tracemalloc.get_traced_memory()[1] < 6 * size
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "item", [b"[]", b"{}", b'{"":0}', b"[0]", b"257", b"1.5", b'"ab"', b'["ab",[1.5,{}]]']
+)
+def test_json_takes_memory_within_a_bound(item):
+    """Python needs up to 30 times the bytes of the text."""
+    hostile = b"[" + (item + b",") * (MAX_ANSWER // (len(item) + 1)) + b"0]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="too many values"):
+            parse_json(hostile)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        objects = 1 + item.count(b"[") + item.count(b"{")
+        values = 1 + objects + item.count(b",")
+        allowed = min(200_000 // objects, 1_000_000 // values) - 1
+        parse_json(b"[" + (item + b",") * allowed + b"0]")
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_namespace_of_many_topics_can_be_listed():
+    names = [f"persistent://tenant/namespace/a-topic-with-a-long-name-{number}" for number in range(200_000)]
+    text = json.dumps(names).encode()
+    assert len(text) <= MAX_ANSWER
+    assert parse_json(text) == names
 
 
 def test_json_that_is_nested_too_deep_is_no_json():

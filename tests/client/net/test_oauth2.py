@@ -101,6 +101,26 @@ def test_what_is_asked(tmp_path):
         ]
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_secret_for_this_host_does_not_go_to_a_proxy(name, monkeypatch):
+    """It may be on another host, and asks its own loopback."""
+    for variable in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    with issuing(token("theirs")) as proxy, issuing(token("ours")) as issuer:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        port = issuer.server_address[1]
+        issuer.issuer = f"http://{name}:{port}"
+        issuer.endpoint = f"http://{name}:{port}/token"
+        # What the proxy is asked for is another URL's path.
+        proxy.issuer, proxy.endpoint = issuer.issuer, issuer.endpoint
+        if name == "[::1]":
+            with pytest.raises(ConnectError):  # the issuer listens on the other loopback
+                login(issuer.issuer).data()
+        else:
+            assert login(issuer.issuer).data() == b"ours"
+        assert proxy.forms == []
+
+
 def test_a_token_is_kept_while_it_lives():
     with issuing(token("one"), token("two")) as issuer:
         asking = login(issuer.url)

@@ -10,6 +10,7 @@ from pulsar_spark.client import Credentials, Deadline, TlsOptions
 from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, ProtocolError, TopicNotFoundError
+from pulsar_spark.protocol import connection
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import commands
@@ -170,6 +171,17 @@ def test_a_challenge_is_answered_with_the_login_as_it_is_now(monkeypatch):
         session.close()
 
 
+def test_a_broker_that_challenges_all_the_time_is_answered_now_and_then(monkeypatch):
+    with FakeBroker(token=b"first") as broker:
+        session = challenged_session(broker, monkeypatch, *[b"first"] * 10_000)
+        until = Deadline(1.5)
+        while not until.passed:
+            broker.send(Type.AUTH_CHALLENGE, server_version="fake")
+        session.request(metadata(), Deadline(HANG))
+        assert 1 <= len(broker.seen(Type.AUTH_RESPONSE)) <= 3
+        session.close()
+
+
 def test_a_login_that_cannot_be_renewed_ends_the_session(monkeypatch):
     with FakeBroker(token=b"first") as broker:
         session = challenged_session(broker, monkeypatch, b"first", AuthError("the issuer is away"))
@@ -200,6 +212,7 @@ def test_of_challenges_that_come_together_one_is_answered_at_a_time(monkeypatch)
     monkeypatch.setattr(Slow, "secrets", secrets, raising=False)
     monkeypatch.setattr(Slow, "go", threading.Semaphore(1))
     monkeypatch.setattr(Slow, "asked", 0)
+    monkeypatch.setattr(connection, "CHALLENGE_PAUSE", 0.3)
     with FakeBroker(token=b"first") as broker:
         login = Identity(Credentials(f"{__name__}.Slow"), TlsOptions())
         session = open_session(broker, identity=login)

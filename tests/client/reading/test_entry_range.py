@@ -238,7 +238,11 @@ def test_a_corrupt_entry(broker, client, topic, fails, caplog):
         assert caught.value.message_id == str(ids[5])
     else:
         assert values_in(read(client, START, ids[-1], fail_on_data_loss=False)) == numbered(10)
-        assert "an entry that cannot be decoded is left out" in caplog.text
+        assert (
+            f"left out: [PULSAR_CORRUPT] an entry's checksum does not match its bytes; topic {TOPIC}"
+            in caplog.text
+        )
+        assert "failOnDataLoss" not in caplog.text, "it is set"
 
 
 def test_a_corrupt_entry_after_the_end_is_no_concern(broker, client, topic):

@@ -57,6 +57,14 @@ def test_names_of_others_stay_within_their_quotes(name, topic):
     assert unescaped == name
 
 
+@pytest.mark.parametrize("name", ["\ud800", "a\udfffb", "\udc00\ud800"])
+def test_half_a_character_hides_nothing(name):
+    """Java's texts can hold one, and UTF-8 cannot."""
+    text = prometheus_text(snapshot(name, name)).encode().decode()
+    assert text.count("pulsar_spark_batch_id{") == 1
+    assert f'query="{ascii(name)[1:-1]}"'.replace("\\", "\\\\") in text
+
+
 def test_the_documentation_names_each_metric():
     page = (ROOT / "docs/monitoring.md").read_text()
     rows = re.findall(r"^\| `pulsar_spark_.*$", page, re.MULTILINE)

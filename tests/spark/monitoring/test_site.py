@@ -25,6 +25,12 @@ def test_what_is_at_which_path():
         assert answer(path, shown) is None
 
 
+def test_half_a_character_in_a_name_hides_no_page():
+    shown = snapshot("\ud800", "\udfff")
+    for path in ("/", "/metrics", "/queries.json"):
+        assert answer(path, shown).body
+
+
 def test_the_page_is_the_same_whatever_is_shown_and_loads_nothing_from_elsewhere():
     page = answer("/", snapshot(HOSTILE, HOSTILE)).body.decode()
     assert page == answer("/", Snapshot(0, (), {})).body.decode()

@@ -36,8 +36,15 @@ class Keys(KeyFolder):
 
 
 class NoKeys:
+    def __init__(self):
+        raise AssertionError("it was called")
+
     def get_public_key(self, name, metadata):
         return EncryptionKeyInfo(b"")
+
+
+def function():
+    raise AssertionError("it was called")
 
 
 def test_one_for_all_tasks_of_a_process():
@@ -52,7 +59,11 @@ def test_one_for_all_tasks_of_a_process():
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("no_such_module.Keys", "there is no such name"), (f"{HERE}.NoKeys", "does not give a key reader")],
+    [
+        ("no_such_module.Keys", "there is no such name"),
+        (f"{HERE}.NoKeys", "is not a class with the methods get_public_key and get_private_key"),
+        (f"{HERE}.function", "is not a class with"),
+    ],
 )
 def test_what_is_no_key_reader(name, text):
     with pytest.raises(OptionError, match=rf"cryptoKeyReader is {name}.*{text}"):

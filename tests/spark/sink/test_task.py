@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType, LongType, StringType, StructType, Timest
 from pulsar_spark.client import (
     DedupTask,
     Origin,
+    ProducerInterceptor,
     Schema,
     SentTotals,
     TaskPlace,
@@ -334,8 +335,13 @@ def route(keys: pa.BinaryArray, partitions: int) -> list[int]:
     return [0] * len(keys)
 
 
-class Interceptor:
+class Interceptor(ProducerInterceptor):
     pass
+
+
+class NoInterceptor:
+    def __init__(self):
+        raise AssertionError("it was called")
 
 
 def test_the_users_code_is_found(fakes):
@@ -353,6 +359,19 @@ def test_the_users_code_is_found(fakes):
     assert code.encryptor is None
     with pytest.raises(OptionError, match="no such name"):
         write(**{prefix + "interceptors": f"{__name__}.Missing"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"interceptors": f"{__name__}.NoInterceptor"},
+        {"interceptors": "os.getpid"},
+        {"messageRoutingMode": "CustomPartition", "messageRouter": "os.system"},
+    ],
+)
+def test_what_is_not_what_the_option_asks_for_is_not_called(fakes, given):
+    with pytest.raises(OptionError, match="which is not a"):
+        write(**{f"pulsar.producer.{name}": text for name, text in given.items()})
 
 
 def test_payloads_are_encrypted_with_the_keys_of_the_options(fakes, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from pulsar_spark.errors import SendError
@@ -10,9 +12,12 @@ from pulsar_spark.spark.sink.micro_batch import MicroBatch
 from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers, write_number
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
-BATCH = MicroBatch("query", "run", 7, 3, is_retried=False)
-NEXT = MicroBatch("query", "run", 8, 3, is_retried=False)
-ANOTHER_RUN = MicroBatch("query", "another", 7, 3, is_retried=False)
+RUN, OTHER = (str(uuid.UUID(int=number)) for number in (1, 2))
+BATCH = MicroBatch("query", RUN, 7, 3, is_retried=False)
+NEXT = MicroBatch("query", RUN, 8, 3, is_retried=False)
+ANOTHER_RUN = MicroBatch("query", OTHER, 7, 3, is_retried=False)
+ANOTHER_QUERY = MicroBatch("other query", RUN, 7, 3, is_retried=False)
+OWN_GROUP = MicroBatch("query", "a job group", 7, 3, is_retried=False)
 
 
 def number(batch: MicroBatch | None = BATCH, topic: TopicName | None = T) -> int:
@@ -21,7 +26,7 @@ def number(batch: MicroBatch | None = BATCH, topic: TopicName | None = T) -> int
 
 
 def count(batch: MicroBatch = BATCH, topic: TopicName | None = T) -> None:
-    count_write(batch.run, batch.number, topic)
+    count_write(batch.query, batch.run, batch.number, topic)
 
 
 @pytest.mark.usefixtures("folder")
@@ -62,7 +67,20 @@ def test_a_micro_batch_that_is_run_again_has_the_numbers_of_the_first_run():
         again.append(number(ANOTHER_RUN))
         count(ANOTHER_RUN)
     assert again == before == [0, 1]
-    assert number(BATCH) == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_queries_are_counted_apart():
+    count(BATCH)
+    assert number(ANOTHER_QUERY) == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_job_group_of_a_functions_own_does_not_begin_anew():
+    """Rows that two writes have in common would be left out."""
+    for expected, batch in enumerate((BATCH, OWN_GROUP, OWN_GROUP, BATCH)):
+        assert number(batch) == expected
+        count(batch)
 
 
 @pytest.mark.usefixtures("folder")
@@ -73,7 +91,7 @@ def test_a_plain_batch_write_has_none():
 
 def test_little_is_kept_however_long_a_query_runs(folder):
     for batch in range(100):
-        count_write("run", batch, T)
+        count_write("query", RUN, batch, T)
     (file,) = [path for path in folder.rglob("*") if path.is_file()]
     assert file.stat().st_size < 100
 
