@@ -8,17 +8,16 @@ from contextlib import closing
 
 import pytest
 
-from integration.broker.waiting import FAR_AWAY, HANG, wait_until
+from integration.broker.waiting import HANG, wait_until
 from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, number_of, numbered
 from integration.cluster import ProxiedBroker, open_proxied_broker
 from integration.faults import TO_BROKER, TO_CLIENT
 from integration.peer import Peer
-from pulsar_spark.client import Client, ClientOptions, DedupTask, ProducerOptions, TopicWriter
+from integration.task_runs import NAME, open_writer, task_of
+from pulsar_spark.client import Client, ClientOptions, DedupTask, TopicWriter
 from pulsar_spark.errors import SendError
-from pulsar_spark.ids import TopicName
 
-NAME = "spark-query-0"
 BATCH = 5  # messages
 
 
@@ -64,9 +63,8 @@ def held_topic(broker: ProxiedBroker, topic: str) -> str:
     return topic
 
 
-def open_writer(client: Client, topic: str, dedup: DedupTask | None, name: str | None = NAME) -> TopicWriter:
-    options = ProducerOptions(name=name, batching_max_messages=BATCH, send_timeout=FAR_AWAY)
-    return TopicWriter(client, TopicName.parse(topic), options, dedup=dedup)
+def writer_of(client: Client, topic: str, task: DedupTask | None, name: str | None = NAME) -> TopicWriter:
+    return open_writer(client, topic, task, name=name, batching_max_messages=BATCH)
 
 
 def numbers(peer: Peer, topic: str) -> list[int]:
@@ -78,7 +76,7 @@ def test_another_program_of_the_same_name_is_noticed(
     client: Client, peer: Peer, broker: ProxiedBroker, held_topic: str, foreign: int
 ) -> None:
     """It wrote by ids that are pending here, up to the end of one of the three pending batches."""
-    with closing(open_writer(client, held_topic, None)) as writer:
+    with closing(writer_of(client, held_topic, None)) as writer:
         writer.send(columns_of(numbered(10)))
         writer.flush()
         broker.proxy.stall(TO_BROKER)
@@ -98,15 +96,15 @@ def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
 ) -> None:
     def run(by: Client, count: int) -> None:
         with (
-            DedupTask(by, NAME, 0, 0, required=required) as dedup,
-            closing(open_writer(by, held_topic, dedup)) as writer,
+            closing(task_of(by, required=required)) as dedup,
+            closing(writer_of(by, held_topic, dedup)) as writer,
         ):
             writer.send(columns_of(numbered(count)))
             writer.flush()
 
     with (
-        DedupTask(client, NAME, 0, 0, required=required) as dedup,
-        closing(open_writer(client, held_topic, dedup)) as writer,
+        closing(task_of(client, required=required)) as dedup,
+        closing(writer_of(client, held_topic, dedup)) as writer,
     ):
         writer.send(columns_of(numbered(10)))
         writer.flush()
@@ -117,7 +115,7 @@ def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
         run(other, 20)
         broker.proxy.resume()
         with pytest.raises(SendError, match=f"somebody else.* under the producer name {NAME}"):
-            writer.finish()
+            writer.flush()
     assert numbers(peer, held_topic) == list(range(20))
     run(client, 25)
     assert numbers(peer, held_topic) == list(range(25))
@@ -130,8 +128,8 @@ def test_what_was_stored_and_not_acknowledged_is_no_error(
 ) -> None:
     """It is found as it was sent, between what others write."""
     with (
-        DedupTask(client, NAME, 0, 0, required=True) as dedup,
-        closing(open_writer(client, held_topic, dedup if is_dedup else None, name)) as writer,
+        closing(task_of(client, required=True)) as dedup,
+        closing(writer_of(client, held_topic, dedup if is_dedup else None, name)) as writer,
     ):
         writer.send(columns_of(numbered(10)))
         writer.flush()

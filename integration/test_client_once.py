@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from contextlib import closing
+from typing import Any
 
 import pytest
-from pulsar_spark.client.reading.last_stored import find_last_stored
 
-from integration.broker.waiting import FAR_AWAY
-from integration.chaos.messages import columns_of, decoded, number_of, numbered, read_topic
+from integration.broker import Admin
+from integration.chaos.messages import columns_of, number_of, numbered, read_topic
 from integration.fix_once import ONCE_PARTITIONS
-from integration.peer import Peer, Record
-from pulsar_spark.client import Client, DedupTask, Producer, ProducerOptions, TopicWriter
-from pulsar_spark.errors import OptionError, SendError
+from integration.peer import Peer
+from integration.task_runs import NAME, open_writer, run, task_of
+from pulsar_spark.client import Client, Producer, ProducerOptions
+from pulsar_spark.errors import DuplicatesError, OptionError, SendError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.singles import encode_singles
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
@@ -23,46 +26,22 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 ROWS = 600
 
 
-def run(
-    client: Client,
-    topic: str,
-    records: list[Record],
-    *,
-    batch: int = 0,
-    dies_after: int | None = None,
-    required: bool = False,
-    **options: object,
-) -> None:
-    """One run of a task; it dies when `dies_after` records are stored, or comes to its end."""
-    how = ProducerOptions(**{"send_timeout": FAR_AWAY, **options})  # type: ignore[arg-type]
-    name = TopicName.parse(topic)
-    with DedupTask(client, "spark-query-0", batch, 0, required=required) as dedup:
-        writer = TopicWriter(client, name, how, dedup=dedup)
-        try:
-            for first in range(0, len(records[:dies_after]), 100):
-                writer.send(columns_of(records[first : min(first + 100, dies_after or len(records))]))
-            if dies_after is None:
-                writer.finish()
-            else:
-                writer.flush()
-        finally:
-            writer.close()
-
-
 def numbers(peer: Peer, topic: str) -> list[int]:
     return [number_of(record) for record in peer.read_all(topic)]
 
 
-def test_equal_runs_store_each_message_once(client, peer, once_topic, caplog):
+def test_equal_runs_store_each_message_once(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """With other sizes of batches, single messages between, and more of the same name in later batches."""
     records = numbered(ROWS, keys=20) + numbered(ROWS, first=ROWS)
     run(client, once_topic, records, dies_after=130, batching_max_messages=7)
     run(client, once_topic, records, dies_after=700, batching_max_messages=1000)
     run(client, once_topic, records, batching_max_messages=33)
-    run(client, once_topic, records, batching_max_messages=50)
+    assert run(client, once_topic, records, batching_max_messages=50) == 0
     later = numbered(10, first=2 * ROWS, keys=3)
-    run(client, once_topic, later, batch=1)
-    run(client, once_topic, later, batch=1)
+    run(client, once_topic, later, task_of(client, 1))
+    assert run(client, once_topic, later, task_of(client, 1)) == 0
     read = peer.read_all(once_topic)
     assert sorted(map(number_of, read)) == list(range(2 * ROWS + 10))
     for key in {record.key for record in records + later if record.key}:
@@ -71,7 +50,9 @@ def test_equal_runs_store_each_message_once(client, peer, once_topic, caplog):
     assert not caplog.records
 
 
-def test_single_messages_are_stored_once(client, peer, once_topic, caplog):
+def test_single_messages_are_stored_once(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     records = numbered(200, keys=20)
     run(client, once_topic, records, dies_after=90, batching=False)
     run(client, once_topic, records, batching=False)
@@ -79,42 +60,110 @@ def test_single_messages_are_stored_once(client, peer, once_topic, caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("change", ["order", "fewer", "batching"])
-def test_a_run_that_differs_is_stored_twice_with_a_warning(client, peer, once_topic, caplog, change):
-    records = numbered(ROWS, keys=20)
-    run(client, once_topic, records, dies_after=400)
-    again = {"order": random.Random(1).sample(records, ROWS), "fewer": records[:300], "batching": records}
-    run(client, once_topic, again[change], batching=change != "batching")
-    read = numbers(peer, once_topic)
-    expected = set(range(400)) | {number_of(record) for record in again[change]}
-    assert set(read) == expected
-    assert len(read) == 400 + len(again[change])
-    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == ONCE_PARTITIONS
-    assert all("may be duplicated" in text and "spark-query-0" in text for text in warnings)
-    # What was sent under other names is not taken for stored by a run that is like the first.
-    caplog.clear()
-    run(client, once_topic, records)
-    assert set(numbers(peer, once_topic)) == set(range(ROWS))
-    assert len(numbers(peer, once_topic)) == 400 + len(again[change]) + ROWS - 400
+CHANGES: dict[str, dict[str, Any]] = {
+    "batching": {"batching": False},
+    "sizes": {"batching_max_messages": 7},
+    "codec": {"compression": pb.ZSTD},
+    "rows at a time": {"at_a_time": 61},
+    "chunks": {"batching": False, "chunking": True, "chunk_max_message_size": 1100},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_run_with_other_options_stores_each_message_once(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture, change: str, strict: bool
+) -> None:
+    """Keyless rows go to other partitions then."""
+    records = numbered(ROWS // 2, keys=20, size=200) + numbered(ROWS // 2, first=ROWS // 2, size=200)
+    run(client, once_topic, records, dies_after=ROWS - 100)
+    sent = run(client, once_topic, records, task_of(client, strict=strict), **CHANGES[change])
+    assert sent == 100
+    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
     assert not caplog.records
 
 
-def test_a_checkpoint_that_was_set_back_loses_nothing(client, peer, once_topic, caplog):
-    run(client, once_topic, numbered(10, keys=1), batch=5)
-    run(client, once_topic, numbered(10, first=10, keys=1), batch=2)
-    assert sorted(numbers(peer, once_topic)) == list(range(20))
-    assert "the checkpoint was set back" in caplog.text
+CHANGED_ROWS = [("order", False), ("fewer", False), ("fewer", True), ("more", False), ("more", True)]
 
 
-def test_two_runs_that_take_turns_are_told_apart(client, admin, peer, once_topic):
+@pytest.mark.parametrize(("change", "strict"), CHANGED_ROWS)
+def test_a_run_with_the_same_rows_stores_each_once(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture, change: str, strict: bool
+) -> None:
+    """In another order; or it ends early; or rows come that the earlier run did not get to."""
+    records = numbered(ROWS, keys=20)
+    again = {"order": random.Random(1).sample(records, ROWS), "fewer": records[:300], "more": records}
+    run(client, once_topic, records, dies_after=400)
+    run(client, once_topic, again[change], task_of(client, strict=strict))
+    stored = 400 if change == "fewer" else ROWS
+    assert sorted(numbers(peer, once_topic)) == list(range(stored))
+    run(client, once_topic, records, task_of(client, strict=strict))
+    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
+    assert not caplog.records
+
+
+def test_a_strict_run_does_not_guess_what_will_come(client: Client, peer: Peer, once_topic: str) -> None:
+    """In another order each new row may be one that is stored with another value, as far as it knows."""
+    records = numbered(ROWS, keys=20)
+    again = random.Random(1).sample(records, ROWS)
+    run(client, once_topic, records, dies_after=400)
+    with pytest.raises(DuplicatesError, match="No more rows are sent"):
+        run(client, once_topic, again, task_of(client, strict=True))
+    assert set(Counter(numbers(peer, once_topic)).values()) == {1}
+    run(client, once_topic, again)
+    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
+    assert run(client, once_topic, again, task_of(client, strict=True)) == 0
+
+
+def test_rows_that_differ_are_stored_with_a_warning_or_not_at_all(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each row of the second run has another value, as where it says when it was made."""
+    run(client, once_topic, numbered(400, keys=20), batching_max_messages=10)
+    others = numbered(400, first=1000, keys=20)
+    with pytest.raises(DuplicatesError, match="differs from an earlier one"):
+        run(client, once_topic, others, task_of(client, strict=True))
+    assert sorted(numbers(peer, once_topic)) == list(range(400))
+    run(client, once_topic, others)
+    assert sorted(numbers(peer, once_topic)) == [*range(400), *range(1000, 1400)]
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"producer {NAME}: this run of the micro-batch differs" in record.message
+    assert "up to 400 messages may be duplicated" in record.message
+
+
+def test_equal_rows_are_stored_as_often_as_they_come(client: Client, peer: Peer, once_topic: str) -> None:
+    records = [record for record in numbered(100, keys=3) for _ in range(3)]
+    run(client, once_topic, records, dies_after=130)
+    run(client, once_topic, random.Random(2).sample(records, 300))
+    assert Counter(numbers(peer, once_topic)) == Counter(map(number_of, records))
+
+
+def test_two_writes_of_a_micro_batch_are_told_apart(client: Client, peer: Peer, once_topic: str) -> None:
+    """They have rows in common; the second one is interrupted, and both are run again."""
+    first, second = numbered(200, keys=20), numbered(200, first=100, keys=20)
+    run(client, once_topic, first, task_of(client, write=0))
+    run(client, once_topic, second, task_of(client, write=1), dies_after=150)
+    assert run(client, once_topic, first, task_of(client, write=0)) == 0
+    assert run(client, once_topic, second, task_of(client, write=1)) == 50
+    assert Counter(numbers(peer, once_topic)) == Counter([*range(200), *range(100, 300)])
+
+
+def test_a_checkpoint_that_was_set_back_loses_nothing(client: Client, peer: Peer, once_topic: str) -> None:
+    later, rows = numbered(10, keys=1), numbered(10, first=10, keys=1)
+    run(client, once_topic, later, task_of(client, 5))
+    run(client, once_topic, rows, task_of(client, 2))
+    assert run(client, once_topic, rows, task_of(client, 2)) == 0
+    assert run(client, once_topic, numbered(10, first=20, keys=1), task_of(client, 3)) == 10
+    assert sorted(numbers(peer, once_topic)) == list(range(30))
+
+
+def test_two_runs_that_take_turns_are_told_apart(
+    client: Client, admin: Admin, peer: Peer, once_topic: str
+) -> None:
     """The first one loses its producers while it waits for rows, the second one has the name meanwhile."""
     records = numbered(ROWS, keys=20)
-    how = ProducerOptions(send_timeout=FAR_AWAY)
-    with (
-        DedupTask(client, "spark-query-0", 0, 0, required=False) as dedup,
-        closing(TopicWriter(client, TopicName.parse(once_topic), how, dedup=dedup)) as first,
-    ):
+    with closing(task_of(client)) as task, closing(open_writer(client, once_topic, task)) as first:
         first.send(columns_of(records[:200]))
         first.flush()
         for number in range(ONCE_PARTITIONS):
@@ -127,29 +176,41 @@ def test_two_runs_that_take_turns_are_told_apart(client, admin, peer, once_topic
     assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
 
 
-def test_effectively_once_is_proven_by_what_no_consumer_sees(client, peer, once_topic, admin, topic):
-    run(client, once_topic, numbered(10, keys=5), required=True)
-    run(client, once_topic, numbered(10, first=10, keys=5), batch=1, required=True)
+def test_effectively_once_is_proven_by_the_first_entry(
+    client: Client, peer: Peer, once_topic: str, admin: Admin, topic: str
+) -> None:
+    """Nothing but rows is in the topic, whatever client reads it."""
+    for batch in range(2):
+        rows = numbered(10, first=10 * batch, keys=5)
+        run(client, once_topic, rows, task_of(client, batch, required=True))
     assert sorted(numbers(peer, once_topic)) == list(range(20))
     assert sorted(number_of(record) for record in read_topic(client, once_topic)) == list(range(20))
     admin.create_topic(topic)
-    with pytest.raises(OptionError, match="set-deduplication"):
-        run(client, topic, numbered(10), required=True)
-    run(client, topic, numbered(3))
-    assert sorted(numbers(peer, topic)) == [0, 1, 2]
+    records = numbered(30)
+    for _ in range(2):
+        with pytest.raises(OptionError, match=r"first rows .* are stored.*set-deduplication"):
+            run(client, topic, records, task_of(client, required=True), batching_max_messages=10)
+    assert number_of(next(iter(peer.read_all(topic)))) == 0
+    run(client, topic, records, batching_max_messages=10)
+    assert Counter(numbers(peer, topic)) == Counter(range(30))
+    assert [number_of(record) for record in read_topic(client, topic)] == numbers(peer, topic)
 
 
-def test_what_is_not_found_is_sent_again(client, peer, once_topic, caplog):
-    """Another program has used the name: the last entry has no mark, or there is none of that id."""
+def test_what_is_not_found_is_sent_again(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another program has used the name."""
     topic = TopicName.parse(once_topic).of_partition(0)
-    producer = Producer(client, topic, ProducerOptions(name="spark-query-0"), 1, first_sequence_id=2**32)
-    producer.send_singles(encode_singles(columns_of(numbered(5))))
-    producer.flush()
-    producer.close()
+    with closing(
+        Producer(client, topic, ProducerOptions(name=NAME), 1, first_sequence_id=1 << 32)
+    ) as producer:
+        producer.send_singles(encode_singles(columns_of(numbered(5))))
+        producer.flush()
+    with pytest.raises(DuplicatesError, match="were not found"):
+        run(client, str(topic), numbered(7, first=5), task_of(client, strict=True))
     run(client, str(topic), numbered(7, first=5))
     assert sorted(numbers(peer, str(topic))) == list(range(12))
-    assert "was not found" in caplog.text
-    found = find_last_stored(client, topic, "spark-query-0", 2**32 + 2)
-    assert found is not None
-    assert decoded(found).value.to_pylist() == [b"2 "]
-    assert find_last_stored(client, topic, "spark-query-0", 2**32 - 1) is None
+    assert "were not found" in caplog.text
+    caplog.clear()
+    assert run(client, str(topic), numbered(7, first=5), task_of(client, strict=True)) == 0
+    assert not caplog.records

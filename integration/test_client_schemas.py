@@ -18,10 +18,10 @@ from integration.broker import Admin
 from integration.broker.waiting import promptly, wait_until
 from integration.chaos.messages import read_partition
 from integration.peer import Peer
+from integration.task_runs import task_of
 from pulsar_spark.client import (
     Client,
     Consumer,
-    DedupTask,
     InitialPosition,
     MessageColumns,
     PlanningClient,
@@ -327,15 +327,15 @@ def test_where_schemas_are_not_updated_new_ones_are_refused(
 def test_runs_store_each_row_once_where_schemas_are_enforced(
     client: Client, peer: Peer, enforcing_topic: str
 ) -> None:
-    """All producers bring the schema: those that prove the deduplication, too."""
+    """All producers bring the schema: those that ask whether the broker deduplicates, too."""
     name = TopicName.parse(enforcing_topic)
     register_schema(client, name, avro(V0))
     for count in (40, 60, 60):
-        with DedupTask(client, "query-0", 0, 0, required=True) as task:
+        with closing(task_of(client, required=True)) as task:
             how = ProducerOptions(schema=avro(V1), batching_max_messages=count // 5)
             with TopicWriter(client, name, how, dedup=task) as writer:
                 writer.send(encoded(V1, range(count)))
-                writer.finish()
+                writer.flush()
             assert task.deduplicates()
     assert read_by(peer, enforcing_topic, V1, 60) == decoded(V1, range(60), V1)
     assert set(versions(client, enforcing_topic)) == {1}

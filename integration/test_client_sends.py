@@ -1,4 +1,4 @@
-"""One producer against the real broker: sequence ids, marks, and what receipts add up to."""
+"""One producer against the real broker: sequence ids, origins, and what receipts add up to."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from integration.chaos.messages import columns_of, numbered
 from integration.clients import entries_of
 from integration.peer import Peer, Record
-from pulsar_spark.client import Client, Producer, ProducerOptions, SentTotals
+from integration.task_runs import SECRET, run, task_of
+from pulsar_spark.client import Client, EntryField, Origin, Producer, ProducerOptions, SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.origin import decode_origin
 from pulsar_spark.wire.singles import EncodedSingle, encode_singles
-
-# A field far beyond those of MessageMetadata (19999, bytes): every client skips it.
-MARK = b"\xfa\xe1\x09\x04mark"
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -29,13 +29,13 @@ def open_producer(
     return Producer(client, TopicName.parse(topic), options, 1, first_sequence_id=first)
 
 
-def batch_of(records: list[Record], mark: bytes = b"") -> Batch:
+def batch_of(records: list[Record]) -> Batch:
     encoded = encode_batch_messages(columns_of(records))
-    return Batch((encoded.buffer,), len(records), len(encoded.buffer), mark)
+    return Batch((encoded.buffer,), len(records), len(encoded.buffer))
 
 
-def singles_of(records: list[Record], mark: bytes = b"") -> list[EncodedSingle]:
-    return [single._replace(dedup_mark=mark) for single in encode_singles(columns_of(records))]
+def singles_of(records: list[Record]) -> list[EncodedSingle]:
+    return list(encode_singles(columns_of(records)))
 
 
 def test_receipts_add_up(client: Client, topic: str) -> None:
@@ -77,13 +77,19 @@ def test_what_is_stored_already_is_not_stored_again(
 
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4"])
-def test_marks_are_stored_and_no_reader_minds_them(
-    client: Client, peer: Peer, topic: str, compression: str
+@pytest.mark.parametrize("batching", [True, False])
+def test_entries_say_where_they_come_from_and_no_reader_minds(
+    client: Client, peer: Peer, topic: str, compression: str, batching: bool
 ) -> None:
-    codec = getattr(pb, compression)
-    with closing(open_producer(client, topic, ProducerOptions(compression=codec))) as producer:
-        producer.send_batches([batch_of(numbered(3), MARK)])
-        producer.send_singles(singles_of(numbered(2, first=3), MARK))
-        producer.flush()
-    assert all(entry.metadata.SerializeToString().endswith(MARK) for entry in entries_of(client, topic))
-    assert peer.read_all(topic) == numbered(5)
+    """Each names the first entry of the micro-batch, and how many rows the task had taken by then."""
+    options = {"compression": getattr(pb, compression), "batching": batching, "batching_max_messages": 2}
+    run(client, topic, numbered(6), task_of(client, 3, task=1, write=2), at_a_time=2, **options)
+    assert peer.read_all(topic) == numbered(6)
+    found = entries_of(client, topic)
+    origins = [
+        decode_origin(field, SECRET, topic)
+        for field in Entries.of(found).texts(EntryField.ORIGIN).to_pylist()
+    ]
+    begin = MessageId(found[0].ledger, found[0].entry)
+    rows = [2, 4, 6] if batching else [2, 4, 4, 4, 6, 6]  # the second one waits for the first one's id
+    assert origins == [Origin(3, 1, 2, begin if number else None, taken) for number, taken in enumerate(rows)]

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.crypto_keys import make_keys, peers_key
-from integration.fails_once import FailsOnce
+from integration.failing_steps import FailsOnce
 from integration.fix_spark import Collector, PulsarInSpark, await_rows, start
 from integration.payloads import avro_value, register
 from integration.peer import Peer

@@ -11,22 +11,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from integration.chaos.messages import columns_of, numbered
+from integration.chaos.messages import numbered
 from integration.fix_spark import PulsarInSpark, begun, finish
 from integration.peer import Peer
 from integration.secured import CLERK, Secured, open_secured
+from integration.task_runs import run, task_of
 from integration.test_spark_errors import error_of
 from integration.transactions import SETTINGS
 from pulsar_spark.client import (
     Client,
     ClientOptions,
     Credentials,
-    DedupTask,
-    ProducerOptions,
     TlsOptions,
-    TopicWriter,
 )
-from pulsar_spark.ids import TopicName
 
 _COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 
@@ -88,12 +85,9 @@ def test_what_is_stored_is_compared_through_a_reader_with_the_prefix(
         credentials=Credentials("token", secured.tokens.token(CLERK)),
         subscription_prefix=CLERK,
     )
-    topic = TopicName.parse(f"persistent://{namespace}/once")
+    topic = f"persistent://{namespace}/once"
     with Client(options) as client, caplog.at_level(logging.WARNING):
         for _ in range(2):
-            dedup = DedupTask(client, "spark-query-0", 7, 0, required=True)
-            with dedup, TopicWriter(client, topic, ProducerOptions(), dedup=dedup) as writer:
-                writer.send(columns_of(numbered(10)))
-                writer.finish()
-    assert [each.value for each in secured_peer.read_all(str(topic))] == [each.value for each in numbered(10)]
+            run(client, topic, numbered(10), task_of(client, 7, required=True))
+    assert [each.value for each in secured_peer.read_all(topic)] == [each.value for each in numbered(10)]
     assert caplog.messages == []

@@ -14,9 +14,9 @@ from integration.chaos.messages import columns_of, numbered
 from integration.clients import entries_of, id_of
 from integration.fix_spark import PulsarInSpark
 from integration.peer import Peer, Record
+from integration.task_runs import run, task_of
 from pulsar_spark.client import (
     Client,
-    DedupTask,
     ProducerInterceptor,
     ProducerOptions,
     TopicWriter,
@@ -92,17 +92,7 @@ def test_one_that_fails_in_spark_fails_the_write_without_a_value_in_the_error(
 def test_what_an_earlier_run_has_stored_is_not_told_again(client: Client, once_topic: str) -> None:
     first, again = Keyed(), Keyed()
     for one in (first, again):
-        with (
-            DedupTask(client, "interceptors", 0, 0, required=True) as dedup,
-            TopicWriter(
-                client,
-                TopicName.parse(once_topic),
-                ProducerOptions(),
-                dedup=dedup,
-                code=UserCode(interceptors=[one]),
-            ) as writer,
-        ):
-            writer.send(columns_of(numbered(10)))
-            writer.finish()
+        code = UserCode(interceptors=[one])
+        run(client, once_topic, numbered(10), task_of(client, required=True), code=code)
     assert sum(messages for _, _, messages, place, _ in first.told if place is not None) == 10
     assert again.told == []

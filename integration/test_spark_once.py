@@ -22,7 +22,7 @@ from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of, numbered
 from integration.chaos.once import WARNING, check, one_run, prepare
-from integration.fails_once import FailsOnce
+from integration.failing_steps import FailsOnce
 from integration.fix_spark import InjectedError, PulsarInSpark, await_rows, finish, start
 from integration.peer import Peer, Record
 from integration.users_code import notes_of

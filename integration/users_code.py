@@ -40,7 +40,9 @@ def note_figures(batch: int | None, figures: Sequence[TopicPartitionMetrics]) ->
 
 
 def note_duplicates(batch: int | None, figures: Sequence[TopicPartitionMetrics]) -> None:
-    """An `onBatchWritten`: a line for each batch, how many messages may be there twice."""
+    """An `onBatchWritten`: a line for each batch with rows, how many messages may be there twice."""
+    if not figures:
+        return
     with notes_of(figures[0].topic.partition("-partition-")[0]).open("a") as notes:
         notes.write(f"{sum(each.possible_duplicates for each in figures)}\n")
 

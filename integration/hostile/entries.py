@@ -26,6 +26,9 @@ from pulsar_spark.wire.messages import Messages, joined
 _TOPIC = TopicName.parse("persistent://a/b/t-partition-3")
 _LEDGER = 7
 
+# Of these it is read whether there are any, or they are compared as the properties of messages.
+_PRESENT = (EntryField.PROPERTIES, EntryField.ENCRYPTION_KEYS, EntryField.REPLICATE_TO)
+
 _Column = Callable[[DecodedMessages], "pa.Array | None"]
 # Columns of messages, with the type of those that may be None.
 _COLUMNS: dict[str, tuple[_Column, pa.DataType | None]] = {
@@ -41,7 +44,7 @@ _COLUMNS: dict[str, tuple[_Column, pa.DataType | None]] = {
     **{
         field.name: (partial(DecodedMessages.entry_field, field=field), None)
         for field in EntryField
-        if field not in (EntryField.PROPERTIES, EntryField.ENCRYPTION_KEYS)
+        if field not in _PRESENT
     },
 }
 

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from pulsar_spark.wire.dedup_mark import read_dedup_mark
 
 from integration.hostile.broker import any_stream, fill
 from integration.hostile.wire import CODECS, EXTREMES, Wire
@@ -43,6 +42,7 @@ from pulsar_spark.wire.frames import FrameReader, decode_payload_section, encode
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import parse_message_id
 from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.origin import Origin, decode_origin, encode_origin
 from pulsar_spark.wire.receipts import Receipts
 from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 
@@ -50,6 +50,7 @@ _SECONDS = 1.0
 _MEMORY = 200 << 20  # bytes
 _LIMIT = 1 << 20  # bytes that a payload may decompress to, here
 _TOPIC = "persistent://a/b/t"
+_SECRET = b"only the query knows this"
 _LOGIN = commands.Login("token", b"s3cret")
 
 
@@ -259,7 +260,7 @@ def _keys() -> list[tuple[bytes, Sealer]]:
 
 def _section(wire: Wire) -> Callable[[], object]:
     section = wire.section()
-    return lambda: read_dedup_mark(decode_payload_section(memoryview(section)).metadata)
+    return lambda: decode_payload_section(memoryview(section))
 
 
 def _sections(wire: Wire) -> Callable[[], object]:
@@ -276,7 +277,20 @@ def _sections(wire: Wire) -> Callable[[], object]:
         entries = decode([messages]).entries
         for row in rows:
             if row < len(entries):
-                read_dedup_mark(entries.one(row).metadata)
+                entries.one(row)
+
+    return act
+
+
+def _origin(wire: Wire) -> Callable[[], object]:
+    """What others put into the field has no meaning: it is not signed."""
+    chance = wire.chance
+    origin = Origin(chance.choice((0, 2**32 - 1)), 1, 2, MessageId(7, 5), 9)
+    field = encode_origin(origin, _SECRET, _TOPIC)[3:]
+    data = chance.choice((wire.damaged(field), chance.randbytes(len(field)), wire.text()))
+
+    def act() -> None:
+        assert data == field or decode_origin(data, _SECRET, _TOPIC) is None
 
     return act
 
@@ -340,6 +354,7 @@ TARGETS: dict[str, _Target] = {
     "Connection": (_connection, (ProtocolError, BrokerError)),
     "decode_payload_section": (_section, (CorruptError,)),
     "decode": (_sections, ()),
+    "decode_origin": (_origin, ()),
     "decode_batches": (_batch, (CorruptError,)),
     "decompress": (_codec, (CorruptError,)),
     "ChunkAssembler": (_chunks, ()),

@@ -59,10 +59,10 @@ def test_a_batch_writer_finds_a_bad_address_before_any_task_runs(calls):
 
 def test_tasks_know_what_the_driver_had_counted_when_the_write_began(calls, folder, monkeypatch):
     """Tasks run on other hosts. A task that is tried again is of the same write."""
-    count_write("run", 7, TopicName.parse("a/b/t"))
+    count_write("query", "run", 7, TopicName.parse("a/b/t"))
     before = read_write_numbers()
     made = PulsarWriter(parse_sink(GIVEN), VALUE, overwrite=False)
-    count_write("run", 7, TopicName.parse("a/b/t"))
+    count_write("query", "run", 7, TopicName.parse("a/b/t"))
     pickled = pickle.dumps(made)
     monkeypatch.setattr(writer, "read_write_numbers", None)
     for _ in range(2):

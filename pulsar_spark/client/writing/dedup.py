@@ -233,7 +233,7 @@ class DedupTask:
         for each, partition in run.partitions.items():
             self.tell_unread(each, partition)
         if self.strict and is_new.any() and run.stored.differing(run.rows):
-            raise self._duplicates(topic, _DIFFERS, "None of the rows that differ is sent")
+            raise self._duplicates(topic, _DIFFERS, "No more rows are sent")
         run.new_rows += int(np.count_nonzero(is_new))
         return is_new
 

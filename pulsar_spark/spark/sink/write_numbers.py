@@ -1,8 +1,8 @@
 """The number of a write within its micro-batch: a foreachBatch may write to a topic several times.
 
 A write that is run again must have the same number as before, and another write must have another one. So
-the driver counts the writes that are committed, for each topic, from 0 in each run of the query. Spark's id of a
-run is that of a job group. A function that sets a job group of its own hides it: then the count goes on.
+the driver counts the writes that are committed, for each topic, from 0 in each run of the query. Spark names
+a run by the job group. A function that sets a job group of its own hides it: then the count continues.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
     ]
 
 
-OF_FOREACH_BATCH = replace(REPORT, micro_batch=("run", 3))
+OF_FOREACH_BATCH = replace(REPORT, micro_batch=("query", "run", 3))
 WRITES = {
     "foreachBatch": (PLAIN, OF_FOREACH_BATCH, None, T),
     "foreachBatch, rows name their topics": ({**PLAIN, "topic": None}, OF_FOREACH_BATCH, None, None),
@@ -96,7 +96,7 @@ def test_a_write_of_a_micro_batch_is_counted_once(calls, given, message, batch, 
     """When it is committed: one that fails is tried again under the same number."""
     options = parse_sink({name: value for name, value in given.items() if value is not None})
     finish_batch(options, [message, None, message], batch)
-    assert [call for call in calls if call[0] == "count_write"] == [("count_write", "run", 3, topic)]
+    assert [call for call in calls if call[0] == "count_write"] == [("count_write", "query", "run", 3, topic)]
     assert [call[0] for call in calls][-2:] == ["count_write", "report_batch"]
 
 

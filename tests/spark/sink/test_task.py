@@ -264,7 +264,7 @@ def test_a_task_that_finds_rows_of_the_micro_batch_is_a_replay_whatever_spark_te
 def test_each_write_of_a_micro_batch_has_a_number(fakes, monkeypatch):
     """A function of foreachBatch may write several times to a topic."""
     run_as(monkeypatch, of_micro_batch(5))
-    counted = {"run": json.dumps({"5": {str(T): 2}}), "another": json.dumps({"5": {str(T): 7}})}
+    counted = {"query": json.dumps(["run", 5, {str(T): 2}]), "other": json.dumps(["run", 5, {str(T): 7}])}
     for topic, number in (("t", 2), ("u", 0)):
         report = write([rows(("a", topic))], writes=counted, topic=topic)
         assert fakes.given["dedup"].origin == Origin(5, 0, number)
@@ -273,8 +273,8 @@ def test_each_write_of_a_micro_batch_has_a_number(fakes, monkeypatch):
 
 def test_the_driver_is_told_of_which_micro_batch_the_rows_are(fakes, monkeypatch):
     run_as(monkeypatch, of_micro_batch(5))
-    for delivery in ("effectively-once", "at-least-once"):
-        assert write([rows(("a", "t"))], delivery=delivery).micro_batch == ("run", 5)
+    assert write([rows(("a", "t"))]).micro_batch == ("query", "run", 5)
+    assert write([rows(("a", "t"))], delivery="at-least-once").micro_batch is None
     run_as(monkeypatch, FakeTask())
     assert write([rows(("a", "t"))]).micro_batch is None
 
