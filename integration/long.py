@@ -22,6 +22,7 @@ CHAOS_TIMES = {
     "login": 4,
     "once": 9,
     "pauses": 1,
+    "replays": 20_000,
     "restarts": 20,
     "starts": 10,
     "storm": 25,

@@ -20,6 +20,7 @@ from integration.chaos.large import large
 from integration.chaos.login import login
 from integration.chaos.once import once
 from integration.chaos.pauses import pauses
+from integration.chaos.replays import replays
 from integration.chaos.restarts import restarts
 from integration.chaos.soak import judge, read_samples, soak
 from integration.chaos.starts import starts
@@ -37,6 +38,7 @@ RUNS: dict[str, Run] = {
     "large": large,
     "login": login,
     "pauses": pauses,
+    "replays": replays,
     "restarts": restarts,
     "starts": starts,
     "storm": storm,
