@@ -11,7 +11,7 @@ FAULTS = (
         file="pulsar_spark/wire/origin.py",
         old="if len(field) != _SIZE or signature != _signature(fields, secret, topic):",
         new="if len(field) != _SIZE or not signature:",
-        test=_CLIENT + "test_dedup_origins.py::test_rows_in_entries_of_others_do_not_count",
+        test=_CLIENT + "test_dedup_producer.py::test_rows_in_entries_of_others_do_not_count",
     ),
     Fault(
         name="origin-of-another-topic-accepted",
@@ -19,7 +19,7 @@ FAULTS = (
         old="hashlib.blake2b(fields + topic.encode(),",
         new="hashlib.blake2b(fields,",
         test=_CLIENT
-        + "test_dedup_origins.py::test_rows_in_entries_of_others_do_not_count[False-another topic]",
+        + "test_dedup_producer.py::test_rows_in_entries_of_others_do_not_count[False-another topic]",
     ),
     Fault(
         name="entries-without-their-origin",
@@ -48,28 +48,28 @@ FAULTS = (
         old="origin = replace(dedup.origin, begin=self._partition.begin, rows=self._run.rows)",
         new="origin = replace(dedup.origin, begin=self._partition.begin)",
         test=_CLIENT
-        + "test_dedup_origins.py::test_entries_say_who_wrote_them_and_where_the_micro_batch_began",
+        + "test_dedup_producer.py::test_entries_say_who_wrote_them_and_where_the_micro_batch_began",
     ),
     Fault(
         name="first-entry-not-waited-for",
         file="pulsar_spark/client/writing/dedup.py",
         old="if self._partition.begin is not None and not self._dedup.must_prove(self.topic):",
         new="if self.topic:",
-        test=_CLIENT + "test_dedup_origins.py::test_nothing_is_sent_before_the_first_entry_is_acknowledged",
+        test=_CLIENT + "test_dedup_producer.py::test_nothing_is_sent_before_the_first_entry_is_acknowledged",
     ),
     Fault(
         name="rows-held-behind-the-first-entry-dropped",
         file="pulsar_spark/client/writing/dedup.py",
         old="        for send, items in held:\n",
         new="        for send, items in held[1:]:\n",
-        test=_CLIENT + "test_dedup_origins.py::test_nothing_is_sent_before_the_first_entry_is_acknowledged",
+        test=_CLIENT + "test_dedup_producer.py::test_nothing_is_sent_before_the_first_entry_is_acknowledged",
     ),
     Fault(
         name="first-entry-without-its-receipt-not-looked-for",
         file="pulsar_spark/client/writing/dedup.py",
         old="partition.begin or self.sent.first_id or self._find().begin",
         new="partition.begin or self.sent.first_id",
-        test=_CLIENT + "test_dedup_origins.py::test_the_first_entry_is_known_where_its_receipt_was_lost",
+        test=_CLIENT + "test_dedup_producer.py::test_the_first_entry_is_known_where_its_receipt_was_lost",
     ),
     # ---- the search
     Fault(
@@ -127,7 +127,7 @@ FAULTS = (
         file="pulsar_spark/client/reading/stored_run.py",
         old="entries.texts(EntryField.REPLICATE_TO)",
         new="entries.texts(EntryField.REPLICATED_FROM)",
-        test=_CLIENT + "test_dedup_origins.py::test_a_copy_that_is_not_replicated_does_not_count",
+        test=_CLIENT + "test_dedup_producer.py::test_a_copy_that_is_not_replicated_does_not_count",
     ),
     Fault(
         name="version-of-what-is-stored-not-read",
@@ -149,14 +149,14 @@ FAULTS = (
         file="pulsar_spark/protocol/replay/stored_rows.py",
         old="        np.add.at(self._taken, at[is_same], 1)\n",
         new="",
-        test=_CLIENT + "test_dedup_origins.py::test_equal_rows_are_stored_as_often_as_they_come",
+        test=_CLIENT + "test_dedup_producer.py::test_equal_rows_are_stored_as_often_as_they_come",
     ),
     Fault(
         name="last-row-of-a-run-that-differs-not-told-of",
         file="pulsar_spark/protocol/replay/stored_rows.py",
         old="(self._through <= taken)",
         new="(self._through < taken)",
-        test=_CLIENT + "test_dedup_origins.py::test_rows_that_differ_are_told_of",
+        test=_CLIENT + "test_dedup_producer.py::test_rows_that_differ_are_told_of",
     ),
     Fault(
         name="rows-looked-for-in-their-own-partition-only",
@@ -185,7 +185,7 @@ FAULTS = (
         file="pulsar_spark/client/writing/dedup.py",
         old="if self.strict and is_new.any() and run.stored.differing(run.rows):",
         new="if not self.required and is_new.any() and run.stored.differing(run.rows):",
-        test=_CLIENT + "test_dedup_origins.py::test_a_strict_task_sends_none_of_the_rows_that_differ",
+        test=_CLIENT + "test_dedup_producer.py::test_a_strict_task_sends_none_of_the_rows_that_differ",
     ),
     Fault(
         name="strict-task-sends-what-cannot-be-compared",
@@ -206,7 +206,7 @@ FAULTS = (
         file="pulsar_spark/client/writing/dedup.py",
         old="if last > _MAX_LAST_ID:",
         new="if last > _MAX_LAST_ID << 1:",
-        test=_CLIENT + "test_dedup_origins.py::test_a_name_that_somebody_else_has_used_keeps_nothing_out",
+        test=_CLIENT + "test_dedup_producer.py::test_a_name_that_somebody_else_has_used_keeps_nothing_out",
     ),
     # ---- the sink
     Fault(

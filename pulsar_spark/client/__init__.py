@@ -45,7 +45,8 @@ from pulsar_spark.client.reading.tail import Arrivals, Tail
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
 from pulsar_spark.client.topic_watch import TopicWatch
-from pulsar_spark.client.writing.dedup import DedupTask, first_sequence_id, last_sequence_id
+from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
+from pulsar_spark.client.writing.dedup_producer import first_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions

@@ -20,7 +20,8 @@ import pyarrow as pa
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.parallel import run_all
-from pulsar_spark.client.writing.dedup import DedupProducer, DedupTask
+from pulsar_spark.client.writing.dedup import DedupTask
+from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_link import CLOSE_TIMEOUT

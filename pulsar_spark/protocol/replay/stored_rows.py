@@ -124,6 +124,10 @@ class StoredRows:
         """
         if any(each.is_due(taken) for each in self._sequences.values()):
             self._read_rest()
+        return self.missed(taken)
+
+    def missed(self, taken: int) -> Counter[int]:
+        """``differing``, of the rows that were read so far."""
         return self._rest.missed(taken)
 
     def close(self) -> None:
