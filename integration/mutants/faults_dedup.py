@@ -9,23 +9,38 @@ FAULTS = (
     Fault(
         name="origin-signature-not-checked",
         file="pulsar_spark/wire/origin.py",
-        old="if len(field) != _SIZE or signature != _signature(fields, secret, topic):",
-        new="if len(field) != _SIZE or not signature:",
+        old='if signature != _signature(fields, secret, topic, b"" if has_begin(field) else payload):',
+        new="if not signature:",
         test=_CLIENT + "test_dedup_origins.py::test_rows_in_entries_of_others_do_not_count",
     ),
     Fault(
         name="origin-of-another-topic-accepted",
         file="pulsar_spark/wire/origin.py",
-        old="hashlib.blake2b(fields + topic.encode(),",
-        new="hashlib.blake2b(fields,",
+        old='fields + struct.pack(">H", len(name)) + name, key=secret',
+        new="fields, key=secret",
         test=_CLIENT
         + "test_dedup_origins.py::test_rows_in_entries_of_others_do_not_count[False-another topic]",
     ),
     Fault(
+        name="signature-of-the-first-entry-not-bound-to-its-payload",
+        file="pulsar_spark/wire/origin.py",
+        old="    digest.update(payload)\n",
+        new="",
+        test=_CLIENT
+        + "test_dedup_origins.py::test_rows_in_entries_of_others_do_not_count[False-that of the first entry]",
+    ),
+    Fault(
+        name="entries-made-by-column-share-what-is-signed-for-one-payload",
+        file="pulsar_spark/protocol/packer.py",
+        old=" or not self.is_origin_alike:",
+        new=":",
+        test="tests/protocol/test_packer.py::test_an_origin_may_be_of_the_payload_as_it_is_stored[run]",
+    ),
+    Fault(
         name="entries-without-their-origin",
         file="pulsar_spark/protocol/packer.py",
-        old="fields = self.version_field + self.origin",
-        new="fields = self.version_field",
+        old='return b"" if self.origin is None else self.origin(payload)',
+        new='return b""',
         test="tests/protocol/test_packer.py::test_all_entries_say_the_version_of_their_schema_and_their_origin",
     ),
     Fault(
@@ -38,15 +53,15 @@ FAULTS = (
     Fault(
         name="begin-not-named",
         file="pulsar_spark/client/writing/dedup.py",
-        old="origin = replace(dedup.origin, begin=self._partition.begin, rows=self._run.rows)",
-        new="origin = replace(dedup.origin, rows=self._run.rows)",
+        old="origin = replace(self._dedup.origin, begin=self._partition.begin, rows=self._run.rows)",
+        new="origin = replace(self._dedup.origin, rows=self._run.rows)",
         test=_CLIENT + "test_topic_writer_keys.py::test_a_run_that_was_cut_off_is_completed",
     ),
     Fault(
         name="rows-taken-so-far-not-said",
         file="pulsar_spark/client/writing/dedup.py",
-        old="origin = replace(dedup.origin, begin=self._partition.begin, rows=self._run.rows)",
-        new="origin = replace(dedup.origin, begin=self._partition.begin)",
+        old="origin = replace(self._dedup.origin, begin=self._partition.begin, rows=self._run.rows)",
+        new="origin = replace(self._dedup.origin, begin=self._partition.begin)",
         test=_CLIENT
         + "test_dedup_origins.py::test_entries_say_who_wrote_them_and_where_the_micro_batch_began",
     ),
@@ -67,7 +82,7 @@ FAULTS = (
     Fault(
         name="first-entry-without-its-receipt-not-looked-for",
         file="pulsar_spark/client/writing/dedup.py",
-        old="partition.begin or self.sent.first_id or self._find().begin",
+        old="partition.begin or self.sent.first_id or self._find(is_claimed=True).begin",
         new="partition.begin or self.sent.first_id",
         test=_CLIENT + "test_dedup_origins.py::test_the_first_entry_is_known_where_its_receipt_was_lost",
     ),
@@ -161,8 +176,8 @@ FAULTS = (
     Fault(
         name="rows-looked-for-in-their-own-partition-only",
         file="pulsar_spark/protocol/replay/stored_rows.py",
-        old="            self._read_rest()  # also of other partitions: rows may go elsewhere than before\n",
-        new="",
+        old="            self._read_rest()\n            found |=",
+        new="            found |=",
         test=_CLIENT + "test_dedup_replays.py::test_rows_are_found_in_other_partitions",
     ),
     Fault(
@@ -204,8 +219,8 @@ FAULTS = (
     Fault(
         name="name-that-others-have-used-up-kept",
         file="pulsar_spark/client/writing/dedup.py",
-        old="if last > _MAX_LAST_ID:",
-        new="if last > _MAX_LAST_ID << 1:",
+        old="if last <= _MAX_LAST_ID:",
+        new="if last <= _MAX_LAST_ID << 1:",
         test=_CLIENT + "test_dedup_origins.py::test_a_name_that_somebody_else_has_used_keeps_nothing_out",
     ),
     # ---- the sink
