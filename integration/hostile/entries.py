@@ -41,7 +41,7 @@ _COLUMNS: dict[str, tuple[_Column, pa.DataType | None]] = {
     **{
         field.name: (partial(DecodedMessages.entry_field, field=field), None)
         for field in EntryField
-        if field not in (EntryField.PROPERTIES, EntryField.ENCRYPTION_KEYS)
+        if field not in (EntryField.PROPERTIES, EntryField.ENCRYPTION_KEYS, EntryField.REPLICATE_TO)
     },
 }
 
@@ -211,6 +211,7 @@ def _facts(entries: Entries) -> tuple[list[Any], ...]:
     numbers = ("messages", "publish_time", "sequence_id", "chunked", "compression", "uncompressed_size")
     columns = [getattr(entries, name).tolist() for name in (*numbers, "encrypted", "index", "sizes")]
     metadata = [one.metadata.SerializePartialToString(deterministic=True) for one in entries]
+    columns.append(entries.texts(EntryField.REPLICATE_TO).is_valid().to_pylist())
     return (*columns, [bytes(payload) for payload in entries.payloads], metadata)
 
 

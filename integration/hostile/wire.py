@@ -163,7 +163,7 @@ class Wire:
         """A field of MessageMetadata."""
         chance = self.chance
         makers = (
-            lambda: bytes_field(chance.choice((5, 6, 7, 14, 15, 16, 18, 26, 32)), self.text()),
+            lambda: bytes_field(chance.choice((5, 6, 7, 14, 15, 16, 18, 26, 32, 2019)), self.text()),
             lambda: bytes_field(6, b64encode(self.text())) + b"\x88\x01\x01",
             lambda: bytes_field(4, self.pair()),
             lambda: number_field(chance.choice((12, 19, 20, 22, 23, 24, 28, 29, 31, 33, 34)), self.number()),
