@@ -37,8 +37,11 @@ def _play(first: int, last: int) -> Counter[str]:
     events: Counter[str] = Counter()
     with FakeBroker(deduplicates=True) as broker:
         for seed in range(first, last):
-            outcome = Replays(broker, seed).play()
-            outcome.check()
+            try:
+                outcome = Replays(broker, seed).play()
+                outcome.check()
+            except Exception as error:
+                raise AssertionError(f"topic {seed}: {error}") from error
             events += outcome.events
             events["strict tasks that were stopped"] += outcome.is_refused
             events["told that rows may be duplicated"] += bool(outcome.told)

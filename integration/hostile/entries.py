@@ -214,6 +214,7 @@ def _facts(entries: Entries) -> tuple[list[Any], ...]:
     numbers = ("messages", "publish_time", "sequence_id", "chunked", "compression", "uncompressed_size")
     columns = [getattr(entries, name).tolist() for name in (*numbers, "encrypted", "index", "sizes")]
     metadata = [one.metadata.SerializePartialToString(deterministic=True) for one in entries]
+    columns.append(entries.texts(EntryField.REPLICATE_TO).is_valid().to_pylist())
     return (*columns, [bytes(payload) for payload in entries.payloads], metadata)
 
 

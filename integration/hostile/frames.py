@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from integration.hostile.broker import any_stream, fill
-from integration.hostile.wire import CODECS, EXTREMES, Wire
+from integration.hostile.wire import CODECS, EXTREMES, Wire, bytes_field, number_field
 from pulsar_spark.errors import BrokerError, CorruptError, CryptoError, ProtocolError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.batcher import BatchLimits
@@ -37,7 +37,8 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import decode_batches
 from pulsar_spark.wire.codecs import decompress, decompress_together
-from pulsar_spark.wire.entries import decode
+from pulsar_spark.wire.entries import Entries, Entry, decode
+from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.frames import FrameReader, decode_payload_section, encode_command
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import parse_message_id
@@ -50,7 +51,6 @@ _SECONDS = 1.0
 _MEMORY = 200 << 20  # bytes
 _LIMIT = 1 << 20  # bytes that a payload may decompress to, here
 _TOPIC = "persistent://a/b/t"
-_SECRET = b"only the query knows this"
 _LOGIN = commands.Login("token", b"s3cret")
 
 
@@ -278,19 +278,29 @@ def _sections(wire: Wire) -> Callable[[], object]:
         for row in rows:
             if row < len(entries):
                 entries.one(row)
+        entries.texts(EntryField.ORIGIN)
 
     return act
 
 
 def _origin(wire: Wire) -> Callable[[], object]:
-    """What others put into the field has no meaning: it is not signed."""
-    chance = wire.chance
-    origin = Origin(chance.choice((0, 2**32 - 1)), 1, 2, MessageId(7, 5), 9)
-    field = encode_origin(origin, _SECRET, _TOPIC)[3:]
-    data = chance.choice((wire.damaged(field), chance.randbytes(len(field)), wire.text()))
+    """An entry with an origin, damaged or not: it is read as it was made, or not at all."""
+    chance, payload = wire.chance, wire.text()
+    begin = chance.choice((None, MessageId(chance.randrange(1 << 63), chance.randrange(1 << 31))))
+    made = Origin(chance.randrange(1 << 32), 3, 1, begin, chance.randrange(1 << 32))
+    field = encode_origin(made, b"secret", _TOPIC, payload)
+    if wire.is_broken():
+        field = wire.damaged(field)
+    fields = [bytes_field(1, b"p"), number_field(2, 1), number_field(3, 1), field]
+    section = wire.framed_section(b"".join(fields), wire.damaged(payload) if wire.is_broken() else payload)
 
     def act() -> None:
-        assert data == field or decode_origin(data, _SECRET, _TOPIC) is None
+        stored = decode_payload_section(memoryview(section))
+        entries = Entries.of([Entry(5, 1, stored.metadata, stored.payload, None)])
+        for found in entries.texts(EntryField.ORIGIN).drop_null().to_pylist():
+            origin = decode_origin(found, b"secret", _TOPIC, stored.payload)
+            assert origin in (None, made)
+            assert origin is None or begin is not None or bytes(stored.payload) == payload
 
     return act
 
@@ -354,7 +364,7 @@ TARGETS: dict[str, _Target] = {
     "Connection": (_connection, (ProtocolError, BrokerError)),
     "decode_payload_section": (_section, (CorruptError,)),
     "decode": (_sections, ()),
-    "decode_origin": (_origin, ()),
+    "decode_origin": (_origin, (CorruptError,)),
     "decode_batches": (_batch, (CorruptError,)),
     "decompress": (_codec, (CorruptError,)),
     "ChunkAssembler": (_chunks, ()),
