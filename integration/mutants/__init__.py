@@ -7,6 +7,7 @@ program that plants them.
 from integration.mutants import (
     faults_client,
     faults_encode,
+    faults_hostile,
     faults_keys,
     faults_kinds,
     faults_protocol,
@@ -31,4 +32,5 @@ FAULTS: tuple[Fault, ...] = (
     *faults_spark.FAULTS,
     *faults_sink_schemas.FAULTS,
     *faults_typed.FAULTS,
+    *faults_hostile.FAULTS,
 )
