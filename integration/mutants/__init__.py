@@ -8,6 +8,7 @@ from integration.mutants import (
     faults_client,
     faults_dedup,
     faults_encode,
+    faults_hostile,
     faults_keys,
     faults_kinds,
     faults_protocol,
@@ -33,4 +34,5 @@ FAULTS: tuple[Fault, ...] = (
     *faults_spark.FAULTS,
     *faults_sink_schemas.FAULTS,
     *faults_typed.FAULTS,
+    *faults_hostile.FAULTS,
 )
