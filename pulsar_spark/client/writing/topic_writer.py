@@ -52,7 +52,7 @@ _MENDING_INTERVAL = 0.5
 # Seconds between looks for new partitions, as in the Java client.
 _LOOK_AGAIN = 60.0
 
-# Rows of a block of one partition, where batches have no limit of messages.
+# Rows of a block of one partition, where batches have no limit of messages, or it must not depend on that.
 _BLOCK = 1000
 
 # Bytes of encoded rows that are put together by key. Twice as many are in memory while they are sorted.
@@ -289,12 +289,18 @@ class TopicWriter:
         start = (
             random.randrange(count) if place is None else place.first_partition(count, options.routing_mode)
         )
+        if self._dedup is not None:
+            # Two live copies of a task exclude each other only where both write. So rows go to the same
+            # partitions in each, whatever the sizes of their batches are.
+            block = _BLOCK
+        else:
+            block = (options.batching_max_messages or _BLOCK) if options.batching else 1
         return Router(
             options.routing_mode,
             options.hashing_scheme,
             self._code.router,
             start=start,
-            block=(options.batching_max_messages or _BLOCK) if options.batching else 1,
+            block=block,
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
             key_bytes=options.key_bytes,
         )

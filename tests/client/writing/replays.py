@@ -16,7 +16,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from pulsar_spark.client import BatcherBuilder, Client, DedupTask, MessageColumns, Origin, TopicWriter
+from pulsar_spark.client import (
+    BatcherBuilder,
+    Client,
+    DedupTask,
+    MessageColumns,
+    Origin,
+    ProducerOptions,
+    TopicWriter,
+)
 from pulsar_spark.errors import DuplicatesError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -98,6 +106,7 @@ class Replays:
         values = range(count) if chance.random() < 0.7 else [chance.randrange(4) for _ in range(count)]
         self._rows = [b"%d." % value + b"." * size for value in values]
         self._keys = chance.choice([None, 1, 7])
+        self._options = self._random_options()
         self._strange: set[tuple[str, MessageId]] = set()
         self.events: Counter[str] = Counter()
 
@@ -110,6 +119,7 @@ class Replays:
         for _ in range(chance.choice([1, 1, 2, 4, 7])):
             if chance.random() < 0.35:
                 self._stranger()
+            self._options = self._random_options()
             if chance.random() < 0.1:
                 self._two_copies()
             else:
@@ -188,9 +198,12 @@ class Replays:
         return DedupTask(None, NAME, Origin(batch, 0, 0), SECRET, **given)
 
     def _writer(self, client: Client, task: DedupTask) -> TopicWriter:
+        return TopicWriter(client, self._topic, self._options, dedup=task)
+
+    def _random_options(self) -> ProducerOptions:
         chance = self._chance
         batching = not self._is_large and chance.random() < 0.7
-        options = producing(
+        return producing(
             send_timeout=5.0,
             batching=batching,
             chunking=not batching,
@@ -200,7 +213,6 @@ class Replays:
             batcher_builder=chance.choice(list(BatcherBuilder)),
             compression=chance.choice([pb.NONE, pb.LZ4, pb.ZLIB]),
         )
-        return TopicWriter(client, self._topic, options, dedup=task)
 
     def _blocks(self, rows: Sequence[bytes]) -> Iterator[MessageColumns]:
         at = 0

@@ -156,7 +156,7 @@ def test_rows_that_become_visible_in_time_are_found(client, broker, topic):
 @pytest.mark.parametrize("portions", [1, 2, 12])
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_rows_are_found_in_other_partitions(client, broker, lost, portions, size, caplog):
-    """Rows without keys go to partitions in blocks, as large as batches; so much of a run is stored there."""
+    """Rows say their partitions, in blocks of a size that is another one in each run."""
     name, rows = TopicName.parse("parted"), numbered(12)
     parts = [broker.create(name, 2), broker.topics[str(name.of_partition(1))]]
 
@@ -164,22 +164,24 @@ def test_rows_are_found_in_other_partitions(client, broker, lost, portions, size
         if connection.producers[frame.command.send.producer_id].topic is not parts[lost]:
             pass_on(connection, frame)
 
-    def run(portions, **options):
+    def run(portions, size, **options):
         task = DedupTask(client, "query-0", Origin(0, 0, 0), SECRET, required=False, strict=True)
         with closing(task), TopicWriter(client, name, producing(**options), dedup=task) as writer:
             for first in range(0, 12, portions):
-                writer.send(columns(rows[first : first + portions]))
+                some = range(first, min(first + portions, 12))
+                places = pa.array([number // size % 2 for number in some], pa.int32())
+                writer.send(columns([rows[number] for number in some], partition=places))
             writer.flush()
             task.finish()
 
     broker.script(Type.SEND, repeat(lose))
     with pytest.raises(SendError):
-        run(12, batching_max_messages=2, send_timeout=0.1)
+        run(12, 2, send_timeout=0.1)
     broker.script(Type.SEND, [])
     assert parts[1 - lost].values
     assert not parts[lost].values
     for _ in range(2):
-        run(portions, batching_max_messages=size)
+        run(portions, size)
         assert sorted(parts[0].values + parts[1].values) == sorted(rows)
     assert not caplog.messages
 
