@@ -273,11 +273,16 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
     Args:
         versions: number of the schema version of each row, int64[n]; -1 for none.
         deliver_at: time of delivery of each row in ms since the epoch, int64[n]; -1 for none.
+
+    Returns:
+        Bytes of each row; empty if it has neither.
     """
-    if (versions < 0).all() and (deliver_at < 0).all():
+    has_none = (versions < 0) & (deliver_at < 0)
+    if has_none.all():
         return [b""] * len(versions)
     # No encoded row begins with such a byte.
-    return [b"\xff%d %d " % each for each in zip(versions.tolist(), deliver_at.tolist(), strict=True)]
+    each = zip(versions.tolist(), deliver_at.tolist(), has_none.tolist(), strict=True)
+    return [b"" if none else b"\xff%d %d " % (version, time) for version, time, none in each]
 
 
 def _digests_of(rows: EncodedMessages, extras: Sequence[bytes], wanted: Ints) -> Words:
