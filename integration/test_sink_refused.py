@@ -146,7 +146,7 @@ def test_a_row_that_is_damaged_on_the_way_is_stored(
     tmp_path: Path,
     options: dict[str, str],
 ) -> None:
-    """The broker refuses its entry. If it has stored later ones, it would drop that entry: the query fails."""
+    """If the broker has stored later entries, it would drop this one now: the query fails."""
     admin, here = proxied.broker.admin, PulsarInSpark(spark, proxied.service_url)
     admin.create_partitioned_topic(topic, 2)
     query = Replays(here, admin.url, topic, tmp_path, rows=ROWS)
