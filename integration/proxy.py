@@ -62,6 +62,7 @@ class Proxy:
         service_url: where clients connect to.
         connections: number of connections accepted so far.
         forwarded: number of bytes sent on so far, for each direction.
+        damaged: number of bytes changed so far.
     """
 
     def __init__(self, target: str, *, cuts: Iterable[Cut | None] = ()) -> None:
@@ -76,6 +77,7 @@ class Proxy:
         self._target = (url.hostname, url.port)
         self._cuts = iter(cuts)
         self._truncations: dict[Direction, Cut] = {}
+        self._damages: dict[Direction, bytes] = {}
         self._links: set[_Link] = set()
         self._delay = 0.0
         self._flowing = {direction: asyncio.Event() for direction in Direction}
@@ -83,6 +85,7 @@ class Proxy:
             event.set()
         self.connections = 0
         self.forwarded = dict.fromkeys(Direction, 0)
+        self.damaged = 0
 
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
@@ -116,6 +119,10 @@ class Proxy:
     def truncate_next(self, count: int, direction: Direction, ending: Ending = Ending.FIN) -> None:
         """Deliver only `count` bytes from the next chunk in `direction` on; cut the connection it came on."""
         self._do(self._truncate_next(Cut(count, direction, ending)))
+
+    def damage_next(self, text: bytes, direction: Direction = Direction.TO_BROKER) -> None:
+        """Change a byte of the next chunk in a direction that has these bytes: their last one."""
+        self._do(self._damage_next(text, direction))
 
     def stall(self, *directions: Direction) -> None:
         """Forward nothing in these directions (none named: both), with connections kept open."""
@@ -157,6 +164,18 @@ class Proxy:
 
     async def _truncate_next(self, cut: Cut) -> None:
         self._truncations[cut.direction] = cut
+
+    async def _damage_next(self, text: bytes, direction: Direction) -> None:
+        self._damages[direction] = text
+
+    def _damaged(self, data: bytes, direction: Direction) -> bytes:
+        text = self._damages.get(direction)
+        if text is None or text not in data:
+            return data
+        del self._damages[direction]
+        self.damaged += 1
+        at = data.index(text) + len(text) - 1
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
     async def _set_flowing(self, directions: Iterable[Direction], *, flowing: bool) -> None:
         for direction in directions:
@@ -230,7 +249,7 @@ class Proxy:
             if not data:
                 sink.shutdown(socket.SHUT_WR)
                 return
-            data = data[:left]
+            data = self._damaged(data[:left], direction)
             self.forwarded[direction] += len(data)
             await self._loop.sock_sendall(sink, data)
             left = None if left is None else left - len(data)

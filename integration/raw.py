@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entries import Entry
 from pulsar_spark.wire.frames import (
     Buffer,
     Frame,
@@ -127,13 +128,17 @@ def _command_of(frame: Received) -> pb.BaseCommand:
 class RawProducer:
     """Writes entries with the metadata that a test wants, and waits for each receipt."""
 
-    def __init__(self, connection: RawConnection, topic: str) -> None:
+    def __init__(self, connection: RawConnection, topic: str, name: str | None = None) -> None:
         self._connection = connection
         self._id = connection.new_id()
         self._sequence_ids = itertools.count()
         connection.look_up(topic)
-        answer = connection.exchange(commands.producer(connection.new_id(), self._id, topic, None, 0))
+        answer = connection.exchange(commands.producer(connection.new_id(), self._id, topic, name, 0))
         self.name: str = answer.producer_success.producer_name
+
+    def close(self) -> None:
+        """Let others use the name."""
+        self._connection.exchange(commands.close_producer(self._id, self._connection.new_id()))
 
     def send(self, payload: bytes, *, txn: tuple[int, int] | None = None, **fields: Any) -> MessageId:
         """Write one entry.
@@ -159,6 +164,22 @@ class RawProducer:
         if txn is not None:
             for place in (metadata, send.send):
                 place.txnid_most_bits, place.txnid_least_bits = txn
+        return self._exchange(send, metadata, payload)
+
+    def copy(self, entry: Entry, sequence_id: int) -> MessageId:
+        """Write an entry again as it is, with fields that nobody knows, but with another sequence id."""
+        metadata = pb.MessageMetadata()
+        metadata.CopyFrom(entry.metadata)
+        metadata.sequence_id, ids = sequence_id, (sequence_id, sequence_id)
+        if metadata.HasField("highest_sequence_id"):
+            count = metadata.num_messages_in_batch
+            metadata.highest_sequence_id, ids = (
+                sequence_id + count - 1,
+                (sequence_id, sequence_id + count - 1),
+            )
+        return self._exchange(commands.send(self._id, ids, 1), metadata, entry.payload)
+
+    def _exchange(self, send: pb.BaseCommand, metadata: pb.MessageMetadata, payload: Buffer) -> MessageId:
         head = encode_section_head(metadata.SerializeToString(), payload)
         frame_head = encode_command_head(send, len(head) + len(payload))
         answer = self._connection.exchange(frame_head, head, payload)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -54,8 +53,8 @@ class Replays:
     def run(
         self,
         step: Step | None = None,
-        *,
         change: Callable[[DataFrame], DataFrame] | None = None,
+        /,
         **options: str,
     ) -> None:
         """Run until all rows are written; raises the query's error.
@@ -76,10 +75,17 @@ class Replays:
         finally:
             query.stop()
 
-    def fails(self, error: str, step: Step | None = None, **options: Any) -> None:
+    def fails(
+        self,
+        error: str,
+        step: Step | None = None,
+        change: Callable[[DataFrame], DataFrame] | None = None,
+        /,
+        **options: str,
+    ) -> None:
         """Run, as ``run`` does, until the query fails with an error."""
         with pytest.raises(StreamingQueryException, match=error):
-            self.run(step, **options)
+            self.run(step, change, **options)
 
     def at(self, rows: int, stored: int = 0, task: int = 0) -> FailsAt:
         """A step that fails when a task has passed on so many rows, and so many are stored."""

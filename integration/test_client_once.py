@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import closing
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from integration.broker import Admin
@@ -19,6 +20,7 @@ from pulsar_spark.client import Client, Producer, ProducerOptions
 from pulsar_spark.errors import DuplicatesError, OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.singles import encode_singles
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
@@ -137,6 +139,45 @@ def test_equal_rows_are_stored_as_often_as_they_come(client: Client, peer: Peer,
     run(client, once_topic, records, dies_after=130)
     run(client, once_topic, random.Random(2).sample(records, 300))
     assert Counter(numbers(peer, once_topic)) == Counter(map(number_of, records))
+
+
+# Rows that differ in one thing; their order within each column is that of the rows.
+KINDS = MessageColumns(
+    value=pa.array([b"v", b"", None, b"v", b"v", b"v", b"v", b"v", b"v", b"v"], pa.binary()),
+    key=pa.array([None, None, None, b"", b"k", b"\xff", None, None, None, b"k"], pa.binary()),
+    event_time=pa.array([None] * 6 + [5, None, None, None], pa.int64()),
+    properties=pa.array(
+        [[], [], [], [], [], [], [], [("b", "1"), ("a", ""), ("b", "1")], [], []],
+        pa.map_(pa.string(), pa.string()),
+    ),
+    ordering_key=pa.array([None] * 8 + [b"o", b""], pa.binary()),
+)
+
+
+@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize("change", [{}, {"key_bytes": True}, {"batching": "other"}, {"compression": pb.LZ4}])
+def test_rows_of_all_kinds_are_stored_once(
+    client: Client, peer: Peer, once_topic: str, batching: bool, change: dict[str, Any]
+) -> None:
+    """Rows without a value, too, whose keys are no texts or empty; each differs from all others."""
+
+    def write(columns: MessageColumns, **options: Any) -> int:
+        with (
+            closing(task_of(client, strict=True)) as task,
+            closing(open_writer(client, once_topic, task, **options)) as writer,
+        ):
+            writer.send(columns)
+            writer.flush()
+            return sum(each.messages for each in writer.sent.values())
+
+    count, half = len(KINDS), KINDS.take(pa.array(range(0, len(KINDS), 2)))
+    assert write(half, batching=batching) == len(half)
+    again = {"batching": batching, **change}
+    if change.get("batching"):
+        again["batching"] = not batching
+    assert write(KINDS, **again) == count - len(half)
+    assert write(KINDS, batching=batching) == 0
+    assert len(peer.read_all(once_topic)) == count
 
 
 def test_two_writes_of_a_micro_batch_are_told_apart(client: Client, peer: Peer, once_topic: str) -> None:

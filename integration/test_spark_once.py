@@ -20,14 +20,16 @@ from pyspark.sql import functions as f
 
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.chaos.messages import columns_of, numbered
+from integration.chaos.messages import numbered
 from integration.chaos.once import WARNING, check, one_run, prepare
 from integration.failing_steps import FailsOnce
 from integration.fix_spark import InjectedError, PulsarInSpark, await_rows, finish, start
 from integration.peer import Peer, Record
+from integration.replays import number_in
+from integration.task_runs import SECRET, run, task_of
 from integration.users_code import notes_of
 from pulsar_spark import PulsarProgressListener
-from pulsar_spark.client import Client, DedupTask, ProducerOptions, TopicWriter
+from pulsar_spark.client import Client, Origin
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt, count_of_other_tasks
 
@@ -83,8 +85,7 @@ def pipe(
 def by_key(records: list[Record]) -> dict[str | None, list[int]]:
     numbers: dict[str | None, list[int]] = {}
     for record in records:
-        assert record.value is not None
-        numbers.setdefault(record.key, []).append(int(record.value.rstrip(b".")))
+        numbers.setdefault(record.key, []).append(number_in(record.value))
     return numbers
 
 
@@ -115,15 +116,12 @@ def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe: Pipe):
 def test_what_may_be_there_twice_is_told_or_refused(
     pipe: Pipe, spark: SparkSession, once_topic: str, caplog: pytest.LogCaptureFixture
 ):
-    """A part of the first run is stored. The next lacks each key's first row; the last has fewer tasks, too.
-
-    Which task has stored rows, and in which partition, is left to chance: each of them must differ.
-    """
+    """A part of the first run is stored. In the next one all values are others; the last one has one task."""
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
     strict = {"delivery": "effectively-once", "failOnDuplicates": "true"}
     with pytest.raises(StreamingQueryException, match=r"\[PULSAR_DUPLICATES\].*failOnDuplicates=false"):
-        pipe.run(lambda rows: rows.where(f.rtrim("value", f.lit(".")).cast("int") >= KEYS), **strict)
+        pipe.run(lambda rows: rows.withColumn("value", f.concat("value", f.lit("."))), **strict)
     assert set(Counter(pipe.written()).values()) == {1}
     listener = PulsarProgressListener()
     spark.streams.addListener(listener)
@@ -131,9 +129,9 @@ def test_what_may_be_there_twice_is_told_or_refused(
     try:
         pipe.run(lambda rows: rows.limit(10), onBatchWritten="integration.users_code.note_duplicates")
         # Counted afterwards: a task of a failed run may write on for a moment.
-        stored = len(pipe.written()) - 10
-        wait_until(lambda: f"up to {stored} messages may be duplicated" in caplog.text)
-        assert [int(line) for line in notes.read_text().splitlines()] == [stored]
+        of_task = Counter(number_in(record.value) % 2 for record in pipe.written())
+        wait_until(lambda: f"up to {of_task[1]} messages may be duplicated" in caplog.text)
+        assert [int(line) for line in notes.read_text().splitlines()] == [of_task[1]]
     finally:
         spark.streams.removeListener(listener)
         notes.unlink(missing_ok=True)
@@ -189,16 +187,18 @@ def test_effectively_once_cannot_be_asked_for_in_vain(
 
 def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog):
     topic = TopicName.parse(once_topic)
-    for task in range(4):
-        dedup = DedupTask(client, f"spark-query-{task}", 7, task, required=False)
-        with dedup, TopicWriter(client, topic, ProducerOptions(), dedup=dedup) as writer:
-            writer.send(columns_of(numbered(10)))
-            writer.finish()
-    same, later = (DedupAttempt("spark-query", first, frozenset({topic})) for first in (8 << 32, 9 << 32))
+    for number in range(4):
+        task = task_of(client, 7, name=f"spark-query-{number}", task=number)
+        run(client, once_topic, numbered(10), task)
+    same, later = (
+        DedupAttempt("spark-query", Origin(batch, 0, 0), SECRET, frozenset({topic})) for batch in (7, 8)
+    )
     count = partial(count_of_other_tasks, client, is_encrypted=False, has_schema=False, strict=False)
     assert count([None, None], 2) == {}
     assert count([same] * 4, 4) == {}
     assert count([later, None], 2) == {}
+    # Anybody may use the names; only what the query has signed counts.
+    assert count([replace(same, secret=b"another one"), None], 2) == {}
     assert not caplog.records
     found = count([None, same], 2)
     assert sum(found.values()) == 20

@@ -176,6 +176,17 @@ class Admin:
 
     # Topics
 
+    def set_max_message_size(self, topic: str, limit: int | None) -> None:
+        """Refuse larger entries, in bytes, on all partitions of a topic, soon afterwards; None: no limit."""
+        path = f"{topic_path(topic)}/maxMessageSize"
+        self.request("DELETE" if limit is None else "POST", path, limit)
+
+    def set_max_delay(self, topic: str, milliseconds: int | None) -> None:
+        """Refuse later deliveries, on all partitions of a topic, soon afterwards; None: no limit."""
+        path = f"{topic_path(topic)}/delayedDelivery"
+        policy = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": milliseconds}
+        self.request(*(("DELETE", path) if milliseconds is None else ("POST", path, policy)))
+
     def topics(self, namespace: str = "public/default") -> list[str]:
         """Return the whole names of the persistent topics, one for each partition."""
         return list(self.request("GET", f"persistent/{namespace}"))

@@ -272,6 +272,9 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
     Args:
         versions: number of the schema version of each row, int64[n]; -1 for none.
         deliver_at: time of delivery of each row in ms since the epoch, int64[n]; -1 for none.
+
+    Returns:
+        Bytes of each row; empty if it has neither.
     """
     if (versions < 0).all() and (deliver_at < 0).all():
         return [b""] * len(versions)

@@ -203,3 +203,11 @@ def test_rows_of_all_sizes_are_compared_in_order():
         changed[at] = chance.randbytes(9)
         flags = take(stored(values, size=64), changed)[0]
         assert [number for number, flag in enumerate(flags) if not flag] == [at]
+
+
+def test_the_extras_of_a_row_do_not_depend_on_the_rows_beside_it():
+    """Runs do not cut their rows into the same blocks."""
+    versions, times = np.array([-1, -1, 0, 3, -1]), np.array([-1, 5, -1, 5, -1])
+    whole = extras_of(versions, times)
+    assert whole == [extras_of(versions[row : row + 1], times[row : row + 1])[0] for row in range(5)]
+    assert len(set(whole)) == 4
