@@ -8,6 +8,8 @@ needs to find one of these, or the first entry itself if it is the only one:
     an entry of this task and micro-batch         the micro-batch began
     ============================================  ==========================================================
     names its first entry                         there
+    does not, and is a chunk                      here or earlier: the search goes on. Other chunks of the
+                                                  message lie before it, and earlier attempts to send it
     does not, and has the last id of the          here: it is the only entry
     producer's name, or a higher one
     does not                                      here or earlier: the search goes on. Others may have used
@@ -59,11 +61,13 @@ class OwnEntry(NamedTuple):
         id: of the whole entry.
         origin: of the entry.
         last_sequence_id: of its last message.
+        is_chunk: whether it is a part of a message.
     """
 
     id: MessageId
     origin: Origin
     last_sequence_id: int
+    is_chunk: bool = False
 
 
 class RunSearch:
@@ -88,6 +92,7 @@ class RunSearch:
         self._is_claimed = is_claimed
         self._may_be_replay = may_be_replay
         self._is_begin_certain = False
+        self._has_chunks = False  # before the begin is certain
         self._newest_of_task = -1  # also of other writes, under the same name
         self.newest = -1
         self._has_older = False
@@ -117,6 +122,7 @@ class RunSearch:
             if named is not None:
                 self.begin, self._is_begin_certain = named, True
             elif not self._is_begin_certain:
+                self._has_chunks |= entry.is_chunk
                 self.begin = entry.id if self.begin is None else min(self.begin, entry.id)
 
     @property
@@ -125,7 +131,7 @@ class RunSearch:
         if self._has_older and not self._may_be_replay:
             return True
         is_only_entry = self.begin is not None and self.newest >= self._last_sequence_id
-        return self._is_begin_certain or is_only_entry
+        return self._is_begin_certain or (is_only_entry and not self._has_chunks)
 
     @property
     def is_newest_known(self) -> bool:

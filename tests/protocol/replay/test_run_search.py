@@ -15,8 +15,15 @@ BEGIN = MessageId(5, 10)
 LAST = 1000
 
 
-def entry(at: int, *, names: MessageId | None = BEGIN, last: int = LAST, run: Origin = RUN) -> OwnEntry:
-    return OwnEntry(MessageId(5, at), Origin(run.batch, run.task, run.write, names, 1), last)
+def entry(
+    at: int,
+    *,
+    names: MessageId | None = BEGIN,
+    last: int = LAST,
+    run: Origin = RUN,
+    is_chunk: bool = False,
+) -> OwnEntry:
+    return OwnEntry(MessageId(5, at), Origin(run.batch, run.task, run.write, names, 1), last, is_chunk)
 
 
 def search(
@@ -45,6 +52,10 @@ BEFORE = entry(3, names=MessageId(5, 1), last=9, run=Origin(6, 2, 0))
         ([entry(30, names=None, last=LAST - 5), entry(20)], BEGIN, True),
         ([entry(20), entry(30, names=None, last=LAST - 5)], BEGIN, True),
         ([BEFORE], None, False),
+        ([entry(10, names=None, is_chunk=True)], BEGIN, False),  # others of the message, and of attempts
+        ([entry(30, names=None, is_chunk=True), FIRST], BEGIN, False),
+        ([entry(30, names=None, is_chunk=True), entry(10, names=None, is_chunk=True), BEFORE], BEGIN, False),
+        ([entry(20, is_chunk=True)], BEGIN, True),
     ],
 )
 def test_where_the_micro_batch_began(entries, begin, is_known):
