@@ -241,8 +241,7 @@ class DedupProducer(Producer):
         super().flush()
         self._awaits_first = False
         partition = self._partition
-        # The broker does not say where an entry is that it had stored before the connection was lost.
-        partition.begin = partition.begin or self.sent.first_id or self._find(is_claimed=True).begin
+        partition.begin = partition.begin or self._begin()
         if partition.begin is None:
             raise SendError("the broker has acknowledged an entry that is not stored", topic=str(self.topic))
         if self._dedup.must_prove(self.topic):
@@ -316,6 +315,15 @@ class DedupProducer(Producer):
         dedup = self._dedup
         run = RunToFind(dedup.origin, dedup.secret, self.last_sequence_id, is_claimed, dedup.may_be_replay)
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
+
+    def _begin(self) -> MessageId | None:
+        """Where the first entry is that this producer has sent; of a message in chunks, its first chunk."""
+        if self.sent.first_id is not None:
+            return self.first_entry
+        # The broker does not say where a message is that it had stored before the connection was lost.
+        found = self._find(is_claimed=True)
+        found.close()
+        return found.begin
 
     def _prove(self) -> None:
         """Prove that the broker deduplicates: it knows the id of the entry that it has acknowledged."""

@@ -137,10 +137,10 @@ class StoredRows:
         self._sequences = {}
 
     def _read_rest(self) -> None:
-        sequences, self._sequences = self._sequences, {}
-        for partition, sequence in sequences.items():
-            for block in sequence.rest():
+        for partition in list(self._sequences):
+            for block in self._sequences[partition].rest():
                 self._rest.add(partition, block)
+            del self._sequences[partition]  # not before: if reading fails, ``close`` ends it
 
 
 class _Sequence:
