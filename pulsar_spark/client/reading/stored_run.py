@@ -107,7 +107,8 @@ class StoredRun:
 
 _WHY = {
     RunVerdict.HIDDEN: "an open transaction hides them",
-    RunVerdict.MISSING: "they were not found, the broker may have deleted them",
+    RunVerdict.MISSING: "they were not found. The broker may have deleted them, or others have written "
+    "so much since that the search took longer than pulsar.client.operationTimeoutMs",
 }
 
 

@@ -37,7 +37,8 @@ IDS_PER_BATCH = 1 << 32
 _MAX_LAST_ID = (1 << 63) - IDS_PER_BATCH
 _SPARE_NAMES = 10
 
-# Bytes of stored entries of a topic that may be in flight from the broker, and of a partition at least.
+# Bytes of stored entries of a task's first topic that may be in flight from the broker: the n-th topic has
+# the n-th part, all together a few times as many. And of a partition at least.
 _READ_BYTES = 16 << 20
 _MIN_WINDOW = 256 << 10
 
@@ -204,7 +205,7 @@ class DedupProducer(Producer):
         self._dedup = dedup
         self._run = run
         self._partition = partition
-        self._window_bytes = max(_READ_BYTES // partitions, _MIN_WINDOW)
+        self._window_bytes = max(_READ_BYTES // (partitions * max(1, len(dedup.topics))), _MIN_WINDOW)
         self._awaits_first = False
         self._held: list[tuple[Callable[[Any], None], Sequence[Any]]] = []
         super().__init__(
