@@ -32,7 +32,8 @@ What the search has found at its end:
     ==========================================  ============================================================
 
 FOUND and the last NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides
-newer entries, and the entry with the last id was not found.
+newer entries, and the entry with the last id was not found. So does the NOTHING of what cannot be a replay,
+for the first write of a micro-batch: Spark does not tell of each repetition, such as one of a whole stage.
 """
 
 from __future__ import annotations
@@ -147,8 +148,10 @@ class RunSearch:
         is_hidden = is_hidden and not self.is_newest_known
         if self.begin is not None:
             return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND
-        if not self._is_claimed or not self._may_be_replay:
+        if not self._is_claimed:
             return RunVerdict.NOTHING
+        if not self._may_be_replay:
+            return RunVerdict.HIDDEN if is_hidden and not self._run.write else RunVerdict.NOTHING
         if not self._has_older:
             return RunVerdict.MISSING
         return RunVerdict.HIDDEN if is_hidden else RunVerdict.NOTHING

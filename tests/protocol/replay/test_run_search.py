@@ -92,8 +92,10 @@ def expected(has_own: bool, is_newest: bool, is_claimed: bool, has_older: bool, 
     may_be_more = hidden and is_claimed and not (has_own and is_newest)
     if has_own:
         return RunVerdict.HIDDEN if may_be_more else RunVerdict.FOUND
-    if not is_claimed or not replay:
+    if not is_claimed:
         return RunVerdict.NOTHING
+    if not replay:
+        return RunVerdict.HIDDEN if may_be_more else RunVerdict.NOTHING
     if not has_older:
         return RunVerdict.MISSING
     return RunVerdict.HIDDEN if may_be_more else RunVerdict.NOTHING
@@ -109,6 +111,11 @@ def test_all_verdicts():
         assert verdict is expected(*case)
         seen.add(verdict)
     assert seen == set(RunVerdict)
+
+
+def test_ids_of_the_write_before_are_no_hidden_rows():
+    found = RunSearch(Origin(7, 3, 1), LAST, is_claimed=True, may_be_replay=False)
+    assert found.verdict(is_hidden=True) is RunVerdict.NOTHING
 
 
 def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():
