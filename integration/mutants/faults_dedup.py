@@ -82,8 +82,8 @@ FAULTS = (
     Fault(
         name="first-entry-without-its-receipt-not-looked-for",
         file="pulsar_spark/client/writing/dedup_producer.py",
-        old="partition.begin or self.sent.first_id or self._find(is_claimed=True).begin",
-        new="partition.begin or self.sent.first_id",
+        old="partition.begin = partition.begin or self._begin()",
+        new="partition.begin = partition.begin or self.first_entry",
         test=_CLIENT + "test_dedup_producer.py::test_the_first_entry_is_known_where_its_receipt_was_lost",
     ),
     # ---- the search
@@ -176,8 +176,8 @@ FAULTS = (
     Fault(
         name="rows-looked-for-in-their-own-partition-only",
         file="pulsar_spark/protocol/replay/stored_rows.py",
-        old="            self._read_rest()\n            found |=",
-        new="            found |=",
+        old="        if not found.all():\n            self.read_rest()\n",
+        new="",
         test=_CLIENT + "test_dedup_replays.py::test_rows_are_found_in_other_partitions",
     ),
     Fault(
@@ -249,7 +249,7 @@ FAULTS = (
     Fault(
         name="second-write-of-a-micro-batch-taken-for-the-first",
         file="pulsar_spark/spark/sink/write_numbers.py",
-        old="numbers[str(topic)] = numbers.get(str(topic), 0) + 1",
+        old="numbers[str(topic)] = _next(numbers, topic) + 1",
         new="numbers.setdefault(str(topic), 0)",
         test="tests/spark/sink/test_write_numbers.py::test_each_write_to_a_topic_has_the_next_number",
     ),

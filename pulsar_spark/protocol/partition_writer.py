@@ -52,6 +52,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
 from pulsar_spark.errors import ClosedError, PulsarError, QueueFullError
+from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.entry_builder import EntryBuilder
 from pulsar_spark.protocol.outgoing import EntryKind, Outgoing, OutgoingRun
 from pulsar_spark.protocol.pending import PendingWindow
@@ -411,6 +412,11 @@ class PartitionWriter:
     def sent(self) -> SentTotals:
         """What is acknowledged so far."""
         return self._tally.sent
+
+    @property
+    def first_entry(self) -> MessageId | None:
+        """Id of the first acknowledged entry, as far as the broker has told it."""
+        return self._tally.first_entry
 
     @property
     def pending(self) -> list[Outgoing]:

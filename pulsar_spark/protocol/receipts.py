@@ -32,7 +32,11 @@ class SentTotals:
 
 
 class ReceiptTally:
-    """Adds up receipts, without an object for each."""
+    """Adds up receipts, without an object for each.
+
+    Attributes:
+        first_entry: id of the first entry that was stored, chunks too; None if the broker gave none.
+    """
 
     def __init__(self) -> None:
         self._messages = 0
@@ -40,10 +44,13 @@ class ReceiptTally:
         # Ledger id, entry id, messages of the batch or 0.
         self._first: tuple[int, int, int] | None = None
         self._last: tuple[int, int, int] | None = None
+        self.first_entry: MessageId | None = None
 
     def add(self, entry: Outgoing, ledger: int, entry_id: int) -> None:
         """Add the receipt for ``entry``; a negative ledger means that the broker had it already."""
         self._bytes += entry.size
+        if self.first_entry is None and ledger >= 0:
+            self.first_entry = MessageId(ledger, entry_id)
         if entry.kind is _CHUNK:
             return
         self._messages += entry.messages
@@ -56,6 +63,7 @@ class ReceiptTally:
         self._bytes += run.size
         self._messages += run.messages
         self._first = self._first or (*first, 0)
+        self.first_entry = self.first_entry or MessageId(*first)
         self._last = *last, 0
 
     @property

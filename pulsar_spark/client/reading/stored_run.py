@@ -10,7 +10,6 @@ import logging
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 
@@ -67,6 +66,23 @@ class RunToFind:
     may_be_replay: bool
 
 
+class _Opened(Iterator[StoredBlock]):
+    """Blocks of which the first one is read already; ``close`` it."""
+
+    def __init__(self, blocks: Generator[StoredBlock, None, None]) -> None:
+        self._blocks = blocks
+        self._first = next(blocks, None)
+
+    def __next__(self) -> StoredBlock:
+        first, self._first = self._first, None
+        return next(self._blocks) if first is None else first
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._first = None
+        self._blocks.close()
+
+
 @dataclass(slots=True)
 class StoredRun:
     """What was found.
@@ -83,10 +99,16 @@ class StoredRun:
     unread: str | None = None
     blocks: Iterator[StoredBlock] = field(default_factory=lambda: iter(()))
 
+    def close(self) -> None:
+        """Stop reading."""
+        if isinstance(self.blocks, _Opened):
+            self.blocks.close()
+
 
 _WHY = {
     RunVerdict.HIDDEN: "an open transaction hides them",
-    RunVerdict.MISSING: "they were not found, the broker may have deleted them",
+    RunVerdict.MISSING: "they were not found. The broker may have deleted them, or others have written "
+    "so much since that the search took longer than pulsar.client.operationTimeoutMs",
 }
 
 
@@ -155,8 +177,7 @@ class _RunReader:
         if begin is None:
             return
         blocks = self._blocks(found, begin, decryptor)
-        first = next(blocks, None)
-        found.blocks = blocks if first is None else chain((first,), blocks)
+        found.blocks = _Opened(blocks)
         if found.unread is None and (self._first is None or self._first > begin):
             found.unread = "the broker has deleted some of them"
 
@@ -188,7 +209,7 @@ class _RunReader:
         for row, origin in enumerate(self._origins(entries)):
             if origin is not None:
                 place = _id_of(entries, row)
-                own.append(OwnEntry(place, origin, int(last[row])))
+                own.append(OwnEntry(place, origin, int(last[row]), bool(entries.chunked[row])))
                 self._end = max(self._end, place)
         self._search.take(own)
 
@@ -219,18 +240,32 @@ class _RunReader:
         """All entries from the begin to the newest one of the query."""
         return read_entries(self._client, self._topic, begin.previous, self._end, self._options())
 
-    def _messages(self, begin: MessageId, decryptor: Decryptor) -> Iterator[DecodedMessages]:
+    def _messages(
+        self, found: StoredRun, begin: MessageId, decryptor: Decryptor
+    ) -> Generator[DecodedMessages, None, None]:
         own = self._own(self._entries(begin))
         start, end = begin.previous, self._end
         whole = whole_messages(self._client, self._topic, start, end, own, self._options(), None, decryptor)
-        yield from decode_entries(
+        left = 0  # messages that were read and not decoded
+
+        def counted() -> Iterator[Entries]:
+            nonlocal left
+            for entries in whole:
+                left += int(np.maximum(entries.messages, 1).sum())
+                yield entries
+
+        for messages in decode_entries(
             self._topic,
-            whole,
+            counted(),
             max_rows=_ROWS,
             max_bytes=self._window_bytes,
             leave_out_corrupt=True,
             max_message_size=self._client.max_message_size,
-        )
+        ):
+            left -= len(messages)
+            yield messages
+        if left:
+            found.unread = found.unread or "some of them cannot be decoded"
 
     def _own(self, stored: Generator[Entries, None, None]) -> Generator[Entries, None, None]:
         """Only the entries of the run; not those that are replicated in another way than it writes them."""
@@ -245,9 +280,11 @@ class _RunReader:
                     for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
                         yield entries[int(run[0]) : int(run[-1]) + 1]
 
-    def _blocks(self, found: StoredRun, begin: MessageId, decryptor: Decryptor) -> Iterator[StoredBlock]:
+    def _blocks(
+        self, found: StoredRun, begin: MessageId, decryptor: Decryptor
+    ) -> Generator[StoredBlock, None, None]:
         try:
-            for messages in self._messages(begin, decryptor):
+            for messages in self._messages(found, begin, decryptor):
                 block = self._block(messages, found)
                 if len(block.through):
                     yield block

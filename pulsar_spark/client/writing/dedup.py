@@ -132,6 +132,17 @@ class DedupTask(TaskRun):
                     *(topic, self.name, _DIFFERS, count),
                 )
 
+    def leave(self, topic: TopicName) -> None:
+        """Read all that is stored of a topic, so that no consumer stays open while its writer is closed.
+
+        Raises:
+            DuplicatesError: the task is strict, and stored messages cannot be compared.
+        """
+        run = self._run_of(topic)
+        run.stored.read_rest()
+        for each, partition in run.partitions.items():
+            self.tell_unread(each, partition)
+
     def close(self) -> None:
         """Stop reading what is stored."""
         for run in self.topics.values():

@@ -37,7 +37,8 @@ IDS_PER_BATCH = 1 << 32
 _MAX_LAST_ID = (1 << 63) - IDS_PER_BATCH
 _SPARE_NAMES = 10
 
-# Bytes of stored entries of a topic that may be in flight from the broker, and of a partition at least.
+# Bytes of stored entries of a task's first topic that may be in flight from the broker: the n-th topic has
+# the n-th part, all together a few times as many. And of a partition at least.
 _READ_BYTES = 16 << 20
 _MIN_WINDOW = 256 << 10
 
@@ -204,7 +205,7 @@ class DedupProducer(Producer):
         self._dedup = dedup
         self._run = run
         self._partition = partition
-        self._window_bytes = max(_READ_BYTES // partitions, _MIN_WINDOW)
+        self._window_bytes = max(_READ_BYTES // (partitions * max(1, len(dedup.topics))), _MIN_WINDOW)
         self._awaits_first = False
         self._held: list[tuple[Callable[[Any], None], Sequence[Any]]] = []
         super().__init__(
@@ -241,8 +242,7 @@ class DedupProducer(Producer):
         super().flush()
         self._awaits_first = False
         partition = self._partition
-        # The broker does not say where an entry is that it had stored before the connection was lost.
-        partition.begin = partition.begin or self.sent.first_id or self._find(is_claimed=True).begin
+        partition.begin = partition.begin or self._begin()
         if partition.begin is None:
             raise SendError("the broker has acknowledged an entry that is not stored", topic=str(self.topic))
         if self._dedup.must_prove(self.topic):
@@ -316,6 +316,15 @@ class DedupProducer(Producer):
         dedup = self._dedup
         run = RunToFind(dedup.origin, dedup.secret, self.last_sequence_id, is_claimed, dedup.may_be_replay)
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
+
+    def _begin(self) -> MessageId | None:
+        """Where the first entry is that this producer has sent; of a message in chunks, its first chunk."""
+        if self.sent.first_id is not None:
+            return self.first_entry
+        # The broker does not say where a message is that it had stored before the connection was lost.
+        found = self._find(is_claimed=True)
+        found.close()
+        return found.begin
 
     def _prove(self) -> None:
         """Prove that the broker deduplicates: it knows the id of the entry that it has acknowledged."""

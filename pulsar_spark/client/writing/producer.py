@@ -172,6 +172,12 @@ class Producer:
             return self._writer.sent
 
     @property
+    def first_entry(self) -> MessageId | None:
+        """Id of the first acknowledged entry, a chunk too; None if the broker has told none."""
+        with self._changed:
+            return self._writer.first_entry
+
+    @property
     def pending(self) -> list[Outgoing]:
         """What was sent and is not acknowledged, in order."""
         with self._changed:

@@ -8,6 +8,8 @@ needs to find one of these, or the first entry itself if it is the only one:
     an entry of this task and micro-batch         the micro-batch began
     ============================================  ==========================================================
     names its first entry                         there
+    does not, and is a chunk                      here or earlier: the search goes on. Other chunks of the
+                                                  message lie before it, and earlier attempts to send it
     does not, and has the last id of the          here: it is the only entry
     producer's name, or a higher one
     does not                                      here or earlier: the search goes on. Others may have used
@@ -30,7 +32,8 @@ What the search has found at its end:
     ==========================================  ============================================================
 
 FOUND and the last NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides
-newer entries, and the entry with the last id was not found.
+newer entries, and the entry with the last id was not found. So does the NOTHING of what cannot be a replay,
+for the first write of a micro-batch: Spark does not tell of each repetition, such as one of a whole stage.
 """
 
 from __future__ import annotations
@@ -59,11 +62,13 @@ class OwnEntry(NamedTuple):
         id: of the whole entry.
         origin: of the entry.
         last_sequence_id: of its last message.
+        is_chunk: whether it is a part of a message.
     """
 
     id: MessageId
     origin: Origin
     last_sequence_id: int
+    is_chunk: bool = False
 
 
 class RunSearch:
@@ -88,6 +93,7 @@ class RunSearch:
         self._is_claimed = is_claimed
         self._may_be_replay = may_be_replay
         self._is_begin_certain = False
+        self._has_chunks = False  # before the begin is certain
         self._newest_of_task = -1  # also of other writes, under the same name
         self.newest = -1
         self._has_older = False
@@ -117,6 +123,7 @@ class RunSearch:
             if named is not None:
                 self.begin, self._is_begin_certain = named, True
             elif not self._is_begin_certain:
+                self._has_chunks |= entry.is_chunk
                 self.begin = entry.id if self.begin is None else min(self.begin, entry.id)
 
     @property
@@ -125,7 +132,7 @@ class RunSearch:
         if self._has_older and not self._may_be_replay:
             return True
         is_only_entry = self.begin is not None and self.newest >= self._last_sequence_id
-        return self._is_begin_certain or is_only_entry
+        return self._is_begin_certain or (is_only_entry and not self._has_chunks)
 
     @property
     def is_newest_known(self) -> bool:
@@ -141,8 +148,10 @@ class RunSearch:
         is_hidden = is_hidden and not self.is_newest_known
         if self.begin is not None:
             return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND
-        if not self._is_claimed or not self._may_be_replay:
+        if not self._is_claimed:
             return RunVerdict.NOTHING
+        if not self._may_be_replay:
+            return RunVerdict.HIDDEN if is_hidden and not self._run.write else RunVerdict.NOTHING
         if not self._has_older:
             return RunVerdict.MISSING
         return RunVerdict.HIDDEN if is_hidden else RunVerdict.NOTHING

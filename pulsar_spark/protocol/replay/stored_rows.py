@@ -108,7 +108,7 @@ class StoredRows:
                 if sequence.has_ended:
                     del self._sequences[partition]
         if not found.all():
-            self._read_rest()
+            self.read_rest()
             found |= self._rest.take(rows, ~found)
         return found
 
@@ -123,24 +123,25 @@ class StoredRows:
             taken: how many rows this run has had so far.
         """
         if any(each.is_due(taken) for each in self._sequences.values()):
-            self._read_rest()
+            self.read_rest()
         return self.missed(taken)
 
     def missed(self, taken: int) -> Counter[int]:
         """``differing``, of the rows that were read so far."""
         return self._rest.missed(taken)
 
+    def read_rest(self) -> None:
+        """Read all that is left; from now on digests are compared."""
+        for partition in list(self._sequences):
+            for block in self._sequences[partition].rest():
+                self._rest.add(partition, block)
+            del self._sequences[partition]  # not before: if reading fails, ``close`` ends it
+
     def close(self) -> None:
         """Stop reading."""
         for sequence in self._sequences.values():
             sequence.close()
         self._sequences = {}
-
-    def _read_rest(self) -> None:
-        sequences, self._sequences = self._sequences, {}
-        for partition, sequence in sequences.items():
-            for block in sequence.rest():
-                self._rest.add(partition, block)
 
 
 class _Sequence:

@@ -91,7 +91,10 @@ class TopicWriters:
             self._open.move_to_end(topic)
             return self._open[topic]
         if len(self._open) >= self._max_open:
-            self.close(next(iter(self._open)))
+            oldest = next(iter(self._open))
+            self.close(oldest)
+            if self._dedup is not None:
+                self._dedup.leave(oldest)
         self.topics.add(topic)
         options = self._options
         if self._schema_of is not None:

@@ -1,8 +1,9 @@
 """The number of a write within its micro-batch: a foreachBatch may write to a topic several times.
 
 A write that is run again must have the same number as before, and another write must have another one. So
-the driver counts the writes that are committed, for each topic, from 0 in each run of the query. Spark names
-a run by the job group. A function that sets a job group of its own hides it: then the count continues.
+the driver counts the writes that are committed, for each topic, from 0 in each run of the query. Rows that
+name their topics may be written to any topic, so such a write has a number that no topic has had yet. Spark
+names a run by the job group. A function that sets a job group of its own hides it: then the count continues.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def write_number(counted: Mapping[str, str], batch: MicroBatch | None, topic: To
     """
     if batch is None:
         return 0
-    return _numbers(counted.get(batch.query), batch.run, batch.number).get(str(topic), 0)
+    return _next(_numbers(counted.get(batch.query), batch.run, batch.number), topic)
 
 
 def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> None:
@@ -63,7 +64,7 @@ def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> No
     """
     try:
         numbers = _numbers(_files.read(query), run, batch)
-        numbers[str(topic)] = numbers.get(str(topic), 0) + 1
+        numbers[str(topic)] = _next(numbers, topic) + 1
         _files.write(query, json.dumps([run, batch, numbers]))
     except (OSError, RuntimeError) as error:
         raise SendError(
@@ -77,6 +78,18 @@ def _numbers(text: str | None, run: str, batch: int) -> dict[str, int]:
     counted_run, counted_batch, numbers = ("", -1, {}) if text is None else json.loads(text)
     is_other_run = counted_run != run and _is_run_id(counted_run) and _is_run_id(run)
     return {} if counted_batch != batch or is_other_run else dict(numbers)
+
+
+def _next(numbers: Mapping[str, int], topic: TopicName | None) -> int:
+    """The number of the next write, above those of all writes that may have had the same topic partitions."""
+    if topic is None:
+        return max(numbers.values(), default=0)
+    same, parts = {str(None), str(topic), str(topic.base)}, f"{topic.base}-partition-"
+    is_whole = topic == topic.base
+    return max(
+        (count for name, count in numbers.items() if name in same or (is_whole and name.startswith(parts))),
+        default=0,
+    )
 
 
 def _is_run_id(text: str) -> bool:

@@ -15,8 +15,15 @@ BEGIN = MessageId(5, 10)
 LAST = 1000
 
 
-def entry(at: int, *, names: MessageId | None = BEGIN, last: int = LAST, run: Origin = RUN) -> OwnEntry:
-    return OwnEntry(MessageId(5, at), Origin(run.batch, run.task, run.write, names, 1), last)
+def entry(
+    at: int,
+    *,
+    names: MessageId | None = BEGIN,
+    last: int = LAST,
+    run: Origin = RUN,
+    is_chunk: bool = False,
+) -> OwnEntry:
+    return OwnEntry(MessageId(5, at), Origin(run.batch, run.task, run.write, names, 1), last, is_chunk)
 
 
 def search(
@@ -45,6 +52,10 @@ BEFORE = entry(3, names=MessageId(5, 1), last=9, run=Origin(6, 2, 0))
         ([entry(30, names=None, last=LAST - 5), entry(20)], BEGIN, True),
         ([entry(20), entry(30, names=None, last=LAST - 5)], BEGIN, True),
         ([BEFORE], None, False),
+        ([entry(10, names=None, is_chunk=True)], BEGIN, False),  # others of the message, and of attempts
+        ([entry(30, names=None, is_chunk=True), FIRST], BEGIN, False),
+        ([entry(30, names=None, is_chunk=True), entry(10, names=None, is_chunk=True), BEFORE], BEGIN, False),
+        ([entry(20, is_chunk=True)], BEGIN, True),
     ],
 )
 def test_where_the_micro_batch_began(entries, begin, is_known):
@@ -81,8 +92,10 @@ def expected(has_own: bool, is_newest: bool, is_claimed: bool, has_older: bool, 
     may_be_more = hidden and is_claimed and not (has_own and is_newest)
     if has_own:
         return RunVerdict.HIDDEN if may_be_more else RunVerdict.FOUND
-    if not is_claimed or not replay:
+    if not is_claimed:
         return RunVerdict.NOTHING
+    if not replay:
+        return RunVerdict.HIDDEN if may_be_more else RunVerdict.NOTHING
     if not has_older:
         return RunVerdict.MISSING
     return RunVerdict.HIDDEN if may_be_more else RunVerdict.NOTHING
@@ -98,6 +111,11 @@ def test_all_verdicts():
         assert verdict is expected(*case)
         seen.add(verdict)
     assert seen == set(RunVerdict)
+
+
+def test_ids_of_the_write_before_are_no_hidden_rows():
+    found = RunSearch(Origin(7, 3, 1), LAST, is_claimed=True, may_be_replay=False)
+    assert found.verdict(is_hidden=True) is RunVerdict.NOTHING
 
 
 def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():

@@ -210,6 +210,9 @@ class Dedup:
         self._calls = fakes.calls
         self.sent = {X: SentTotals(5), Z: SentTotals(1, possible_duplicates=2)}
 
+    def leave(self, topic: TopicName) -> None:
+        self._calls.append(("leave", topic.local))
+
     def finish(self) -> None:
         self._calls.append(("finish", "task"))
 
@@ -275,3 +278,21 @@ def test_a_replay_stores_each_row_once_though_few_topics_may_be_open(max_open, s
         for topic in TOPICS:
             parts = [broker.topics[str(topic.of_partition(number))].values for number in range(2)]
             assert Counter(parts[0] + parts[1]) == Counter(value for name, value in rows if name == topic)
+
+
+def test_what_is_stored_in_topics_that_were_closed_is_not_read_any_more():
+    """Else a replay to thousands of topics would have as many consumers, each with what it has received."""
+    rows = [b"%d" % number for number in range(21_000)]  # more than are read at a time
+    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
+        for topic in TOPICS:
+            broker.create(topic)
+        for count in (21_000, 1, 21_000):
+            task = DedupTask(client, "q-0", Origin(0, 0, 0), b"secret", required=True, strict=True)
+            with TopicWriters(client, producing(), 1, dedup=task) as opened:
+                for topic in TOPICS:
+                    opened.of(topic).send(columns(rows[:count]))
+                    broker.wait_for(lambda: len({one.topic for one in broker.open_consumers}) <= 1)
+                for topic in TOPICS:
+                    opened.of(topic).send(columns(rows[count:]))
+                opened.finish()
+        assert all(broker.topics[str(topic)].values == rows for topic in TOPICS)
