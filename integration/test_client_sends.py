@@ -87,8 +87,8 @@ def test_entries_say_where_they_come_from_and_no_reader_minds(
     assert peer.read_all(topic) == numbered(6)
     found = entries_of(client, topic)
     origins = [
-        decode_origin(field, SECRET, topic)
-        for field in Entries.of(found).texts(EntryField.ORIGIN).to_pylist()
+        decode_origin(field, SECRET, topic, entry.payload)
+        for field, entry in zip(Entries.of(found).texts(EntryField.ORIGIN).to_pylist(), found, strict=True)
     ]
     begin = MessageId(found[0].ledger, found[0].entry)
     rows = [2, 4, 6] if batching else [2, 4, 4, 4, 6, 6]  # the second one waits for the first one's id

@@ -132,7 +132,10 @@ def count_of_other_tasks(
                 for topic, each in last.items()
                 if each >= first_sequence_id(origin.batch)
             }
-            search.add(stored, is_known=max(last.values(), default=-1) >= 0)
+            # A name with ids of the micro-batch and without an entry of the query is somebody else's.
+            search.add(
+                stored, is_known=any(each >= 0 and stored.get(topic) != 0 for topic, each in last.items())
+            )
     except PulsarError as error:
         if strict:
             raise

@@ -189,6 +189,16 @@ def test_what_somebody_else_stored_under_such_a_name_is_not_warned_of(caplog):
 
 
 @faked
+def test_names_that_somebody_else_has_used_up_do_not_prolong_the_search():
+    """Each of them is read for; so few are that no query waits long."""
+    names = [f"spark-q-{number}" for number in range(2, 200)]
+    broker: Any = Broker(**{f"t_0_{name}": FIRST + 4 for name in names})
+    broker.foreign = set(names)
+    assert count(broker, [attempt(T)], 2, strict=True) == {}
+    assert len(broker.counted) == 4
+
+
+@faked
 def test_a_broker_that_does_not_answer_is_no_error(caplog):
     broker: Any = Broker()
     broker.error = NotReadyError("no broker")
