@@ -68,9 +68,10 @@ class Chunker:
         self._producer = producer
 
     def chunk(self, uuid: str, number: int, chunks: int, **fields: Any) -> MessageId:
-        total = sum(len(part(uuid, each)) for each in range(chunks))
+        total = len(whole(uuid, chunks))
         usual = {"total_chunk_msg_size": total, "uncompressed_size": total, "num_chunks_from_msg": chunks}
-        return self._producer.send(part(uuid, number), uuid=uuid, chunk_id=number, **(usual | fields))
+        payload = fields.pop("payload", part(uuid, number))
+        return self._producer.send(payload, uuid=uuid, chunk_id=number, **(usual | fields))
 
     def chunks(self, uuid: str, numbers: Sequence[int], chunks: int) -> list[MessageId]:
         return [self.chunk(uuid, number, chunks) for number in numbers]
@@ -199,6 +200,41 @@ def test_the_beginning_may_be_many_ledgers_before(client: Client, topic: str, pr
     last = producer.chunk("a", 1, 2)
     assert last.ledger > first.ledger + 3
     assert read(client, topic, before, last) == [Message(last, first, whole("a", 2))]
+
+
+@pytest.fixture
+def stranger(cluster: Cluster, topic: str) -> Iterator[Chunker]:
+    """Another producer, of another name."""
+    with RawConnection(cluster.service_url) as connection:
+        yield Chunker(RawProducer(connection, topic))
+
+
+def test_a_strangers_chunks_do_not_come_into_another_producers_message(
+    client: Client, topic: str, producer: Chunker, stranger: Chunker
+) -> None:
+    """The row was half the stranger's, and named the other producer."""
+    log = [(producer, 0), (stranger, 0), (stranger, 2), (producer, 1), (stranger, 1), (stranger, 1)]
+    entries = [who.chunk("a", number, 3) for who, number in log]
+    entries.append(producer.chunk("a", 2, 3))
+    assert_any_border(client, topic, entries, {Message(entries[-1], entries[0], whole("a", 3))})
+    last = stranger.chunk("a", 2, 3)
+    own = {Message(entries[-1], entries[0], whole("a", 3)), Message(last, entries[1], whole("a", 3))}
+    assert_any_border(client, topic, [*entries, last], own)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_stranger_under_the_producers_name(
+    client: Client, topic: str, producer: Chunker, stranger: Chunker, number: int
+) -> None:
+    """The broker checks no names, but all of a client's chunks have one time and one sequence id."""
+    own: dict[str, Any] = {"producer_name": "victim", "publish_time": 1_700_000_000_000, "sequence_id": 7}
+    entries = []
+    for each in range(3):
+        entries.append(producer.chunk("a", each, 3, **own))
+        if each < 2:
+            entries.append(stranger.chunk("a", number, 3, producer_name="victim", payload=b"?.0;"))
+    assert len(part("a", number)) == len(b"?.0;")
+    assert_any_border(client, topic, entries, {Message(entries[-1], entries[0], whole("a", 3))})
 
 
 def test_what_was_cut_off_is_left_out(

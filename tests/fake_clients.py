@@ -73,7 +73,7 @@ class FakeConsumer:
             if entries is None:
                 return
             for entry in entries:
-                self.permits -= entry.messages
+                self.permits -= entry.permits
                 self.sent.append(entry.id)
                 place = to_wire_id(entry.id)
                 message = pb.CommandMessage(consumer_id=self.id, message_id=place)

@@ -34,8 +34,13 @@ class FakeEntry:
 
     @property
     def messages(self) -> int:
-        """How many messages it holds; a broker takes them out of a consumer's permits."""
-        return 1 if self.metadata is None else max(1, self.metadata.num_messages_in_batch)
+        """How many messages it holds."""
+        return max(1, self.permits)
+
+    @property
+    def permits(self) -> int:
+        """What a broker takes out of a consumer's permits: it believes any number."""
+        return 1 if self.metadata is None else self.metadata.num_messages_in_batch
 
     @property
     def values(self) -> list[bytes]:

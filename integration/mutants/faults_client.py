@@ -191,6 +191,28 @@ FAULTS = (
         "test_a_time_is_searched_for_when_the_broker_has_opened_what_compaction_left",
     ),
     Fault(
+        name="inbox-that-is-never-full",
+        file="pulsar_spark/client/consuming/inbox.py",
+        old="if self._bytes + self._group_bytes >= self._max_bytes:",
+        new="if self._bytes + self._group_bytes < 0:",
+        test="tests/client/consuming/test_inbox.py::test_one_that_is_full_takes_no_more_in",
+    ),
+    Fault(
+        name="what-was-looked-through-for-chunks-forgotten",
+        file="pulsar_spark/client/reading/chunk_search.py",
+        old="            _memory_of(self._client).put(self._name, self._index)\n",
+        new="",
+        test="tests/client/reading/test_chunk_search.py::"
+        "test_orphans_are_not_searched_for_again_in_the_next_micro_batches",
+    ),
+    Fault(
+        name="all-keys-of-an-entry-tried",
+        file="pulsar_spark/client/encryption.py",
+        old="islice(metadata.encryption_keys, _MAX_KEYS)",
+        new="metadata.encryption_keys",
+        test="tests/client/test_encryption.py::test_of_many_data_keys_few_are_tried",
+    ),
+    Fault(
         name="messages-before-the-loss-dropped",
         file="pulsar_spark/client/consuming/inbox.py",
         old="if not self._messages and self._error is not None:",

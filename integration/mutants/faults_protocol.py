@@ -118,16 +118,38 @@ FAULTS = (
     Fault(
         name="chunk-out-of-order-accepted",
         file="pulsar_spark/protocol/chunk_assembler.py",
-        old="if not number == message.last + 1 < message.chunks",
-        new="if not message.last < number < message.chunks",
-        test="tests/protocol/test_chunk_assembler.py::test_a_chunk_out_of_order_ends_its_message",
+        old="        if number > len(message.pieces):\n",
+        new="        if number < len(message.pieces):\n",
+        test="tests/protocol/test_chunk_assembler.py::test_a_chunk_out_of_order_is_ignored",
     ),
     Fault(
-        name="chunk-that-is-sent-again-ends-its-message",
+        name="chunk-that-is-sent-again-taken-for-another",
         file="pulsar_spark/protocol/chunk_assembler.py",
-        old="if 0 <= number <= message.last:",
-        new="if 0 <= number < message.last:",
+        old="if other.payload == piece.payload",
+        new="if other.payload is piece.payload",
         test="tests/protocol/test_chunk_assembler.py::test_what_is_sent_again_is_taken_once",
+    ),
+    Fault(
+        name="chunk-of-any-producer-taken",
+        file="pulsar_spark/protocol/chunk_assembler.py",
+        old="texts = (metadata.producer_name, metadata.uuid)",
+        new="texts = (metadata.uuid,) * 2",
+        test="tests/protocol/test_chunk_assembler.py::test_what_does_not_agree_is_a_message_of_its_own",
+    ),
+    Fault(
+        name="first-of-two-choices-of-chunks-taken",
+        file="pulsar_spark/protocol/chunk_assembler.py",
+        old="if len(found) > 1 or (self.refused",
+        new="if (self.refused",
+        test="tests/protocol/test_chunk_assembler.py::test_what_nobody_can_tell_apart_is_given_up",
+    ),
+    Fault(
+        name="chunks-of-any-size-read-again",
+        file="pulsar_spark/protocol/chunk_index.py",
+        old="if not can_have_size([*sizes, [last.size]], total):",
+        new="if not sizes:",
+        test="tests/protocol/test_chunk_index.py::"
+        "test_chunks_that_cannot_have_the_size_of_the_message_are_not_read",
     ),
     Fault(
         name="search-for-chunks-ended-by-the-date-of-one-entry",
@@ -139,8 +161,8 @@ FAULTS = (
     Fault(
         name="message-shorter-than-its-chunks-declare",
         file="pulsar_spark/protocol/chunk_assembler.py",
-        old="if len(message.data) != message.total:",
-        new="if len(message.data) > message.total:",
+        old="for each in some) == rest)",
+        new="for each in some) <= rest)",
         test="tests/protocol/test_chunk_assembler.py::test_sizes_must_be_as_declared",
     ),
     Fault(

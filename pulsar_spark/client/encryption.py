@@ -11,12 +11,14 @@ import logging
 import pkgutil
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
 from pulsar_spark.errors import CryptoError, LibraryError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
@@ -33,11 +35,17 @@ _LIFE_OF_A_DATA_KEY = 4 * 3600.0
 # Seconds after which missing keys are requested again, while messages are sent unencrypted.
 _TRY_AGAIN = 10.0
 
-_KEPT_DATA_KEYS = 1000  # of a process
-_KEPT_FAILURES = 100  # of a range
+# How many of an entry's keys are tried, and how many of those an error names: to try one takes a millisecond,
+# and any producer can write a hundred thousand.
+_MAX_KEYS = 20
+_SHOWN_KEYS = 5
 _LONGEST_NAME = 100  # of a key, in errors: any producer can choose it
+_LONGEST_REASON = 300  # why a key cannot be used; a key reader of the user's may have put the name into it
+# How many data keys are remembered, and how many that cannot be used: of a process, and of a range.
+_KEPT_DATA_KEYS = 1000
+_KEPT_FAILURES = 1000
 
-_Metadata: TypeAlias = "tuple[tuple[str, str], ...]"
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -205,27 +213,59 @@ class Decryptor:
     ) -> None:
         self.action = action
         self._reader = reader
-        self._kept = lru_cache(maxsize=_KEPT_DATA_KEYS)(self._new_opener)
+        self._lock = threading.Lock()
+        self._kept: _Recent[Opener] = _Recent(_KEPT_DATA_KEYS)
 
-    def opener(self, name: str, wrapped: bytes, metadata: _Metadata) -> Opener:
+    def opener(self, key: pb.EncryptionKeys, digest: bytes) -> Opener:
         """Make or find the opener of a data key.
 
         Args:
-            name: of the key that the data key was encrypted for.
-            wrapped: the data key, encrypted.
-            metadata: of that key.
+            key: the data key as an entry has it: encrypted, and with the name of the key it is encrypted for.
+            digest: of all that.
 
         Raises:
             CryptoError: there is no such key, or it is not the right one.
             LibraryError: ``cryptography`` is not installed.
         """
-        return self._kept(name, wrapped, metadata)
+        with self._lock:
+            opener = self._kept.get(digest)
+        if opener is None:
+            opener = self._new_opener(key)
+            with self._lock:
+                self._kept.put(digest, opener)
+        return opener
 
-    def _new_opener(self, name: str, wrapped: bytes, metadata: _Metadata) -> Opener:
+    def _new_opener(self, key: pb.EncryptionKeys) -> Opener:
         if self._reader is None:
             raise CryptoError("cryptoKeyReader is not set", advice="Set pulsar.reader.cryptoKeyReader")
-        info = _asked(self._reader, "private", name, dict(metadata))
-        return _ciphers().Opener(info.key, wrapped)
+        metadata = {_text(each.key): _text(each.value) for each in key.metadata}
+        info = _asked(self._reader, "private", _text(key.key), metadata)
+        return _ciphers().Opener(info.key, key.value)
+
+
+class _Recent(Generic[_T]):
+    """The values that were used last, by digests: what they belong to may be megabytes.
+
+    Args:
+        count: how many are kept.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._values: OrderedDict[bytes, _T] = OrderedDict()
+
+    def get(self, digest: bytes) -> _T | None:
+        """The value; None where it is not kept."""
+        value = self._values.get(digest)
+        if value is not None:
+            self._values.move_to_end(digest)
+        return value
+
+    def put(self, digest: bytes, value: _T) -> None:
+        """Keep a value, and drop the one that was not used for longest where there are too many."""
+        self._values[digest] = value
+        if len(self._values) > self._count:
+            self._values.popitem(last=False)
 
 
 class Decryption:
@@ -242,7 +282,7 @@ class Decryption:
         self._failed = 0
         self._first_failure: PulsarError | None = None
         # A key that could not be found is not requested again for each entry.
-        self._kept = lru_cache(maxsize=_KEPT_FAILURES)(self._opener)
+        self._failures: _Recent[CryptoError] = _Recent(_KEPT_FAILURES)
 
     def entries(self, entries: Entries) -> Entries:
         """Decrypt those of ``entries`` that are encrypted; chunks one by one, as they were encrypted.
@@ -282,25 +322,37 @@ class Decryption:
             _log.warning("%d encrypted entries are %s, first: %s", self._failed, fate, self._first_failure)
 
     def _open(self, metadata: pb.MessageMetadata, payload: Buffer) -> bytes:
-        failures = {}
-        for key in metadata.encryption_keys:
-            about = tuple((_text(each.key), _text(each.value)) for each in key.metadata)
-            found = self._kept(_text(key.key), key.value, about)
+        """Decrypt with the first of an entry's keys that can be used."""
+        failures: dict[str, CryptoError] = {}
+        for key in islice(metadata.encryption_keys, _MAX_KEYS):
+            found = self._opener(key)
             if not isinstance(found, CryptoError):
                 return found.open(metadata.encryption_param, payload)
-            failures[_text(key.key)] = found
-        reasons = "; ".join(f"{_shown(name)}: {error.what}" for name, error in failures.items())
+            failures[_shown(_text(key.key))] = found
+        reasons = [f"{name}: {error.what}" for name, error in islice(failures.items(), _SHOWN_KEYS)]
+        count, shown = len(metadata.encryption_keys), len(reasons)
+        if count > _MAX_KEYS:
+            reasons.append(f"and {count - shown} more, of which {_MAX_KEYS - shown} were tried")
+        elif count > shown:
+            reasons.append(f"and {count - shown} more")
         advices = {error.advice for error in failures.values()}
         raise CryptoError(
-            f"an entry is encrypted, and none of its keys can be used ({reasons})",
+            f"an entry is encrypted, and none of its keys can be used ({'; '.join(reasons)})",
             advice=advices.pop() if len(advices) == 1 else None,
         )
 
-    def _opener(self, name: str, wrapped: bytes, metadata: _Metadata) -> Opener | CryptoError:
+    def _opener(self, key: pb.EncryptionKeys) -> Opener | CryptoError:
+        digest = blake2b(key.SerializePartialToString()).digest()
+        failure = self._failures.get(digest)
+        if failure is not None:
+            return failure
         try:
-            return self._decryptor.opener(name, wrapped, metadata)
+            return self._decryptor.opener(key, digest)
         except CryptoError as error:
-            return error
+            # The error itself holds on to what the functions had that raised it, the entry among that.
+            failure = CryptoError(error.what[:_LONGEST_REASON], advice=error.advice)
+        self._failures.put(digest, failure)
+        return failure
 
 
 def _as_stored(entry: Entry) -> Entry:

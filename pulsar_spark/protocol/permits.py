@@ -10,6 +10,8 @@ from __future__ import annotations
 FIRST_ENTRIES = 16
 # Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
+# Windows of bytes that may wait for a consumer: its first entries may be of the default maximum size.
+_WINDOWS_HELD = 6
 # The broker adds grants in 32 bits; an overflow stalls the consumer for ever.
 _MAX_BALANCE = 1 << 24
 _MAX_GRANT = (1 << 30) - 1
@@ -30,6 +32,11 @@ class Permits:
         self._messages = 0
         self._bytes = 0
         self._entries = 0
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes that may wait for the consumer; more come where messages are far larger than before."""
+        return _WINDOWS_HELD * self._window_bytes
 
     @property
     def is_open(self) -> bool:

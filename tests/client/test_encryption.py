@@ -1,8 +1,11 @@
 """Key readers, and what is done where a key is missing. The keys are EC keys: they take no time to make."""
 
+import gc
 import logging
 import subprocess
 import sys
+import tracemalloc
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -221,6 +224,101 @@ def test_an_entry_may_hold_anything(keys):
     with pytest.raises(CryptoError) as caught:
         Decryption(Decryptor(keys), TOPIC).entries(Entries.of([entry(0, b"", broken)]))
     assert len(str(caught.value)) < 1000
+
+
+def with_keys(number, *keys, payload=b"value"):
+    """An entry with keys of (name, data key), whatever they are worth."""
+    made = entry(number, payload)
+    for name, wrapped in keys:
+        made.metadata.encryption_keys.add(key=name.encode(), value=wrapped)
+    return made
+
+
+def failure_of(entry, decryptor):
+    with pytest.raises(CryptoError) as caught:
+        Decryption(decryptor, TOPIC).entry(entry)
+    return caught.value.what
+
+
+def test_of_many_data_keys_few_are_tried(keys):
+    """Each takes a millisecond: 2 MB of them took 5 seconds."""
+    counted = Counted(keys)
+    wrong = [("a", b"%d" % number) for number in range(8000)]
+    what = failure_of(with_keys(0, *wrong), Decryptor(counted))
+    assert counted.asked == 20
+    assert "and 7999 more, of which 19 were tried" in what
+
+
+@pytest.mark.parametrize(
+    ("count", "others"),
+    [(1, ""), (5, ""), (6, "; and 1 more)"), (20, "; and 15 more)"), (100_000, "15 were tried)")],
+)
+def test_of_many_names_few_are_shown(keys, count, others):
+    missing = [(f"{number:06}{'x' * 50}", b"") for number in range(count)]
+    what = failure_of(with_keys(0, *missing), Decryptor(keys))
+    assert what.endswith(others)
+    assert what.count("cannot be read from") == min(count, 5)
+    assert len(what) < 3000
+
+
+def test_the_right_one_of_twenty_keys_is_found(keys):
+    encryptor = Encryptor(keys, ["a"])
+    right = sealed(encryptor, 0)
+    wrong = [(f"missing {number}", b"") for number in range(19)]
+    found = with_keys(0, *wrong, ("a", data_key(encryptor)), payload=right.payload)
+    found.metadata.encryption_param = right.metadata.encryption_param
+    assert Decryption(Decryptor(keys), TOPIC).entry(found).payload == b"value"
+
+
+class Talkative:
+    """A key reader whose errors show all that it was asked."""
+
+    def get_private_key(self, name, metadata):
+        raise CryptoError(f"no key {name} {metadata}", advice="Ask for one")
+
+
+@pytest.mark.parametrize("reader", [KeyFolder(Path("/nowhere")), Talkative()])
+def test_what_is_remembered_is_small(reader):
+    """Names of keys and what is said of them are as long as a producer likes."""
+    decryption = Decryption(Decryptor(reader, DISCARD), TOPIC)
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            large = with_keys(number, (f"{number}" + "n" * (1 << 20), b"w" * (1 << 20)))
+            large.metadata.encryption_keys[0].metadata.add(key=b"k", value=b"v" * (1 << 20))
+            assert decryption.entry(large) is None
+            del large
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_data_keys_that_can_be_used_are_remembered_without_what_is_said_of_them(keys):
+    counted = Counted(keys)
+    encryptor = Encryptor(counted, ["a"])
+    decryptor = Decryptor(counted)
+    tracemalloc.start()
+    try:
+        for number in range(30):
+            large = sealed(encryptor, number)
+            large.metadata.encryption_keys[0].metadata.add(key=b"%d" % number, value=b"v" * (1 << 20))
+            assert Decryption(decryptor, TOPIC).entry(large).payload == b"value"
+            del large
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert counted.asked == 30
+
+
+def test_data_keys_that_were_used_last_are_remembered(keys, monkeypatch):
+    monkeypatch.setattr(encryption, "_KEPT_DATA_KEYS", 2)
+    counted = Counted(keys)
+    decryptor = Decryptor(counted)
+    sources = [Encryptor(keys, ["a"]) for _ in range(3)]
+    for source in (0, 1, 0, 2, 0, 1):
+        Decryption(decryptor, TOPIC).entry(sealed(sources[source], 0))
+    assert counted.asked == 4
 
 
 class Own:

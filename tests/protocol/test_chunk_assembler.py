@@ -19,16 +19,20 @@ from pulsar_spark.protocol.chunk_assembler import (
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 
-def metadata_of(uuid, number, chunks, total):
+def metadata_of(uuid, number, chunks, total, *, producer_name=b"p", publish_time=0, sequence_id=0):
     return pb.MessageMetadata(
-        producer_name=b"p",
-        sequence_id=0,
-        publish_time=0,
+        producer_name=producer_name,
+        sequence_id=sequence_id,
+        publish_time=publish_time,
         uuid=uuid.encode(),
         chunk_id=number,
         num_chunks_from_msg=chunks,
         total_chunk_msg_size=total,
     )
+
+
+def key_of(uuid, chunks=3, total=None):
+    return message_key(metadata_of(uuid, 0, chunks, len(whole(uuid, chunks)) if total is None else total))
 
 
 class Log:
@@ -38,12 +42,12 @@ class Log:
         self.chunks = ChunkAssembler(ChunkLimits(**limits))
         self.entries = 0
 
-    def take(self, uuid, number, chunks=3, payload=None, total=None, now=0.0):
+    def take(self, uuid, number, chunks=3, payload=None, total=None, now=0.0, **more):
         payload = text(uuid, number) if payload is None else payload
-        total = sum(len(text(uuid, each)) for each in range(chunks)) if total is None else total
+        total = len(whole(uuid, chunks)) if total is None else total
         message_id = MessageId(1, self.entries)
         self.entries += 1
-        return self.chunks.take(metadata_of(uuid, number, chunks, total), payload, message_id, now)
+        return self.chunks.take(metadata_of(uuid, number, chunks, total, **more), payload, message_id, now)
 
     def take_all(self, uuid, numbers, **more):
         """What the last of them gave; the others give nothing."""
@@ -69,7 +73,7 @@ def test_what_is_a_chunk():
 def test_chunks_in_order_are_a_message():
     log = Log()
     log.entries = 7
-    assert log.take_all("a", [0, 1, 2]) == Assembled(MessageId(1, 7), memoryview(whole("a")))
+    assert log.take_all("a", [0, 1, 2]) == Assembled(MessageId(1, 7), memoryview(whole("a")), is_odd=False)
     assert log.chunks.pending == 0
     assert log.chunks.held_bytes == 0
     assert not log.chunks.dropped
@@ -80,7 +84,7 @@ def test_messages_may_lie_mixed():
     assert [log.take(uuid, number) for number in (0, 1) for uuid in "abc"] == [None] * 6
     assert log.chunks.pending == 3
     for place, uuid in enumerate("abc"):
-        assert log.take(uuid, 2) == (MessageId(1, place), whole(uuid))
+        assert log.take(uuid, 2) == (MessageId(1, place), whole(uuid), False)
 
 
 @pytest.mark.parametrize("numbers", [[0, 0, 1, 2], [0, 1, 1, 2], [0, 1, 0, 1, 2], [0, 1, 1, 0, 1, 1, 1, 2]])
@@ -88,7 +92,7 @@ def test_what_is_sent_again_is_taken_once(numbers):
     log = Log()
     message = log.take_all("a", numbers)
     restart = len(numbers) - 1 - numbers[::-1].index(0)
-    assert message == (MessageId(1, restart), whole("a"))
+    assert message == (MessageId(1, restart), whole("a"), False)
     assert not log.chunks.dropped
 
 
@@ -97,19 +101,26 @@ def test_a_message_that_is_sent_again_whole_comes_again():
     assert log.take_all("a", [0, 1, 2]).payload == whole("a")
     assert log.take("a", 2) is None
     assert log.take("a", 1) is None
-    assert log.take_all("a", [0, 1, 2]) == (MessageId(1, 5), whole("a"))
+    assert log.take_all("a", [0, 1, 2]) == (MessageId(1, 5), whole("a"), False)
     assert not log.chunks.dropped
 
 
-@pytest.mark.parametrize("numbers", [[0, 2], [0, 1, 3], [0, -1], [0, 5], [0, 1, 7]])
-def test_a_chunk_out_of_order_ends_its_message(numbers):
+@pytest.mark.parametrize(("before", "ahead"), [(1, 2), (2, 3), (1, -1), (1, 5), (2, 7)])
+def test_a_chunk_out_of_order_is_ignored(before, ahead):
     log = Log()
-    assert log.take_all("a", numbers, chunks=4) is None
+    assert log.take_all("a", range(before), chunks=4) is None
+    assert log.take("a", ahead, chunks=4, payload=b"?") in (None, Dropped.OUT_OF_ORDER)
+    assert log.take_all("a", range(before, 4), chunks=4).payload == whole("a", 4)
+    assert not log.chunks.dropped
+
+
+def test_without_one_of_its_chunks_a_message_is_given_up():
+    log = Log()
+    assert log.take_all("a", [0, 2, 3], chunks=4) is Dropped.OUT_OF_ORDER
     assert log.chunks.dropped == {Dropped.OUT_OF_ORDER: 1}
     assert log.chunks.pending == 0
-    assert log.take_all("a", [1, 2, 3], chunks=4) is None, "it is given up, and was counted"
-    assert log.chunks.dropped == {Dropped.OUT_OF_ORDER: 1}
     assert log.take_all("a", [0, 1, 2, 3], chunks=4).payload == whole("a", 4)
+    assert not log.chunks.dropped
 
 
 def test_only_the_last_chunk_asks_for_a_missing_beginning():
@@ -117,10 +128,11 @@ def test_only_the_last_chunk_asks_for_a_missing_beginning():
     assert log.take("a", 1) is None
     assert log.take("a", 2) is Dropped.NO_BEGINNING
     assert log.chunks.dropped == {}
-    log.chunks.drop(b"a", Dropped.NO_BEGINNING)
-    assert log.take("a", 2) is None
+    log.chunks.count(Dropped.NO_BEGINNING)
     assert log.chunks.dropped == {Dropped.NO_BEGINNING: 1}
-    assert log.chunks.is_finished(b"a")
+    log.chunks.finish(key_of("a"))
+    assert log.take("a", 2) is None
+    assert log.chunks.is_finished(key_of("a"))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +141,7 @@ def test_only_the_last_chunk_asks_for_a_missing_beginning():
         (b"1234", b"56", 6, None),
         (b"1234", b"56", 5, Dropped.SIZE),
         (b"1234", b"56", 7, Dropped.SIZE),
-        (b"1234", b"", 3, Dropped.SIZE),
+        (b"1234", b"", 3, Dropped.OUT_OF_ORDER),
         (b"1234", b"56", 0, Dropped.SIZE),
         (b"1234", b"56", -1, Dropped.SIZE),
         (b"", b"", 0, None),
@@ -142,17 +154,121 @@ def test_sizes_must_be_as_declared(first, second, total, dropped):
     if dropped is None:
         assert message.payload == first + second
     else:
-        assert message is None
+        assert message is dropped
         assert log.chunks.dropped == {dropped: 1}
-    assert log.chunks.held_bytes == 0
+    assert log.chunks.held_bytes <= max(total, 0)
 
 
-@pytest.mark.parametrize("more", [{"chunks": 4}, {"total": 100}])
-def test_chunks_that_contradict_each_other_end_their_message(more):
+STRANGE = [{"chunks": 4}, {"total": 100}, {"producer_name": b"q"}]
+
+
+@pytest.mark.parametrize("more", STRANGE)
+def test_what_does_not_agree_is_a_message_of_its_own(more):
+    """The row was half a stranger's: with the same uuid, a chunk 0 between the others was all it took."""
     log = Log()
     log.take("a", 0)
-    assert log.take("a", 1, **more) is None
-    assert log.chunks.dropped == {Dropped.OUT_OF_ORDER: 1}
+    for number in (0, 1, 2):
+        log.take("a", number, payload=forged(number), **more)
+    log.take("a", 1)
+    for number in (0, 1):
+        log.take("a", number, payload=forged(number), **more)
+    assert log.take("a", 2).payload == whole("a")
+
+
+def forged(number):
+    """As many bytes as the chunk has, of a stranger."""
+    return text("a", number).replace(b"a", b"x")
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("payload", [b"", b"x", b"longer than it is", b"x" * 1000])
+def test_a_stranger_s_chunk_of_another_size_changes_nothing(at, number, payload):
+    """With the names of the producer and the message, ahead or again, before or after the right one."""
+    log = Log()
+    log.take("a", 0)
+    for each in (1, 2):
+        if each == at:
+            log.take("a", number, payload=payload)
+        message = log.take("a", each)
+    assert message.payload == whole("a")
+    assert not log.chunks.dropped
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2], [0], [1]])
+def test_the_chunks_of_one_attempt_belong_together(numbers):
+    """A stranger's, or an application's second attempt, of the same size: they name another time."""
+    log, own, other = Log(), {"publish_time": 5, "sequence_id": 3}, {"publish_time": 6, "sequence_id": 3}
+    log.take("a", 0, **own)
+    for number in numbers:
+        log.take("a", number, payload=forged(number), **other)
+    log.take("a", 1, **own)
+    if 2 not in numbers:
+        assert log.take("a", 2, **own) == (MessageId(1, 0), whole("a"), False)
+    assert not log.chunks.dropped
+
+
+def test_a_second_attempt_with_other_bytes_is_complete():
+    log, first, second = Log(), {"publish_time": 5}, {"publish_time": 9}
+    log.take_all("a", [0, 1], **first)
+    other = b"".join(forged(number) for number in range(3))
+    messages = [log.take("a", number, payload=forged(number), **second) for number in range(3)]
+    assert messages == [None, None, (MessageId(1, 2), other, False)]
+
+
+@pytest.mark.parametrize("numbers", [[0], [1], [0, 1]])
+@pytest.mark.parametrize("is_before", [False, True])
+def test_what_nobody_can_tell_apart_is_given_up(numbers, is_before):
+    """A stranger's chunk that agrees in everything, also in size."""
+    log = Log()
+    for number in (0, 1):
+        payloads = [text("a", number)] + [forged(number)] * (number in numbers)
+        for payload in payloads[:: -1 if is_before else 1]:
+            log.take("a", number, payload=payload)
+    assert log.take("a", 2) is Dropped.CONTRADICTION
+    assert log.chunks.dropped == {Dropped.CONTRADICTION: 1}
+    assert log.chunks.pending == 0
+
+
+def test_a_last_chunk_of_a_stranger_does_not_end_a_message():
+    log, own = Log(), {"publish_time": 5}
+    log.take_all("a", [0, 1], **own)
+    log.take("a", 1, payload=forged(1), publish_time=7)
+    assert log.take("a", 2, payload=b"wrong size", publish_time=9) is Dropped.SIZE
+    assert log.take("a", 2, publish_time=9) is Dropped.CONTRADICTION, "nobody can tell"
+    assert log.chunks.dropped == {Dropped.CONTRADICTION: 1}
+    assert log.take("a", 2, **own).payload == whole("a")
+    assert not log.chunks.dropped
+
+
+def test_chunks_of_different_times_are_told_of():
+    log = Log()
+    times = zip(range(3), (5, 5, 6), strict=True)
+    *_, message = [log.take("a", number, publish_time=time) for number, time in times]
+    assert message == (MessageId(1, 0), whole("a"), True)
+    log.take("a", 0, publish_time=7)
+    *_, message = [log.take("a", number, publish_time=8) for number in range(3)]
+    assert not message.is_odd, "that is one attempt, though its first chunk has come before, too"
+
+
+def test_a_stranger_cannot_make_a_message_older():
+    log = Log(expire=10.0)
+    log.take("a", 0, now=100.0)
+    log.take("a", 0, payload=b"x", now=1.0)
+    log.take("a", 1, payload=b"x", now=1e9)
+    log.take("a", 2, payload=b"x", now=1e9)
+    assert log.take_all("a", [1, 2], now=105.0).payload == whole("a")
+    assert not log.chunks.dropped
+
+
+def test_what_contradicts_takes_no_more_memory_than_the_message():
+    log, chunk = Log(), bytes(1000)
+    log.take("a", 0, payload=chunk, total=3000)
+    for number in range(100):
+        log.take("a", number % 2, payload=b"%d" % number + chunk[5:], total=3000)
+    assert log.chunks.held_bytes <= 6000
+    assert log.take("a", 1, payload=chunk, total=3000) is None
+    assert log.take("a", 2, payload=chunk, total=3000) is Dropped.CONTRADICTION
 
 
 def test_a_message_that_takes_too_long_is_given_up():
@@ -160,9 +276,10 @@ def test_a_message_that_takes_too_long_is_given_up():
     log.take("a", 0, now=100.0)
     log.take("b", 0, now=100.1)
     log.take("a", 1, now=110.0)
-    assert log.take("a", 2, now=110.1) is None
+    assert log.take("a", 2, now=110.1) is Dropped.EXPIRED
     assert log.take_all("b", [1, 2], now=110.1).payload == whole("b")
     assert log.chunks.dropped == {Dropped.EXPIRED: 1}
+    assert log.chunks.pending == 0
     patient = Log(expire=0.0)
     patient.take("a", 0, now=0.0)
     assert patient.take_all("a", [1, 2], now=1e9).payload == whole("a")
@@ -229,7 +346,7 @@ def test_long_uuids_are_not_kept():
     try:
         for number in range(30):
             assert log.take(f"{long}{number}", 1, chunks=2, payload=b"", total=1) is Dropped.NO_BEGINNING
-            log.chunks.finish(message_key(pb.MessageMetadata(uuid=f"{long}{number}".encode())))
+            log.chunks.finish(key_of(f"{long}{number}", 2, 1))
         assert tracemalloc.get_traced_memory()[0] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -240,7 +357,7 @@ def test_long_uuids_are_not_kept():
 
 def test_a_message_takes_its_size_and_no_second_one():
     log = Log()
-    chunk, chunks = bytes(1 << 20), 32
+    chunk, chunks = memoryview(bytes(1 << 20)), 32
     total = chunks * len(chunk)
     tracemalloc.start()
     try:
@@ -255,7 +372,7 @@ def test_finished_messages_are_not_remembered_for_ever():
     log = Log()
     for number in range(3000):
         log.take_all(str(number), [0, 1, 2])
-    assert sum(log.chunks.is_finished(b"%d" % number) for number in range(3000)) == 1000
+    assert sum(log.chunks.is_finished(key_of(str(number))) for number in range(3000)) == 1000
 
 
 # ---- properties
@@ -273,11 +390,10 @@ class Reference:
     def take(self, uuid, number):
         """Whether a message is complete."""
         if number == 0:
-            self.open[uuid] = -1
+            self.open.setdefault(uuid, -1)
         if uuid not in self.open or number <= self.open[uuid]:
             return False
         if number != self.open[uuid] + 1:
-            del self.open[uuid]
             return False
         self.open[uuid] = number
         if number == LENGTHS[uuid] - 1:
@@ -295,7 +411,7 @@ def test_any_log_gives_what_the_rules_say(steps):
         assert isinstance(message, Assembled) == reference.take(uuid, number)
         if isinstance(message, Assembled):
             assert message.payload == whole(uuid, LENGTHS[uuid])
-        assert log.chunks.pending == len(reference.open)
+        assert log.chunks.pending + log.chunks.dropped.total() == len(reference.open)
 
 
 @st.composite
@@ -388,7 +504,7 @@ def completed(steps, **limits):
             count += 1
             assert len(message.payload) == total
         assert log.chunks.pending <= limits["max_pending"]
-        assert log.chunks.held_bytes <= limits["max_pending"] * LARGEST
+        assert log.chunks.held_bytes <= limits["max_pending"] * 2 * LARGEST
     return count
 
 
@@ -400,4 +516,39 @@ def test_whatever_comes_memory_is_bounded(steps, max_pending, auto_ack):
 @given(any_chunks(), whole_message(), st.integers(1, 3), st.booleans())
 def test_whatever_came_before_a_whole_message_is_completed(steps, message, max_pending, auto_ack):
     limits = {"max_pending": max_pending, "auto_ack_oldest": auto_ack}
-    assert completed([*steps, *message], **limits) == completed(steps, **limits) + 1
+    own = [(f"own {uuid}", *more) for uuid, *more in message]
+    assert completed([*steps, *own], **limits) == completed(steps, **limits) + 1
+
+
+@st.composite
+def attacked(draw):
+    """The chunks of one message in order, and a stranger's among them, which agree in all but bytes.
+
+    None of them is the last one: that a stranger's comes before the right one cannot be told.
+    """
+    sizes = draw(st.lists(st.integers(0, 3), min_size=2, max_size=4))
+    own = [(number, bytes([number]) * size, 5) for number, size in enumerate(sizes)]
+    number = st.integers(-1, len(sizes) - 2) | st.just(len(sizes))
+    payload = st.builds(lambda size: b"x" * size, st.integers(0, 5))
+    strange = st.tuples(number, payload, draw(st.sampled_from([st.just(5), st.integers(4, 6)])))
+    steps = []
+    for each in own:
+        steps += [*draw(st.lists(strange, max_size=3)), each]
+    return steps, b"".join(payload for _, payload, _ in own)
+
+
+@given(attacked())
+def test_no_message_is_mixed_of_two_producers_chunks(attack):
+    steps, own = attack
+    log = Log()
+    chunks, messages = 1 + max(number for number, _, _ in steps[-1:]), []
+    for number, payload, time in steps:
+        more = {"chunks": chunks, "total": len(own), "publish_time": time}
+        message = log.take("a", number, payload=payload, **more)
+        messages += [message] if isinstance(message, Assembled) else []
+    assert [bytes(each.payload) for each in messages] in ([own], [])
+    if not messages:
+        assert log.chunks.dropped == {Dropped.CONTRADICTION: 1}
+    strange = [(len(payload), time) for _, payload, time in steps if b"x" in payload]
+    if sum(size for size, _ in strange) <= len(own) and all(time != 5 for _, time in strange):
+        assert messages, "the stranger names another time"

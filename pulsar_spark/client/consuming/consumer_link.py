@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
+from functools import partial
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.inbox import Inbox
@@ -24,6 +25,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.messages import Messages
 
 _CLOSE_TIMEOUT = 5.0
+_MIN_HELD = 8 << 20  # bytes that may wait for any consumer
 
 _log = logging.getLogger(__name__)
 
@@ -246,7 +248,8 @@ class ConsumerLink:
             self._client.forget_reader_session(self._topic)
         session = self._client.reader_session(self._topic, deadline)
         # A new id each time: frames in flight for the old one are dropped.
-        consumer_id, inbox = self._client.new_id(), Inbox(self._on_arrival)
+        consumer_id = self._client.new_id()
+        inbox = Inbox(self._on_arrival, self._max_held, partial(_stop, session, consumer_id))
         session.attach_consumer(consumer_id, inbox)
         try:
             session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
@@ -264,6 +267,11 @@ class ConsumerLink:
         self._is_moved = False
         self._openings += 1
         self._reopening.opened(time.monotonic())
+
+    @property
+    def _max_held(self) -> int:
+        """Bytes that may wait for the consumer."""
+        return _MIN_HELD if self._permits is None else max(_MIN_HELD, self._permits.max_bytes)
 
     def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
         return self._options.subscribe_command(
@@ -290,3 +298,11 @@ class ConsumerLink:
                 _log.info(
                     "%s: the consumer was closed without a response of the broker: %s", self._topic, error
                 )
+
+
+def _stop(session: Session, consumer_id: int) -> None:
+    """Let a broker send no more to a consumer, without waiting for that."""
+    try:
+        session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), _CLOSE_TIMEOUT)
+    except PulsarError as error:
+        _log.debug("the connection of a consumer that is full has ended: %s", error)

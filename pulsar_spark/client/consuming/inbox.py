@@ -1,4 +1,9 @@
-"""Inbox: holds a consumer's messages between the session's thread and the consumer's own."""
+"""Inbox: holds a consumer's messages between the session's thread and the consumer's own.
+
+Permits do not bound what comes: they are for messages as small as those before, and a broker believes an
+entry that says it holds -1000 messages. So an inbox that is full ends the consumer, which subscribes again
+after what was taken.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +24,40 @@ class Inbox:
     Args:
         on_arrival: called on the session's thread when something has come, or the consumer has ended; it must
             not block.
+        max_bytes: that are held before no more is taken in; what comes at once with the last of them may be
+            more.
+        on_full: called once on the session's thread when no more is taken in; it must not block.
     """
 
-    def __init__(self, on_arrival: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        on_arrival: Callable[[], object] | None = None,
+        max_bytes: int = 1 << 62,
+        on_full: Callable[[], object] | None = None,
+    ) -> None:
         self._on_arrival = on_arrival
+        self._max_bytes = max_bytes
+        self._on_full = on_full
+        self._is_full = False
         self._messages: list[Messages] = []
         self._groups: deque[list[Messages]] = deque()  # of messages that came before those
+        self._bytes = self._group_bytes = 0  # of either
         self._changed = threading.Condition()
         self._error: PulsarError | None = None
 
     def deliver(self, frames: list[Frame | Messages]) -> None:
-        """Add frames that have come."""
+        """Add frames that have come; once it was full, none."""
+        if self._is_full:
+            return
         with self._changed:
             for frame in frames:
                 if isinstance(frame, Messages):
-                    self._messages.append(frame)
+                    self._take_in(frame)
                 elif frame.command.type == pb.BaseCommand.CLOSE_CONSUMER:
                     self._error = NotReadyError("the broker closed the consumer")
             self._changed.notify()
+        if self._is_full and self._on_full is not None:
+            self._on_full()
         self._report()
 
     def lost(self, error: PulsarError) -> None:
@@ -58,7 +79,12 @@ class Inbox:
                     raise self._error
                 self._groups.extend(group_for_decoding(self._messages))
                 self._messages = []
-            return self._groups.popleft() if self._groups else []
+                self._group_bytes, self._bytes = self._bytes, 0
+            if not self._groups:
+                return []
+            group = self._groups.popleft()
+            self._group_bytes -= sum(int(each.end[-1] - each.at[0]) for each in group)
+            return group
 
     @property
     def error(self) -> PulsarError | None:
@@ -82,6 +108,18 @@ class Inbox:
             waiting = self._messages or (self._groups[-1] if self._groups else [])
             last = waiting[-1] if waiting else None
         return None if last is None else MessageId(int(last.ledger[-1]), int(last.entry[-1]))
+
+    def _take_in(self, messages: Messages) -> None:
+        if self._bytes + self._group_bytes >= self._max_bytes:
+            self._is_full = True
+            self._error = self._error or NotReadyError(
+                f"more than {self._max_bytes} bytes of messages wait for the reader"
+            )
+            return
+        # Several may have come as one block of bytes, which is in memory until the last of them is gone.
+        if not self._messages or messages.data is not self._messages[-1].data:
+            self._bytes += len(messages.data)
+        self._messages.append(messages)
 
     def _report(self) -> None:
         if self._on_arrival is not None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,11 +26,17 @@ from pulsar_spark.protocol.chunk_assembler import (
     is_chunk,
     message_key,
 )
-from pulsar_spark.protocol.chunk_index import ChunkIndex
+from pulsar_spark.protocol.chunk_index import ChunkIndex, FoundChunk
 from pulsar_spark.wire.entries import Entries, Entry
 
 # The first step back has at most so many entries: the number of chunks that a message declares may be wrong.
 _MAX_FIRST_STEP = 1000
+# Entries between two chunks that are read, too, where another reader would take longer.
+_MAX_BETWEEN = 50
+# Bytes by which encryption makes a chunk larger.
+_TAG_SIZE = 16
+# Chunks that are remembered for the next ranges, of all topics of a client; each takes 36 bytes.
+_MAX_REMEMBERED = 1_000_000
 # Bytes probed for chunks at a time: chunks are large.
 _PROBED_MESSAGES = 4
 _PROBED_BYTES = 1 << 20
@@ -36,7 +46,8 @@ class ChunkSearch:
     """Finds chunks before a range whose message ends within the range; one object for each range.
 
     It searches further and further back: to the topic's beginning, to entries that are older than a message
-    may take to complete, or up to the maximum of a task. It never searches the same entries twice.
+    may take to complete, or up to the maximum of a task. It never searches the same entries twice, and the
+    next range of the topic that this process reads begins with what this one knows.
 
     Args:
         client: where to connect.
@@ -58,65 +69,172 @@ class ChunkSearch:
     ) -> None:
         self._client = client
         self._topic = topic
-        self._limits = limits
+        self._limits = replace(limits, max_pending=0)
         self._options = replace(options, visible=False, begins=None, fail_on_data_loss=False)
         self._decryption = decryption
-        self._index = ChunkIndex(limits.expire)
-        # Everything after this is known; and the positions further back, where the next searches begin.
-        self._reached = start
+        self._start = start
+        self._name = topic, limits.expire, options.read_compacted
+        # Made when the first chunk has come: most topics have none. What was known before ends further back.
+        self._index: ChunkIndex | None = None
+        self._older: ChunkIndex | None = None
+        # The positions further back, where the next searches begin.
         self._positions: Iterator[MessageId] | None = None
 
-    def begin(self, first: Entry) -> None:
-        """Add the first chunk of a message that was read in the range."""
-        self._index.begin(message_key(first.metadata), MessageId(first.ledger, first.entry))
+    def add(self, chunk: Entry) -> None:
+        """Add a chunk that was read in the range."""
+        self._known.add(_found(chunk, len(chunk.payload)))
+
+    def settle(self, last: Entry) -> None:
+        """Note that a message was complete with its last chunk, or given up then."""
+        self._known.settle(message_key(last.metadata), MessageId(last.ledger, last.entry))
 
     def find(self, last: Entry) -> Assembled | Dropped | None:
         """Assemble the message whose last chunk is ``last``, decrypted, from the entries before that.
 
         Returns:
-            The message; why it is given up; or None where ``last`` repeats the last chunk of a message that
-            was complete before it.
+            The message; why it cannot be completed; or None where ``last`` repeats the last chunk of a
+            message that was complete before it.
         """
-        message = message_key(last.metadata)
-        while (first := self._index.find(message)) is None:
-            if self._index.has_ended:
-                return Dropped.NO_BEGINNING
-            self._look_back(2 * last.metadata.num_chunks_from_msg)
-        chunks = ChunkAssembler(self._limits)
-        place = MessageId(last.ledger, last.entry)
-        for entries in read_entries(self._client, self._topic, first.previous, place.previous, self._options):
-            for entry in _chunks_in(entries):
-                if message_key(entry.metadata) == message:
-                    plain = self._decryption.entry(entry)
-                    if plain is not None and is_chunk(plain.metadata):
-                        take(chunks, plain)
-        found = take(chunks, last)
-        if isinstance(found, Assembled):
-            return found
-        return next(iter(chunks.dropped), None) if chunks.is_finished(message) else Dropped.NO_BEGINNING
+        index, metadata = self._known, last.metadata
+        found = _found(last, len(last.payload))
+        if index.is_settled(found.key, found.place):
+            return None
+        chunks, total = metadata.num_chunks_from_msg, metadata.total_chunk_msg_size
+        while True:
+            places = index.chunks_before(found, chunks, total)
+            message = self._missing(found) if places is None else self._assembled(found.key, places, last)
+            is_clear = not (message.is_odd if isinstance(message, Assembled) else message)
+            if is_clear or index.has_ended:
+                break
+            self._look_back(2 * chunks)
+            # If all seem to be known, one of them is a stranger's: the right one may be anywhere before.
+            while places is not None and not index.has_ended:
+                self._look_back(2 * chunks)
+        if not isinstance(message, Dropped):
+            self.settle(last)
+        elif places is not None:
+            index.failed(found.key, found.place)
+        return message
+
+    def remember(self, end: MessageId, last: Entries) -> None:
+        """Keep what is known for the next range.
+
+        Args:
+            end: of the range; all up to there was read.
+            last: the last entries that were read.
+        """
+        if self._index is not None:
+            self._index.read_up_to(end, last.publish_time)
+            _memory_of(self._client).put(self._name, self._index)
+
+    @property
+    def _known(self) -> ChunkIndex:
+        if self._index is None:
+            kept = _memory_of(self._client).take(self._name)
+            if kept is not None and kept.low <= self._start <= kept.high:
+                self._index = kept
+            else:
+                self._index = ChunkIndex(self._limits.expire, self._start)
+                self._older = kept if kept is not None and kept.high < self._start else None
+        return self._index
+
+    def _assembled(self, key: bytes, places: list[MessageId], last: Entry) -> Assembled | Dropped | None:
+        """Assemble a message from the chunks at some positions, and its last chunk; as ``find``."""
+        assembler = ChunkAssembler(self._limits)
+        for entry in self._read(key, places):
+            take(assembler, entry)
+        return take(assembler, last)
+
+    def _missing(self, last: FoundChunk) -> Dropped:
+        has_beginning = self._known.has_beginning(last.key, last.place)
+        return Dropped.OUT_OF_ORDER if has_beginning else Dropped.NO_BEGINNING
+
+    def _read(self, key: bytes, places: list[MessageId]) -> Iterator[Entry]:
+        """The chunks of a message at some positions, decrypted."""
+        for first, last in _spans(places):
+            for entries in read_entries(self._client, self._topic, first.previous, last, self._options):
+                for entry in _chunks_in(entries):
+                    if message_key(entry.metadata) == key:
+                        plain = self._decryption.entry(entry)
+                        if plain is not None and is_chunk(plain.metadata):
+                            yield plain
 
     def _look_back(self, step: int) -> None:
-        """Search the entries before all known ones for first chunks."""
+        """Search the entries before all known ones for chunks."""
+        index, older = self._known, self._older
         if self._positions is None:
             first_step = min(step, _MAX_FIRST_STEP)
-            self._positions = positions_before(
-                self._client, self._topic, self._reached.next_entry, first_step
-            )
+            self._positions = positions_before(self._client, self._topic, index.low.next_entry, first_step)
         start = next(self._positions, None)
-        begins: dict[bytes, MessageId] = {}
+        if older is not None and (start is None or start <= older.high):
+            start = older.high
+        found: list[FoundChunk] = []
         times = [np.zeros(0, np.int64)]
         if start is not None:
-            for entries in read_entries(self._client, self._topic, start, self._reached, self._options):
+            for entries in read_entries(self._client, self._topic, start, index.low, self._options):
                 times.append(entries.publish_time)
-                for entry in _chunks_in(entries):
-                    if entry.metadata.chunk_id == 0:
-                        begins[message_key(entry.metadata)] = MessageId(entry.ledger, entry.entry)
-            self._reached = start
-        self._index.looked_through(begins, np.concatenate(times), is_beginning=start is None)
+                found += (_found(entry, _plain_size(entry)) for entry in _chunks_in(entries))
+        index.looked_through(start or index.low, found, np.concatenate(times), is_beginning=start is None)
+        if older is not None and start == older.high:
+            index.joined(older)
+            self._older = self._positions = None
+
+
+_Name: TypeAlias = "tuple[TopicName, float, bool]"
+
+
+class _Memory:
+    """What is known of the chunks of topics, for the next ranges of one client's tasks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Name, ChunkIndex] = OrderedDict()
+
+    def take(self, name: _Name) -> ChunkIndex | None:
+        """Take what is known of a topic: it is used by one range at a time."""
+        with self._lock:
+            return self._kept.pop(name, None)
+
+    def put(self, name: _Name, index: ChunkIndex) -> None:
+        """Keep it, and forget topics that were not read for longest where that is too much."""
+        with self._lock:
+            self._kept[name] = index
+            while sum(map(len, self._kept.values())) > _MAX_REMEMBERED:
+                self._kept.popitem(last=False)
+
+
+_memories: WeakKeyDictionary[Client, _Memory] = WeakKeyDictionary()
+_memories_lock = threading.Lock()
+
+
+def _memory_of(client: Client) -> _Memory:
+    with _memories_lock:
+        return _memories.setdefault(client, _Memory())
+
+
+def _found(chunk: Entry, size: int) -> FoundChunk:
+    place = MessageId(chunk.ledger, chunk.entry)
+    return FoundChunk(message_key(chunk.metadata), place, chunk.metadata.chunk_id, size)
+
+
+def _plain_size(chunk: Entry) -> int:
+    """Bytes of a chunk once it is decrypted."""
+    return len(chunk.payload) - (_TAG_SIZE if chunk.metadata.encryption_keys else 0)
 
 
 def _chunks_in(entries: Entries) -> Iterator[Entry]:
     return (entries.one(row) for row in np.flatnonzero(entries.chunked).tolist())
+
+
+def _spans(places: list[MessageId]) -> Iterator[tuple[MessageId, MessageId]]:
+    """First and last positions of parts that are each read by one reader."""
+    first = last = places[0]
+    for place in places[1:]:
+        if place.ledger != last.ledger or place.entry > last.entry + _MAX_BETWEEN:
+            yield first, last
+            first = place
+        last = place
+    yield first, last
 
 
 def take(chunks: ChunkAssembler, entry: Entry) -> Assembled | Dropped | None:

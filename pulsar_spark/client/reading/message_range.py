@@ -184,6 +184,7 @@ def whole_messages(
     limits = chunks or ChunkLimits()
     search = ChunkSearch(client, topic, start, limits, options, decryption)
     assembly = _Assembly(topic, limits, search)
+    last = Entries.of([])
     with closing(stored):
         for each in stored:
             entries = decryption.entries(each)
@@ -191,7 +192,9 @@ def whole_messages(
                 yield from assembly.whole(entries)
             elif len(entries):
                 yield entries
+            last = each
     assembly.report(start, end)
+    search.remember(end, last)
     decryption.report()
 
 
@@ -234,19 +237,22 @@ class _Assembly:
             _log.info("%s: %d chunked messages end after %s", self._topic, self._chunks.pending, end)
 
     def _whole(self, entry: Entry) -> Entry | None:
-        if entry.metadata.chunk_id == 0:
-            self._search.begin(entry)
+        self._search.add(entry)
         message = take(self._chunks, entry)
-        if message is Dropped.NO_BEGINNING:
-            message = self._search_back(entry)
+        if isinstance(message, Assembled) and not message.is_odd:
+            self._search.settle(entry)
+        elif message is not None and message is not Dropped.EXPIRED:
+            message = self._search_back(entry, message)
         if not isinstance(message, Assembled):
             return None
         return entry._replace(payload=message.payload, first_chunk=message.first)
 
-    def _search_back(self, last: Entry) -> Assembled | None:
+    def _search_back(self, last: Entry, known: Assembled | Dropped) -> Assembled | Dropped | None:
+        """Search before the range for chunks of a message; ``known`` is what those within it give."""
         message = self._search.find(last)
-        if isinstance(message, Dropped):
-            self._chunks.drop(message_key(last.metadata), message)
-            return None
-        self._chunks.finish(message_key(last.metadata))
+        is_counted = isinstance(known, Dropped) and known is not Dropped.NO_BEGINNING
+        if isinstance(message, Assembled):
+            self._chunks.finish(message_key(last.metadata))
+        elif message is not None and not is_counted:
+            self._chunks.count(message)
         return message

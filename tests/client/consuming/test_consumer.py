@@ -203,6 +203,46 @@ def test_what_comes_again_without_end_does_not_outlast_the_deadline(broker, clie
         inbox.take_group = take_group
 
 
+def test_messages_far_larger_than_those_before_do_not_fill_the_memory(broker, client):
+    """Permits are for messages as small as those before: for thousands of them, whatever their size is."""
+    small, large = singles(numbered(1000)), singles([bytes(1 << 20)] * 40)
+    ids = broker.publish(TOPIC, *small)
+    most = 0
+    with open_consumer(client) as consumer:
+        taken = take(consumer, 1000)
+        consumer.ask_for(10**6)
+        ids += broker.publish(TOPIC, *large)
+        while len(taken) < len(ids):
+            wait_until(lambda: consumer.lost or consumer.newest_arrived == ids[-1])
+            inbox: Any = consumer._link.inbox
+            most = max(most, inbox._bytes + inbox._group_bytes)
+            taken += consumer.receive(Deadline(HANG))
+    assert ids_of(taken) == ids
+    assert 8 << 20 < most < 10 << 20
+    assert 4 < len(broker.seen(Type.SUBSCRIBE)) < 8
+
+
+def test_an_entry_that_adds_permits_does_not_fill_the_memory(broker, client):
+    """The broker believes an entry of -10**6 messages, and sends all there is for one permit."""
+    broker.publish(TOPIC, section_of(b"", num_messages_in_batch=-(10**6)), *singles([bytes(1 << 20)] * 40))
+    with open_consumer(client) as consumer:
+        consumer.ask_for(1)
+        wait_until(lambda: consumer.lost and not broker.open_consumers)
+        inbox: Any = consumer._link.inbox
+        assert inbox._bytes < 10 << 20
+        with pytest.raises(CorruptError, match="claims to hold -1000000 messages"):
+            consumer.receive(Deadline(HANG))
+
+
+def test_a_consumer_that_is_full_is_closed_before_more_is_sent_to_it(broker, client):
+    broker.publish(TOPIC, *singles(numbered(1000)))
+    with open_consumer(client) as consumer:
+        take(consumer, 1000)
+        consumer.ask_for(10**6)
+        broker.publish(TOPIC, *singles([bytes(1 << 20)] * 20))
+        wait_until(lambda: consumer.lost and not broker.open_consumers)
+
+
 # ---- lost consumers
 
 

@@ -17,7 +17,7 @@ from tests.fake_clients import Type, command_of
 def messages(first, count=1, size=1):
     ids = np.arange(first, first + count)
     at = np.arange(count) * size
-    return Messages(1, b"", np.zeros(count, np.int64), ids, at, at + size)
+    return Messages(1, bytes(count * size), np.zeros(count, np.int64), ids, at, at + size)
 
 
 def frame(kind, **fields):
@@ -107,3 +107,52 @@ def test_what_comes_is_reported_when_it_is_there():
     assert seen == [(MessageId(0, 2), None), (MessageId(0, 3), None), (MessageId(0, 3), error)]
     inbox.take_group(0)
     assert inbox.newest is None
+
+
+def test_one_that_is_full_takes_no_more_in():
+    seen, full = [], []
+    inbox = Inbox(lambda: seen.append(inbox.newest), 300, lambda: full.append(inbox.error))
+    parts = [messages(number, size=100) for number in range(6)]
+    inbox.deliver(parts[:2])
+    inbox.deliver(parts[2:5])
+    assert inbox.newest == MessageId(0, 2)
+    assert isinstance(inbox.error, NotReadyError)
+    inbox.deliver(parts[5:])
+    assert full == [inbox.error]
+    assert len(seen) == 2
+    assert inbox.take_group(0) == parts[:3]
+    with pytest.raises(NotReadyError, match="more than 300 bytes of messages wait"):
+        inbox.take_group(0)
+
+
+def test_what_was_taken_makes_room():
+    inbox = Inbox(None, 2 << 20)
+    for number in range(100):
+        parts = [messages(2 * number + one, size=1 << 20) for one in range(2)]
+        inbox.deliver(parts)
+        assert [inbox.take_group(0) for _ in range(2)] == [[part] for part in parts]
+    assert inbox.error is None
+
+
+def test_one_message_of_any_size_has_room():
+    inbox, part = Inbox(None, 10), messages(0, size=1000)
+    inbox.deliver([part])
+    assert inbox.error is None
+    assert inbox.take_group(0) == [part]
+
+
+def test_what_came_as_one_block_counts_once():
+    inbox = Inbox(None, 300)
+    block = messages(0, 100, size=2)
+    parts = [Messages(1, block.data, *(column[at : at + 1] for column in block[2:])) for at in range(100)]
+    inbox.deliver([*parts])
+    assert inbox.error is None
+    assert inbox.take_group(0) == parts
+
+
+def test_a_loss_that_came_before_stays_the_reason():
+    inbox = Inbox(None, 1)
+    error = ConnectError("cut")
+    inbox.lost(error)
+    inbox.deliver([messages(0), messages(1)])
+    assert inbox.error is error

@@ -3,9 +3,10 @@
 import pytest
 
 from pulsar_spark.client import ChunkLimits, read_range
+from pulsar_spark.client.reading import chunk_search
 from pulsar_spark.client.reading.chunk_search import has_chunks_before, positions_before
 from pulsar_spark.errors import DeadlineError
-from pulsar_spark.ids import MessageId
+from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol import chunk_index
 from tests.client.clients import TOPIC, flat, hurry, singles, values_in
 from tests.fake_broker import HANG, pass_on, silence
@@ -104,6 +105,114 @@ def test_dates_of_others_do_not_end_the_search_too_early(broker, client, lie):
     last = broker.publish(TOPIC, chunks[1])[0]
     (message,) = read(client, before, last)
     assert message.first_chunk == first
+
+
+def test_orphans_are_not_searched_for_again_in_the_next_micro_batches(broker, client, caplog):
+    """Each micro-batch read all entries of the last minute again, for one of 60 bytes."""
+    before = broker.publish(TOPIC, *dated(100 * MINUTE, 3000))[-1]
+    for number in range(10):
+        last = broker.publish(TOPIC, *dated(100 * MINUTE, 5), orphan(f"orphan {number}"))[-1]
+        assert len(read(client, before, last)) == 5
+        before = last
+    assert caplog.text.count("its first chunk is missing") == 10
+    assert entries_sent(broker) <= 3000 + 60
+
+
+def test_a_search_ends_where_another_range_has_read(broker, client, caplog):
+    """Other processes may have read the ranges between."""
+    ids = broker.publish(TOPIC, *dated(100 * MINUTE, 3000), orphan("a"), *dated(100 * MINUTE, 100))
+    read(client, ids[2999], ids[3000])
+    last = broker.publish(TOPIC, orphan("b"))[-1]
+    sent = entries_sent(broker)
+    assert read(client, ids[-1], last) == []
+    assert entries_sent(broker) == sent + 101
+
+
+@pytest.mark.parametrize("between", [1, 200])
+def test_chunks_of_ranges_before_are_found_where_they_lie(broker, client, between):
+    chunks = chunk_sections(VALUE, 3, "m")
+    broker.publish(TOPIC, *fill(1000))
+    ids = [broker.publish(TOPIC, *fill(between), chunk)[-1] for chunk in chunks[:2]]
+    ids += broker.publish(TOPIC, *fill(between), chunks[2])
+    read(client, ids[0].back(1), ids[0])
+    read(client, ids[0], ids[-2])
+    sent = entries_sent(broker)
+    (message,) = read(client, ids[-2], ids[-1])
+    assert values_in([message]) == [VALUE]
+    assert message.first_chunk == ids[0]
+    assert entries_sent(broker) <= sent + 4
+
+
+def test_a_range_that_is_read_again_gives_the_same(broker, client):
+    chunks = chunk_sections(VALUE, 2, "m")
+    ids = broker.publish(TOPIC, *fill(40), chunks[0], *fill(40), chunks[1], *fill(3))
+    ranges = [(ids[10], ids[50]), (ids[50], ids[-1])]
+    first = [values_in(read(client, *each)) for each in ranges]
+    assert [values_in(read(client, *each)) for each in [*ranges, *ranges[::-1]]] == [*first, *first[::-1]]
+    assert values_in(read(client, ids[80], ids[81])) == [VALUE]
+    assert values_in(read(client, ids[3], ids[-1])) == [*[b"between"] * 76, VALUE, *[b"between"] * 3]
+
+
+def test_last_chunks_that_come_again_do_not_have_the_others_read_again(broker, client):
+    """A stranger's copy of a few bytes, of a message of megabytes."""
+    chunks = chunk_sections(VALUE, 3, "m")
+    ids = broker.publish(TOPIC, *fill(50), *chunks, *fill(1))
+    assert len(read(client, ids[0], ids[-1])) == 51
+    before, sent = ids[-1], entries_sent(broker)
+    for _ in range(10):
+        last = broker.publish(TOPIC, chunks[2])[-1]
+        assert read(client, before, last) == []
+        before = last
+    assert entries_sent(broker) == sent + 10
+
+
+def test_a_last_chunk_of_another_size_does_not_have_the_others_read(broker, client, caplog):
+    *chunks, own = chunk_sections(VALUE, 3, "m")
+    ids = broker.publish(TOPIC, *fill(50), *chunks)
+    strange = section_of(b"x", uuid=b"m", chunk_id=2, num_chunks_from_msg=3, total_chunk_msg_size=len(VALUE))
+    before = ids[-1]
+    read(client, ids[0], before)
+    sent = entries_sent(broker)
+    for _ in range(10):
+        last = broker.publish(TOPIC, strange)[-1]
+        assert read(client, before, last) == []
+        before = last
+    assert entries_sent(broker) <= sent + 10 + 1
+    (message,) = read(client, before, broker.publish(TOPIC, own)[-1])
+    assert values_in([message]) == [VALUE]
+
+
+@pytest.mark.parametrize("cut", range(6))
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_strangers_chunk_changes_nothing_wherever_ranges_end(broker, client, cut, number):
+    """It has all names of the message, and its size, but not its time."""
+    chunks = chunk_sections(VALUE, 3, "m", publish_time=5000, sequence_id=9)
+    size = len(chunk_sections(VALUE, 3, "m")[number]) - len(section_of(b"", uuid=b"m", chunk_id=number))
+    strange = chunk_sections(bytes(len(VALUE)), 3, "m", publish_time=5001, sequence_id=9)[number]
+    assert size > 0
+    ids = broker.publish(TOPIC, chunks[0], strange, chunks[1], strange, chunks[2])
+    places = [ids[0].previous, *ids]
+    found = read(client, places[0], places[cut]) + read(client, places[cut], ids[-1])
+    assert values_in(found) == [VALUE]
+
+
+@pytest.mark.parametrize("between", [1, 30, 500])
+def test_a_strangers_chunk_near_by_does_not_hide_the_right_one_further_back(broker, client, between):
+    """Of a range that holds the last chunk only: what is found first seems to be all."""
+    chunks = chunk_sections(VALUE, 3, "m", publish_time=5000)
+    strange = chunk_sections(bytes(len(VALUE)), 3, "m", publish_time=5001)
+    ids = broker.publish(TOPIC, chunks[0], *fill(between), strange[0], strange[1], chunks[1], chunks[2])
+    assert values_in(read(client, ids[-2], ids[-1])) == [VALUE]
+
+
+def test_what_is_known_of_chunks_is_bounded(broker, client, monkeypatch):
+    monkeypatch.setattr(chunk_search, "_MAX_REMEMBERED", 3)
+    for name in ("a", "b", "c"):
+        topic = TopicName.parse(name)
+        ids = broker.publish(topic, *fill(100), orphan("m"), orphan("n"))
+        list(read_range(client, topic, ids[-3], ids[-1], poll_timeout=HANG))
+    kept = chunk_search._memory_of(client)._kept
+    assert [name for name, *_ in kept] == [TopicName.parse("c")]
 
 
 def test_many_orphans_are_searched_for_together(broker, client, caplog):

@@ -194,6 +194,10 @@ class _Member:
         self._rows.append(row)
         return at
 
+    def has_any_after(self, count: int) -> bool:
+        """Whether a row after the first ``count`` has a value."""
+        return bool(self._rows) and self._rows[-1] >= count
+
     def truncate(self, count: int) -> None:
         rows = self._rows
         while rows and rows[-1] >= count:
@@ -222,6 +226,8 @@ class _Structs(JsonColumn):
         self._room = room
         self._by_key = {member.key: own for member, own in zip(node.members, self._members, strict=True)}
         self._has_defaults = any(member.has_default for member in self._members)
+        self._found: list[_Member] = []  # in the last value that was read
+        self._is_bad = False  # that value
         self.unknown = 0  # names in the last value that are no members
 
     @cached_property
@@ -234,7 +240,8 @@ class _Structs(JsonColumn):
             return self._read_null(text, at, "an object")
         row = len(self)
         unknown = 0
-        found = []
+        self._found = found = []
+        self._is_bad = True
         at = skip_space(text, at + 1)
         while text[at] != "}":
             name, at = read_name(text, at)
@@ -244,8 +251,8 @@ class _Structs(JsonColumn):
                     unknown += 1
                     at = skip_value(text, at)
                 else:
-                    at = member.read(text, at, row)
                     found.append(member)
+                    at = member.read(text, at, row)
             except BadJsonError as error:
                 error.path.append(f".{name[:_SHOWN]}")
                 raise
@@ -259,6 +266,7 @@ class _Structs(JsonColumn):
         if self._has_defaults and len(found) < len(self._members):
             _take(self._room, self._cost - sum(member.cost for member in found))
         self.unknown = unknown
+        self._is_bad = False
         self._valid.append(1)
         return at + 1
 
@@ -267,9 +275,15 @@ class _Structs(JsonColumn):
         self._valid.append(0)
 
     def truncate(self, count: int) -> None:
+        # Of many members, few have a value: a bad row takes no longer than a good one.
+        forgotten = len(self._valid) - count
         del self._valid[count:]
-        for member in self._members:
+        for member in self._found:
             member.truncate(count)
+        if forgotten > (0 if self._is_bad else 1):  # others than the last one
+            for member in self._members:
+                if member.has_any_after(count):
+                    member.truncate(count)
 
     def finish(self) -> pa.Array:
         is_record = np.frombuffer(self._valid, np.bool_)
@@ -285,19 +299,20 @@ class _Unions(JsonColumn):
         self._columns = [make_column(member, room) for member in node.members]
         self._room = room
         self._members = list(zip(node.members, self._columns, strict=True))
+        self._orders: dict[str, list[JsonColumn]] = {}  # in which members are tried, by the first character
         self._indexes = node.indexes
 
     def read(self, text: str, at: int) -> int:
-        if text[at] == "n":
+        first = text[at]
+        if first == "n":
             return self._read_null(text, at, "a value")
         row = len(self)
-        alike = [column for member, column in self._members if _is_alike(member, text[at])]
-        others = [column for column in self._columns if column not in alike]
+        order = self._orders.get(first) or self._order(first)
         # The first record with names that are none of its own; another may have all of them. It keeps what it
         # has read: reading twice at each level takes time that is exponential in how deep a payload nests.
         second: JsonColumn | None = None
         end_of_second = at
-        for column in alike + others:
+        for column in order:
             left = self._room.left
             try:
                 end = column.read(text, at)
@@ -319,6 +334,14 @@ class _Unions(JsonColumn):
         if second is None:
             raise BadJsonError("a value of none of the union's types")
         return self._add(second, end_of_second)
+
+    def _order(self, first: str) -> list[JsonColumn]:
+        """Those first that look like what begins with a character; other characters are in no JSON."""
+        alike = [column for member, column in self._members if _is_alike(member, first)]
+        order = alike + [column for column in self._columns if column not in alike]
+        if alike:
+            self._orders[first] = order
+        return order
 
     def _add(self, filled: JsonColumn, end: int) -> int:
         for column in self._columns:

@@ -1,5 +1,6 @@
 """What JSON is read as what, one payload at a time; leaves too."""
 
+import time
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
@@ -325,3 +326,48 @@ def test_long_strings_are_those_that_short_ones_are(text, avro, monkeypatch):
     short = [(read(avro, each), explain(tree_of(avro), each.encode())) for each in payloads]
     monkeypatch.setattr(scan, "_LONG", 0)
     assert [(read(avro, each), explain(tree_of(avro), each.encode())) for each in payloads] == short
+
+
+WIDE = [{"name": f"f{i}", "type": ["null", "string"]} for i in range(30)]
+ITEMS = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "a", "type": {"type": "array", "items": {"type": "record", "name": "W", "fields": WIDE}}},
+        {"name": "b", "type": ["null", "W"]},
+    ],
+}
+ENDS = [
+    "",
+    "}",
+    '{"f3":"y"}',
+    '{"f3":"y","f4":[',
+    '{"f5":"z"},{"f6":"x","f1":',
+    '{"f3":"y"}],"b":{"f1":"q","f9":1',
+]
+
+
+@pytest.mark.parametrize("whole", range(4))
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_of_a_bad_row_is_left_however_far_it_was_read(whole, end):
+    """What is forgotten of it are the members that it has, not all of them."""
+    items = ",".join(f'{{"f{i}":"{i}","f7":"x"}}' for i in range(whole))
+    bad = '{"a":[' + items + "," * bool(whole and end) + end
+    good = '{"b":{"f2":"b"},"a":[{"f7":"1"},{"f1":"2"}]}'
+    payloads = [each.encode() for each in (good, bad, good, bad, bad, good)]
+    found = read_rows(tree_of(ITEMS), payloads)
+    found.column.validate(full=True)
+    (expected,) = read_rows(tree_of(ITEMS), [good.encode()]).column.to_pylist()
+    assert found.is_bad.tolist() == [False, True, False, True, True, False]
+    assert found.column.to_pylist() == [expected, None, expected, None, None, expected]
+
+
+def test_a_bad_row_of_few_names_takes_no_longer_for_many_columns():
+    def seconds(count):
+        fields = [{"name": f"f{i}", "type": ["null", "string"]} for i in range(count)]
+        node = tree_of({"type": "record", "name": "R", "fields": fields})
+        began = time.process_time()
+        assert read_rows(node, [b'{"f1":"a","f2":'] * 3000).is_bad.all()
+        return time.process_time() - began
+
+    assert min(seconds(400) for _ in range(3)) < 5 * min(seconds(4) for _ in range(3))
