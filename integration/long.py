@@ -58,6 +58,8 @@ def steps() -> dict[str, Sequence[str]]:
             "10000000",
             "--values",
             "5000000",
+            "--costs",
+            "10000",
         ),
         "long tests": ("pytest", "-p", "no:cacheprovider", "-m", "long", "tests", "integration"),
         "Pulsar 4.0": ("integration", "test", "--pulsar", "4.0.7", "integration"),

@@ -258,3 +258,22 @@ def test_texts_of_producers_may_be_any_bytes(
     assert found.key.to_pylist() == [b"\xed\xa0\x80"] * count
     assert found.properties.to_pylist() == [[("\ufffd1", "2\ufffd")]] * count
     assert found.entry_field(EntryField.PRODUCER_NAME).to_pylist() == ["\ufffd"] * count
+
+
+def test_an_entry_that_adds_permits_does_not_fill_the_memory(
+    client: Client, cluster: Cluster, topic: str
+) -> None:
+    """The broker believes an entry of -1000 messages, and for one permit it sends all there is."""
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, topic)
+        first = producer.send(b"", num_messages_in_batch=-1000)
+        value = bytes(1 << 20)
+        ids = [producer.send(value) for _ in range(40)]
+    name = TopicName.parse(topic)
+    with Consumer(client, name, reader(first), Permits(1)) as consumer:
+        consumer.ask_for(1)
+        wait_until(lambda: consumer.lost)
+        inbox = consumer._link.inbox
+        assert 8 << 20 <= inbox.bytes <= (9 << 20) + len(value)
+    found = read_range(client, name, BEGINNING, ids[-1], poll_timeout=HANG, fail_on_data_loss=False)
+    assert [id_of(entry) for group in found for entry in group] == ids

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -20,10 +20,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from integration.hostile.broker import any_stream, fill
 from integration.hostile.wire import CODECS, EXTREMES, Wire, bytes_field, number_field
+from pulsar_spark.client.consuming.inbox import Inbox
+from pulsar_spark.client.encryption import Decryption, Decryptor, EncryptionKeyInfo
 from pulsar_spark.errors import BrokerError, CorruptError, CryptoError, ProtocolError
-from pulsar_spark.ids import MessageId
+from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.batcher import BatchLimits
-from pulsar_spark.protocol.chunk_assembler import ChunkAssembler, ChunkLimits, is_chunk
+from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, is_chunk
 from pulsar_spark.protocol.connection import Answer, Challenged, Connection, ForProducer
 from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
 from pulsar_spark.protocol.entry_builder import EntryBuilder
@@ -330,6 +332,7 @@ def _chunks(wire: Wire) -> Callable[[], object]:
     chance, made = wire.chance, []
     for _ in range(20):
         metadata = pb.MessageMetadata(
+            producer_name=chance.choice((b"p", b"q")),
             publish_time=wire.number(),
             uuid=chance.choice((b"a", b"b", b"\xff")),
             num_chunks_from_msg=chance.choice((2, 3, 2**31 - 1)),
@@ -343,10 +346,69 @@ def _chunks(wire: Wire) -> Callable[[], object]:
         chunks = ChunkAssembler(limits)
         for entry, metadata in enumerate(made):
             assert is_chunk(metadata)
-            chunks.take(metadata, b"part", MessageId(5, entry), metadata.publish_time / 1000)
+            part = metadata.producer_name * 4
+            message = chunks.take(metadata, part, MessageId(5, entry), metadata.publish_time / 1000)
             assert chunks.held_bytes <= 4 * len(made)
+            if isinstance(message, Assembled):  # of the chunks of one producer
+                assert set(message.payload) == set(metadata.producer_name)
 
     return act
+
+
+def _inbox(wire: Wire) -> Callable[[], object]:
+    """One that more comes into than was asked for."""
+    blocks = [bytes(wire.chance.choice((1, 100, 1 << 16))) for _ in range(50)]
+    place = np.zeros(1, np.int64)
+    parts = [Messages(1, each, place, place, place, place + len(each)) for each in blocks]
+    inbox = Inbox(None, 1 << 17)
+
+    def act() -> None:
+        for part in parts:
+            inbox.deliver([part])
+            if inbox.holds_messages and wire.chance.random() < 0.1:
+                inbox.take_group(0)
+            assert inbox.bytes <= 1 << 18
+
+    return act
+
+
+def _encrypted(wire: Wire) -> Callable[[], object]:
+    """An entry for any number of keys, the right one among the first or not."""
+    chance = wire.chance
+    private, sealer = chance.choice(_keys())
+    fields, sealed = sealer.seal(b"payload")
+    metadata = pb.MessageMetadata.FromString(fields)
+    keys = [metadata.encryption_keys.pop()]
+    for _ in range(chance.choice((0, 1, 30, 3000))):
+        own = pb.EncryptionKeys(key=wire.text() * chance.choice((1, 99)), value=wire.text())
+        own.metadata.add(key=wire.text(), value=wire.text())
+        keys.insert(chance.choice((0, len(keys))), own)
+    metadata.encryption_keys.extend(keys)
+    entry = Entry(1, 1, metadata, wire.damaged(sealed) if wire.is_broken() else sealed, None)
+    decryption = Decryption(Decryptor(_AnyKey(private)), TopicName.parse(_TOPIC))
+
+    def act() -> None:
+        try:
+            decryption.entry(entry)
+        except CryptoError as error:
+            if len(str(error)) > 10_000:
+                raise UndocumentedError(f"an error of {len(str(error))} characters") from error
+            raise
+
+    return act
+
+
+class _AnyKey:
+    """A key reader that has one key, under any name."""
+
+    def __init__(self, pem: bytes) -> None:
+        self._pem = pem
+
+    def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
+        raise CryptoError("there is none")
+
+    def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
+        return EncryptionKeyInfo(self._pem)
 
 
 def _message_id(wire: Wire) -> Callable[[], object]:
@@ -368,6 +430,8 @@ TARGETS: dict[str, _Target] = {
     "decode_batches": (_batch, (CorruptError,)),
     "decompress": (_codec, (CorruptError,)),
     "ChunkAssembler": (_chunks, ()),
+    "Inbox": (_inbox, ()),
+    "Decryption": (_encrypted, (CryptoError,)),
     "Lookup": (_lookup, (ProtocolError, BrokerError)),
     "RangeProgress": (_range, ()),
     "Opener": (_data_key, (CryptoError,)),

@@ -193,8 +193,8 @@ FAULTS = (
     Fault(
         name="inbox-that-is-never-full",
         file="pulsar_spark/client/consuming/inbox.py",
-        old="if self._bytes + self._group_bytes >= self._max_bytes:",
-        new="if self._bytes + self._group_bytes < 0:",
+        old="if self.bytes >= self._max_bytes:",
+        new="if self.bytes < 0:",
         test="tests/client/consuming/test_inbox.py::test_one_that_is_full_takes_no_more_in",
     ),
     Fault(
@@ -265,8 +265,8 @@ FAULTS = (
     Fault(
         name="declared-size-of-an-entry-not-checked",
         file="pulsar_spark/client/reading/decode.py",
-        old="is_refused = sizes > limits",
-        new="is_refused = sizes < 0",
+        old="is_refused = (sizes > limits) | ",
+        new="is_refused = (sizes < 0) | ",
         test="tests/client/reading/test_decode.py::test_limits_are_the_largest_that_is_accepted",
     ),
     Fault(
@@ -300,9 +300,32 @@ FAULTS = (
     Fault(
         name="entry-of-too-many-messages-decoded",
         file="pulsar_spark/client/reading/decode.py",
-        old="(messages > MAX_MESSAGES) | (texts",
-        new="(texts",
+        old="is_refused = (sizes > limits) | (messages > _max_messages(entries))",
+        new="is_refused = sizes > limits",
         test="tests/client/reading/test_decode.py::test_limits_are_the_largest_that_is_accepted",
+    ),
+    Fault(
+        name="any-number-of-items-decoded",
+        file="pulsar_spark/client/reading/typed_values.py",
+        old="found[row] = reader.has_more_items(value, key, float(items_per_byte[row]))",
+        new="found[row] = reader.has_more_items(value, key, 1e9)",
+        test="tests/client/reading/test_typed_values.py::"
+        "test_values_with_too_many_items_for_what_is_stored_are_bad_and_not_decoded",
+    ),
+    Fault(
+        name="commas-in-strings-taken-for-items",
+        file="pulsar_spark/wire/schemas/json/scan.py",
+        old="is_inside = (is_inside + len(parts) - 1) % 2",
+        new="is_inside = 0",
+        test="tests/wire/schemas/test_item_counts.py::test_tokens_outside_of_strings_count",
+    ),
+    Fault(
+        name="members-of-a-bad-row-kept",
+        file="pulsar_spark/wire/schemas/json/nested_columns.py",
+        old="if forgotten > (0 if self._is_bad else 1):",
+        new="if forgotten > 1:",
+        test="tests/wire/schemas/json/test_general.py::"
+        "test_nothing_of_a_bad_row_is_left_however_far_it_was_read",
     ),
     Fault(
         name="last-entries-of-a-range-left-out",

@@ -63,8 +63,8 @@ FAULTS = (
     Fault(
         name="many-messages-of-a-key-in-one-batch",
         file="pulsar_spark/protocol/batcher.py",
-        old="fits &= counts <= self._max_messages",
-        new="fits &= counts > 0",
+        old="fits = (sizes <= self._max_bytes) & (counts <= self._max_messages)",
+        new="fits = sizes <= self._max_bytes",
         test="tests/client/writing/test_topic_writer_keys.py::test_limits_of_batches_hold_for_each_key",
     ),
     Fault(

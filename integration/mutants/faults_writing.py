@@ -333,8 +333,8 @@ FAULTS = (
     Fault(
         name="batch-closed-one-message-late",
         file="pulsar_spark/protocol/batcher.py",
-        old="if self._messages >= self._max_messages > 0",
-        new="if self._messages > self._max_messages > 0",
+        old="if self._messages >= self._max_messages or",
+        new="if self._messages > self._max_messages or",
         test="tests/protocol/test_batcher.py::test_what_is_full_is_not_held_back",
     ),
     Fault(

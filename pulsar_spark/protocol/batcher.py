@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.errors import OptionError
+from pulsar_spark.wire import entry_work
 from pulsar_spark.wire.frames import Buffer
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -50,7 +51,7 @@ class BatchLimits(NamedTuple):
     """When a batch closes.
 
     Attributes:
-        max_messages: maximum messages; 0 or less: no limit.
+        max_messages: maximum messages; 0 or less, and more than readers accept in any entry: so many.
         max_bytes: maximum bytes before compression; 0 or less: the broker's limit.
         max_delay: maximum seconds from its first message until it is sent.
     """
@@ -68,7 +69,8 @@ class Batcher:
     """
 
     def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
-        self._max_messages = max_messages
+        most = entry_work.MESSAGES
+        self._max_messages = min(max_messages, most) if max_messages > 0 else most
         self._max_bytes = max_bytes
         self._max_delay = max_delay
         self._parts: list[Buffer] = []
@@ -113,7 +115,7 @@ class Batcher:
             self._messages += last - first
             self._size += end - start
             first = last
-        if self._messages >= self._max_messages > 0 or self._size >= self._max_bytes:
+        if self._messages >= self._max_messages or self._size >= self._max_bytes:
             closed.append(self._close())
         return closed
 
@@ -129,9 +131,7 @@ class Batcher:
         closed = [] if opened is None else [opened]
         bounds = np.append(starts, len(offsets) - 1)
         counts, sizes = np.diff(bounds), np.diff(offsets[bounds])
-        fits = sizes <= self._max_bytes
-        if self._max_messages > 0:
-            fits &= counts <= self._max_messages
+        fits = (sizes <= self._max_bytes) & (counts <= self._max_messages)
         places = pairwise(offsets[bounds].tolist())
         for group, ((start, end), messages, is_one) in enumerate(
             zip(places, counts.tolist(), fits.tolist(), strict=True)
@@ -157,8 +157,7 @@ class Batcher:
         """Index after the last message that still fits; ``first`` if none does."""
         limit = offsets[first] + self._max_bytes - self._size
         last = int(np.searchsorted(offsets, limit, side="right")) - 1
-        if self._max_messages > 0:
-            last = min(last, first + self._max_messages - self._messages)
+        last = min(last, first + self._max_messages - self._messages)
         last = min(max(last, first), count)
         return first + 1 if last == first and not self._messages else last
 

@@ -6,21 +6,22 @@ import sys
 import pyarrow as pa
 import pytest
 
-from integration.hostile import entries, frames, peers
+from integration.hostile import costs, entries, frames, peers
 from integration.hostile.__main__ import main
 from integration.local_spark import ROOT
 from pulsar_spark.protocol import reopening
-from pulsar_spark.wire import codecs, keys_and_texts
+from pulsar_spark.wire import codecs, entry_work, keys_and_texts
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 
 def test_a_small_run_finds_nothing():
     # In a process of its own: it takes address space away.
     command = [sys.executable, "-m", "integration.hostile", "--entries", "4000", "--frames", "4000"]
-    command += ["--values", "4000", "--peers", "0.5"]
+    command += ["--values", "4000", "--costs", "30", "--peers", "0.5"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4000 broken inputs: nothing found" in done.stdout
+    assert "30 entries that become large: nothing found" in done.stdout
     assert "5 peers without end: nothing found" in done.stdout
     assert done.stderr == "", "no peer has failed"
 
@@ -36,7 +37,7 @@ def found_by(seeds, one):
     for seed in seeds:
         try:
             one(seed)
-        except (entries.DifferenceError, frames.UndocumentedError) as error:
+        except (entries.DifferenceError, frames.UndocumentedError, costs.CostlyError) as error:
             return str(error)
     return None
 
@@ -97,6 +98,32 @@ def test_a_peer_that_is_asked_too_often_is_found(monkeypatch):
 def test_what_takes_too_long_is_found(monkeypatch):
     monkeypatch.setattr(frames, "_SECONDS", -1.0)
     assert "it took" in found_by(["1/1"], lambda seed: frames.one_input("decode", seed))
+
+
+def test_each_kind_of_entry_is_drawn_and_has_few_bytes():
+    kinds = {found_by([f"1/{number}"], one_of_any_cost).split()[5] for number in range(40)}
+    assert kinds == {"AVRO,", "JSON,", "KEY_VALUE,", "PROTOBUF_NATIVE,", "no"}
+
+
+def one_of_any_cost(seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs, "_SECONDS", -1.0)
+        costs.one_entry(seed)
+
+
+@pytest.mark.parametrize("limit", ["_SECONDS", "_MEMORY"])
+def test_what_costs_too_much_is_found(limit, monkeypatch):
+    monkeypatch.setattr(costs, limit, -1 if limit == "_SECONDS" else 1)
+    found = found_by((f"1/{number}" for number in range(20)), costs.one_entry)
+    assert "seed 1/" in found
+
+
+def test_items_without_a_limit_are_found(monkeypatch):
+    """Of few stored bytes, as it was."""
+    monkeypatch.setattr(entry_work, "ITEMS", 1 << 40)
+    monkeypatch.setattr(costs, "_SIZES", (20_000_000,))
+    monkeypatch.setattr(costs, "_ROWS", (0,))
+    assert "CPU" in found_by((f"1/{number}" for number in range(40)), costs.one_entry)
 
 
 def test_what_is_found_is_said_with_its_seed(monkeypatch, capsys):

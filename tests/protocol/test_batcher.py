@@ -91,11 +91,13 @@ def test_a_large_message_is_a_batch_of_its_own(large):
     assert batcher.take().size == 3
 
 
-def test_no_limit_on_the_count():
-    for unlimited in (0, -1):
-        batcher = Batcher(unlimited, 10**6, 1.0)
-        assert batcher.add(*encoded([1] * 5000), 0.0) == []
-        assert batcher.take().messages == 5000
+@pytest.mark.parametrize("limit", [0, -1, 10**6])
+def test_no_batch_has_more_messages_than_readers_accept(limit):
+    batcher = Batcher(limit, 10**6, 1.0)
+    assert batcher.add(*encoded([1] * 5000), 0.0) == []
+    (batch,) = batcher.add(*encoded([1] * 99_000), 0.0)
+    assert batch.messages == 100_000
+    assert batcher.take().messages == 4000
 
 
 def test_messages_are_not_copied():

@@ -102,6 +102,11 @@ class Inbox:
         return bool(self._groups)
 
     @property
+    def bytes(self) -> int:
+        """Bytes of what has come and was not taken."""
+        return self._bytes + self._group_bytes
+
+    @property
     def newest(self) -> MessageId | None:
         """The last entry that has come and was not taken, or None."""
         with self._changed:
@@ -110,7 +115,7 @@ class Inbox:
         return None if last is None else MessageId(int(last.ledger[-1]), int(last.entry[-1]))
 
     def _take_in(self, messages: Messages) -> None:
-        if self._bytes + self._group_bytes >= self._max_bytes:
+        if self.bytes >= self._max_bytes:
             self._is_full = True
             self._error = self._error or NotReadyError(
                 f"more than {self._max_bytes} bytes of messages wait for the reader"

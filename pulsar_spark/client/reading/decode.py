@@ -16,6 +16,7 @@ import numpy as np
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire import entry_work
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import DecodedBatches, decode_batches, decode_joined
 from pulsar_spark.wire.codecs import SEPARATOR_SIZE, decompress, decompress_together
@@ -24,15 +25,18 @@ from pulsar_spark.wire.fields.field_spans import Flags, Ints
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Buffer
 from pulsar_spark.wire.singles import decode_singles
 
-# Maximum bytes that one entry may decompress to, and maximum messages it may hold, far above what producers
-# send: 2 KB can be made to decompress to gigabytes, and to declare millions of rows. So the bytes are also
-# bounded by a multiple of the received bytes plus a multiple of the maximum message size.
+# Maximum bytes that one entry may decompress to, far above what producers send: 2 KB can be made to
+# decompress to gigabytes. So the bytes are also bounded by a multiple of the received bytes plus a multiple
+# of the maximum message size. Producers compare what is compressed with that size: what is refused here is
+# four times as large, and compresses to a hundredth.
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
-MAX_MESSAGES = 1_000_000
 MAX_RATIO = 100
-MAX_MESSAGE_SIZES = 8
+MAX_MESSAGE_SIZES = 4
+# Maximum messages of an entry; for those of few bytes, see `entry_work`.
+MAX_MESSAGES = 1_000_000
 # For chunked messages instead of MAX_UNCOMPRESSED: as much as Arrow can hold, if enough bytes have come.
 MAX_CHUNKED = 2**31 - 1
+
 
 _log = logging.getLogger(__name__)
 
@@ -174,13 +178,14 @@ class _Decoder:
             # Entries up to this size are never refused, whatever was received: all entries of most topics.
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
             largest = max(sizes.max(initial=0), texts.max(initial=0))
-            if largest <= small and messages.max(initial=0) <= MAX_MESSAGES and not chunked.any():
+            few = min(entry_work.MESSAGES, MAX_MESSAGES)
+            if largest <= small and messages.max(initial=0) <= few and not chunked.any():
                 yield entries, taken
                 continue
             for_received = MAX_RATIO * entries.sizes + MAX_MESSAGE_SIZES * self._max_message_size()
             limits = np.minimum(for_received, np.where(chunked, MAX_CHUNKED, MAX_UNCOMPRESSED))
-            is_refused = sizes > limits
-            is_refused |= (messages > MAX_MESSAGES) | (texts > for_received) | (chunked & (messages > 0))
+            is_refused = (sizes > limits) | (messages > _max_messages(entries))
+            is_refused |= (texts > for_received) | (chunked & (messages > 0))
             refused = np.flatnonzero(is_refused)
             first = 0
             for row in refused.tolist():
@@ -196,8 +201,8 @@ class _Decoder:
         messages = entries.messages
         if messages[row] and entries.chunked[row]:
             refused = CorruptError("a batch in a chunked message, which no producer sends")
-        elif messages[row] > MAX_MESSAGES:
-            refused = CorruptError(f"a batch of {messages[row]} messages; the maximum is {MAX_MESSAGES}")
+        elif messages[row] > (most := int(_max_messages(entries)[row])):
+            refused = CorruptError(f"a batch of {messages[row]} messages; the maximum is {most}")
         elif size > limit:
             refused = CorruptError(f"a payload of {size} bytes uncompressed; the maximum is {limit}")
         else:
@@ -307,6 +312,11 @@ class _Decoder:
             limit = MAX_CHUNKED if chunked[row] else MAX_UNCOMPRESSED
             payloads[row] = decompress(int(kinds[row]), payloads[row], int(sizes[row]), limit)
         return payloads
+
+
+def _max_messages(entries: Entries) -> Ints:
+    """How many messages each entry may hold."""
+    return np.minimum(entry_work.max_messages(entries.sizes), MAX_MESSAGES)
 
 
 def _is_batch(entries: Entries) -> bool:

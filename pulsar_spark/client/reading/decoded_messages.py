@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire import keys_and_texts
+from pulsar_spark.wire import entry_work, keys_and_texts
 from pulsar_spark.wire.decode_columns import DecodedColumns
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
+from pulsar_spark.wire.entry_work import Floats
 from pulsar_spark.wire.fields.field_spans import Flags, Ints
 from pulsar_spark.wire.message_ids import serialize_chunked_id, serialize_ids
 
-_Array = TypeVar("_Array", Ints, Flags)
+_Array = TypeVar("_Array", Ints, Flags, Floats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,20 @@ class DecodedMessages:
         """``binary``, serialized MessageIdData."""
         return self._column(lambda run: _message_ids(run, self.topic.partition))
 
+    @property
+    def items_per_byte(self) -> Floats | None:
+        """How many items each message's value may have for each of its bytes, float64[m]; None: any.
+
+        See :mod:`pulsar_spark.wire.entry_work`.
+        """
+        parts = [_items_per_byte(run) for run in self.runs]
+        if all(part is None for part in parts):
+            return None
+        unlimited = [np.full(len(run), np.inf) for run in self.runs]
+        return np.concatenate(
+            [some if part is None else part for part, some in zip(parts, unlimited, strict=True)]
+        )
+
     def entry_field(self, field: EntryField, convert: Callable[[Ints], Ints] | None = None) -> pa.Array:
         """A field of the metadata of each message's entry: ``int64``, ``string`` or ``binary``.
 
@@ -204,6 +219,16 @@ def _entry(entries: Entries) -> Ints:
 
 def _batch_sizes(entries: Entries) -> Ints:
     return entries.messages.astype(np.int64)
+
+
+def _items_per_byte(run: DecodedRun) -> Floats | None:
+    stored, uncompressed = run.of_entries(lambda part: part.sizes), run.of_entries(_uncompressed_sizes)
+    rates = entry_work.items_per_byte(stored, uncompressed)
+    return None if rates is None else run.repeated(rates)
+
+
+def _uncompressed_sizes(entries: Entries) -> Ints:
+    return np.where(entries.compression == 0, entries.payload_sizes, entries.uncompressed_size)
 
 
 def _sequence_ids(run: DecodedRun) -> pa.Int64Array:

@@ -20,6 +20,8 @@ from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.schema_versions import SchemaVersions, schema_versions
 from pulsar_spark.errors import SchemaChangedError, SchemaError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire.arrays import with_nulls
+from pulsar_spark.wire.entry_work import Floats
 from pulsar_spark.wire.fields.field_spans import Flags, Ints
 from pulsar_spark.wire.schemas import formats
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
@@ -40,6 +42,7 @@ _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each holds th
 _MAX_VERSIONS = 10_000
 
 _NO_SUCH = "the topic does not have this version of its schema: it was deleted, or never registered"
+_TOO_MUCH = "it has more items, or fields, than one in an entry of so few stored bytes may have"
 _LOAD_AGAIN = (
     "Call load() and start the query again: the message's version is newer than the columns, and "
     "may fit the new ones"
@@ -98,6 +101,8 @@ class TypedValues:
         payloads: ``binary`` [n].
         keys: ``binary`` [n].
         groups: of the n rows.
+        items_per_byte: float64[n], how many items each may have; None: any number.
+        pinned: the version that the read began with, or -1.
 
     Attributes:
         column: n rows of the target's type; null where the row is bad or a tombstone.
@@ -114,6 +119,7 @@ class TypedValues:
         keys: pa.BinaryArray,
         groups: _Groups,
         *,
+        items_per_byte: Floats | None,
         pinned: int,
     ) -> None:
         self.payloads = payloads
@@ -122,7 +128,13 @@ class TypedValues:
         self._pinned = pinned
         self._messages = messages
         self._groups = groups
+        self._has_too_much: Flags | None = None
+        if items_per_byte is not None:
+            self._has_too_much = groups.have_too_much(payloads, keys, items_per_byte)
+            payloads, keys = (with_nulls(each, self._has_too_much) for each in (payloads, keys))
         self.column, self.is_bad = groups.decode(payloads, keys)
+        if self._has_too_much is not None and self._has_too_much.any():
+            self.is_bad = self._has_too_much if self.is_bad is None else self.is_bad | self._has_too_much
 
     def error(self, row: int, *, is_fatal: bool) -> SchemaError:
         """The error of a bad row, with its position, version and field.
@@ -132,7 +144,9 @@ class TypedValues:
             is_fatal: whether the error ends the read; else it is a warning, and advises no other ``mode``.
         """
         version, reader = self._groups.of(row)
-        if isinstance(reader, str):
+        if self._has_too_much is not None and self._has_too_much[row]:
+            words = _TOO_MUCH
+        elif isinstance(reader, str):
             words = reader
         else:
             words = reader.explain(self.payloads[row].as_py(), self.keys[row].as_py())
@@ -197,6 +211,7 @@ class TypedValueReader:
             versions = schema_versions(messages)
             readers = self._of_versions(versions, messages)
         groups = _Groups(versions, readers, self._target)
+        rates = messages.items_per_byte
         ends = self._parts.ends(payloads, keys)
         return (
             TypedValues(
@@ -205,6 +220,7 @@ class TypedValueReader:
                 payloads[first:end],
                 keys[first:end],
                 groups.part(first, end),
+                items_per_byte=None if rates is None else rates[first:end],
                 pinned=self._pinned,
             )
             for first, end in pairwise([0, *ends])
@@ -296,6 +312,16 @@ class _Groups:
         place[np.concatenate([rows for _, rows in groups])] = np.arange(len(values))
         is_bad = np.concatenate(bad)[place]
         return pa.concat_arrays(columns).take(pa.array(place)), is_bad if is_bad.any() else None
+
+    def have_too_much(self, values: pa.BinaryArray, keys: pa.BinaryArray, items_per_byte: Floats) -> Flags:
+        """Which rows have more items than they may, before any of them is decoded."""
+        found = np.zeros(len(values), np.bool_)
+        for row in np.flatnonzero(np.isfinite(items_per_byte)).tolist():
+            reader = self.of(row)[1]
+            if not isinstance(reader, str):
+                value, key = values[row].as_py(), keys[row].as_py()
+                found[row] = reader.has_more_items(value, key, float(items_per_byte[row]))
+        return found
 
     def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
         """Each decoder and its rows; the rows without a decoder are one group."""

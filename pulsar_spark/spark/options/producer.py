@@ -67,7 +67,7 @@ _BATCHING_MAX_MESSAGES = PRODUCER.add(
     "number",
     parsers.count(0),
     "1000",
-    "Maximum messages per batch; 0 = unlimited.",
+    "Maximum messages per batch; at most, and with 0, 100,000.",
 )
 _BATCHING_MAX_BYTES = PRODUCER.add(
     "pulsar.producer.batchingMaxBytes",

@@ -44,7 +44,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 
 LARGEST_BATCH = 2**31 - 1  # bytes; Arrow's binary offsets are int32
 # Maximum properties of an entry: an empty property has 6 bytes, which compress to almost nothing.
-MAX_PROPERTIES = 1_000_000
+MAX_PROPERTIES = 500_000
 LONGEST_VARINT = 10  # maximum bytes of a varint
 
 

@@ -226,6 +226,16 @@ class _KeyValueDecoder:
         column = pa.Array.from_buffers(self.type, len(values), [validity], children=columns)
         return DecodedValues(column, is_bad if is_bad.any() else None)
 
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        readings = [{"key": key, "value": value}] if self.is_separated else []
+        if key is None or not self.is_separated:
+            readings.append(_halves_of(value or b""))  # which is also tried where it should be separated
+        return any(
+            own.has_more_items(halves.get(name), None, per_byte)
+            for halves in readings
+            for name, own in self.parts.items()
+        )
+
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         values, keys = pa.array([value], pa.binary()), pa.array([key], pa.binary())
         if self.is_separated:
@@ -287,6 +297,20 @@ def _split_inline(values: pa.BinaryArray, keys: pa.BinaryArray) -> _Halves:
     key = gather(body, np.where(good, at + 4, at), np.where(good, key_end, at), good & (key_size >= 0))
     value = gather(body, np.where(good, key_end + 4, at), np.where(good, end, at), good & (value_size >= 0))
     return _Halves(key, value, has & ~good)
+
+
+def _halves_of(value: bytes) -> dict[str, bytes | None]:
+    """Take one payload of the encoding INLINE apart, whatever it is."""
+    found: dict[str, bytes | None] = {}
+    at = 0
+    for name in _PARTS:
+        if len(value) - at < _LENGTH.size:
+            break
+        (size,) = _LENGTH.unpack_from(value, at)
+        at += _LENGTH.size
+        found[name] = value[at : at + max(size, 0)]
+        at += max(size, 0)
+    return found
 
 
 def _why_not_inline(value: bytes, key: bytes | None) -> str:

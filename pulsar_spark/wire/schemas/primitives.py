@@ -166,6 +166,9 @@ class _BytesDecoder:
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         return DecodedValues(values)
 
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        return False
+
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         return "all bytes are a value"
 
@@ -176,6 +179,9 @@ class _TextDecoder:
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         return decode_texts(values)
+
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        return False
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         return why_no_text(value) or "the text is a value"
@@ -214,6 +220,9 @@ class _FixedDecoder:
         return DecodedValues(
             column if column.type == self.type else column.cast(self.type, safe=False), is_bad
         )
+
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        return False
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         size, width = len(value or b""), self.fixed.stored.itemsize

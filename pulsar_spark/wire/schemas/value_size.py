@@ -7,6 +7,7 @@ the schema adds. Text of the payload itself takes its own size and is not counte
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -114,12 +115,14 @@ class ValueRoom:
     Attributes:
         accepted: bytes, in all.
         left: bytes; below 0 the value is too large.
+        work: items, by the time that they take; below 0 there are too many.
     """
 
-    __slots__ = ("accepted", "left")
+    __slots__ = ("accepted", "left", "work")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, work: float = math.inf) -> None:
         self.accepted = self.left = accepted(size)
+        self.work = work
 
     @property
     def why(self) -> str:

@@ -47,6 +47,17 @@ class ValueDecoder(Protocol):
         """
         ...
 
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        """Whether one value would make more work than it may; takes no more time than it may.
+
+        Args:
+            value: as stored.
+            key: of its message.
+            per_byte: how many items it may have for each of its bytes: items of lists and maps, and fields
+                that are named in it.
+        """
+        ...
+
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         """Say why one value is bad: the field's path, and what is wrong there. For values that are bad."""
         ...

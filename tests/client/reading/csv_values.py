@@ -60,6 +60,9 @@ class CsvDecoder:
         column = pa.array([None if isinstance(row, str) else row for row in rows], self.type)
         return DecodedValues(column, is_bad if is_bad.any() else None)
 
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        return value is not None and value.count(b",") > per_byte * len(value)
+
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         row = self._row(value, key)
         assert isinstance(row, str)

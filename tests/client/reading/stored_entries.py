@@ -49,6 +49,7 @@ def compacted_entry(ledger, entry, values: bytes, gone: set[int], index: int | N
     return made._replace(broker_index=index)
 
 
-def bomb(count: int) -> Entry:
+def bomb(count: int, **fields) -> Entry:
     """A few bytes that are, after ZSTD, a well-formed batch of ``count`` empty messages."""
-    return entry_of(5, 6, b"\0\0\0\x02\x18\0" * count, compression=pb.ZSTD, num_messages_in_batch=count)
+    plain = b"\0\0\0\x02\x18\0" * count
+    return entry_of(5, 6, plain, compression=pb.ZSTD, num_messages_in_batch=count, **fields)

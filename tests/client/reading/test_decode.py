@@ -294,7 +294,7 @@ CORRUPT = {
     ),
     "a bomb of messages": bomb(MAX_MESSAGES + 1),
     "fewer bytes than messages": Entry(
-        5, 6, metadata(num_messages_in_batch=MAX_MESSAGES), memoryview(b"\0\0\0\x02\x18\0"), None
+        5, 6, metadata(num_messages_in_batch=100_000), memoryview(b"\0\0\0\x02\x18\0"), None
     ),
     "a single's key": single_entry(5, 6, b"v", **BAD_KEY),
     "a single's key, compressed": entry_of(5, 6, b"v", compression=pb.ZSTD, **BAD_KEY),
@@ -384,11 +384,11 @@ def test_the_largest_decompressed_size():
 
 @pytest.mark.parametrize("more", [{}, {"num_messages_in_batch": 1}, {"num_chunks_from_msg": 2}])
 def test_what_an_entry_may_decompress_to_is_bounded_by_what_came(more):
-    """By 100 times that and 8 times the largest message."""
+    """By 100 times that and 4 times the largest message."""
     plain = encode_batch_messages(columns([bytes(50_000)])).buffer.tobytes()
     entry = entry_of(5, 6, plain, compression=pb.ZSTD, **more)
     received = int(Entries.of([entry]).sizes[0])
-    least = -(-(len(plain) - 100 * received) // 8)
+    least = -(-(len(plain) - 100 * received) // 4)
     assert least > 100
     assert len(values([[entry]], max_message_size=lambda: least)) == 1
     with pytest.raises(CorruptError, match=r"bytes uncompressed; the maximum is \d+.* message 5:6"):
@@ -400,10 +400,36 @@ def test_what_each_message_has_of_its_entry_is_bounded_by_what_came(field):
     """A name of a megabyte is a terabyte for a million messages."""
     plain = encode_batch_messages(columns([b""] * 1000)).buffer.tobytes()
     entry = entry_of(5, 6, plain, num_messages_in_batch=1000, **{field: b"n" * 10_000})
-    largest = (10_000 * 1000 - 100 * int(Entries.of([entry]).sizes[0])) // 8 + 10_000
+    largest = (10_000 * 1000 - 100 * int(Entries.of([entry]).sizes[0])) // 4 + 10_000
     assert len(values([[entry]], max_message_size=lambda: largest)) == 1000
     with pytest.raises(CorruptError, match=r"a batch of 1000 messages, each with \d+ bytes of names"):
         decoded([[entry]], max_message_size=lambda: largest - 20_000)
+
+
+def test_how_many_messages_an_entry_may_have_depends_on_what_came():
+    """700 bytes were a million rows."""
+    few, many = bomb(100_000), bomb(101_000)
+    assert len(values([[few]])) == 100_000
+    with pytest.raises(CorruptError, match=r"a batch of 101000 messages; the maximum is 1000\d\d; .* 5:6"):
+        decoded([[many]])
+    received = int(Entries.of([many]).sizes[0])
+    padded = bomb(101_000, properties=[pb.KeyValue(key=b"p", value=bytes(200_000))])
+    assert received < 1000
+    assert len(values([[padded]])) == 101_000
+
+
+def test_what_came_of_an_entry_bounds_the_items_of_its_values():
+    """Of usual entries nothing is looked at, nor of those that compress little."""
+    large = bytes(np.random.default_rng(7).integers(0, 64, 600_000, np.uint8))
+    usual, odd = batch_entry(1, 0, columns([b"x" * 100] * 1000)), entry_of(1, 1, large, compression=pb.ZSTD)
+    dense = entry_of(1, 2, bytes(2_000_000), compression=pb.ZSTD)
+    (part,) = decoded([[usual, odd]])
+    assert part.items_per_byte is None
+    (part,) = decoded([[usual, dense]], max_bytes=1 << 24)
+    rates = part.items_per_byte
+    received = int(Entries.of([dense]).sizes[0])
+    assert np.isinf(rates[:-1]).all()
+    assert rates[-1] == (500_000 + 8 * received) / 2_000_000
 
 
 @pytest.mark.parametrize("kind", [pb.NONE, pb.ZSTD])
@@ -434,8 +460,8 @@ def test_too_many_properties_are_refused_alone_and_among_others(messages, monkey
 
 
 ATTACKS = {
-    "properties": "head = b'\\x0a\\x04\\x0a\\0\\x12\\0' * 6_000_000 + b'\\x18\\0'; count, more = 1, {}",
-    "messages": "head = b'\\x18\\0'; count, more = 1_000_000, {}",
+    "properties": "head = b'\\x0a\\x04\\x0a\\0\\x12\\0' * 3_000_000 + b'\\x18\\0'; count, more = 1, {}",
+    "messages": "head = b'\\x18\\0'; count, more = 100_000, {}",
     "chunks": "head = b'\\x18\\0'; count, more = 0, {'num_chunks_from_msg': 2}",
 }
 ATTACK = """

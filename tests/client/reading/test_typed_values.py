@@ -6,6 +6,7 @@ import pickle
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,11 +18,13 @@ from pulsar_spark.client.reading.schema_versions import NO_VERSION
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, changed_fields
 from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.schemas import formats, value_size
 from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from tests.client.reading.csv_values import CsvDecoder, csv, installed
-from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
+from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, entry_of, single_entry
 from tests.wire.schemas.test_value_size import KINDS
 
 OTHER = TopicName.parse("other")
@@ -282,6 +285,59 @@ def test_a_broker_that_cannot_be_asked_is_no_bad_row():
     reader = ReaderSchema(HISTORY[1])
     with pytest.raises(ConnectError):
         TypedValueReader(fail, TOPIC, reader, reader.type).read(messages_of(entry(0, 1, b"1,2")))
+
+
+def dense(number, value, count, **fields):
+    """An entry of a few stored bytes whose values are megabytes."""
+    plain = encode_batch_messages(columns([value] * count)).buffer.tobytes()
+    fields |= {"num_messages_in_batch": count, "schema_version": bytes(8)}
+    return entry_of(5, number, plain, compression=pb.ZSTD, **fields)
+
+
+def test_values_with_too_many_items_for_what_is_stored_are_bad_and_not_decoded(broker):
+    """Those of other entries are as they were."""
+    many = b",".join([b"1"] * 400_000)
+    entries = [entry(0, 0, b"1"), dense(1, many, 2), entry(2, 0, b"2"), dense(3, b"x" * 800_000, 2)]
+    reader = reader_of(broker, 0)
+    (messages,) = decode_entries(TOPIC, [Entries.of(entries)], max_rows=10_000, max_bytes=1 << 23)
+    (values,) = reader.read(messages)
+    assert values.is_bad.tolist() == [False, True, True, False, True, True]
+    assert [None if row is None else row["a"] for row in rows_of(values)] == [1, None, None, 2, None, None]
+    assert values.error(4, is_fatal=True).what.startswith(
+        "a value of schema version 0 cannot be read: field a is x"
+    )
+    error = values.error(1, is_fatal=True)
+    assert error.message_id == "5:1:0"
+    assert "it has more items, or fields, than one in an entry of so few stored bytes may have" in error.what
+    assert values.payloads[1].as_py() == many
+
+
+def test_the_same_values_are_good_in_an_entry_of_enough_bytes(broker):
+    many = b",".join([b"1"] * 400_000)
+    padding = [pb.KeyValue(key=b"p", value=bytes(150_000))]
+    (messages,) = decode_entries(
+        TOPIC, [Entries.of([dense(1, many, 2, properties=padding)])], max_rows=10, max_bytes=1 << 23
+    )
+    (values,) = reader_of(broker, 0).read(messages)
+    assert values.error(0, is_fatal=True).what.endswith("bytes are left over"), "by what they are"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_few_stored_bytes_become_costs_little(kind):
+    """A few hundred bytes were 10 to 20 s of a worker's time."""
+    of, make = KINDS[kind]
+    value = make(3000, 0, 0)
+    entries = [dense(1, value, (20 << 20) // len(value))]
+    reader = TypedValueReader(
+        lambda topic, versions: {}, TOPIC, ReaderSchema(of, {TOPIC.base: (0, of)}), formats.column_type(of)
+    )
+    began = time.process_time()
+    bad = 0
+    for messages in decode_entries(TOPIC, [Entries.of(entries)], max_rows=10_000, max_bytes=1 << 23):
+        for values in reader.read(messages):
+            bad += values.is_bad.sum()
+    assert bad == entries[0].metadata.num_messages_in_batch
+    assert time.process_time() - began < 3
 
 
 def test_keys_are_given_to_schemas_of_keys_and_values():

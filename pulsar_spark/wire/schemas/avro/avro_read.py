@@ -100,6 +100,17 @@ class AvroDecoder:
         bad = parts[0][1] if len(parts) == 1 else np.concatenate([bad for _, bad in parts])
         return DecodedValues(column, bad if bad.any() else None)
 
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        """Whether a value has more items than it may; see :class:`ValueDecoder`."""
+        if value is None:
+            return False
+        walked = AvroValue(value, len(value), len(value), None, per_byte * len(value))
+        try:
+            self._walk(walked, self._offset)
+        except BadAvroError:
+            return walked.work < 0
+        return False
+
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         """Say why a value is bad: the field's path, and what is wrong there."""
         if value is None or len(value) < self._offset:

@@ -199,6 +199,19 @@ def item_size(step: ArrayStep | MapStep) -> int:
     return item_width(step.type) + added_text(step.item if isinstance(step, ArrayStep) else step.value)
 
 
+def item_work(step: Step) -> float:
+    """How many items an item of an array counts for, by the time that it takes; without its own items."""
+    if is_varint(step):
+        return 0.5
+    if isinstance(step, RecordStep):
+        return 1 + sum(item_work(field) for _, field, _ in step.fields)
+    if isinstance(step, UnionStep):
+        return 1 + max(item_work(each) for each in step.branches if not isinstance(each, str))
+    if isinstance(step, MemberStep):
+        return item_work(step.inner)
+    return 0 if is_unchecked(step) else 1
+
+
 def growth(step: Step) -> float:
     """Bytes of columns, at most, that a byte of a value becomes."""
     lists = list(_lists(step))

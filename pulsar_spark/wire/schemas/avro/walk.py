@@ -5,6 +5,7 @@ Used for what few rows hold many of, and to say where in a value the first mista
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -26,10 +27,12 @@ from pulsar_spark.wire.schemas.avro.steps import (
     is_unchecked,
     item_cost,
     item_size,
+    item_work,
 )
 from pulsar_spark.wire.schemas.value_size import ValueRoom
 
 _MAX_LONG = (1 << 63) - 1
+BLOCK_WORK = 4  # items that take as long as what stands before those of a block
 
 
 class BadAvroError(Exception):
@@ -62,17 +65,24 @@ class AvroValue:
         end: the position after the row.
         credit: how many bytes the row's items without bytes may still count for.
         room: what the row's items may still take as columns; None: they are not counted.
+        work: how many items it may still have, by the time that they take.
     """
 
-    __slots__ = ("bytes", "credit", "end", "room")
+    __slots__ = ("bytes", "credit", "end", "room", "work")
 
     def __init__(
-        self, whole: bytes | memoryview, end: int, credit: int, room: ValueRoom | None = None
+        self,
+        whole: bytes | memoryview,
+        end: int,
+        credit: int,
+        room: ValueRoom | None = None,
+        work: float = math.inf,
     ) -> None:
         self.bytes = whole
         self.end = end
         self.credit = credit
         self.room = room
+        self.work = work
 
 
 # Takes a position, gives the position after the value. Raises BadAvroError.
@@ -95,9 +105,11 @@ def walker(step: Step) -> Walker:
         return _enum(step)
     if isinstance(step, ArrayStep):
         width = fixed_width(step.item) if is_unchecked(step.item) else None
-        return _items(walker(step.item), width, item_cost(step.item), item_size(step), "[]")
+        item = walker(step.item)
+        return _items(item, width, item_cost(step.item), item_size(step), item_work(step.item), "[]")
     if isinstance(step, MapStep):
-        return _items(_entry(step), None, item_cost(step.value), item_size(step), "{}")
+        work = 1 + item_work(step.value)
+        return _items(_entry(step), None, item_cost(step.value), item_size(step), work, "{}")
     if isinstance(step, RecordStep):
         return _record(step)
     if isinstance(step, UnionStep):
@@ -237,7 +249,7 @@ def _entry(step: MapStep) -> Walker:
     return walk
 
 
-def _items(item: Walker, width: int | None, cost: int, size: int, name: str) -> Walker:
+def _items(item: Walker, width: int | None, cost: int, size: int, work: float, name: str) -> Walker:
     def walk(value: AvroValue, position: int) -> int:
         try:
             while True:
@@ -246,6 +258,9 @@ def _items(item: Walker, width: int | None, cost: int, size: int, name: str) -> 
                     return position
                 if count * (width or 1) > value.end - position and width != 0:
                     raise BadAvroError(f"{count} items, but {value.end - position} bytes are left")
+                value.work -= BLOCK_WORK + count * work
+                if value.work < 0:
+                    raise BadAvroError("it has too many items")
                 if value.room is not None:
                     value.room.left -= count * size
                     if value.room.left < 0:

@@ -32,6 +32,7 @@ from pulsar_spark.wire.schemas.json.cursor import Ints, JsonPayloads
 from pulsar_spark.wire.schemas.json.fast import can_read, read_columns
 from pulsar_spark.wire.schemas.json.general import explain, read_rows
 from pulsar_spark.wire.schemas.json.make_tree import make_tree, wrong_default
+from pulsar_spark.wire.schemas.json.scan import has_more_tokens
 from pulsar_spark.wire.schemas.json.shape import JsonLayout
 from pulsar_spark.wire.schemas.json.tree import (
     JsonArray,
@@ -40,6 +41,7 @@ from pulsar_spark.wire.schemas.json.tree import (
     JsonRecord,
     JsonUnion,
     growth,
+    tries,
 )
 from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.schemas.value_size import largest_unchecked, rows_to_check
@@ -108,6 +110,7 @@ class _JsonDecoder:
         self._tree = tree
         self._can_read = can_read(tree)
         self._unchecked = largest_unchecked(growth(tree))
+        self._tries = tries(tree)
         self._layout = JsonLayout()  # that most rows of the last batch had
 
     @property
@@ -180,6 +183,10 @@ class _JsonDecoder:
             if attempt and not enough:
                 break
         return columns, rows
+
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        """Whether a value has more items than it may; see ``ValueDecoder``."""
+        return value is not None and has_more_tokens(value, per_byte * len(value) / self._tries)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         """Say why a value is bad; see ``ValueDecoder``."""

@@ -25,6 +25,8 @@ _CLOSERS: Final = {"{": "}", "[": "]"}
 _BRACE: Final = ord("}")
 _DECODER: Final = JSONDecoder()
 _MAX_EXPONENT = 10  # digits: beyond, Python's integers are not asked
+_TOKENS: Final = (b",", b":", b"[", b"{")
+_AT_ONCE: Final = 1 << 16  # bytes
 
 
 class BadJsonError(Exception):
@@ -195,3 +197,24 @@ def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool =
     if not sign:
         return result
     return -result - 1 if rest.strip("0") else -result
+
+
+def has_more_tokens(payload: bytes, most: float) -> bool:
+    """Whether there are more commas, colons and opening brackets than so many, outside of strings.
+
+    It ends where there are more.
+    """
+    if sum(map(payload.count, _TOKENS)) <= most:
+        return False
+    plain = payload
+    if b"\\" in payload:
+        plain = payload.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+    count = is_inside = 0
+    for at in range(0, len(plain), _AT_ONCE):
+        parts = plain[at : at + _AT_ONCE].split(b'"')
+        outside = b"".join(parts[is_inside::2])
+        count += sum(map(outside.count, _TOKENS))
+        if count > most:
+            return True
+        is_inside = (is_inside + len(parts) - 1) % 2
+    return False

@@ -157,17 +157,21 @@ def growth(fields: CountedFields) -> float:
 
 
 def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
-    """Take the room of a payload and all its items, until none is left; what is malformed ends it, too."""
+    """Take the room of a payload and all its items, until none is left; what is malformed ends it, too.
+
+    Each field on the wire counts as an item of work, and two that are packed.
+    """
     room.left -= COPIES * len(payload)
     at, end = 0, len(payload)
     above: list[tuple[CountedFields, int]] = []  # messages that this one is in
     try:
-        while room.left >= 0 and len(above) <= _MAX_DEPTH:
+        while room.left >= 0 and room.work >= 0 and len(above) <= _MAX_DEPTH:
             while at >= end:
                 if not above:
                     return
                 fields, end = above.pop()
             tag, at = _varint(payload, at)
+            room.work -= 1
             kind = tag & 7
             field = fields.get(tag >> 3)
             if field is not None and field.packed is not None and kind in (_VARINT, _FIXED64, _FIXED32):
@@ -181,7 +185,9 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
                 if field is None:
                     at += size
                 elif field.packed is not None:
-                    room.left -= field.width * _packed(payload[at : at + size], field.packed)
+                    packed = _packed(payload[at : at + size], field.packed)
+                    room.left -= field.width * packed
+                    room.work -= packed / 2
                     room.left -= _HEADER if size else 0
                     at += size
                 else:

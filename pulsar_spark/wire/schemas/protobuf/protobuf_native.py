@@ -105,6 +105,12 @@ class _ProtobufDecoder:
         is_bad = is_valid & ~is_good
         return DecodedValues(found.spread(is_good).column, is_bad if is_bad.any() else None)
 
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        size = len(value or b"")
+        room = ValueRoom(size, per_byte * size)
+        take_items(room, value or b"", self.counted)
+        return room.work < 0
+
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         room = ValueRoom(len(value or b""))
         take_items(room, value or b"", self.counted)

@@ -1,0 +1,304 @@
+"""The fuzzer of costs: an entry of up to 64 KiB, whatever it becomes, takes 2 s of CPU and 200 MB at most.
+
+Such an entry decompresses to as much as is accepted, or more: few large values or many small ones, good or
+bad, of random schemas. It is decoded as a task does it: messages, their columns, values, and the first error.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
+
+from integration.hostile.avro_schemas import Payloads, Schemas, as_json, broken
+from pulsar_spark.client import DecodedMessages, ReaderSchema, TypedValueReader, decode_entries
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.messages import varint
+from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+
+_SECONDS = 2.0
+_MEMORY = 200 << 20  # bytes
+_STORED = 64 << 10  # bytes
+_TOPIC = TopicName.parse("hostile")
+# Bytes of all values of an entry: as many as it may have items; more; and nearly all that it may have.
+_SIZES = (100_000, 500_000, 750_000, 1_000_000, 3_000_000, 20_000_000)
+_ROWS = (0, 0, 0, 1, 100, 10_000, 99_000, 130_000)  # 0: no batch
+
+MakeValue = Callable[[int], bytes]
+
+
+class CostlyError(AssertionError):
+    """An entry cost more than it may; the text has its seed."""
+
+
+def run(seed: int, entries: int) -> Iterator[int]:
+    """Decode so many entries; gives how many there were.
+
+    Raises:
+        CostlyError: one cost too much.
+    """
+    for number in range(entries):
+        one_entry(f"{seed}/{number}")
+        yield number + 1
+
+
+def one_entry(seed: str) -> None:
+    """Decode one entry; raises CostlyError."""
+    rnd = random.Random(seed)
+    kind = rnd.choice(list(KINDS))
+    schema, value_of = KINDS[kind](rnd)
+    entry = _entry(rnd, value_of)
+    try:
+        reader = ReaderSchema(schema, {_TOPIC: (0, schema)})
+        values = TypedValueReader(lambda _, __: {}, _TOPIC, reader, reader.type)
+    except (SchemaError, UnsupportedError):
+        return
+    before = _reset_peak()
+    began = time.process_time()
+    for messages in decode_entries(
+        _TOPIC, [Entries.of([entry])], max_rows=10_000, max_bytes=6 << 20, leave_out_corrupt=True
+    ):
+        _read(messages, values)
+    took, memory = time.process_time() - began, _peak() - before
+    if took > _SECONDS or memory > _MEMORY:
+        size = entry.metadata.uncompressed_size
+        what = f"{len(entry.payload)} bytes of {kind}, {size} uncompressed"
+        raise CostlyError(f"seed {seed}: {what}: {took:.1f} s of CPU and {memory >> 20} MiB")
+
+
+def _read(messages: DecodedMessages, reader: TypedValueReader) -> None:
+    """All that rows are made of; each column is let go of before the next."""
+    for column in ("key", "properties", "message_id", "sequence_id", "event_time"):
+        getattr(messages, column)
+    for values in reader.read(messages):
+        if values.is_bad is not None and values.is_bad.any():
+            str(values.error(int(values.is_bad.argmax()), is_fatal=False))
+
+
+def _entry(rnd: random.Random, value_of: MakeValue) -> Entry:
+    """An entry of values, as large as its stored bytes allow."""
+    size, rows = rnd.choice(_SIZES), rnd.choice(_ROWS)
+    codec = rnd.choice((pb.ZSTD, pb.ZSTD, pb.ZLIB, pb.LZ4))
+    # What does not compress: stored bytes allow for more.
+    padding = [pb.KeyValue(key=b"padding", value=rnd.randbytes(rnd.choice((0, 0, _STORED // 2))))]
+    while True:
+        value = value_of(size // max(1, rows))
+        value = broken(rnd, value) if rnd.random() < 0.2 else value
+        head = pb.SingleMessageMetadata(payload_size=len(value)).SerializeToString()
+        plain = (struct.pack(">I", len(head)) + head + value) * rows or value
+        payload = _compressed(codec, plain)
+        if len(payload) + len(padding[0].value) <= _STORED:
+            break
+        size //= 2
+    metadata = pb.MessageMetadata(
+        producer_name=b"p",
+        sequence_id=0,
+        publish_time=0,
+        schema_version=bytes(8),
+        properties=padding,
+        compression=codec,
+        uncompressed_size=len(plain),
+    )
+    if rows:
+        metadata.num_messages_in_batch = rows
+    return Entry(1, 1, metadata, payload, None)
+
+
+def _compressed(codec: int, plain: bytes) -> bytes:
+    if codec == pb.ZLIB:
+        return zlib.compress(plain, 9)
+    made = pa.Codec("zstd", compression_level=6) if codec == pb.ZSTD else pa.Codec("lz4_raw")
+    compressed: bytes = made.compress(plain, asbytes=True)
+    return compressed
+
+
+# ---- kinds: each draws a schema, and what makes a value of about so many bytes
+
+
+class LargePayloads(Payloads):
+    """Draws Avro payloads: of some arrays and maps as many items as there are bytes left.
+
+    Args:
+        rnd: what is drawn from.
+        size: bytes of a payload, about.
+    """
+
+    def __init__(self, rnd: random.Random, size: int) -> None:
+        super().__init__(rnd)
+        self._left = size
+
+    def _blocks(self, schema: Any) -> bytes:
+        if self._left < 100 or self._rnd.random() < 0.3:
+            return super()._blocks(schema)
+        size, self._left = self._left, 0
+        is_array = schema["type"] == "array"
+        item = b"" if is_array else b"\x02k"
+        item += self.of(schema["items" if is_array else "values"])
+        count = max(1, size // max(1, len(item)))
+        if self._rnd.random() < 0.2:
+            return (b"\x02" + item) * count + b"\0"
+        return self._varint(count) + item * count + b"\0"
+
+
+def _avro(rnd: random.Random) -> tuple[Schema, MakeValue]:
+    tree = Schemas(rnd, has_nothing=True).root()
+    definition = json.dumps(as_json(tree)).encode()
+    return Schema(SchemaType.AVRO, definition), lambda size: LargePayloads(rnd, size).of(tree)
+
+
+class LargeTexts:
+    """Draws JSON of Avro's schemas, as ``LargePayloads`` does.
+
+    Args:
+        rnd: what is drawn from.
+        size: characters of a text, about.
+    """
+
+    def __init__(self, rnd: random.Random, size: int) -> None:
+        self._rnd = rnd
+        self._left = size
+
+    def of(self, schema: Any) -> str:
+        """The text of a value."""
+        rnd = self._rnd
+        if isinstance(schema, list):
+            return self.of(rnd.choice(schema))
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if kind == "record":
+            members = [f"{json.dumps(each['name'])}:{self.of(each['type'])}" for each in schema["fields"]]
+            if rnd.random() < 0.3:
+                rnd.shuffle(members)
+            if self._left > 100 and rnd.random() < 0.1:
+                members.append(f'"?":{self._many("[]", rnd.choice(("1", "[]", "{}", "[")))}')
+            return "{" + ",".join(members) + "}"
+        if kind == "array":
+            return self._many("[]", None, schema["items"])
+        if kind == "map":
+            return self._many("{}", None, schema["values"])
+        return rnd.choice(('"5"', "5", "5.5", "true", '"' + "\\u0041" * 3 + '"', "null", "[2020,1,1]"))
+
+    def _many(self, around: str, item: str | None, kind: Any = None) -> str:
+        size, self._left = self._left, 0
+        item = item or self.of(kind)
+        count = size // (len(item) + 1) or self._rnd.randrange(3)
+        if around == "[]":
+            return "[" + ",".join([item] * count) + "]"
+        count = min(count, 50_000)  # of different names
+        return "{" + ",".join(f'"{number:x}":{item}' for number in range(count)) + "}"
+
+
+def _json(rnd: random.Random) -> tuple[Schema, MakeValue]:
+    tree = Schemas(rnd, has_nothing=True).root()
+    definition = json.dumps(as_json(tree)).encode()
+    return Schema(SchemaType.JSON, definition), lambda size: LargeTexts(rnd, size).of(tree).encode()
+
+
+def _key_value(rnd: random.Random) -> tuple[Schema, MakeValue]:
+    (key, key_of), (value, value_of) = _avro(rnd), _json(rnd)
+    properties = {
+        "key.schema.type": "AVRO",
+        "value.schema.type": "JSON",
+        "kv.encoding.type": rnd.choice(("INLINE", "SEPARATED")),
+    }
+    data = b"".join(struct.pack(">i", len(each.data)) + each.data for each in (key, value))
+
+    def make(size: int) -> bytes:
+        parts = key_of(size // 2), value_of(size // 2)
+        return b"".join(struct.pack(">i", len(each)) + each for each in parts)
+
+    return Schema(SchemaType.KEY_VALUE, data, properties), make
+
+
+def _plain(rnd: random.Random) -> tuple[Schema, MakeValue]:
+    kind = rnd.choice((SchemaType.NONE, SchemaType.STRING, SchemaType.INT32, SchemaType.LOCAL_DATE_TIME))
+    value = rnd.choice((b"\0", b"\xff", b"text", bytes(4), bytes(16)))
+    return Schema(kind), lambda size: value * max(1, size // len(value) if rnd.random() < 0.5 else 1)
+
+
+_ONES = (  # fields of the message M of ``_protobuf_schema``, as they are on the wire
+    b"\x0a\x00",  # an empty message
+    b"\x0a\x02\x0a\x00",
+    b"\x0a\x04\x12\x02\x12\x00",  # messages in messages
+    b"\x12\x00",
+    b"\x12\x01\xff",
+    b"\x18\x05",
+    b"\x1a\x08" + b"\5" * 8,
+    b"\x22\x05\x0a\x01k\x10\x07",
+    b"\x30\x01",
+    b"\x78\x01",  # not in the schema
+    b"\x7b\x7c",
+)
+
+
+def _protobuf(rnd: random.Random) -> tuple[Schema, MakeValue]:
+    one = rnd.choice(_ONES)
+    if rnd.random() < 0.2:
+        return _protobuf_schema(), lambda size: b"\x1a" + varint(size) + b"\1" * size
+    return _protobuf_schema(), lambda size: one * (size // len(one))
+
+
+def _protobuf_schema() -> Schema:
+    kinds, many = FieldDescriptorProto, FieldDescriptorProto.LABEL_REPEATED
+    file = FileDescriptorProto(name="f.proto", package="p", syntax="proto3")
+    inner, outer = file.message_type.add(name="N"), file.message_type.add(name="M")
+    file.enum_type.add(name="E").value.add(name="ZERO", number=0)
+    inner.field.add(name="x", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    inner.field.add(name="y", number=2, type=kinds.TYPE_MESSAGE, type_name=".p.O", label=many)
+    file.message_type.add(name="O").field.add(name="z", number=1, type=kinds.TYPE_BYTES, label=many)
+    outer.field.add(name="a", number=1, type=kinds.TYPE_MESSAGE, type_name=".p.N", label=many)
+    outer.field.add(name="s", number=2, type=kinds.TYPE_STRING, label=many)
+    outer.field.add(name="n", number=3, type=kinds.TYPE_INT32, label=many)
+    entry = outer.nested_type.add(name="MEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    entry.field.add(name="value", number=2, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
+    outer.field.add(name="m", number=4, type=kinds.TYPE_MESSAGE, type_name=".p.M.MEntry", label=many)
+    outer.field.add(name="e", number=6, type=kinds.TYPE_ENUM, type_name=".p.E", label=many)
+    files = base64.b64encode(FileDescriptorSet(file=[file]).SerializeToString()).decode()
+    definition = {
+        "fileDescriptorSet": files,
+        "rootMessageTypeName": "p.M",
+        "rootFileDescriptorName": "f.proto",
+    }
+    return Schema(SchemaType.PROTOBUF_NATIVE, json.dumps(definition).encode())
+
+
+KINDS: dict[str, Callable[[random.Random], tuple[Schema, MakeValue]]] = {
+    "AVRO": _avro,
+    "JSON": _json,
+    "KEY_VALUE": _key_value,
+    "PROTOBUF_NATIVE": _protobuf,
+    "no items": _plain,
+}
+
+
+# ---- memory, on Linux; elsewhere nothing is taken
+
+
+def _reset_peak() -> int:
+    """Let the peak begin with what is resident now, and return that, in bytes."""
+    reset = Path("/proc/self/clear_refs")
+    if not reset.exists():
+        return 0
+    reset.write_text("5")
+    return _peak()
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    (line,) = [each for each in status.read_text().splitlines() if each.startswith("VmHWM")]
+    return int(line.split()[1]) << 10
