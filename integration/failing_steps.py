@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from integration.broker.admin import Admin
 from integration.broker.waiting import wait_until
-from pulsar_spark.spark.sink.joined_batches import MAX_SECONDS
 
 
 class FailedOnceError(Exception):
@@ -46,7 +46,12 @@ class FailsOnce:
                 raise FailedOnceError(size)
 
 
+# Before each batch of the last rows, so many seconds are waited for those before them to be stored.
 _SLOW_ROWS = 1000
+_SLOW_SECONDS = 2.0
+
+# Seconds in which all that is wanted must be stored. Spark ends no step that waits, even if the sink failed.
+_PATIENCE = 60.0
 
 
 class StepFailedError(Exception):
@@ -55,13 +60,13 @@ class StepFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FailsAt:
-    """A step of a query that fails when its task has passed on so many rows, and so many are stored.
+    """A step of a query that fails when its task has passed on some rows, and so many are stored.
 
     The sink's rows end then, as if there were no more. Spark holds back 64 KiB of rows and those of a batch
-    of ``maxRecordsPerBatch``. The sink holds back rows that come fast, so the last ones come slowly.
+    of ``maxRecordsPerBatch``, and the sink those that come fast. So the last rows come slowly.
 
     Attributes:
-        rows: that it passes on before.
+        rows: that it passes on at most.
         stored: messages that the topic must have taken by then, since the broker has opened it.
         admin_url: of the broker.
         topic: where the rows go.
@@ -79,14 +84,61 @@ class FailsAt:
         is_failing = context is not None and context.partitionId() == self.task
         for batch in batches:
             if is_failing and self.stored and count >= self.rows - _SLOW_ROWS:
-                time.sleep(MAX_SECONDS)
+                with suppress(TimeoutError):
+                    self._fail(count, _SLOW_SECONDS)
             yield batch[: self.rows - count] if is_failing else batch
             count += len(batch)
             if is_failing and count >= self.rows:
-                wait_until(lambda: _stored(self.admin_url, self.topic) >= self.stored)
-                raise StepFailedError(count)
+                self._fail(count, _PATIENCE)
+
+    def _fail(self, count: int, timeout: float) -> NoReturn:
+        """Fail as soon as enough is stored; raises TimeoutError if that takes too long."""
+        wait_until(lambda: _stored(self.admin_url, self.topic) >= self.stored, timeout=timeout)
+        raise StepFailedError(count)
 
 
 def _stored(admin_url: str, topic: str) -> int:
     """How many messages a partitioned topic has taken since the broker opened it."""
     return int(Admin(admin_url).partitioned_stats(topic)["msgInCounter"])
+
+
+@dataclass(frozen=True, slots=True)
+class LosesShuffle:
+    """A step behind a shuffle that deletes the shuffle's files, once, when rows are stored.
+
+    Spark notices that when it goes on to the next block of rows, makes the files anew, and tries the stage a
+    second time.
+
+    Attributes:
+        local_dir: Spark's folder for such files.
+        rows: that it passes on before.
+        notes: a file, into which each task writes its number and that of its attempt; the folder exists.
+        admin_url: of the broker.
+        topic: where the rows go.
+    """
+
+    local_dir: str
+    rows: int
+    notes: Path
+    admin_url: str
+    topic: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context, count = TaskContext.get(), 0
+        assert context is not None
+        with self.notes.open("a") as notes:
+            notes.write(f"{context.partitionId()} {context.attemptNumber()}\n")
+        for batch in batches:
+            yield batch
+            count += len(batch)
+            if count >= self.rows and self._is_first():
+                wait_until(lambda: _stored(self.admin_url, self.topic))
+                for file in Path(self.local_dir).rglob("shuffle_*.data"):
+                    file.unlink(missing_ok=True)
+
+    def _is_first(self) -> bool:
+        try:
+            self.notes.with_suffix(".deleted").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
