@@ -46,7 +46,6 @@ from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueRea
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
-from pulsar_spark.client.writing.dedup_producer import first_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
@@ -62,6 +61,7 @@ from pulsar_spark.protocol.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.lookup import Address, parse_service_url
 from pulsar_spark.protocol.range_progress import LostRange
 from pulsar_spark.protocol.receipts import SentTotals
+from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode, TaskPlace
 from pulsar_spark.protocol.schema_choice import KeyValueEncoding, PartKind, PartType, RowType
 from pulsar_spark.wire.commands import InitialPosition
