@@ -1,4 +1,6 @@
-"""Who may import whom: spark, cli -> client -> protocol -> wire, sockets and clocks in client, no cycles.
+"""Who may import whom: spark, cli -> client -> protocol -> wire and values -> arrow, no cycles.
+
+Sockets and clocks are in client. wire and values do not know each other.
 
 Within client and spark folders have an order, too. A folder says what it owns and holds few modules, and no
 two public classes share a name.
@@ -20,9 +22,13 @@ BELOW = {
     "ids": {"errors"},
     "libraries": {"errors"},
     "version": set(),
-    "wire": {"errors", "ids"},
-    "protocol": {"errors", "ids", "version", "wire"},
-    "client": {"errors", "ids", "wire", "protocol"},
+    "schema": set(),
+    "unparsable": set(),
+    "arrow": {"errors"},
+    "wire": {"errors", "ids", "schema", "unparsable", "arrow"},
+    "values": {"errors", "schema", "unparsable", "arrow"},
+    "protocol": {"errors", "ids", "schema", "version", "arrow", "wire", "values"},
+    "client": {"errors", "ids", "schema", "arrow", "wire", "values", "protocol"},
     "spark": {"errors", "error_table", "ids", "client"},
     "cli": {"errors", "error_table", "ids", "version", "client"},
     "__main__": {"cli"},
@@ -266,7 +272,9 @@ def test_the_project_keeps_to_its_layers():
     assert {layer_of(module) for module in sources} >= {
         "errors",
         "ids",
+        "arrow",
         "wire",
+        "values",
         "protocol",
         "client",
         "cli",
@@ -306,6 +314,12 @@ BAD = {
     "wire imports protocol, plainly": ("pulsar_spark.wire.a", "import pulsar_spark.protocol.acks"),
     "wire imports protocol, relatively": ("pulsar_spark.wire.a", "from ..protocol import acks"),
     "a package's own import, relatively": ("pulsar_spark.wire", "from ..client import pool", True),
+    "wire imports values": ("pulsar_spark.wire.a", "from pulsar_spark.values.formats import decoder"),
+    "values import wire": ("pulsar_spark.values.a", "from pulsar_spark.wire import pulsar_pb2"),
+    "values import protocol": ("pulsar_spark.values.a", "from pulsar_spark.protocol import acks"),
+    "arrow imports wire": ("pulsar_spark.arrow.a", "from pulsar_spark.wire.frames import Frame"),
+    "arrow imports values": ("pulsar_spark.arrow.a", "from pulsar_spark.values import formats"),
+    "spark imports values": ("pulsar_spark.spark.reader", "from pulsar_spark.values import formats"),
     "protocol imports client": (
         "pulsar_spark.protocol.a",
         "from pulsar_spark.client.net.deadline import Deadline",

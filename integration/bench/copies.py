@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from pulsar_spark.arrow.spans import joined_buffer
 from pulsar_spark.wire.codecs import decompress_together
-from pulsar_spark.wire.decode_columns import joined_buffer
 from pulsar_spark.wire.entries import Entries
 
 

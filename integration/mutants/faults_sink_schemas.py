@@ -57,10 +57,10 @@ FAULTS = (
     ),
     Fault(
         name="deletion-written-as-a-record",
-        file="pulsar_spark/wire/schemas/encode/tombstones.py",
+        file="pulsar_spark/values/encode/tombstones.py",
         old="EncodedValues(with_nulls(encoded.values, ~has), encoded.keys)",
         new="EncodedValues(encoded.values, encoded.keys)",
-        test="tests/wire/schemas/encode/test_tombstones.py::test_null_records_are_tombstones",
+        test="tests/values/encode/test_tombstones.py::test_null_records_are_tombstones",
     ),
     Fault(
         name="key-of-a-separated-schema-not-written",

@@ -64,14 +64,14 @@ from pulsar_spark.protocol.range_progress import LostRange
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode, TaskPlace
 from pulsar_spark.protocol.schema_choice import KeyValueEncoding, PartKind, PartType, RowType
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.interfaces import EncodedValues, ValueEncoder
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.message_columns import MessageColumns
 from pulsar_spark.wire.message_ids import parse_message_id
 from pulsar_spark.wire.origin import Origin
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.values import EncodedValues, ValueEncoder
 
 __all__ = [
     "COMPRESSION_TYPES",

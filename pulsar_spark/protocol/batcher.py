@@ -10,18 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
 from pulsar_spark.errors import OptionError
 from pulsar_spark.wire import entry_work
-from pulsar_spark.wire.frames import Buffer
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class BatcherBuilder(Enum):

@@ -31,9 +31,9 @@ from itertools import islice, product
 from math import prod
 from typing import NamedTuple, TypeAlias
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Buffer
 
 # How many finished messages are remembered, to tell a repeated chunk from a message without its beginning.
 _MAX_FINISHED = 1000

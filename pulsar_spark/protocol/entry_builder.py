@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits, Flags, Ints, SequenceIds
+from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.protocol.batcher import Batch, Batcher, BatchLimits, SequenceIds
 from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.packer import RUN_MESSAGES, Packer
 from pulsar_spark.wire.encode_metadata import schema_version_field

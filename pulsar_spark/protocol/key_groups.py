@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.wire.encode_columns import EncodedMessages
+from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.wire.message_columns import MessageColumns
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 Partitions: TypeAlias = npt.NDArray[np.int32]
 
 

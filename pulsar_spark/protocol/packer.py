@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.batcher import Batch
@@ -22,7 +23,7 @@ from pulsar_spark.wire.encode_metadata import (
     single_metadata_tail,
     transaction_fields,
 )
-from pulsar_spark.wire.frames import Buffer, encode_section_head
+from pulsar_spark.wire.frames import encode_section_head
 from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 
 # Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.

@@ -15,14 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.arrays import bytes_and_offsets
-from pulsar_spark.wire.fields.field_walk import every
 from pulsar_spark.wire.keys_and_texts import encode_keys
 from pulsar_spark.wire.message_columns import MessageColumns
 
 Words: TypeAlias = npt.NDArray[np.uint32]
-Ints: TypeAlias = npt.NDArray[np.int64]
 Partitions: TypeAlias = npt.NDArray[np.int32]
 
 MessageRouter: TypeAlias = Callable[[pa.BinaryArray, int], Any]

@@ -29,10 +29,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError
-from pulsar_spark.wire.schemas import formats, key_value, primitives
-from pulsar_spark.wire.schemas.key_value import KeyValueParts
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.schema_of import merged, schema_of
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats, key_value, primitives
+from pulsar_spark.values.key_value import KeyValueParts
+from pulsar_spark.values.schema_of import merged, schema_of
 
 
 class PartKind(Enum):

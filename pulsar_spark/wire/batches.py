@@ -15,9 +15,22 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Buffer, Ints
+from pulsar_spark.arrow.join import (
+    EncodedField,
+    EncodedMessages,
+    big_endian,
+    bytes_field,
+    join,
+    join_in_order,
+    lengths,
+    total_sizes,
+)
+from pulsar_spark.arrow.spans import joined_buffer
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire import encode_columns, keys_and_texts
-from pulsar_spark.wire.decode_columns import DecodedColumns, Numbers, Readable, flag, joined_buffer
+from pulsar_spark.wire import keys_and_texts
+from pulsar_spark.wire.decode_columns import DecodedColumns, Numbers, flag
+from pulsar_spark.wire.encode_columns import flag_field, number_field, properties_field, size_field
 from pulsar_spark.wire.fields import field_spans as fs
 from pulsar_spark.wire.fields.batch_walk import find_fields, find_separated_fields
 from pulsar_spark.wire.message_columns import MessageColumns
@@ -45,19 +58,19 @@ class DecodedBatches:
     """
 
     columns: DecodedColumns
-    held: fs.Ints
-    counts: fs.Ints
-    rows: fs.Ints | None
+    held: Ints
+    counts: Ints
+    rows: Ints | None
 
     @cached_property
-    def batch_index(self) -> fs.Ints:
+    def batch_index(self) -> Ints:
         """The index of each row in its batch, int64[m]; made when first requested."""
         first = np.cumsum(self.counts) - self.counts
-        index: fs.Ints = np.arange(self.counts.sum()) - np.repeat(first, self.counts)
+        index: Ints = np.arange(self.counts.sum()) - np.repeat(first, self.counts)
         return index if self.rows is None else index[self.rows]
 
 
-def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints) -> DecodedBatches:
+def decode_batches(payloads: Sequence[Buffer], counts: Sequence[int] | Ints) -> DecodedBatches:
     """Decode decompressed batch payloads at once; ``counts`` has the ``num_messages_in_batch`` of each.
 
     A message with ``compacted_out`` is left out. ``null_value`` gives a null value. A missing
@@ -78,9 +91,7 @@ def decode_batches(payloads: Sequence[Readable], counts: Sequence[int] | fs.Ints
     return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
 
 
-def decode_joined(
-    body: pa.Buffer, sizes: fs.Ints, counts: Sequence[int] | fs.Ints, gap: int = 0
-) -> DecodedBatches:
+def decode_joined(body: pa.Buffer, sizes: Ints, counts: Sequence[int] | Ints, gap: int = 0) -> DecodedBatches:
     """Decode batch payloads that follow one another in ``body``, by the rules of :func:`decode_batches`.
 
     Args:
@@ -114,8 +125,8 @@ def decode_joined(
 
 
 def encode_batch_messages(
-    columns: MessageColumns, *, key_bytes: bool = False, order: fs.Ints | None = None
-) -> encode_columns.EncodedMessages:
+    columns: MessageColumns, *, key_bytes: bool = False, order: Ints | None = None
+) -> EncodedMessages:
     """Encode each row as a single message of a batch, so that any run of rows is a batch's payload.
 
     A key that is UTF-8 is written as it is, any other as base64 text with the flag. A null value is written
@@ -131,32 +142,32 @@ def encode_batch_messages(
     """
     keys, is_base64 = keys_and_texts.encode_keys(columns.key, as_bytes=key_bytes)
     value, count = columns.value, len(columns)
-    value_sizes = encode_columns.lengths(value)
+    value_sizes = lengths(value)
     is_null = value.is_null().to_numpy(zero_copy_only=False) if value.null_count else None
     fields = [
-        *encode_columns.properties_field(b"\x0a", columns.properties),
-        *encode_columns.bytes_field(b"\x12", keys),
-        encode_columns.size_field(b"\x18", value_sizes),
-        *encode_columns.number_field(b"\x28", columns.event_time),
-        *encode_columns.flag_field(b"\x30", is_base64),
-        *encode_columns.bytes_field(b"\x3a", columns.ordering_key),
-        *encode_columns.number_field(b"\x40", columns.sequence_id),
-        *encode_columns.flag_field(b"\x48", is_null),
+        *properties_field(b"\x0a", columns.properties),
+        *bytes_field(b"\x12", keys),
+        size_field(b"\x18", value_sizes),
+        *number_field(b"\x28", columns.event_time),
+        *flag_field(b"\x30", is_base64),
+        *bytes_field(b"\x3a", columns.ordering_key),
+        *number_field(b"\x40", columns.sequence_id),
+        *flag_field(b"\x48", is_null),
     ]
-    header_size = encode_columns.big_endian(encode_columns.total_sizes(fields, count))
-    pieces = [header_size, *fields, encode_columns.EncodedField(value, value_sizes)]
+    header_size = big_endian(total_sizes(fields, count))
+    pieces = [header_size, *fields, EncodedField(value, value_sizes)]
     if order is not None:
-        return encode_columns.join_in_order(pieces, order)
-    return encode_columns.join(pieces, count)
+        return join_in_order(pieces, order)
+    return join(pieces, count)
 
 
-def _without_gaps(body: pa.Buffer, sizes: fs.Ints, gap: int) -> pa.Buffer:
+def _without_gaps(body: pa.Buffer, sizes: Ints, gap: int) -> pa.Buffer:
     view, starts = memoryview(body).cast("B"), np.cumsum(sizes + gap) - sizes - gap
     ends = starts + sizes
     return joined_buffer([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
 
 
-def _held(fields: fs.Fields) -> fs.Ints | None:
+def _held(fields: fs.Fields) -> Ints | None:
     """The rows that compaction has not removed; None if that is all of them."""
     gone = flag(fields, fs.COMPACTED_OUT)
     return None if gone is None else np.flatnonzero(~gone)

@@ -17,14 +17,12 @@ import struct
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
-
-Readable: TypeAlias = "bytes | bytearray | memoryview"
 
 _ARROW_NAMES: dict[int, str] = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
 _LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
@@ -40,7 +38,7 @@ _U32_MASK = 0xFFFFFFFF
 _ZSTD_LEVEL = 3  # the level of the Java and C++ clients; Arrow's own default is 1
 
 
-def compress(kind: int, data: Readable) -> Readable:
+def compress(kind: int, data: Buffer) -> Buffer:
     """Compress ``data`` with the CompressionType ``kind``; NONE returns ``data`` itself.
 
     Raises:
@@ -54,7 +52,7 @@ def compress(kind: int, data: Readable) -> Readable:
     return compressed
 
 
-def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) -> Readable:
+def decompress(kind: int, data: Buffer, uncompressed_size: int, limit: int) -> Buffer:
     """Decompress to exactly ``uncompressed_size`` bytes; NONE returns ``data`` itself, unchecked.
 
     Args:
@@ -89,7 +87,7 @@ def decompress(kind: int, data: Readable, uncompressed_size: int, limit: int) ->
     return _view(plain)
 
 
-def decompress_together(blocks: Sequence[Readable], sizes: Sequence[int]) -> pa.Buffer | None:
+def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Buffer | None:
     """Decompress LZ4 blocks into one buffer, several times faster than one by one.
 
     Args:
@@ -129,7 +127,7 @@ def _codec(kind: int) -> pa.Codec:
     return pa.Codec(name, compression_level=_ZSTD_LEVEL) if kind == pb.ZSTD else pa.Codec(name)
 
 
-def _inflate(data: Readable, size: int) -> bytes:
+def _inflate(data: Buffer, size: int) -> bytes:
     stream = zlib.decompressobj()
     try:
         plain = stream.decompress(data, size + 1)
@@ -140,7 +138,7 @@ def _inflate(data: Readable, size: int) -> bytes:
     return plain
 
 
-def _snappy_size(data: Readable) -> int:
+def _snappy_size(data: Buffer) -> int:
     """Read the varint before a raw SNAPPY block; -1 if there is none."""
     size = 0
     for place, byte in enumerate(data[:5]):
@@ -150,7 +148,7 @@ def _snappy_size(data: Readable) -> int:
     return -1
 
 
-def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int], separator: bytes = b"") -> pa.Buffer:
+def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int], separator: bytes = b"") -> pa.Buffer:
     """Put raw blocks into an LZ4 frame that declares the sum of their sizes, which the decoder verifies.
 
     Args:
@@ -159,7 +157,7 @@ def _decompress_lz4(blocks: Sequence[Readable], sizes: Sequence[int], separator:
         separator: a block of the frame that is added after each of them.
     """
     total = sum(sizes) + (SEPARATOR_SIZE * len(blocks) if separator else 0)
-    pieces: list[Readable] = [_lz4_frame_head(total, max(*sizes, *map(len, blocks)))]
+    pieces: list[Buffer] = [_lz4_frame_head(total, max(*sizes, *map(len, blocks)))]
     for block in blocks:
         pieces += (_U32.pack(len(block)), block, separator)
     pieces.append(_LZ4_END)
@@ -190,7 +188,7 @@ def _xxh32(data: bytes) -> int:
     return value ^ value >> 16
 
 
-def _fits(codec: pa.Codec, data: Readable, size: int) -> bool:
+def _fits(codec: pa.Codec, data: Buffer, size: int) -> bool:
     """Whether the data decompresses to at most ``size`` bytes.
 
     Arrow does not report how many bytes an LZ4 block gave, and leaves the rest of the output as it was.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Buffer
 from pulsar_spark.wire.messages import varint
 
 

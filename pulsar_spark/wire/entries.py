@@ -9,14 +9,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
+from pulsar_spark.arrow.spans import gather
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
+from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.decode_columns import gather
 from pulsar_spark.wire.entry_fields import EntryField, fields_of
-from pulsar_spark.wire.fields.field_spans import Fields, Flags, Ints
+from pulsar_spark.wire.fields.field_spans import Fields
 from pulsar_spark.wire.fields.field_walk import NotPlainError
-from pulsar_spark.wire.frames import UNPARSABLE, Buffer, decode_payload_section
+from pulsar_spark.wire.frames import decode_payload_section
 from pulsar_spark.wire.messages import Messages, joined
 from pulsar_spark.wire.sections import read_sections
 

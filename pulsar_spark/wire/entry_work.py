@@ -17,7 +17,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Ints: TypeAlias = npt.NDArray[np.int64]
+from pulsar_spark.arrow.arrays import Ints
+
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 # Of any entry; and how many more for each byte that is stored of it.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import bytes_and_offsets, bytes_of
 from pulsar_spark.errors import CorruptError, OptionError
-from pulsar_spark.wire.arrays import bytes_and_offsets, bytes_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.arrow.join import binary_of, join, shared_field
 from pulsar_spark.ids import MessageId
+from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.encode_columns import binary_of, join, number_field, shared_field
-from pulsar_spark.wire.fields.field_spans import Ints
-from pulsar_spark.wire.frames import UNPARSABLE
+from pulsar_spark.wire.encode_columns import number_field
 from pulsar_spark.wire.messages import varint
 
 _Bytes = npt.NDArray[np.uint8]

@@ -14,16 +14,32 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every, offsets_of, with_nulls
+from pulsar_spark.arrow.join import (
+    EncodedField,
+    big_endian,
+    binary_of,
+    bytes_field,
+    join,
+    lengths,
+    shared_field,
+    total_sizes,
+)
+from pulsar_spark.arrow.spans import gather, joined_buffer
 from pulsar_spark.ids import TxnId
-from pulsar_spark.wire import commands, encode_columns, keys_and_texts
-from pulsar_spark.wire.arrays import offsets_of, with_nulls
+from pulsar_spark.wire import commands, keys_and_texts
 from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.decode_columns import DecodedColumns, flag, gather, joined_buffer
+from pulsar_spark.wire.decode_columns import DecodedColumns, flag
+from pulsar_spark.wire.encode_columns import (
+    checksum_field,
+    flag_field,
+    number_field,
+    properties_field,
+    size_field,
+)
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import NUMBERS, EntryField
-from pulsar_spark.wire.fields.field_spans import Flags, Ints
-from pulsar_spark.wire.fields.field_walk import every
-from pulsar_spark.wire.frames import CHECKSUM_MAGIC, Buffer, checked_head
+from pulsar_spark.wire.frames import CHECKSUM_MAGIC, checked_head
 from pulsar_spark.wire.message_columns import MessageColumns
 
 _SMALL = 4096  # bytes
@@ -97,25 +113,25 @@ class SingleSections:
         """
         before, after = commands.around_sent_id(producer_id, transaction)
         ids = pa.array(np.arange(sequence_id, sequence_id + len(self)))
-        body = [*encode_columns.number_field(before, ids), encode_columns.shared_field(after)]
-        body_sizes = encode_columns.total_sizes(body, len(self))
+        body = [*number_field(before, ids), shared_field(after)]
+        body_sizes = total_sizes(body, len(self))
         command = [
-            encode_columns.shared_field(commands.SEND_TAGS),
-            encode_columns.size_field(b"", body_sizes),
+            shared_field(commands.SEND_TAGS),
+            size_field(b"", body_sizes),
             *body,
         ]
-        command_sizes = encode_columns.total_sizes(command, len(self))
+        command_sizes = total_sizes(command, len(self))
         sizes = np.diff(self.offsets)
         section = [
-            encode_columns.shared_field(CHECKSUM_MAGIC),
-            encode_columns.checksum_field(self.checksums),
-            encode_columns.EncodedField(encode_columns.binary_of(self.data, self.offsets), sizes),
+            shared_field(CHECKSUM_MAGIC),
+            checksum_field(self.checksums),
+            EncodedField(binary_of(self.data, self.offsets), sizes),
         ]
         frame_sizes = 4 + command_sizes + _UNCHECKED + sizes
-        return encode_columns.join(
+        return join(
             [
-                encode_columns.big_endian(frame_sizes),
-                encode_columns.big_endian(command_sizes),
+                big_endian(frame_sizes),
+                big_endian(command_sizes),
                 *command,
                 *section,
             ],
@@ -179,14 +195,14 @@ class EncodedSingles(Sequence[EncodedSingle]):
         """
         count, bounds = len(self), self._metadata_bounds
         fields = [
-            *encode_columns.number_field(before, pa.array(np.arange(first_id, first_id + count))),
-            encode_columns.shared_field(after),
-            encode_columns.EncodedField(encode_columns.binary_of(self._metadata, bounds), np.diff(bounds)),
-            encode_columns.shared_field(last),
+            *number_field(before, pa.array(np.arange(first_id, first_id + count))),
+            shared_field(after),
+            EncodedField(binary_of(self._metadata, bounds), np.diff(bounds)),
+            shared_field(last),
         ]
         ends = np.append(self._payload_at, self._payload_end[-1:])
-        payloads = encode_columns.binary_of(self._payload, ends)
-        return _sections(fields, encode_columns.EncodedField(payloads, np.diff(ends)), count)
+        payloads = binary_of(self._payload, ends)
+        return _sections(fields, EncodedField(payloads, np.diff(ends)), count)
 
     def blocks(self, count: int, size: int) -> Iterator[EncodedSingles]:
         """Cut the messages into blocks of at most ``count`` and ``size`` bytes, and at least one message."""
@@ -273,21 +289,19 @@ def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> Encod
     value, count = columns.value, len(columns)
     is_null = value.is_null().to_numpy(zero_copy_only=False) if value.null_count else None
     fields = [
-        *encode_columns.properties_field(b"\x22", columns.properties),
-        *encode_columns.bytes_field(b"\x32", keys),
-        *encode_columns.number_field(b"\x60", columns.event_time),
-        *encode_columns.flag_field(b"\x88\x01", is_base64),
-        *encode_columns.bytes_field(b"\x92\x01", columns.ordering_key),
-        *encode_columns.number_field(b"\x98\x01", columns.deliver_at),
-        *encode_columns.flag_field(b"\xc8\x01", is_null),
+        *properties_field(b"\x22", columns.properties),
+        *bytes_field(b"\x32", keys),
+        *number_field(b"\x60", columns.event_time),
+        *flag_field(b"\x88\x01", is_base64),
+        *bytes_field(b"\x92\x01", columns.ordering_key),
+        *number_field(b"\x98\x01", columns.deliver_at),
+        *flag_field(b"\xc8\x01", is_null),
     ]
-    metadata = encode_columns.join(fields, count)
+    metadata = join(fields, count)
     return EncodedSingles(bytes(metadata.buffer), metadata.offsets, *_payloads(value))
 
 
-def _sections(
-    metadata: Sequence[encode_columns.EncodedField], payload: encode_columns.EncodedField, count: int
-) -> SingleSections:
+def _sections(metadata: Sequence[EncodedField], payload: EncodedField, count: int) -> SingleSections:
     """Put sections together and compute their checksums.
 
     Args:
@@ -298,8 +312,8 @@ def _sections(
     Raises:
         OptionError: there are more than 2 GiB.
     """
-    sized = [encode_columns.big_endian(encode_columns.total_sizes(metadata, count)), *metadata]
-    data, offsets = (joined := encode_columns.join([*sized, payload], count)).buffer, joined.offsets
+    sized = [big_endian(total_sizes(metadata, count)), *metadata]
+    data, offsets = (joined := join([*sized, payload], count)).buffer, joined.offsets
     checksums = [crc32c(data[first:end]) for first, end in pairwise(offsets.tolist())]
     return SingleSections(data, offsets, np.array(checksums, np.uint32))
 
@@ -324,4 +338,4 @@ def _payloads(values: pa.BinaryArray) -> tuple[Buffer, Ints, Ints]:
     at = starts[:-1] - first
     # A slice of bytes is a copy, which for few bytes costs less than a view.
     payload = bytes(view) if len(view) < _SMALL * len(values) else view
-    return payload, at, at + encode_columns.lengths(values)
+    return payload, at, at + lengths(values)

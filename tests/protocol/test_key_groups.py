@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.protocol.key_groups import KeyWindow, begin_keys, group_by_key, keyed_rows
-from pulsar_spark.wire.encode_columns import EncodedMessages
 from pulsar_spark.wire.message_columns import MessageColumns
 
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"\xff"]) | st.binary(max_size=2)

@@ -15,9 +15,9 @@ from pulsar_spark.protocol.schema_choice import (
     SchemaChoice,
     choose_schema,
 )
-from pulsar_spark.wire.schemas.key_value import KeyValueParts, parts_of
-from pulsar_spark.wire.schemas.key_value import schema_of as key_value_schema
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.key_value import KeyValueParts, parts_of
+from pulsar_spark.values.key_value import schema_of as key_value_schema
 
 TEXT, INT = pa.string(), pa.int32()
 UTC = pa.timestamp("us", "UTC")

@@ -13,6 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId, TopicName
@@ -21,8 +22,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import DecodedBatches, decode_batches, decode_joined
 from pulsar_spark.wire.codecs import SEPARATOR_SIZE, decompress, decompress_together
 from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.fields.field_spans import Flags, Ints
-from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Buffer
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 from pulsar_spark.wire.singles import decode_singles
 
 # Maximum bytes that one entry may decompress to, far above what producers send: 2 KB can be made to

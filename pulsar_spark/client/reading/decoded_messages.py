@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import entry_work, keys_and_texts
 from pulsar_spark.wire.decode_columns import DecodedColumns
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
 from pulsar_spark.wire.entry_work import Floats
-from pulsar_spark.wire.fields.field_spans import Flags, Ints
 from pulsar_spark.wire.message_ids import serialize_chunked_id, serialize_ids
 
 _Array = TypeVar("_Array", Ints, Flags, Floats)

@@ -25,8 +25,8 @@ from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.replay.stored_rows import StoredRows
 from pulsar_spark.protocol.routing import TaskPlace
 from pulsar_spark.protocol.stored_check import foreign_writes
+from pulsar_spark.schema import Schema
 from pulsar_spark.wire.origin import Origin, encode_origin
-from pulsar_spark.wire.schemas.schema import Schema
 from pulsar_spark.wire.singles import EncodedSingle
 
 # Sequence ids between the first ones of two micro-batches.

@@ -43,8 +43,8 @@ from pulsar_spark.protocol.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.receipts import Receipts
-from pulsar_spark.wire.schemas.wire_schema import from_wire_version
 from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
+from pulsar_spark.wire.wire_schema import from_wire_version
 
 # Bytes and entries that are made before they are put into the window and sent in one call.
 _GROUP_SIZE = 1 << 20

@@ -22,16 +22,12 @@ The layout of a batch, and of the KeyValue inside field 1:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.arrow.grid import Grid
 from pulsar_spark.wire.fields.alike_headers import AlikeHeaders
-from pulsar_spark.wire.fields.grid import Grid
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 PROPERTIES, KEY, PAYLOAD_SIZE, COMPACTED_OUT, EVENT_TIME, KEY_IS_BASE64 = 1, 2, 3, 4, 5, 6
 ORDERING_KEY, SEQUENCE_ID, NULL_VALUE, NULL_KEY = 7, 8, 9, 10
