@@ -12,7 +12,7 @@ from integration.peer import Peer, Record
 from integration.task_runs import SECRET, run, task_of
 from pulsar_spark.client import Client, EntryField, Origin, Producer, ProducerOptions, SentTotals
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.entries import Entries

@@ -21,11 +21,11 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.client import Entries, ProducerOptions
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.batcher import Batch, Batcher
-from pulsar_spark.protocol.key_groups import stable_order
-from pulsar_spark.protocol.outgoing import Outgoing
-from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.routing import Router
+from pulsar_spark.protocol.writing.batcher import Batch, Batcher
+from pulsar_spark.protocol.writing.key_groups import stable_order
+from pulsar_spark.protocol.writing.outgoing import Outgoing
+from pulsar_spark.protocol.writing.packer import Packer
+from pulsar_spark.protocol.writing.routing import Router
 from pulsar_spark.spark.reused_worker import keep_freed_memory
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.wire import pulsar_pb2 as pb

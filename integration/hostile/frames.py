@@ -24,17 +24,17 @@ from pulsar_spark.client.consuming.inbox import Inbox
 from pulsar_spark.client.encryption import Decryption, Decryptor, EncryptionKeyInfo
 from pulsar_spark.errors import BrokerError, CorruptError, CryptoError, ProtocolError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.batcher import BatchLimits
-from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, is_chunk
 from pulsar_spark.protocol.connection import Answer, Challenged, Connection, ForProducer
 from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
-from pulsar_spark.protocol.entry_builder import EntryBuilder
 from pulsar_spark.protocol.lookup import Address, Lookup
-from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.partition_writer import PartitionWriter
-from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
-from pulsar_spark.protocol.range_progress import RangeProgress
-from pulsar_spark.protocol.stored_ids import StoredIds
+from pulsar_spark.protocol.reading.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, is_chunk
+from pulsar_spark.protocol.reading.range_progress import RangeProgress
+from pulsar_spark.protocol.writing.batcher import BatchLimits
+from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
+from pulsar_spark.protocol.writing.packer import Packer
+from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
+from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.batches import decode_batches

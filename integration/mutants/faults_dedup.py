@@ -31,17 +31,17 @@ FAULTS = (
     ),
     Fault(
         name="entries-made-by-column-share-what-is-signed-for-one-payload",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old=" or not self.is_origin_alike:",
         new=":",
-        test="tests/protocol/test_packer.py::test_an_origin_may_be_of_the_payload_as_it_is_stored[run]",
+        test="tests/protocol/writing/test_packer.py::test_an_origin_may_be_of_the_payload_as_it_is_stored[run]",
     ),
     Fault(
         name="entries-without-their-origin",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old='return b"" if self.origin is None else self.origin(payload)',
         new='return b""',
-        test="tests/protocol/test_packer.py::test_all_entries_say_the_version_of_their_schema_and_their_origin",
+        test="tests/protocol/writing/test_packer.py::test_all_entries_say_the_version_of_their_schema_and_their_origin",
     ),
     Fault(
         name="origin-lost-where-entries-are-read-one-by-one",

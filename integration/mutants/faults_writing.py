@@ -5,10 +5,10 @@ from integration.mutants.fault import Fault
 FAULTS = (
     Fault(
         name="large-message-by-column-sent-anyway",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old="<= self._max_single_size - own\n",
         new="<= self._max_single_size\n",
-        test="tests/protocol/test_packer.py::test_the_largest_message_is_the_same_by_column",
+        test="tests/protocol/writing/test_packer.py::test_the_largest_message_is_the_same_by_column",
     ),
     Fault(
         name="messages-read-by-a-template-of-others",
@@ -33,62 +33,62 @@ FAULTS = (
     ),
     Fault(
         name="dropped-message-of-a-run-taken-for-a-stored-one",
-        file="pulsar_spark/protocol/partition_writer.py",
+        file="pulsar_spark/protocol/writing/partition_writer.py",
         old="if ledger < 0 or sequence_id != oldest.sequence_id + count:",
         new="if sequence_id != oldest.sequence_id + count:",
-        test="tests/protocol/test_run_receipts.py::"
+        test="tests/protocol/writing/test_run_receipts.py::"
         "test_a_dropped_message_in_a_run_is_an_error_unless_it_is_known_to_be_stored",
     ),
     Fault(
         name="acknowledged-run-taken-for-somebody-else-s",
-        file="pulsar_spark/protocol/partition_writer.py",
+        file="pulsar_spark/protocol/writing/partition_writer.py",
         old="self._stored.acknowledged_to = max(self._stored.acknowledged_to, run.highest_sequence_id)",
         new="pass",
-        test="tests/protocol/test_run_receipts.py::"
+        test="tests/protocol/writing/test_run_receipts.py::"
         "test_the_highest_id_of_an_acknowledged_run_is_known_to_be_stored",
     ),
     Fault(
         name="receipts-for-others-taken-for-a-run",
-        file="pulsar_spark/protocol/partition_writer.py",
+        file="pulsar_spark/protocol/writing/partition_writer.py",
         old="if ledger < 0 or sequence_id != oldest.sequence_id + count:",
         new="if ledger < 0:",
-        test="tests/protocol/test_run_receipts.py::test_a_receipt_that_is_missing_ends_the_connection",
+        test="tests/protocol/writing/test_run_receipts.py::test_a_receipt_that_is_missing_ends_the_connection",
     ),
     Fault(
         name="receipts-of-a-run-not-taken-for-progress",
-        file="pulsar_spark/protocol/pending.py",
+        file="pulsar_spark/protocol/writing/pending.py",
         old="        assert isinstance(oldest, OutgoingRun)\n        self._is_resend = False\n",
         new="        assert isinstance(oldest, OutgoingRun)\n",
-        test="tests/protocol/test_pending.py::test_receipts_of_a_run_show_that_a_resend_goes_on",
+        test="tests/protocol/writing/test_pending.py::test_receipts_of_a_run_show_that_a_resend_goes_on",
     ),
     Fault(
         name="producer-s-id-in-a-run-cut-short",
         file="pulsar_spark/wire/commands.py",
         old="return _producer_field(producer_id), ids.SerializePartialToString()",
         new="return _producer_field(producer_id & 127), ids.SerializePartialToString()",
-        test="tests/protocol/test_outgoing.py::test_a_run_is_its_entries",
+        test="tests/protocol/writing/test_outgoing.py::test_a_run_is_its_entries",
     ),
     Fault(
         name="run-sent-past-the-memory-limit",
-        file="pulsar_spark/protocol/outgoing.py",
+        file="pulsar_spark/protocol/writing/outgoing.py",
         old="fits = self.messages if self.size <= size else self._sections.fitting(size)",
         new="fits = self.messages",
-        test="tests/protocol/test_pending.py::"
+        test="tests/protocol/writing/test_pending.py::"
         "test_runs_are_cut_where_the_limits_are_and_get_through_in_order",
     ),
     Fault(
         name="messages-by-column-begin-at-the-wrong-id",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old="        self.next_sequence_id = first + len(messages)\n",
         new="        self.next_sequence_id = first + len(messages) - 1\n",
-        test="tests/protocol/test_packer.py::test_messages_by_column_become_the_same_entries",
+        test="tests/protocol/writing/test_packer.py::test_messages_by_column_become_the_same_entries",
     ),
     Fault(
         name="message-left-out-where-a-run-is-cut",
-        file="pulsar_spark/protocol/outgoing.py",
+        file="pulsar_spark/protocol/writing/outgoing.py",
         old="self._sections.part(count, self.messages)",
         new="self._sections.part(count + 1, self.messages)",
-        test="tests/protocol/test_outgoing.py::test_the_parts_of_a_run_are_the_whole",
+        test="tests/protocol/writing/test_outgoing.py::test_the_parts_of_a_run_are_the_whole",
     ),
     Fault(
         name="rows-of-each-block-are-those-of-the-first",
@@ -141,33 +141,33 @@ FAULTS = (
     ),
     Fault(
         name="chunks-made-while-the-registration-is-lost-grow",
-        file="pulsar_spark/protocol/partition_writer.py",
+        file="pulsar_spark/protocol/writing/partition_writer.py",
         old="            return []\n        self._is_connected = True\n",
         new="            self.builder.packer.attempt = ''\n"
         "            return []\n        self._is_connected = True\n",
-        test="tests/protocol/test_partition_writer.py::"
+        test="tests/protocol/writing/test_partition_writer.py::"
         "test_chunks_that_are_made_while_the_first_registration_is_lost_keep_their_size",
     ),
     Fault(
         name="chunks-with-the-size-of-their-payload",
-        file="pulsar_spark/protocol/outgoing.py",
+        file="pulsar_spark/protocol/writing/outgoing.py",
         old="        self.size = len(head) + len(self.payload)\n",
         new="",
-        test="tests/protocol/test_outgoing.py::test_an_entry_with_another_head_has_its_size",
+        test="tests/protocol/writing/test_outgoing.py::test_an_entry_with_another_head_has_its_size",
     ),
     Fault(
         name="messages-with-ids-of-their-own-numbered-anew",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old="if messages.has_ids or messages.has_gaps or",
         new="if messages.has_gaps or",
-        test="tests/protocol/test_packer.py::test_messages_with_ids_of_their_own_keep_them",
+        test="tests/protocol/writing/test_packer.py::test_messages_with_ids_of_their_own_keep_them",
     ),
     Fault(
         name="bytes-below-nulls-sent",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old="if messages.has_ids or messages.has_gaps or",
         new="if messages.has_ids or",
-        test="tests/protocol/test_packer.py::test_bytes_between_payloads_are_not_sent",
+        test="tests/protocol/writing/test_packer.py::test_bytes_between_payloads_are_not_sent",
     ),
     Fault(
         name="unbatched-values-of-other-rows",
@@ -206,94 +206,94 @@ FAULTS = (
     ),
     Fault(
         name="resend-without-receipts-tried-for-ever",
-        file="pulsar_spark/protocol/pending.py",
+        file="pulsar_spark/protocol/writing/pending.py",
         old="            self._progress_at = self._progress_before\n",
         new="            pass\n",
-        test="tests/protocol/test_pending.py::"
+        test="tests/protocol/writing/test_pending.py::"
         "test_what_is_sent_again_has_no_more_time_without_receipts[all resends are lost]",
     ),
     Fault(
         name="refusal-forgotten-before-its-receipt",
-        file="pulsar_spark/protocol/stored_ids.py",
+        file="pulsar_spark/protocol/writing/stored_ids.py",
         old="refused=min(self._refused, default=None),",
         new="refused=self._refused.pop() if self._refused else None,",
-        test="tests/protocol/test_partition_writer.py::test_a_refusal_is_settled_by_the_receipt",
+        test="tests/protocol/writing/test_partition_writer.py::test_a_refusal_is_settled_by_the_receipt",
     ),
     Fault(
         name="refused-entry-of-a-transaction-taken-for-stored",
-        file="pulsar_spark/protocol/stored_check.py",
+        file="pulsar_spark/protocol/writing/stored_check.py",
         old="        return StoredCheck.UNREADABLE, []",
         new="        return StoredCheck.RESEND, []",
-        test="tests/protocol/test_stored_check.py::"
+        test="tests/protocol/writing/test_stored_check.py::"
         "test_what_the_broker_refused_in_a_transaction_cannot_be_compared",
     ),
     Fault(
         name="claimed-entry-of-a-transaction-taken-for-stored",
-        file="pulsar_spark/protocol/stored_check.py",
+        file="pulsar_spark/protocol/writing/stored_check.py",
         old="return is_shared_name or entry.transaction is not None",
         new="return is_shared_name and entry.transaction is None",
-        test="tests/protocol/test_partition_writer.py::"
+        test="tests/protocol/writing/test_partition_writer.py::"
         "test_what_a_transaction_may_lack_is_an_error_that_names_it",
     ),
     Fault(
         name="late-receipt-taken-for-the-resent-entry",
-        file="pulsar_spark/protocol/partition_writer.py",
+        file="pulsar_spark/protocol/writing/partition_writer.py",
         old="        if not self._is_connected:\n            return None\n        stored",
         new="        stored",
-        test="tests/protocol/test_partition_writer.py::test_each_input_in_each_state",
+        test="tests/protocol/writing/test_partition_writer.py::test_each_input_in_each_state",
     ),
     Fault(
         name="first-sequence-id-is-the-last-that-is-stored",
-        file="pulsar_spark/protocol/entry_builder.py",
+        file="pulsar_spark/protocol/writing/entry_builder.py",
         old="max(first_sequence_id, last_sequence_id + 1)",
         new="max(first_sequence_id, last_sequence_id)",
-        test="tests/protocol/test_entry_builder.py::test_the_first_sequence_id",
+        test="tests/protocol/writing/test_entry_builder.py::test_the_first_sequence_id",
     ),
     Fault(
         name="chunk-in-doubt-sent-again",
-        file="pulsar_spark/protocol/stored_ids.py",
+        file="pulsar_spark/protocol/writing/stored_ids.py",
         old="if not proof.is_found:",
         new="if not self._name:",
-        test="tests/protocol/test_partition_writer.py::test_a_message_in_chunks_is_resent_only_if_it_is_stored",
+        test="tests/protocol/writing/test_partition_writer.py::test_a_message_in_chunks_is_resent_only_if_it_is_stored",
     ),
     Fault(
         name="transaction-repeated-where-nothing-deduplicates",
-        file="pulsar_spark/protocol/stored_check.py",
+        file="pulsar_spark/protocol/writing/stored_check.py",
         old="return (StoredCheck.MAY_REPEAT if must_not_repeat else StoredCheck.RESEND), []",
         new="return StoredCheck.RESEND, []",
-        test="tests/protocol/test_stored_check.py::test_the_tables",
+        test="tests/protocol/writing/test_stored_check.py::test_the_tables",
     ),
     Fault(
         name="foreign-writes-under-the-name-ignored",
-        file="pulsar_spark/protocol/stored_check.py",
+        file="pulsar_spark/protocol/writing/stored_check.py",
         old="if last > max([known, *(entry.highest_sequence_id for entry in pending)]):",
         new="if last > max([known, last]):",
-        test="tests/protocol/test_stored_check.py::test_the_tables",
+        test="tests/protocol/writing/test_stored_check.py::test_the_tables",
     ),
     Fault(
         name="stored-entry-not-compared-with-what-was-sent",
-        file="pulsar_spark/protocol/stored_check.py",
+        file="pulsar_spark/protocol/writing/stored_check.py",
         old="if entry.metadata.SerializeToString() == metadata and entry.payload == sent.payload:",
         new="if entry.metadata.sequence_id == sent.sequence_id:",
-        test="tests/protocol/test_stored_check.py::test_what_is_stored_by_the_id_and_differs_is_somebody_elses",
+        test="tests/protocol/writing/test_stored_check.py::test_what_is_stored_by_the_id_and_differs_is_somebody_elses",
     ),
     Fault(
         name="end-of-a-message-in-chunks-dropped",
-        file="pulsar_spark/protocol/stored_check.py",
+        file="pulsar_spark/protocol/writing/stored_check.py",
         old="if claimed and claimed[-1].kind is EntryKind.CHUNK:",
         new="if claimed and not pending:",
-        test="tests/protocol/test_stored_check.py::test_the_tables",
+        test="tests/protocol/writing/test_stored_check.py::test_the_tables",
     ),
     Fault(
         name="dropped-entry-counted-as-written",
-        file="pulsar_spark/protocol/stored_ids.py",
+        file="pulsar_spark/protocol/writing/stored_ids.py",
         old="if sequence_id <= self._dropped_to:",
         new="if sequence_id >= 0:",
-        test="tests/protocol/test_partition_writer.py::test_what_is_sent_once_must_not_be_dropped",
+        test="tests/protocol/writing/test_partition_writer.py::test_what_is_sent_once_must_not_be_dropped",
     ),
     Fault(
         name="rows-dropped-by-the-ids-of-others-counted-as-written",
-        file="pulsar_spark/protocol/stored_ids.py",
+        file="pulsar_spark/protocol/writing/stored_ids.py",
         old="if sequence_id <= self.acknowledged_to:",
         new="if self._dropped_to < sequence_id <= self.acknowledged_to:",
         test="tests/client/writing/test_topic_writer.py::"
@@ -301,62 +301,62 @@ FAULTS = (
     ),
     Fault(
         name="topic-created-again-under-a-task-not-noticed",
-        file="pulsar_spark/protocol/stored_ids.py",
+        file="pulsar_spark/protocol/writing/stored_ids.py",
         old="if self._has_named and last_sequence_id < known:",
         new="if -1 < last_sequence_id < known:",
-        test="tests/protocol/test_stored_ids.py::"
+        test="tests/protocol/writing/test_stored_ids.py::"
         "test_a_broker_that_has_forgotten_what_it_had_stored_is_an_error",
     ),
     Fault(
         name="receipt-of-a-newer-entry-accepted",
-        file="pulsar_spark/protocol/pending.py",
+        file="pulsar_spark/protocol/writing/pending.py",
         old="if sequence_id > oldest.sequence_id:",
         new="if sequence_id > self._entries[-1].sequence_id:",
-        test="tests/protocol/test_pending.py::"
+        test="tests/protocol/writing/test_pending.py::"
         "test_a_receipt_for_a_newer_entry_ends_the_connection_and_takes_nothing_out",
     ),
     Fault(
         name="memory-limit-of-pending-entries-ignored",
-        file="pulsar_spark/protocol/pending.py",
+        file="pulsar_spark/protocol/writing/pending.py",
         old="fits = int(entry.messages <= messages and entry.size <= size)",
         new="fits = int(entry.messages <= messages)",
-        test="tests/protocol/test_pending.py::test_room",
+        test="tests/protocol/writing/test_pending.py::test_room",
     ),
     Fault(
         name="chunks-acknowledged-before-the-last-not-sent-again",
-        file="pulsar_spark/protocol/pending.py",
+        file="pulsar_spark/protocol/writing/pending.py",
         old="            self._partly.append(entry)\n",
         new="            pass\n",
-        test="tests/protocol/test_split_message.py::"
+        test="tests/protocol/writing/test_split_message.py::"
         "test_after_a_reconnect_the_message_begins_again_as_another_one",
     ),
     Fault(
         name="batch-closed-one-message-late",
-        file="pulsar_spark/protocol/batcher.py",
+        file="pulsar_spark/protocol/writing/batcher.py",
         old="if self._messages >= self._max_messages or",
         new="if self._messages > self._max_messages or",
-        test="tests/protocol/test_batcher.py::test_what_is_full_is_not_held_back",
+        test="tests/protocol/writing/test_batcher.py::test_what_is_full_is_not_held_back",
     ),
     Fault(
         name="entry-larger-than-the-broker-takes-sent",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old="if len(message) > room and len(compress(self._compression, message)) > room:",
         new="if end < start:",
-        test="tests/protocol/test_packer.py::test_what_is_too_large_is_refused_with_its_topic_and_size",
+        test="tests/protocol/writing/test_packer.py::test_what_is_too_large_is_refused_with_its_topic_and_size",
     ),
     Fault(
         name="duplicates-share-a-batch-with-new-rows",
-        file="pulsar_spark/protocol/batcher.py",
+        file="pulsar_spark/protocol/writing/batcher.py",
         old="begins = is_new != np.append(self._last_is_new, is_new[:-1])",
         new="begins = np.zeros(len(ids), np.bool_)",
-        test="tests/protocol/test_send_order.py::test_duplicates_and_new_ones_are_apart",
+        test="tests/protocol/writing/test_send_order.py::test_duplicates_and_new_ones_are_apart",
     ),
     Fault(
         name="chunks-out-of-order",
-        file="pulsar_spark/protocol/outgoing.py",
+        file="pulsar_spark/protocol/writing/outgoing.py",
         old='fields = chunk_fields(f"{self._name}-{attempt}", number,',
         new='fields = chunk_fields(f"{self._name}-{attempt}", len(self.entries) - 1 - number,',
-        test="tests/protocol/test_split_message.py::test_the_parts_are_the_whole",
+        test="tests/protocol/writing/test_split_message.py::test_the_parts_are_the_whole",
     ),
     Fault(
         name="flush-leaves-the-open-batch",
@@ -388,7 +388,7 @@ FAULTS = (
     ),
     Fault(
         name="entry-without-its-schema-version",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old="            return self.version_field\n",
         new='            return b""\n',
         test="tests/client/writing/test_producer_schemas.py::test_all_kinds_of_entries_say_the_version",

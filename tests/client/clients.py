@@ -18,7 +18,7 @@ from pulsar_spark.client import (
     SubscriptionOptions,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition, from_wire_id
 from pulsar_spark.wire.entries import Entry
 from tests.fake_broker import HANG, FakeBroker

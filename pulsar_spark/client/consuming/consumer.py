@@ -20,8 +20,8 @@ from pulsar_spark.errors import (
     from_server,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.acks import AckTracker
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.acks import AckTracker
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.entries import Entries, decode
 from pulsar_spark.wire.messages import Messages

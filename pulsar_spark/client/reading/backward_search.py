@@ -18,7 +18,7 @@ from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.stored_check import StoredProof
+from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.wire.entries import Entries
 from pulsar_spark.wire.entry_fields import EntryField
 

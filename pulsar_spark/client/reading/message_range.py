@@ -17,7 +17,7 @@ from pulsar_spark.client.parallel import prefetch_each
 from pulsar_spark.client.reading.chunk_search import ChunkSearch, take
 from pulsar_spark.client.reading.entry_range import WINDOW_BYTES, RangeOptions, read_entries
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunk_assembler import (
+from pulsar_spark.protocol.reading.chunk_assembler import (
     Assembled,
     ChunkAssembler,
     ChunkLimits,

@@ -22,9 +22,9 @@ from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.key_groups import stable_order
-from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.replay.stored_rows import Rows, extras_of
+from pulsar_spark.protocol.writing.key_groups import stable_order
+from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.schema import Schema
 from pulsar_spark.wire.batches import encode_batch_messages
 from pulsar_spark.wire.message_columns import MessageColumns

@@ -21,8 +21,8 @@ from pulsar_spark.errors import (
     SendError,
 )
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.outgoing_queue import SendMark
+from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame

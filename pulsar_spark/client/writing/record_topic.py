@@ -22,7 +22,7 @@ from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.errors import QuotaError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entries import Entry

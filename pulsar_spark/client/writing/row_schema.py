@@ -9,7 +9,7 @@ from pulsar_spark.client.schemas import VersionedSchema
 from pulsar_spark.client.writing.schema_registration import register_schema
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.schema_choice import RowType, choose_schema
+from pulsar_spark.protocol.writing.schema_choice import RowType, choose_schema
 from pulsar_spark.schema import Schema
 from pulsar_spark.values import formats
 from pulsar_spark.values.interfaces import ValueEncoder

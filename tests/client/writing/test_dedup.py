@@ -20,7 +20,7 @@ from pulsar_spark.client import (
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import CryptoError, DuplicatesError, NotAllowedError, OptionError, SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.batcher import BatcherBuilder
+from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
