@@ -19,12 +19,12 @@ REASONS = {
     "spark/monitoring/source_reporter.py": "tests/spark/plan/test_stream.py drives it",
     "spark/plan/known_entries.py": "tests/spark/plan/test_admission.py drives it",
     "unparsable.py": "values only",
-    "wire/decode_columns.py": "a step of decoding: tests/wire/test_batches.py",
-    "wire/entry_fields.py": "a step of decoding: tests/wire/test_entries.py",
+    "wire/columns/decode_columns.py": "a step of decoding: tests/wire/columns/test_batches.py",
+    "wire/entry/entry_fields.py": "a step of decoding: tests/wire/entry/test_entries.py",
     "wire/fields/field_spans.py": "a step of decoding: tests/wire/fields/test_batch_walk.py",
     "wire/fields/field_walk.py": "a step of decoding: tests/wire/fields/test_batch_walk.py",
-    "wire/message_columns.py": "values, which tests/wire/test_batches.py compares",
-    "wire/messages.py": "a step of decoding: tests/wire/test_entries.py",
+    "wire/columns/message_columns.py": "values, which tests/wire/columns/test_batches.py compares",
+    "wire/messages.py": "a step of decoding: tests/wire/entry/test_entries.py",
     "wire/pulsar_pb2.py": "generated: tests/test_generated.py",
     "values/encode/cells.py": "a step of encoding: tests/values/avro/test_avro_write.py",
     "values/encode/json_text.py": "a step of encoding: tests/values/json/test_json_write.py",
@@ -49,7 +49,7 @@ REASONS = {
     "values/avro/varints.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/walk.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/interfaces.py": "values only",
-    "wire/sections.py": "a step of decoding: tests/wire/test_entries.py",
+    "wire/entry/sections.py": "a step of decoding: tests/wire/entry/test_entries.py",
 }
 
 HAVE_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.arrow.spans import joined_buffer
-from pulsar_spark.wire.codecs import decompress_together
-from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entry.codecs import decompress_together
+from pulsar_spark.wire.entry.entries import Entries
 
 
 def copied(groups: Iterable[Entries], batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:

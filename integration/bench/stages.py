@@ -29,9 +29,9 @@ from pulsar_spark.protocol.writing.routing import Router
 from pulsar_spark.spark.reused_worker import keep_freed_memory
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.codecs import compress
-from pulsar_spark.wire.entries import decode
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.entry.codecs import compress
+from pulsar_spark.wire.entry.entries import decode
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, FrameReader, encode_command_head
 from pulsar_spark.wire.messages import Messages
 

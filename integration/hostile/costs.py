@@ -25,7 +25,7 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.messages import varint
 
 _SECONDS = 2.0

@@ -8,14 +8,14 @@ FAULTS = (
     # ---- origins
     Fault(
         name="origin-signature-not-checked",
-        file="pulsar_spark/wire/origin.py",
+        file="pulsar_spark/wire/entry/origin.py",
         old='if signature != _signature(fields, secret, topic, b"" if has_begin(field) else payload):',
         new="if not signature:",
         test=_CLIENT + "test_dedup_producer.py::test_rows_in_entries_of_others_do_not_count",
     ),
     Fault(
         name="origin-of-another-topic-accepted",
-        file="pulsar_spark/wire/origin.py",
+        file="pulsar_spark/wire/entry/origin.py",
         old='fields + struct.pack(">H", len(name)) + name, key=secret',
         new="fields, key=secret",
         test=_CLIENT
@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         name="signature-of-the-first-entry-not-bound-to-its-payload",
-        file="pulsar_spark/wire/origin.py",
+        file="pulsar_spark/wire/entry/origin.py",
         old="    digest.update(payload)\n",
         new="",
         test=_CLIENT + "test_dedup_producer.py::"
@@ -45,10 +45,10 @@ FAULTS = (
     ),
     Fault(
         name="origin-lost-where-entries-are-read-one-by-one",
-        file="pulsar_spark/wire/entry_fields.py",
+        file="pulsar_spark/wire/entry/entry_fields.py",
         old="if is_compression or (number == _ORIGIN and isinstance(value, bytes)):",
         new="if is_compression:",
-        test="tests/wire/test_entries.py::test_what_says_how_and_by_whom_an_entry_was_written",
+        test="tests/wire/entry/test_entries.py::test_what_says_how_and_by_whom_an_entry_was_written",
     ),
     Fault(
         name="begin-not-named",

@@ -5,10 +5,10 @@ from integration.mutants.fault import Fault
 FAULTS = (
     Fault(
         name="key-of-one-odd-byte-taken-for-ascii",
-        file="pulsar_spark/wire/keys_and_texts.py",
+        file="pulsar_spark/wire/columns/keys_and_texts.py",
         old="max(initial=0) <= 0x7F)",
         new="max(initial=0) <= 0x80)",
-        test="tests/wire/test_keys_and_texts.py::test_only_the_keys_of_a_slice_say_whether_they_are_base64",
+        test="tests/wire/columns/test_keys_and_texts.py::test_only_the_keys_of_a_slice_say_whether_they_are_base64",
     ),
     Fault(
         name="first-words-of-a-long-key-hashed-twice",

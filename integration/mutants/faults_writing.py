@@ -137,7 +137,7 @@ FAULTS = (
         file="pulsar_spark/arrow/join.py",
         old="    if len(numbers) and every(numbers == numbers[0]):",
         new="    if len(numbers):",
-        test="tests/wire/test_encode_columns.py::test_sizes_may_repeat_or_differ",
+        test="tests/wire/columns/test_encode_columns.py::test_sizes_may_repeat_or_differ",
     ),
     Fault(
         name="chunks-made-while-the-registration-is-lost-grow",
@@ -171,17 +171,17 @@ FAULTS = (
     ),
     Fault(
         name="unbatched-values-of-other-rows",
-        file="pulsar_spark/wire/singles.py",
+        file="pulsar_spark/wire/columns/singles.py",
         old="    at = starts[:-1] - first\n",
         new="    at = starts[:-1]\n",
-        test="tests/wire/test_singles.py::test_large_payloads_are_views_of_the_column",
+        test="tests/wire/columns/test_singles.py::test_large_payloads_are_views_of_the_column",
     ),
     Fault(
         name="slice-of-messages-with-the-metadata-of-others",
-        file="pulsar_spark/wire/singles.py",
+        file="pulsar_spark/wire/columns/singles.py",
         old="self._metadata_bounds[first : max(first, stop) + 1]",
         new="self._metadata_bounds[: max(first, stop) + 1]",
-        test="tests/wire/test_singles.py::test_a_slice_has_its_own_rows",
+        test="tests/wire/columns/test_singles.py::test_a_slice_has_its_own_rows",
     ),
     Fault(
         name="all-producers-of-a-topic-opened-at-once",

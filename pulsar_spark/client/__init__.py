@@ -66,12 +66,12 @@ from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, Ta
 from pulsar_spark.protocol.writing.schema_choice import KeyValueEncoding, PartKind, PartType, RowType
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import EncodedValues, ValueEncoder
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_ids import parse_message_id
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.entry_fields import EntryField
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.message_ids import parse_message_id
-from pulsar_spark.wire.origin import Origin
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entry_fields import EntryField
+from pulsar_spark.wire.entry.origin import Origin
 
 __all__ = [
     "COMPRESSION_TYPES",

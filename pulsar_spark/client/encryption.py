@@ -24,7 +24,7 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import CryptoError, LibraryError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 if TYPE_CHECKING:
     from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer

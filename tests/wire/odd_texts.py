@@ -12,7 +12,7 @@ from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.errors import CryptoError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits
-from pulsar_spark.wire.entries import decode
+from pulsar_spark.wire.entry.entries import decode
 from pulsar_spark.wire.frames import encode_section_head
 from pulsar_spark.wire.messages import Messages, varint
 

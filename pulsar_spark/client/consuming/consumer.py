@@ -23,7 +23,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.acks import AckTracker
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.entries import Entries, decode
+from pulsar_spark.wire.entry.entries import Entries, decode
 from pulsar_spark.wire.messages import Messages
 
 _ACK_TIMEOUT = 5.0

@@ -27,7 +27,7 @@ from pulsar_spark.protocol.reading.chunk_assembler import (
     message_key,
 )
 from pulsar_spark.protocol.reading.chunk_index import ChunkIndex, FoundChunk
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 # The first step back has at most so many entries: the number of chunks that a message declares may be wrong.
 _MAX_FIRST_STEP = 1000

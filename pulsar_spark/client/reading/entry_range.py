@@ -16,7 +16,7 @@ from pulsar_spark.errors import CorruptError, DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import FIRST_ENTRIES, Permits
 from pulsar_spark.protocol.reading.range_progress import Gap, LostRange, RangeProgress
-from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entry.entries import Entries
 
 WINDOW_BYTES = 16 * 1024 * 1024
 

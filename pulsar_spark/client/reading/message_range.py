@@ -24,7 +24,7 @@ from pulsar_spark.protocol.reading.chunk_assembler import (
     Dropped,
     message_key,
 )
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from pulsar_spark.protocol.replay.stored_rows import Rows, extras_of
 from pulsar_spark.protocol.writing.key_groups import stable_order
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.schema import Schema
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 _DIFFERS = (
     "this run of the micro-batch differs from an earlier one: it lacks rows that are stored, and has others"

@@ -26,8 +26,8 @@ from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.routing import TaskPlace
 from pulsar_spark.protocol.writing.stored_check import foreign_writes
 from pulsar_spark.schema import Schema
-from pulsar_spark.wire.origin import Origin, encode_origin
-from pulsar_spark.wire.singles import EncodedSingle
+from pulsar_spark.wire.columns.singles import EncodedSingle
+from pulsar_spark.wire.entry.origin import Origin, encode_origin
 
 # Sequence ids between the first ones of two micro-batches.
 IDS_PER_BATCH = 1 << 32

@@ -42,9 +42,9 @@ from pulsar_spark.protocol.writing.key_groups import (
 )
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.routing import Router, TaskPlace
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.singles import encode_singles
 
 # Seconds after which a lost connection is noticed while no call is made.
 _MENDING_INTERVAL = 0.5

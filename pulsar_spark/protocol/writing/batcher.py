@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire import entry_work
+from pulsar_spark.wire.entry import entry_work
 
 
 class BatcherBuilder(Enum):

@@ -17,8 +17,8 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher, BatchLimits, SequenceIds
 from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.writing.packer import RUN_MESSAGES, Packer
-from pulsar_spark.wire.encode_metadata import schema_version_field
-from pulsar_spark.wire.singles import EncodedSingle
+from pulsar_spark.wire.columns.singles import EncodedSingle
+from pulsar_spark.wire.entry.encode_metadata import schema_version_field
 
 # Messages of a run if sends do not wait for room: receipts can make room before the next run.
 _RUN_MESSAGES_IF_NOT_BLOCKING = 500

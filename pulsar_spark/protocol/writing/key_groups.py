@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.arrow.join import EncodedMessages
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 Partitions: TypeAlias = npt.NDArray[np.int32]
 

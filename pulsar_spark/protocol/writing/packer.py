@@ -14,8 +14,9 @@ from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.outgoing import FEW, EntryKind, Outgoing, OutgoingRun, SplitMessage
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.codecs import compress
-from pulsar_spark.wire.encode_metadata import (
+from pulsar_spark.wire.columns.singles import EncodedSingle, EncodedSingles
+from pulsar_spark.wire.entry.codecs import compress
+from pulsar_spark.wire.entry.encode_metadata import (
     around_sequence_id,
     batch_metadata,
     first_message,
@@ -24,7 +25,6 @@ from pulsar_spark.wire.encode_metadata import (
     transaction_fields,
 )
 from pulsar_spark.wire.frames import encode_section_head
-from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
 
 # Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.
 METADATA_ROOM = 1024

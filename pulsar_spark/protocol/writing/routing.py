@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.keys_and_texts import encode_keys
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.keys_and_texts import encode_keys
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 Partitions: TypeAlias = npt.NDArray[np.int32]

@@ -52,7 +52,7 @@ from enum import Enum, auto
 
 from pulsar_spark.errors import NotReadyError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entry.entries import Entry
 
 
 class StoredCheck(Enum):

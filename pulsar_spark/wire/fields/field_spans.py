@@ -22,6 +22,7 @@ The layout of a batch, and of the KeyValue inside field 1:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,18 @@ LARGEST_BATCH = 2**31 - 1  # bytes; Arrow's binary offsets are int32
 # Maximum properties of an entry: an empty property has 6 bytes, which compress to almost nothing.
 MAX_PROPERTIES = 500_000
 LONGEST_VARINT = 10  # maximum bytes of a varint
+
+
+class Numbers(NamedTuple):
+    """The field numbers of one kind of metadata."""
+
+    key: int
+    event_time: int
+    key_is_base64: int
+    ordering_key: int
+    sequence_id: int
+    null_value: int
+    null_key: int
 
 
 @dataclass(slots=True)

@@ -21,8 +21,8 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, value_size
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.csv_values import CsvDecoder, csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, entry_of, single_entry
 from tests.values.test_value_size import KINDS

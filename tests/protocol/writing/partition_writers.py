@@ -14,11 +14,11 @@ from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.entry.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.singles import EncodedSingle, encode_singles
-from tests.wire.batch_rows import message
+from tests.wire.columns.batch_rows import message
 
 TOPIC = "persistent://a/b/t"
 TIMEOUT = 30.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.protocol.writing.key_groups import KeyWindow, begin_keys, group_by_key, keyed_rows
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"\xff"]) | st.binary(max_size=2)
 ROWS = st.lists(st.tuples(st.integers(0, 3), KEYS, KEYS), max_size=30)

@@ -11,14 +11,14 @@ from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.outgoing import FEW, EntryKind, OutgoingRun
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.codecs import decompress
-from pulsar_spark.wire.encode_metadata import schema_version_field
-from pulsar_spark.wire.entries import Entries, Entry
-from pulsar_spark.wire.entry_fields import EntryField
+from pulsar_spark.wire.columns.singles import EncodedSingle, EncodedSingles
+from pulsar_spark.wire.entry.codecs import decompress
+from pulsar_spark.wire.entry.encode_metadata import schema_version_field
+from pulsar_spark.wire.entry.entries import Entries, Entry
+from pulsar_spark.wire.entry.entry_fields import EntryField
+from pulsar_spark.wire.entry.origin import Origin, decode_origin, encode_origin
 from pulsar_spark.wire.frames import decode_payload_section
-from pulsar_spark.wire.origin import Origin, decode_origin, encode_origin
-from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
-from tests.wire.batch_rows import message
+from tests.wire.columns.batch_rows import message
 
 TOPIC = "persistent://a/b/t"
 LIMIT = 10_000

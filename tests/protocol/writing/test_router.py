@@ -14,7 +14,7 @@ from pulsar_spark.protocol.writing.routing import (
     TaskPlace,
     partitions_for_keys,
 )
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 
 def router(mode=RoutingMode.ROUND_ROBIN, custom=None, *, start=0, block=3, switch_after=None, **options):

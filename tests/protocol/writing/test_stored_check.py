@@ -6,9 +6,9 @@ from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.stored_check import StoredCheck, StoredProof, check_stored, foreign_writes
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entry.entries import Entry
+from pulsar_spark.wire.entry.origin import Origin, encode_origin
 from pulsar_spark.wire.frames import decode_payload_section, encode_section_head
-from pulsar_spark.wire.origin import Origin, encode_origin
 
 COMPARE, FOREIGN, INCOMPLETE, MAY_REPEAT, RESEND, UNREADABLE = (
     *(StoredCheck.COMPARE, StoredCheck.FOREIGN, StoredCheck.INCOMPLETE),

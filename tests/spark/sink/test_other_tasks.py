@@ -25,7 +25,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.sink import other_tasks
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt, TaskSearch, count_of_other_tasks
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.wire.columns.singles import encode_singles
 from tests.client.clients import client_of, columns, numbered, producing
 from tests.fake_broker import FakeBroker
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
-from pulsar_spark.wire.entry_fields import EntryField
-from pulsar_spark.wire.origin import Origin, decode_origin, encode_origin, has_begin, rows_of_origin
+from pulsar_spark.wire.entry.entries import Entries, Entry
+from pulsar_spark.wire.entry.entry_fields import EntryField
+from pulsar_spark.wire.entry.origin import Origin, decode_origin, encode_origin, has_begin, rows_of_origin
 
 SECRET, TOPIC = b"secret", "persistent://public/default/t-partition-3"
 FIRST = Origin(7, 3, 1, None, 500)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pulsar_spark.arrow.arrays import Bytes, Flags, Ints, every
 from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.entry_fields import LAYOUT, EntryField
+from pulsar_spark.wire.entry.entry_fields import LAYOUT, EntryField
 from pulsar_spark.wire.fields.field_spans import VARINT, Fields
 from pulsar_spark.wire.fields.field_walk import FieldKind, Layout, big_endian, require, walk
 from pulsar_spark.wire.messages import Messages

@@ -28,14 +28,14 @@ from pulsar_spark.arrow.join import (
 )
 from pulsar_spark.arrow.spans import joined_buffer
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire import keys_and_texts
-from pulsar_spark.wire.decode_columns import DecodedColumns, Numbers, flag
-from pulsar_spark.wire.encode_columns import flag_field, number_field, properties_field, size_field
+from pulsar_spark.wire.columns import keys_and_texts
+from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
+from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field, size_field
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.fields import field_spans as fs
 from pulsar_spark.wire.fields.batch_walk import find_fields, find_separated_fields
-from pulsar_spark.wire.message_columns import MessageColumns
 
-_NUMBERS = Numbers(
+_NUMBERS = fs.Numbers(
     key=fs.KEY,
     event_time=fs.EVENT_TIME,
     key_is_base64=fs.KEY_IS_BASE64,

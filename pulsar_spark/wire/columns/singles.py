@@ -27,20 +27,21 @@ from pulsar_spark.arrow.join import (
 )
 from pulsar_spark.arrow.spans import gather, joined_buffer
 from pulsar_spark.ids import TxnId
-from pulsar_spark.wire import commands, keys_and_texts
-from pulsar_spark.wire.crc32c import crc32c
-from pulsar_spark.wire.decode_columns import DecodedColumns, flag
-from pulsar_spark.wire.encode_columns import (
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.columns import keys_and_texts
+from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
+from pulsar_spark.wire.columns.encode_columns import (
     checksum_field,
     flag_field,
     number_field,
     properties_field,
     size_field,
 )
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.entry_fields import NUMBERS, EntryField
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.crc32c import crc32c
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entry_fields import NUMBERS, EntryField
 from pulsar_spark.wire.frames import CHECKSUM_MAGIC, checked_head
-from pulsar_spark.wire.message_columns import MessageColumns
 
 _SMALL = 4096  # bytes
 _UNCHECKED = 6  # bytes of a section before those that its checksum covers

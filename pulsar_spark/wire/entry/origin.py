@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire.entry_fields import EntryField
+from pulsar_spark.wire.entry.entry_fields import EntryField
 
 _FIELDS = struct.Struct(">IIHqiI")
 _LEDGER = 10  # where the ledger id is; the first bit of its first byte is its sign

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import TxnId
-from pulsar_spark.wire import encode_metadata
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entry import encode_metadata
 
 CODECS = [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
 

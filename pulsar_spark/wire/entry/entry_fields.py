@@ -10,8 +10,7 @@ import numpy as np
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.decode_columns import Numbers
-from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, Fields
+from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, Fields, Numbers
 from pulsar_spark.wire.fields.field_walk import FieldKind, Layout
 
 
@@ -38,7 +37,7 @@ class EntryField(IntEnum):
     CHUNKS = 27
     NULL_KEY = 30
     SCHEMA_ID = 32
-    ORIGIN = 2019  # this project's own: which run of a query wrote the entry, see wire/origin
+    ORIGIN = 2019  # this project's own: which run of a query wrote the entry, see origin.py
 
     @property
     def is_number(self) -> bool:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire import codecs
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.codecs import SEPARATOR_SIZE, compress, decompress, decompress_together
+from pulsar_spark.wire.entry import codecs
+from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, compress, decompress, decompress_together
 
 KINDS = [pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
 LIMIT = 1_000_000

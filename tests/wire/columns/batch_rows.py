@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire import message_ids
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.message_ids import (
+from pulsar_spark.wire.columns import message_ids
+from pulsar_spark.wire.columns.message_ids import (
     KEPT_SIZE,
     parse_message_id,
     serialize_chunked_id,

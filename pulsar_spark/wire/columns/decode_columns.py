@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, with_nulls
 from pulsar_spark.arrow.spans import gather
-from pulsar_spark.wire import keys_and_texts
+from pulsar_spark.wire.columns import keys_and_texts
 from pulsar_spark.wire.fields.alike_headers import AlikeHeaders
-from pulsar_spark.wire.fields.field_spans import Fields
-
-
-class Numbers(NamedTuple):
-    """The field numbers of one kind of metadata."""
-
-    key: int
-    event_time: int
-    key_is_base64: int
-    ordering_key: int
-    sequence_id: int
-    null_value: int
-    null_key: int
+from pulsar_spark.wire.fields.field_spans import Fields, Numbers
 
 
 class DecodedColumns:
-    """Messages by column, as in :class:`~pulsar_spark.wire.message_columns.MessageColumns`.
+    """Messages by column, as in :class:`~pulsar_spark.wire.columns.message_columns.MessageColumns`.
 
     A column is made when it is first requested. Rules: :func:`batches.decode_batches`.
 

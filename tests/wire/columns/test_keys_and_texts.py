@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.keys_and_texts import decode_keys, encode_keys, to_strings
+from pulsar_spark.wire.columns.keys_and_texts import decode_keys, encode_keys, to_strings
 
 KEYS = st.lists(st.one_of(st.none(), st.binary(max_size=8), st.text(max_size=8).map(str.encode)), max_size=8)
 
