@@ -20,7 +20,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entry.entries import Entry
 
 WINDOW = 1 << 20
 DURABLE = SubscriptionOptions(name="held", durable=True, initial=InitialPosition.EARLIEST)

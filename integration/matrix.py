@@ -29,7 +29,7 @@ from integration.local_spark import ROOT
 from integration.peer import Peer, Record
 
 # What leans on libraries, and needs no Spark; what makes rows of it.
-_BYTES = ("tests/wire",)
+_BYTES = ("tests/arrow", "tests/wire", "tests/values")
 _ROWS = ("tests/client/consuming", "tests/client/reading", "tests/client/writing", "tests/spark/rows")
 # Not: the generator's output and the project's own commands, which need more of the development environment.
 _ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")

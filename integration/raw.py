@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entry.entries import Entry
 from pulsar_spark.wire.frames import (
-    Buffer,
     Frame,
     FrameReader,
     Received,

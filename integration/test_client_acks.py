@@ -23,7 +23,7 @@ from pulsar_spark.errors import (
     DeadlineError,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

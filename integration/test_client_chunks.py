@@ -18,9 +18,9 @@ from integration.peer import CompressionType, Peer, Record
 from integration.raw import RawConnection, RawProducer
 from pulsar_spark.client import Client, read_range
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunk_assembler import ChunkLimits
-from pulsar_spark.wire.codecs import decompress
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
+from pulsar_spark.wire.entry.codecs import decompress
+from pulsar_spark.wire.entry.entries import Entry
 
 # Small messages, and ledgers of seven entries: chunks are cheap, and often in another ledger than the first.
 SETTINGS = {

@@ -36,7 +36,7 @@ from pulsar_spark.errors import (
     UnsupportedError,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")

@@ -32,7 +32,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import CryptoError, NotAllowedError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entry.entries import Entry
 
 DISCARD, CONSUME = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureAction.CONSUME
 RECORDS = [

@@ -41,7 +41,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import ConnectError, PulsarError, QueueFullError, SendError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 
 

@@ -24,7 +24,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import ClosedError, PulsarError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import FrameReader, encode_command
 

@@ -31,8 +31,8 @@ from pulsar_spark.spark.rows.metadata_columns import MESSAGE_ID
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.entry.entries import Entries
 
 CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 PEER_NAMES = {"ZLIB": "ZLib"}

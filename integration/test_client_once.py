@@ -20,8 +20,8 @@ from pulsar_spark.client import Client, Producer, ProducerOptions
 from pulsar_spark.errors import DuplicatesError, OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.singles import encode_singles
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

@@ -18,8 +18,8 @@ from integration.peer import Peer, Record
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
 from pulsar_spark.errors import BusyError, ClosedError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.entries import Entry
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.entry.entries import Entry
 
 LATER = 60.0
 MIB = 1 << 20

@@ -33,7 +33,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 
 ROLL_AT_ONCE = {"managedLedgerMinLedgerRolloverTimeMinutes": "0"}
 

@@ -30,7 +30,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 
 COUNT = 3000
 STEP = 50

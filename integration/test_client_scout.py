@@ -33,9 +33,9 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entry.entries import Entry
 
 SETTINGS = {
     "managedLedgerMaxEntriesPerLedger": "5",

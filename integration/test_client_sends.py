@@ -12,12 +12,12 @@ from integration.peer import Peer, Record
 from integration.task_runs import SECRET, run, task_of
 from pulsar_spark.client import Client, EntryField, Origin, Producer, ProducerOptions, SentTotals
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.batcher import Batch
+from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.origin import decode_origin
-from pulsar_spark.wire.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.origin import decode_origin
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

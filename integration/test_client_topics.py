@@ -24,7 +24,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import SubscriptionLimitError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import commands
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")

@@ -25,7 +25,7 @@ from integration.java_peer import partitions_in_java, read_in_java
 from integration.peer import Peer
 from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.routing import HashingScheme, partitions_for_keys
+from pulsar_spark.protocol.writing.routing import HashingScheme, partitions_for_keys
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.wire import pulsar_pb2 as pb
 

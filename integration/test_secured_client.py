@@ -46,7 +46,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.schema import Schema, SchemaType
 
 
 @pytest.fixture(autouse=True)

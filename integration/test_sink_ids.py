@@ -17,7 +17,7 @@ from integration.fix_spark import PulsarInSpark, begun, finish
 from integration.peer import Peer
 from pulsar_spark.client import Client, TopicWriter
 from pulsar_spark.errors import OptionError, SendError
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 
 class Keyed(ProducerInterceptor):

@@ -18,7 +18,7 @@ from integration.peer import Peer
 from pulsar_spark.client import Client, ProducerOptions, TopicWriter
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.routing import HashingScheme, RoutingMode, TaskPlace, partitions_for_keys
+from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace, partitions_for_keys
 
 
 def placed(peer: Peer, topic: str) -> dict[int, list[bytes | None]]:

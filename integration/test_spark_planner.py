@@ -41,8 +41,8 @@ from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import find_partitions
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.message_columns import MessageColumns
 
 EARLIEST = InitialPosition.EARLIEST
 

@@ -17,7 +17,7 @@ from pulsar_spark import ProducerInterceptor
 from pulsar_spark.client import EncryptionKeyInfo
 from pulsar_spark.errors import CryptoError
 from pulsar_spark.spark.sink.report import TopicPartitionMetrics
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 
 def by_last_digit(keys: pa.BinaryArray, partitions: int) -> list[int]:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.protocol.outgoing_queue import OutgoingQueue, SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Buffer
 
 _UNCONFIRMED_ACK = "ACK without receipt"
 # Brokers send nothing back to these.

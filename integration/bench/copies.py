@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.wire.codecs import decompress_together
-from pulsar_spark.wire.decode_columns import joined_buffer
-from pulsar_spark.wire.entries import Entries
+from pulsar_spark.arrow.spans import joined_buffer
+from pulsar_spark.wire.entry.codecs import decompress_together
+from pulsar_spark.wire.entry.entries import Entries
 
 
 def copied(groups: Iterable[Entries], batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:

@@ -28,9 +28,9 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.batcher import Batch, Batcher
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.singles import EncodedSingle, encode_singles
+from pulsar_spark.protocol.writing.batcher import Batch, Batcher
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
 
 _BEGINNING = MessageId(-1, -1)
 _POLL_TIMEOUT = 60.0

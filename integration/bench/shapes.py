@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pulsar_spark.client import ProducerOptions
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 PARTITIONS = (1, 4)
 

@@ -17,21 +17,22 @@ from typing import NamedTuple
 
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
+from pulsar_spark.arrow.arrays import Buffer
+from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.client import Entries, ProducerOptions
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.batcher import Batch, Batcher
-from pulsar_spark.protocol.key_groups import stable_order
-from pulsar_spark.protocol.outgoing import Outgoing
-from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.routing import Router
+from pulsar_spark.protocol.writing.batcher import Batch, Batcher
+from pulsar_spark.protocol.writing.key_groups import stable_order
+from pulsar_spark.protocol.writing.outgoing import Outgoing
+from pulsar_spark.protocol.writing.packer import Packer
+from pulsar_spark.protocol.writing.routing import Router
 from pulsar_spark.spark.reused_worker import keep_freed_memory
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.codecs import compress
-from pulsar_spark.wire.encode_columns import EncodedMessages
-from pulsar_spark.wire.entries import decode
-from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Buffer, FrameReader, encode_command_head
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.entry.codecs import compress
+from pulsar_spark.wire.entry.entries import decode
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, FrameReader, encode_command_head
 from pulsar_spark.wire.messages import Messages
 
 _TOPIC = TopicName.parse("bench-partition-0")

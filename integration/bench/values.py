@@ -17,8 +17,8 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from pulsar_spark.wire.schemas.avro.avro_read import column_type, decoder
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.avro.avro_read import column_type, decoder
 
 _ROWS = 50_000
 _TIMES = 7

@@ -11,12 +11,12 @@ from integration.broker.waiting import HANG
 from integration.peer import Record
 from pulsar_spark.client import Client, Consumer, SubscriptionOptions, read_range
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.batches import decode_batches
-from pulsar_spark.wire.codecs import decompress
-from pulsar_spark.wire.decode_columns import DecodedColumns
-from pulsar_spark.wire.entries import Entries, Entry
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.singles import decode_singles
+from pulsar_spark.wire.columns.batches import decode_batches
+from pulsar_spark.wire.columns.decode_columns import DecodedColumns
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.singles import decode_singles
+from pulsar_spark.wire.entry.codecs import decompress
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 BEGINNING = MessageId(-1, -1)
 

@@ -23,10 +23,10 @@ from integration.hostile.avro_schemas import Payloads, Schemas, as_json, broken
 from pulsar_spark.client import DecodedMessages, ReaderSchema, TypedValueReader, decode_entries
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.messages import varint
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
 _SECONDS = 2.0
 _MEMORY = 200 << 20  # bytes

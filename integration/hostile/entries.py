@@ -19,8 +19,8 @@ from integration.hostile.wire import Wire
 from pulsar_spark.client import DecodedMessages, EntryField, decode_entries
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.entries import Entries, decode
-from pulsar_spark.wire.message_ids import parse_message_id
+from pulsar_spark.wire.columns.message_ids import parse_message_id
+from pulsar_spark.wire.entry.entries import Entries, decode
 from pulsar_spark.wire.messages import Messages, joined
 
 _TOPIC = TopicName.parse("persistent://a/b/t-partition-3")

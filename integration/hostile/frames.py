@@ -24,30 +24,30 @@ from pulsar_spark.client.consuming.inbox import Inbox
 from pulsar_spark.client.encryption import Decryption, Decryptor, EncryptionKeyInfo
 from pulsar_spark.errors import BrokerError, CorruptError, CryptoError, ProtocolError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.batcher import BatchLimits
-from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, is_chunk
 from pulsar_spark.protocol.connection import Answer, Challenged, Connection, ForProducer
 from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
-from pulsar_spark.protocol.entry_builder import EntryBuilder
 from pulsar_spark.protocol.lookup import Address, Lookup
-from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.partition_writer import PartitionWriter
-from pulsar_spark.protocol.pending import MemoryBudget, PendingWindow
-from pulsar_spark.protocol.range_progress import RangeProgress
-from pulsar_spark.protocol.stored_ids import StoredIds
+from pulsar_spark.protocol.reading.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, is_chunk
+from pulsar_spark.protocol.reading.range_progress import RangeProgress
+from pulsar_spark.protocol.writing.batcher import BatchLimits
+from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
+from pulsar_spark.protocol.writing.packer import Packer
+from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
+from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import decode_batches
-from pulsar_spark.wire.codecs import decompress, decompress_together
-from pulsar_spark.wire.entries import Entries, Entry, decode
-from pulsar_spark.wire.entry_fields import EntryField
+from pulsar_spark.wire.columns.batches import decode_batches
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_ids import parse_message_id
+from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.entry.codecs import decompress, decompress_together
+from pulsar_spark.wire.entry.entries import Entries, Entry, decode
+from pulsar_spark.wire.entry.entry_fields import EntryField
+from pulsar_spark.wire.entry.origin import Origin, decode_origin, encode_origin
 from pulsar_spark.wire.frames import FrameReader, decode_payload_section, encode_command
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.message_ids import parse_message_id
 from pulsar_spark.wire.messages import Messages
-from pulsar_spark.wire.origin import Origin, decode_origin, encode_origin
 from pulsar_spark.wire.receipts import Receipts
-from pulsar_spark.wire.singles import EncodedSingle, encode_singles
 
 _SECONDS = 1.0
 _MEMORY = 200 << 20  # bytes

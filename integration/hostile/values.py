@@ -31,9 +31,9 @@ from integration.hostile.avro_schemas import (
 )
 from integration.hostile.entries import DifferenceError
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas.avro.avro_read import column_type, decoder
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.values import ValueDecoder
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.avro.avro_read import column_type, decoder
+from pulsar_spark.values.interfaces import ValueDecoder
 
 ROWS = 1000  # payloads of a round
 

@@ -7,8 +7,8 @@ import struct
 from base64 import b64encode
 
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.codecs import compress
 from pulsar_spark.wire.crc32c import crc32c
+from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.messages import varint
 
 CODECS = (pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY)

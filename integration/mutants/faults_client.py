@@ -314,18 +314,17 @@ FAULTS = (
     ),
     Fault(
         name="commas-in-strings-taken-for-items",
-        file="pulsar_spark/wire/schemas/json/scan.py",
+        file="pulsar_spark/values/json/scan.py",
         old="is_inside = (is_inside + len(parts) - 1) % 2",
         new="is_inside = 0",
-        test="tests/wire/schemas/test_item_counts.py::test_tokens_outside_of_strings_count",
+        test="tests/values/test_item_counts.py::test_tokens_outside_of_strings_count",
     ),
     Fault(
         name="members-of-a-bad-row-kept",
-        file="pulsar_spark/wire/schemas/json/nested_columns.py",
+        file="pulsar_spark/values/json/nested_columns.py",
         old="if forgotten > (0 if self._is_bad else 1):",
         new="if forgotten > 1:",
-        test="tests/wire/schemas/json/test_general.py::"
-        "test_nothing_of_a_bad_row_is_left_however_far_it_was_read",
+        test="tests/values/json/test_general.py::test_nothing_of_a_bad_row_is_left_however_far_it_was_read",
     ),
     Fault(
         name="last-entries-of-a-range-left-out",

@@ -8,14 +8,14 @@ FAULTS = (
     # ---- origins
     Fault(
         name="origin-signature-not-checked",
-        file="pulsar_spark/wire/origin.py",
+        file="pulsar_spark/wire/entry/origin.py",
         old='if signature != _signature(fields, secret, topic, b"" if has_begin(field) else payload):',
         new="if not signature:",
         test=_CLIENT + "test_dedup_producer.py::test_rows_in_entries_of_others_do_not_count",
     ),
     Fault(
         name="origin-of-another-topic-accepted",
-        file="pulsar_spark/wire/origin.py",
+        file="pulsar_spark/wire/entry/origin.py",
         old='fields + struct.pack(">H", len(name)) + name, key=secret',
         new="fields, key=secret",
         test=_CLIENT
@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         name="signature-of-the-first-entry-not-bound-to-its-payload",
-        file="pulsar_spark/wire/origin.py",
+        file="pulsar_spark/wire/entry/origin.py",
         old="    digest.update(payload)\n",
         new="",
         test=_CLIENT + "test_dedup_producer.py::"
@@ -31,24 +31,24 @@ FAULTS = (
     ),
     Fault(
         name="entries-made-by-column-share-what-is-signed-for-one-payload",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old=" or not self.is_origin_alike:",
         new=":",
-        test="tests/protocol/test_packer.py::test_an_origin_may_be_of_the_payload_as_it_is_stored[run]",
+        test="tests/protocol/writing/test_packer.py::test_an_origin_may_be_of_the_payload_as_it_is_stored[run]",
     ),
     Fault(
         name="entries-without-their-origin",
-        file="pulsar_spark/protocol/packer.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old='return b"" if self.origin is None else self.origin(payload)',
         new='return b""',
-        test="tests/protocol/test_packer.py::test_all_entries_say_the_version_of_their_schema_and_their_origin",
+        test="tests/protocol/writing/test_packer.py::test_all_entries_say_the_version_of_their_schema_and_their_origin",
     ),
     Fault(
         name="origin-lost-where-entries-are-read-one-by-one",
-        file="pulsar_spark/wire/entry_fields.py",
+        file="pulsar_spark/wire/entry/entry_fields.py",
         old="if is_compression or (number == _ORIGIN and isinstance(value, bytes)):",
         new="if is_compression:",
-        test="tests/wire/test_entries.py::test_what_says_how_and_by_whom_an_entry_was_written",
+        test="tests/wire/entry/test_entries.py::test_what_says_how_and_by_whom_an_entry_was_written",
     ),
     Fault(
         name="begin-not-named",
@@ -229,7 +229,7 @@ FAULTS = (
         file="pulsar_spark/protocol/replay/task_ids.py",
         old="return (batch + 1) * IDS_PER_BATCH",
         new="return IDS_PER_BATCH",
-        test="tests/protocol/replay/test_task_ids.py",
+        test="tests/protocol/replay/test_task_ids.py::test_ids_of_a_micro_batch_begin_in_the_first_half_of_its_ids",
     ),
     Fault(
         name="all-ids-taken-for-the-querys",

@@ -5,25 +5,25 @@ from integration.mutants.fault import Fault
 FAULTS = (
     Fault(
         name="place-of-the-key-not-compared",
-        file="pulsar_spark/protocol/schema_choice.py",
+        file="pulsar_spark/protocol/writing/schema_choice.py",
         old="if rows.encoding is not None and is_separated",
         new="if rows.encoding is None and is_separated",
-        test="tests/protocol/test_schema_choice.py::test_the_place_of_the_key_is_the_topics",
+        test="tests/protocol/writing/test_schema_choice.py::test_the_place_of_the_key_is_the_topics",
     ),
     Fault(
         name="schema-registered-that-may-not-be",
-        file="pulsar_spark/protocol/schema_choice.py",
+        file="pulsar_spark/protocol/writing/schema_choice.py",
         old='        if not may_register:\n            raise SchemaError(\n                f"{misfit.what}',
         new='        if kind is None:\n            raise SchemaError(\n                f"{misfit.what}',
-        test="tests/protocol/test_schema_choice.py::"
+        test="tests/protocol/writing/test_schema_choice.py::"
         "test_columns_without_a_field_become_fields_behind_the_others",
     ),
     Fault(
         name="new-key-of-a-key-value-schema-not-registered",
-        file="pulsar_spark/protocol/schema_choice.py",
+        file="pulsar_spark/protocol/writing/schema_choice.py",
         old="    if not (new_key.is_new or new_value.is_new):\n",
         new="    if not new_value.is_new:\n",
-        test="tests/protocol/test_schema_choice.py::test_each_part_keeps_its_own_schema_and_may_get_fields",
+        test="tests/protocol/writing/test_schema_choice.py::test_each_part_keeps_its_own_schema_and_may_get_fields",
     ),
     Fault(
         name="schema-chosen-anew-for-ever",
@@ -57,10 +57,10 @@ FAULTS = (
     ),
     Fault(
         name="deletion-written-as-a-record",
-        file="pulsar_spark/wire/schemas/encode/tombstones.py",
+        file="pulsar_spark/values/encode/tombstones.py",
         old="EncodedValues(with_nulls(encoded.values, ~has), encoded.keys)",
         new="EncodedValues(encoded.values, encoded.keys)",
-        test="tests/wire/schemas/encode/test_tombstones.py::test_null_records_are_tombstones",
+        test="tests/values/encode/test_tombstones.py::test_null_records_are_tombstones",
     ),
     Fault(
         name="key-of-a-separated-schema-not-written",

@@ -72,10 +72,10 @@ FAULTS = (
     ),
     Fault(
         name="rows-sent-again-by-the-version-of-a-deleted-topic",
-        file="pulsar_spark/protocol/stored_ids.py",
+        file="pulsar_spark/protocol/writing/stored_ids.py",
         old="self._dropped_to < entry.highest_sequence_id <= self._old_version_to",
         new="False",
-        test="tests/protocol/test_partition_writer.py::"
+        test="tests/protocol/writing/test_partition_writer.py::"
         "test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now",
     ),
     Fault(

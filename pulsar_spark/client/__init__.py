@@ -56,22 +56,22 @@ from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
-from pulsar_spark.protocol.batcher import BatcherBuilder
-from pulsar_spark.protocol.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.lookup import Address, parse_service_url
-from pulsar_spark.protocol.range_progress import LostRange
-from pulsar_spark.protocol.receipts import SentTotals
+from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
+from pulsar_spark.protocol.reading.range_progress import LostRange
 from pulsar_spark.protocol.replay.task_ids import first_sequence_id
-from pulsar_spark.protocol.routing import HashingScheme, RoutingMode, TaskPlace
-from pulsar_spark.protocol.schema_choice import KeyValueEncoding, PartKind, PartType, RowType
+from pulsar_spark.protocol.writing.batcher import BatcherBuilder
+from pulsar_spark.protocol.writing.receipts import SentTotals
+from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace
+from pulsar_spark.protocol.writing.schema_choice import KeyValueEncoding, PartKind, PartType, RowType
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.interfaces import EncodedValues, ValueEncoder
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_ids import parse_message_id
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.entry_fields import EntryField
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.message_ids import parse_message_id
-from pulsar_spark.wire.origin import Origin
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.values import EncodedValues, ValueEncoder
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entry_fields import EntryField
+from pulsar_spark.wire.entry.origin import Origin
 
 __all__ = [
     "COMPRESSION_TYPES",

@@ -20,11 +20,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import CryptoError, LibraryError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
-from pulsar_spark.wire.frames import Buffer
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 if TYPE_CHECKING:
     from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer

@@ -12,10 +12,10 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.errors import ProtocolError, from_server
 from pulsar_spark.ids import TopicName
+from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.wire_schema import from_wire_schema, from_wire_version
+from pulsar_spark.wire.wire_schema import from_wire_schema, from_wire_version
 
 # Maximum bytes of the schemas that are kept, and bytes counted for each besides its texts.
 _MAX_BYTES = 32 << 20

@@ -29,9 +29,9 @@ from cryptography.hazmat.primitives.hashes import SHA1
 from cryptography.hazmat.primitives.hmac import HMAC
 from cryptography.hazmat.primitives.kdf.x963kdf import X963KDF
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import CryptoError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Buffer
 
 _PublicKey: TypeAlias = "rsa.RSAPublicKey | ec.EllipticCurvePublicKey"
 _PrivateKey: TypeAlias = "rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from pulsar_spark.wire.frames import Buffer
+from pulsar_spark.arrow.arrays import Buffer
 
 
 class SendMark:

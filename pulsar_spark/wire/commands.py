@@ -13,11 +13,11 @@ from enum import Enum
 from functools import lru_cache
 
 from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_command
 from pulsar_spark.wire.messages import varint
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.wire_schema import to_wire_schema, to_wire_version
+from pulsar_spark.wire.wire_schema import to_wire_schema, to_wire_version
 
 PROTOCOL_VERSION = 21
 _U64 = (1 << 64) - 1

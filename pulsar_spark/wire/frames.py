@@ -16,21 +16,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import CorruptError, ProtocolError
+from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.fields.field_spans import MAX_PROPERTIES
 from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
 from pulsar_spark.wire.receipts import RECEIPT_HEAD, Receipts, receipt_of, receipts_of
 
-Buffer: TypeAlias = "bytes | bytearray | memoryview"
 Received: TypeAlias = "Frame | Messages | Receipts"
-
-# Errors that protobuf raises for bytes that are no message. The last two come from its runtime without C
-# code, whose older versions have no limit for nested groups.
-UNPARSABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 
 # Bytes that a frame may have in addition to the maximum message size: the broker's own allowance.
 FRAME_PADDING = 10 * 1024

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.fields.field_spans import Ints
 
 _U32 = struct.Struct(">I")
 _MAX_GROUP_SIZE = 1 << 20  # bytes

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pulsar_spark.arrow.arrays import Ints, every
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, Fields, Ints
+from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, Fields
 from pulsar_spark.wire.fields.field_walk import (
     FieldKind,
     Layout,
     NotPlainError,
     big_endian,
-    every,
     lengths,
     require,
     walk,

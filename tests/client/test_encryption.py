@@ -25,7 +25,7 @@ from pulsar_spark.client.encryption import (
 from pulsar_spark.errors import CryptoError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 TOPIC = TopicName.parse("t-partition-3")
 DISCARD, CONSUME = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureAction.CONSUME

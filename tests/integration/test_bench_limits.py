@@ -7,8 +7,8 @@ from integration.bench.copies import copied
 from integration.bench.measure import Result, Side
 from integration.bench.shapes import SHAPES
 from integration.bench.transport import repeated_batch
-from pulsar_spark.wire.codecs import decompress
-from pulsar_spark.wire.entries import Entries, decode
+from pulsar_spark.wire.entry.codecs import decompress
+from pulsar_spark.wire.entry.entries import Entries, decode
 
 
 @pytest.mark.parametrize("name", ["value", "batched", "lz4", "lz4-whole"])

@@ -10,8 +10,9 @@ from integration.hostile import costs, entries, frames, peers
 from integration.hostile.__main__ import main
 from integration.local_spark import ROOT
 from pulsar_spark.protocol import reopening
-from pulsar_spark.wire import codecs, entry_work, keys_and_texts
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns import keys_and_texts
+from pulsar_spark.wire.entry import codecs, entry_work
 
 
 def test_a_small_run_finds_nothing():

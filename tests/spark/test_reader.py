@@ -28,7 +28,7 @@ from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
-from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
+from pulsar_spark.wire.wire_schema import to_wire_schema
 from tests.client.clients import START, TOPIC, client_of, singles, wait_until
 from tests.fake_broker import HANG, FakeBroker
 from tests.fake_clients import Type

@@ -16,9 +16,9 @@ from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.schemas import formats
-from pulsar_spark.wire.schemas.wire_schema import to_wire_schema
+from pulsar_spark.values import formats
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.wire_schema import to_wire_schema
 from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import single_entry
 from tests.fake_broker import FakeBroker

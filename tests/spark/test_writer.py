@@ -12,13 +12,13 @@ from pyspark.sql.types import StringType, StructType
 from pulsar_spark.client import PartKind, Schema, VersionedSchema
 from pulsar_spark.errors import ConnectError, OptionError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark import writer
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers
 from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
-from pulsar_spark.wire.schemas.schema import SchemaType
 from tests.spark.sink.fake_task import of_micro_batch, run_as
 
 GIVEN = {"service.url": "pulsar://localhost:6650", "topic": "a/b/t"}

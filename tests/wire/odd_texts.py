@@ -11,8 +11,8 @@ from pulsar_spark.client.encryption import Decryption, Decryptor
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.errors import CryptoError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits
-from pulsar_spark.wire.entries import decode
+from pulsar_spark.protocol.reading.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits
+from pulsar_spark.wire.entry.entries import decode
 from pulsar_spark.wire.frames import encode_section_head
 from pulsar_spark.wire.messages import Messages, varint
 

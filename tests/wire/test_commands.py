@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.frames import encode_command_head
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 
 UINT64 = 2**64 - 1
 AVRO = Schema(SchemaType.AVRO, b'"int"', {"a": "1", "b": ""}, "named")

@@ -20,10 +20,10 @@ from pulsar_spark.errors import (
     from_server,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.acks import AckTracker
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.acks import AckTracker
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.entries import Entries, decode
+from pulsar_spark.wire.entry.entries import Entries, decode
 from pulsar_spark.wire.messages import Messages
 
 _ACK_TIMEOUT = 5.0

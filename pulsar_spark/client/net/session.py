@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from copy import copy
 from typing import Protocol, TypeVar
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.transport import explain_closed, open_transport
@@ -35,7 +36,7 @@ from pulsar_spark.protocol.connection import (
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Buffer, Frame
+from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.messages import Messages
 from pulsar_spark.wire.receipts import Receipts
 

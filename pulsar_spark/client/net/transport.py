@@ -12,12 +12,12 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.tls import TlsOptions, tls_context
 from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.frames import Buffer
 
 # The larger it is, the fewer entries span two reads and are copied.
 _RECEIVE_SIZE = 1 << 20

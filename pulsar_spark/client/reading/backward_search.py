@@ -18,9 +18,9 @@ from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.stored_check import StoredProof
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.entry_fields import EntryField
+from pulsar_spark.protocol.writing.stored_check import StoredProof
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entry_fields import EntryField
 
 # Minimum entries of the first step back if entries that were just sent are looked for.
 _FIRST_STEP = 64

@@ -18,7 +18,7 @@ from pulsar_spark.client.reading.entry_range import RangeOptions, position_befor
 from pulsar_spark.client.reading.probe import EntryProbe
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunk_assembler import (
+from pulsar_spark.protocol.reading.chunk_assembler import (
     Assembled,
     ChunkAssembler,
     ChunkLimits,
@@ -26,8 +26,8 @@ from pulsar_spark.protocol.chunk_assembler import (
     is_chunk,
     message_key,
 )
-from pulsar_spark.protocol.chunk_index import ChunkIndex, FoundChunk
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.protocol.reading.chunk_index import ChunkIndex, FoundChunk
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 # The first step back has at most so many entries: the number of chunks that a message declares may be wrong.
 _MAX_FIRST_STEP = 1000

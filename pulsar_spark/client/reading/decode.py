@@ -13,17 +13,17 @@ from itertools import groupby
 
 import numpy as np
 
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire import entry_work
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import DecodedBatches, decode_batches, decode_joined
-from pulsar_spark.wire.codecs import SEPARATOR_SIZE, decompress, decompress_together
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.fields.field_spans import Flags, Ints
-from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, Buffer
-from pulsar_spark.wire.singles import decode_singles
+from pulsar_spark.wire.columns.batches import DecodedBatches, decode_batches, decode_joined
+from pulsar_spark.wire.columns.singles import decode_singles
+from pulsar_spark.wire.entry import entry_work
+from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, decompress, decompress_together
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
 # Maximum bytes that one entry may decompress to, far above what producers send: 2 KB can be made to
 # decompress to gigabytes. So the bytes are also bounded by a multiple of the received bytes plus a multiple

@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire import entry_work, keys_and_texts
-from pulsar_spark.wire.decode_columns import DecodedColumns
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.entry_fields import EntryField
-from pulsar_spark.wire.entry_work import Floats
-from pulsar_spark.wire.fields.field_spans import Flags, Ints
-from pulsar_spark.wire.message_ids import serialize_chunked_id, serialize_ids
+from pulsar_spark.wire.columns import keys_and_texts
+from pulsar_spark.wire.columns.decode_columns import DecodedColumns
+from pulsar_spark.wire.columns.message_ids import serialize_chunked_id, serialize_ids
+from pulsar_spark.wire.entry import entry_work
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entry_fields import EntryField
+from pulsar_spark.wire.entry.entry_work import Floats
 
 _Array = TypeVar("_Array", Ints, Flags, Floats)
 
@@ -150,7 +151,7 @@ class DecodedMessages:
     def items_per_byte(self) -> Floats | None:
         """How many items each message's value may have for each of its bytes, float64[m]; None: any.
 
-        See :mod:`pulsar_spark.wire.entry_work`.
+        See :mod:`pulsar_spark.wire.entry.entry_work`.
         """
         parts = [_items_per_byte(run) for run in self.runs]
         if all(part is None for part in parts):

@@ -14,9 +14,9 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.probe import OPENS_COMPACTED_WITHIN, reader_options
 from pulsar_spark.errors import CorruptError, DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import FIRST_ENTRIES, Permits
-from pulsar_spark.protocol.range_progress import Gap, LostRange, RangeProgress
-from pulsar_spark.wire.entries import Entries
+from pulsar_spark.protocol.reading.permits import FIRST_ENTRIES, Permits
+from pulsar_spark.protocol.reading.range_progress import Gap, LostRange, RangeProgress
+from pulsar_spark.wire.entry.entries import Entries
 
 WINDOW_BYTES = 16 * 1024 * 1024
 

@@ -17,14 +17,14 @@ from pulsar_spark.client.parallel import prefetch_each
 from pulsar_spark.client.reading.chunk_search import ChunkSearch, take
 from pulsar_spark.client.reading.entry_range import WINDOW_BYTES, RangeOptions, read_entries
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.chunk_assembler import (
+from pulsar_spark.protocol.reading.chunk_assembler import (
     Assembled,
     ChunkAssembler,
     ChunkLimits,
     Dropped,
     message_key,
 )
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
 

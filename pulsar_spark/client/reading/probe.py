@@ -19,10 +19,10 @@ from pulsar_spark.client.consuming.subscription_options import SubscriptionOptio
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.errors import CorruptError, DeadlineError, NotAllowedError, SubscriptionLimitError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol import time_search
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading import time_search
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entries import Entry
+from pulsar_spark.wire.entry.entries import Entry
 
 # Bytes that may be in flight to a probe: the broker itself reads up to 5 MiB at a time.
 _WINDOW_BYTES = 1 << 20

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Decryptor
 from pulsar_spark.client.reading.backward_search import search_back
@@ -23,13 +24,13 @@ from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.errors import AuthError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunVerdict
-from pulsar_spark.protocol.replay.stored_rows import Flags, Ints, Rows, StoredBlock, extras_of
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.entry_fields import EntryField
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.origin import Origin, decode_origin, has_begin, rows_of_origin
-from pulsar_spark.wire.schemas.wire_schema import from_wire_version
+from pulsar_spark.protocol.replay.stored_rows import Rows, StoredBlock, extras_of
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entry_fields import EntryField
+from pulsar_spark.wire.entry.origin import Origin, decode_origin, has_begin, rows_of_origin
+from pulsar_spark.wire.wire_schema import from_wire_version
 
 # Bytes that may be in flight from the broker if nothing else is read, and rows that are decoded at a time.
 _WINDOW_BYTES = 4 << 20

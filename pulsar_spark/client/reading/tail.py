@@ -12,7 +12,7 @@ from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 
 # Bytes that may be in flight to a tail, unless one entry is larger.
 _WINDOW_BYTES = 1 << 20

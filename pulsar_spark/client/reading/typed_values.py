@@ -16,17 +16,16 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Flags, Ints, with_nulls
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.schema_versions import SchemaVersions, schema_versions
 from pulsar_spark.errors import SchemaChangedError, SchemaError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.arrays import with_nulls
-from pulsar_spark.wire.entry_work import Floats
-from pulsar_spark.wire.fields.field_spans import Flags, Ints
-from pulsar_spark.wire.schemas import formats
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.value_size import ValueParts
-from pulsar_spark.wire.schemas.values import ValueDecoder
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats
+from pulsar_spark.values.interfaces import ValueDecoder
+from pulsar_spark.values.value_size import ValueParts
+from pulsar_spark.wire.entry.entry_work import Floats
 
 # Versions of a topic's schema by their numbers, without those that do not exist.
 VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]

@@ -13,6 +13,7 @@ import logging
 import numpy as np
 import numpy.typing as npt
 
+from pulsar_spark.arrow.arrays import Flags
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.writing.dedup_producer import DedupProducer, PartitionRun, TaskRun, TopicRun
@@ -21,12 +22,12 @@ from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.key_groups import stable_order
-from pulsar_spark.protocol.receipts import SentTotals
-from pulsar_spark.protocol.replay.stored_rows import Flags, Rows, extras_of
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.schemas.schema import Schema
+from pulsar_spark.protocol.replay.stored_rows import Rows, extras_of
+from pulsar_spark.protocol.writing.key_groups import stable_order
+from pulsar_spark.protocol.writing.receipts import SentTotals
+from pulsar_spark.schema import Schema
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 _DIFFERS = (
     "this run of the micro-batch differs from an earlier one: it lacks rows that are stored, and has others"

@@ -21,14 +21,14 @@ from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import DuplicatesError, OptionError, SendError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.batcher import Batch
 from pulsar_spark.protocol.replay.stored_rows import StoredRows
 from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH, TaskIds, first_sequence_id
-from pulsar_spark.protocol.routing import TaskPlace
-from pulsar_spark.protocol.stored_check import foreign_writes
-from pulsar_spark.wire.origin import Origin, encode_origin
-from pulsar_spark.wire.schemas.schema import Schema
-from pulsar_spark.wire.singles import EncodedSingle
+from pulsar_spark.protocol.writing.batcher import Batch
+from pulsar_spark.protocol.writing.routing import TaskPlace
+from pulsar_spark.protocol.writing.stored_check import foreign_writes
+from pulsar_spark.schema import Schema
+from pulsar_spark.wire.columns.singles import EncodedSingle
+from pulsar_spark.wire.entry.origin import Origin, encode_origin
 
 # Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. So many
 # other names are tried.

@@ -30,21 +30,21 @@ from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
-from pulsar_spark.protocol.batcher import Batch, BatcherBuilder, BatchLimits
-from pulsar_spark.protocol.entry_builder import EntryBuilder
-from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
-from pulsar_spark.protocol.packer import Packer
-from pulsar_spark.protocol.partition_writer import PartitionWriter, Step, WriterState
-from pulsar_spark.protocol.pending import PendingWindow
-from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.reopening import Reopening
-from pulsar_spark.protocol.stored_check import StoredProof
-from pulsar_spark.protocol.stored_ids import StoredIds
+from pulsar_spark.protocol.writing.batcher import Batch, BatcherBuilder, BatchLimits
+from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
+from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.packer import Packer
+from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Step, WriterState
+from pulsar_spark.protocol.writing.pending import PendingWindow
+from pulsar_spark.protocol.writing.receipts import SentTotals
+from pulsar_spark.protocol.writing.stored_check import StoredProof
+from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.singles import EncodedSingle, EncodedSingles
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.receipts import Receipts
-from pulsar_spark.wire.schemas.wire_schema import from_wire_version
-from pulsar_spark.wire.singles import EncodedSingle, EncodedSingles
+from pulsar_spark.wire.wire_schema import from_wire_version
 
 # Bytes and entries that are made before they are put into the window and sent in one call.
 _GROUP_SIZE = 1 << 20

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
+from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
@@ -20,11 +21,11 @@ from pulsar_spark.errors import (
     SendError,
 )
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.outgoing_queue import SendMark
+from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Buffer, Frame
+from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.receipts import Receipts
 
 # Seconds in which the broker must answer that a registration is closed.

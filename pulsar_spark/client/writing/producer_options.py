@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from pulsar_spark.protocol.batcher import BatcherBuilder
-from pulsar_spark.protocol.routing import HashingScheme, RoutingMode
+from pulsar_spark.protocol.writing.batcher import BatcherBuilder
+from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode
+from pulsar_spark.schema import Schema
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.schemas.schema import Schema
 
 # By the names of Pulsar's CompressionType.
 COMPRESSION_TYPES = {

@@ -22,12 +22,12 @@ from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.errors import QuotaError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
-from pulsar_spark.protocol.permits import Permits
+from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.singles import encode_singles
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entries import Entry
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.wire.entry.entries import Entry
 
 # Before the first record.
 _START = MessageId(-1, -1)

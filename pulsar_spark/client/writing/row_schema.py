@@ -9,10 +9,10 @@ from pulsar_spark.client.schemas import VersionedSchema
 from pulsar_spark.client.writing.schema_registration import register_schema
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.schema_choice import RowType, choose_schema
-from pulsar_spark.wire.schemas import formats
-from pulsar_spark.wire.schemas.schema import Schema
-from pulsar_spark.wire.schemas.values import ValueEncoder
+from pulsar_spark.protocol.writing.schema_choice import RowType, choose_schema
+from pulsar_spark.schema import Schema
+from pulsar_spark.values import formats
+from pulsar_spark.values.interfaces import ValueEncoder
 
 # How often it is chosen again, because others have registered a schema meanwhile.
 _MAX_CHOICES = 5

@@ -10,9 +10,9 @@ from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.errors import ProtocolError, TopicNotFoundError, from_server
 from pulsar_spark.ids import TopicName
+from pulsar_spark.schema import Schema
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.schemas.schema import Schema
-from pulsar_spark.wire.schemas.wire_schema import from_wire_version
+from pulsar_spark.wire.wire_schema import from_wire_version
 
 
 def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encrypted: bool = False) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pulsar_spark.protocol.pending import MemoryBudget
+from pulsar_spark.protocol.writing.pending import MemoryBudget
 
 
 class TaskMemory(MemoryBudget):

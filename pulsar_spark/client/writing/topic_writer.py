@@ -31,8 +31,8 @@ from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.batcher import BatcherBuilder, split_runs
-from pulsar_spark.protocol.key_groups import (
+from pulsar_spark.protocol.writing.batcher import BatcherBuilder, split_runs
+from pulsar_spark.protocol.writing.key_groups import (
     KeyedRows,
     KeyWindow,
     begin_keys,
@@ -40,11 +40,11 @@ from pulsar_spark.protocol.key_groups import (
     keyed_rows,
     stable_order,
 )
-from pulsar_spark.protocol.receipts import SentTotals
-from pulsar_spark.protocol.routing import Router, TaskPlace
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.message_columns import MessageColumns
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.protocol.writing.receipts import SentTotals
+from pulsar_spark.protocol.writing.routing import Router, TaskPlace
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.singles import encode_singles
 
 # Seconds after which a lost connection is noticed while no call is made.
 _MENDING_INTERVAL = 0.5

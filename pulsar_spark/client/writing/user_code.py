@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
-from pulsar_spark.protocol.routing import MessageRouter
+from pulsar_spark.protocol.writing.routing import MessageRouter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

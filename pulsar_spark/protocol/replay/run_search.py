@@ -45,7 +45,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire.origin import Origin
+from pulsar_spark.wire.entry.origin import Origin
 
 
 class RunVerdict(Enum):

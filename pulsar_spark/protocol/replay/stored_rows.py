@@ -39,10 +39,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pulsar_spark.wire.encode_columns import EncodedMessages
+from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.arrow.join import EncodedMessages
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 Words: TypeAlias = "npt.NDArray[np.uint64]"
 
 _WORDS = 2  # of 8 bytes; a digest of 16 bytes stands for a row

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.wire.fields.grid import Bytes, Grid, Span, copy_spans, grid_of_rows
+from pulsar_spark.arrow.arrays import Bytes
+from pulsar_spark.arrow.grid import Grid, Span, copy_spans, grid_of_rows
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Ints, every
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire.fields.batch_scan import scan
 from pulsar_spark.wire.fields.field_spans import (
@@ -24,17 +25,8 @@ from pulsar_spark.wire.fields.field_spans import (
     SPANS,
     VARINT,
     Fields,
-    Ints,
 )
-from pulsar_spark.wire.fields.field_walk import (
-    FieldKind,
-    Layout,
-    NotPlainError,
-    big_endian,
-    every,
-    require,
-    walk,
-)
+from pulsar_spark.wire.fields.field_walk import FieldKind, Layout, NotPlainError, big_endian, require, walk
 from pulsar_spark.wire.fields.same_headers import first_layout, read_alike
 
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required

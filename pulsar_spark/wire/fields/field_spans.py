@@ -22,16 +22,13 @@ The layout of a batch, and of the KeyValue inside field 1:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.arrow.grid import Grid
 from pulsar_spark.wire.fields.alike_headers import AlikeHeaders
-from pulsar_spark.wire.fields.grid import Grid
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 PROPERTIES, KEY, PAYLOAD_SIZE, COMPACTED_OUT, EVENT_TIME, KEY_IS_BASE64 = 1, 2, 3, 4, 5, 6
 ORDERING_KEY, SEQUENCE_ID, NULL_VALUE, NULL_KEY = 7, 8, 9, 10
@@ -46,6 +43,18 @@ LARGEST_BATCH = 2**31 - 1  # bytes; Arrow's binary offsets are int32
 # Maximum properties of an entry: an empty property has 6 bytes, which compress to almost nothing.
 MAX_PROPERTIES = 500_000
 LONGEST_VARINT = 10  # maximum bytes of a varint
+
+
+class Numbers(NamedTuple):
+    """The field numbers of one kind of metadata."""
+
+    key: int
+    event_time: int
+    key_is_base64: int
+    ordering_key: int
+    sequence_id: int
+    null_value: int
+    null_key: int
 
 
 @dataclass(slots=True)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from pulsar_spark.arrow.arrays import Bytes, Ints, every
+from pulsar_spark.arrow.grid import Grid, grid_of, grid_of_rows, items_at
 from pulsar_spark.wire.fields.alike_headers import WORD, AlikeHeaders, HeaderLayout, PropertySpans, Words
 from pulsar_spark.wire.fields.batch_scan import MalformedError, scan_length, scan_varint
-from pulsar_spark.wire.fields.field_spans import BYTES, NUMBERS, PROPERTIES, SPANS, VARINT, Fields, Ints
-from pulsar_spark.wire.fields.field_walk import NotPlainError, every, require
-from pulsar_spark.wire.fields.grid import Bytes, Grid, grid_of, grid_of_rows, items_at
+from pulsar_spark.wire.fields.field_spans import BYTES, NUMBERS, PROPERTIES, SPANS, VARINT, Fields
+from pulsar_spark.wire.fields.field_walk import NotPlainError, require
 
 _MAX_SIZE = 256  # bytes of a header; longer ones are rare
 _SHORT = 24  # bytes of a header; longer ones are read faster if they are first copied to one place

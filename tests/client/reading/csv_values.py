@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from pulsar_spark.client.reading import typed_values
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.values import DecodedValues
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.interfaces import DecodedValues
 
 
 def csv(names: str, kind: SchemaType = SchemaType.AVRO) -> Schema:

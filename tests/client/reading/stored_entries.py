@@ -4,10 +4,10 @@ import pyarrow as pa
 
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.codecs import compress
-from pulsar_spark.wire.entries import Entry
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.entry.codecs import compress
+from pulsar_spark.wire.entry.entries import Entry
 
 TOPIC = TopicName.parse("t-partition-3")
 

@@ -8,8 +8,8 @@ import pytest
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.client.reading.backward_search import find_stored, search_back
 from pulsar_spark.ids import MessageId, TxnId
-from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
-from pulsar_spark.protocol.stored_check import StoredProof
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
+from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.wire.commands import from_wire_id
 from tests.client.clients import TOPIC, hurry
 from tests.fake_broker import silence

@@ -7,7 +7,7 @@ from pulsar_spark.client.reading import chunk_search
 from pulsar_spark.client.reading.chunk_search import has_chunks_before, positions_before
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol import chunk_index
+from pulsar_spark.protocol.reading import chunk_index
 from tests.client.clients import TOPIC, flat, hurry, singles, values_in
 from tests.fake_broker import HANG, pass_on, silence
 from tests.fake_clients import Type

@@ -16,9 +16,9 @@ from pulsar_spark.client.reading.decode import MAX_MESSAGES, MAX_UNCOMPRESSED, d
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.codecs import compress
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.entry.codecs import compress
+from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.fields import field_spans
 from tests.client.reading.stored_entries import (
     TOPIC,
@@ -469,8 +469,8 @@ import resource
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.codecs import compress
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.codecs import compress
+from pulsar_spark.wire.entry.entries import Entries, Entry
 from tests.client.reading.stored_entries import TOPIC, metadata
 
 {attack}

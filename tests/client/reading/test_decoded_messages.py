@@ -7,8 +7,8 @@ from pulsar_spark.client.reading import decoded_messages
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.entry_fields import EntryField
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entry_fields import EntryField
 from tests.client.reading.stored_entries import (
     TOPIC,
     batch_entry,

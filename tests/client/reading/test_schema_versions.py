@@ -5,7 +5,7 @@ import pytest
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.schema_versions import EXTERNAL, NO_VERSION, schema_versions
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
 
 

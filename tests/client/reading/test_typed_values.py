@@ -18,14 +18,14 @@ from pulsar_spark.client.reading.schema_versions import NO_VERSION
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, changed_fields
 from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats, value_size
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.schemas import formats, value_size
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.csv_values import CsvDecoder, csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, entry_of, single_entry
-from tests.wire.schemas.test_value_size import KINDS
+from tests.values.test_value_size import KINDS
 
 OTHER = TopicName.parse("other")
 ROOT = Path(__file__).resolve().parents[3]
@@ -398,8 +398,8 @@ import pyarrow as pa
 from pulsar_spark.client import ReaderSchema, TypedValueReader
 from tests.client.reading.stored_entries import TOPIC
 from tests.client.reading.test_typed_values import entry, messages_of
-from tests.wire.schemas.test_value_size import KINDS, attacks, peak
-from pulsar_spark.wire.schemas import value_size
+from tests.values.test_value_size import KINDS, attacks, peak
+from pulsar_spark.values import value_size
 
 schema = KINDS[{kind!r}][0]
 (attack, *_) = attacks({kind!r}, 20_000)

@@ -1,9 +1,9 @@
 """Producers in tests: opened, and made to send."""
 
 from pulsar_spark.client import Producer
-from pulsar_spark.protocol.batcher import Batch
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.protocol.writing.batcher import Batch
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.singles import encode_singles
 from tests.client.clients import TOPIC, columns, producing
 from tests.fake_clients import Type
 

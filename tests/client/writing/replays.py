@@ -28,8 +28,8 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import DuplicatesError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import decode_batches
-from pulsar_spark.wire.codecs import decompress
+from pulsar_spark.wire.columns.batches import decode_batches
+from pulsar_spark.wire.entry.codecs import decompress
 from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import client_of, producing
 from tests.fake_broker import Action, FakeBroker, cut, lose_answer, pass_on, refuses

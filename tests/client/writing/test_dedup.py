@@ -20,10 +20,10 @@ from pulsar_spark.client import (
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import CryptoError, DuplicatesError, NotAllowedError, OptionError, SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.batcher import BatcherBuilder
 from pulsar_spark.protocol.replay.task_ids import TaskIds
+from pulsar_spark.protocol.writing.batcher import BatcherBuilder
+from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
 from tests.client.writing.replays import Replays
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence

@@ -12,9 +12,9 @@ from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import DuplicatesError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
+from pulsar_spark.wire.entry.origin import decode_origin, encode_origin
 from pulsar_spark.wire.frames import encode_section_head
-from pulsar_spark.wire.origin import decode_origin, encode_origin
 from tests.client.clients import TOPIC, columns, numbered, producing
 from tests.fake_broker import HANG, FakeBroker, Held, lose_answer, pass_on
 from tests.fake_clients import Type

@@ -8,7 +8,7 @@ from pulsar_spark.client import read_range, retry_count
 from pulsar_spark.errors import QueueFullError, SendError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.wire.columns.singles import encode_singles
 from tests.client.clients import (
     START,
     TOPIC,

@@ -9,7 +9,7 @@ from pulsar_spark.client.writing import producer as producer_module
 from pulsar_spark.errors import AuthError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.wire.columns.singles import encode_singles
 from tests.client.clients import (
     TOPIC,
     client_of,

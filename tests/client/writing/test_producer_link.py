@@ -9,9 +9,9 @@ import pytest
 from pulsar_spark.client import AccessMode, Producer
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.errors import BusyError, DeadlineError, SendError
-from pulsar_spark.protocol.outgoing import EntryKind, Outgoing
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.wire.columns.singles import encode_singles
 from tests.client.clients import TOPIC, columns, hurry, numbered, producing
 from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type

@@ -15,7 +15,7 @@ from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, 
 from pulsar_spark.errors import BusyError, DeadlineError, QuotaError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 TOPIC = TopicName.parse("records")
 PARTITION = TOPIC.of_partition(0)

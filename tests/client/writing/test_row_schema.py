@@ -11,9 +11,9 @@ import pytest
 from pulsar_spark.client import PartKind, PartType, RowType, VersionedSchema, row_encoder, schema_of_rows
 from pulsar_spark.client.client import Client
 from pulsar_spark.errors import OptionError, SchemaError
+from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.schemas.schema import Schema, SchemaType
-from pulsar_spark.wire.schemas.wire_schema import from_wire_schema, to_wire_schema
+from pulsar_spark.wire.wire_schema import from_wire_schema, to_wire_schema
 from tests.client.clients import TOPIC, client_of
 from tests.fake_broker import FakeBroker, refuses
 from tests.fake_clients import Type

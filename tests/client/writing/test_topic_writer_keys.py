@@ -11,7 +11,7 @@ from pulsar_spark.client import BatcherBuilder, DedupTask, Origin, TaskPlace, To
 from pulsar_spark.client.writing import topic_writer
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.batches import decode_batches
+from pulsar_spark.wire.columns.batches import decode_batches
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, silence
 from tests.fake_clients import Type

@@ -8,7 +8,7 @@ import pytest
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunVerdict
-from pulsar_spark.wire.origin import Origin
+from pulsar_spark.wire.entry.origin import Origin
 
 RUN = Origin(7, 3, 0)
 BEGIN = MessageId(5, 10)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pulsar_spark.protocol.replay import stored_rows
 from pulsar_spark.protocol.replay.stored_rows import Rows, StoredBlock, StoredRows, extras_of
-from pulsar_spark.wire.batches import encode_batch_messages
-from pulsar_spark.wire.message_columns import MessageColumns
+from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 VALUES = st.lists(st.sampled_from([b"", b"a", b"b", b"bb", b"c" * 40]), max_size=12)
 

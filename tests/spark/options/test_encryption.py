@@ -24,7 +24,7 @@ from pulsar_spark.spark.options.encryption import (
     own_decryptor,
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries, Entry
 
 HERE = __name__
 FAIL = ConsumerCryptoFailureAction.FAIL

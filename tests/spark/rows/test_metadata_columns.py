@@ -33,7 +33,7 @@ from pulsar_spark.spark.rows.metadata_columns import (
 )
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries
+from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.stored_entries import TOPIC as PARTITION_3
 from tests.client.reading.stored_entries import batch_entry, columns, single_entry
 

@@ -11,9 +11,9 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import RowColumns
-from pulsar_spark.wire import message_ids
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entries import Entries, Entry
+from pulsar_spark.wire.columns import message_ids
+from pulsar_spark.wire.entry.entries import Entries, Entry
 from tests.client.reading.stored_entries import (
     TOPIC,
     batch_entry,

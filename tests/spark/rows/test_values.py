@@ -8,13 +8,13 @@ from pyspark.sql.types import BinaryType, LongType, StructType
 
 from pulsar_spark.client import DecodedMessages, ReaderSchema, TypedValueReader
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.spark.rows.values import BadRows, RawValues, SchemaValues
-from pulsar_spark.wire.entries import Entries
-from pulsar_spark.wire.schemas import value_size
-from pulsar_spark.wire.schemas.schema import SchemaType
+from pulsar_spark.values import value_size
+from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
 

@@ -25,7 +25,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
-from pulsar_spark.wire.batches import encode_batch_messages
+from pulsar_spark.wire.columns.batches import encode_batch_messages
 
 OUT = TopicName.parse("out")
 TEXT = StringType()

@@ -22,10 +22,10 @@ from pulsar_spark.client import (
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import DuplicatesError, NotAllowedError, NotReadyError, SchemaError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.sink import other_tasks
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt, TaskSearch, count_of_other_tasks
-from pulsar_spark.wire.schemas.schema import SchemaType
-from pulsar_spark.wire.singles import encode_singles
+from pulsar_spark.wire.columns.singles import encode_singles
 from tests.client.clients import client_of, columns, numbered, producing
 from tests.fake_broker import FakeBroker
 

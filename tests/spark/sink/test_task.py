@@ -24,6 +24,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OptionError, PulsarError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
+from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.sink import micro_batch, task, topic_encoders
@@ -32,7 +33,6 @@ from pulsar_spark.spark.sink.delivery import query_secret
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.task import write_task
-from pulsar_spark.wire.schemas.schema import SchemaType
 from tests.spark.sink.fake_task import FakeTask, of_micro_batch, run_as
 
 T, U = TopicName.parse("t"), TopicName.parse("u")

@@ -11,12 +11,12 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 from pulsar_spark.client import PartKind, PartType, RowType, Schema, VersionedSchema
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
 from pulsar_spark.spark.sink import topic_encoders
 from pulsar_spark.spark.sink.topic_encoders import ReplayEncoders, TopicEncoders, pinned_schemas
-from pulsar_spark.wire.schemas.schema import SchemaType
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
 INT, LONG, TEXT = (

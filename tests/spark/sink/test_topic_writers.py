@@ -18,9 +18,9 @@ from pulsar_spark.client import (
     VersionedSchema,
 )
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.sink import topic_writers
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
-from pulsar_spark.wire.schemas.schema import SchemaType
 from tests.client.clients import client_of, columns, producing
 from tests.fake_broker import HANG, FakeBroker, Held
 from tests.fake_clients import Type

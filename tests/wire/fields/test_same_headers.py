@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.arrow import grid
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.batches import _NUMBERS as NUMBERS
-from pulsar_spark.wire.decode_columns import DecodedColumns
-from pulsar_spark.wire.fields import grid, same_headers
+from pulsar_spark.wire.columns.batches import _NUMBERS as NUMBERS
+from pulsar_spark.wire.columns.decode_columns import DecodedColumns
+from pulsar_spark.wire.fields import same_headers
 from pulsar_spark.wire.fields.batch_scan import scan
 from pulsar_spark.wire.fields.field_spans import KEY, MAX_PROPERTIES, PAYLOAD_SIZE
 from pulsar_spark.wire.fields.same_headers import first_layout, read_alike

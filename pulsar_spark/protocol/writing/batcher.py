@@ -1,0 +1,251 @@
+"""Which messages share a batch, and which must not.
+
+``Batcher`` closes batches by count, by bytes and by time. Before that, ``split_runs`` cuts messages where no
+batch may go on: ``SequenceIds`` says where, if messages have ids of their own, and messages with a time of
+delivery share no batch at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
+from pulsar_spark.errors import OptionError
+from pulsar_spark.wire.entry import entry_work
+
+
+class BatcherBuilder(Enum):
+    """The Java client's ``batcherBuilder``: which messages may share a batch."""
+
+    DEFAULT = "DEFAULT"  # those that follow each other
+    KEY_BASED = "KEY_BASED"  # those of one key
+
+
+class Batch(NamedTuple):
+    """The messages of one broker entry: consecutive slices of encoded messages, not yet compressed.
+
+    Attributes:
+        parts: the slices.
+        messages: how many they hold.
+        size: bytes of all slices.
+        sequence_ids: of the first message and of the last, which is the highest; None: the producer's next.
+    """
+
+    parts: tuple[Buffer, ...]
+    messages: int
+    size: int
+    sequence_ids: tuple[int, int] | None = None
+
+
+class BatchLimits(NamedTuple):
+    """When a batch closes.
+
+    Attributes:
+        max_messages: maximum messages; 0 or less, and more than readers accept in any entry: so many.
+        max_bytes: maximum bytes before compression; 0 or less: the broker's limit.
+        max_delay: maximum seconds from its first message until it is sent.
+    """
+
+    max_messages: int
+    max_bytes: int
+    max_delay: float
+
+
+class Batcher:
+    """The open batch of one topic partition.
+
+    A batch closes when the next message does not fit into it (``max_messages``, ``max_bytes``), or when it
+    has been open for ``max_delay`` seconds. A message larger than ``max_bytes`` makes a batch of its own.
+    """
+
+    def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
+        most = entry_work.MESSAGES
+        self._max_messages = min(max_messages, most) if max_messages > 0 else most
+        self._max_bytes = max_bytes
+        self._max_delay = max_delay
+        self._parts: list[Buffer] = []
+        self._messages = 0
+        self._size = 0
+        self._opened_at = 0.0
+        self._sequence_ids: tuple[int, int] | None = None
+
+    @property
+    def due_at(self) -> float | None:
+        """When the open batch is to be sent by time; None if there is none."""
+        return self._opened_at + self._max_delay if self._messages else None
+
+    def add(
+        self,
+        body: memoryview,
+        offsets: Ints,
+        now: float,
+        sequence_ids: Ints | None = None,
+    ) -> list[Batch]:
+        """Append messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; return what this closes.
+
+        All messages of a batch have ``sequence_ids`` of their own, which grow, or none has.
+        """
+        closed: list[Batch] = []
+        count = len(offsets) - 1
+        first = 0
+        while first < count:
+            last = self._room_until(offsets, first, count)
+            if last == first:
+                closed.append(self._close())
+                continue
+            if not self._messages:
+                self._opened_at = now
+            start, end = int(offsets[first]), int(offsets[last])
+            self._parts.append(body[start:end])
+            if sequence_ids is not None:
+                opened_with = (
+                    int(sequence_ids[first]) if self._sequence_ids is None else self._sequence_ids[0]
+                )
+                self._sequence_ids = opened_with, int(sequence_ids[last - 1])
+            self._messages += last - first
+            self._size += end - start
+            first = last
+        if self._messages >= self._max_messages or self._size >= self._max_bytes:
+            closed.append(self._close())
+        return closed
+
+    def add_groups(self, body: memoryview, offsets: Ints, starts: Ints) -> list[Batch]:
+        """Close the open batch, and make batches of messages, none of them of two groups.
+
+        Args:
+            body: the messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
+            offsets: int64[n + 1].
+            starts: int64[g], where groups begin, growing from 0; each ends where the next one begins.
+        """
+        opened = self.take()
+        closed = [] if opened is None else [opened]
+        bounds = np.append(starts, len(offsets) - 1)
+        counts, sizes = np.diff(bounds), np.diff(offsets[bounds])
+        fits = (sizes <= self._max_bytes) & (counts <= self._max_messages)
+        places = pairwise(offsets[bounds].tolist())
+        for group, ((start, end), messages, is_one) in enumerate(
+            zip(places, counts.tolist(), fits.tolist(), strict=True)
+        ):
+            if is_one:
+                closed.append(Batch((body[start:end],), messages, end - start))
+            else:
+                closed += self._cut(body, offsets[bounds[group] : bounds[group + 1] + 1])
+        return closed
+
+    def _cut(self, body: memoryview, offsets: Ints) -> Iterator[Batch]:
+        """Batches of all messages; none is open, before or after."""
+        yield from self.add(body, offsets, 0.0)
+        last = self.take()
+        if last is not None:
+            yield last
+
+    def take(self) -> Batch | None:
+        """Close the open batch, whatever it holds; None if there is none."""
+        return self._close() if self._messages else None
+
+    def _room_until(self, offsets: Ints, first: int, count: int) -> int:
+        """Index after the last message that still fits; ``first`` if none does."""
+        limit = offsets[first] + self._max_bytes - self._size
+        last = int(np.searchsorted(offsets, limit, side="right")) - 1
+        last = min(last, first + self._max_messages - self._messages)
+        last = min(max(last, first), count)
+        return first + 1 if last == first and not self._messages else last
+
+    def _close(self) -> Batch:
+        batch = Batch(tuple(self._parts), self._messages, self._size, sequence_ids=self._sequence_ids)
+        self._parts = []
+        self._messages = 0
+        self._size = 0
+        self._sequence_ids = None
+        return batch
+
+
+class SendRun(NamedTuple):
+    """Consecutive messages that are sent in the same way.
+
+    Attributes:
+        first: index of the first one.
+        last: index after the last one.
+        alone: whether each is an entry of its own.
+        begins: whether the open batch must be sent before.
+    """
+
+    first: int
+    last: int
+    alone: bool
+    begins: bool
+
+
+def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[SendRun]:
+    """Cut the messages of one topic partition, those from ``first`` up to ``last``, into runs.
+
+    Args:
+        begins: for each message, whether it must not share a batch with the one before.
+        alone: for each message, whether it must not share a batch at all.
+        first: index of the first message.
+        last: index after the last one.
+    """
+    if first == last:
+        return
+    cut = begins[first:last] | alone[first:last]
+    edges = cut.copy()
+    edges[1:] &= ~(alone[first + 1 : last] & alone[first : last - 1])
+    edges[1:] |= alone[first + 1 : last] != alone[first : last - 1]
+    edges[0] = True
+    for start, end in pairwise([*np.flatnonzero(edges).tolist(), last - first]):
+        yield SendRun(first + start, first + end, bool(alone[first + start]), bool(cut[start]))
+
+
+class SequenceIds:
+    """Sequence ids that rows bring with them, of one topic partition, in the order they are sent.
+
+    A broker that deduplicates judges a batch by its first id, and drops or stores it whole. So messages that
+    it may have already, by an id that is not above all before, never share a batch with new ones; and within
+    a batch ids grow.
+
+    Args:
+        highest: the id that the broker has stored last, -1 for none.
+    """
+
+    def __init__(self, highest: int) -> None:
+        self._highest = self._last = highest
+        self._last_is_new = True
+
+    def take(self, given: pa.Int64Array) -> tuple[Ints, Flags]:
+        """The ids of the next n messages, int64[n], and which of them must begin a batch, bool[n].
+
+        A null becomes the highest id so far + 1.
+
+        Raises:
+            OptionError: a negative id.
+        """
+        ids = self._filled(given)
+        if len(ids) == 0:
+            return ids, np.zeros(0, np.bool_)
+        if ids.min() < 0:
+            raise OptionError(
+                f"a row's sequence id is {ids.min()}", advice="Sequence ids must be 0 or higher"
+            )
+        highest = np.maximum.accumulate(np.append(self._highest, ids))
+        is_new = ids > highest[:-1]
+        begins = is_new != np.append(self._last_is_new, is_new[:-1])
+        begins |= ids <= np.append(self._last, ids[:-1])
+        self._highest, self._last, self._last_is_new = int(highest[-1]), int(ids[-1]), bool(is_new[-1])
+        return ids, begins
+
+    def _filled(self, given: pa.Int64Array) -> Ints:
+        if given.null_count == 0:
+            ids: Ints = given.to_numpy()
+            return ids
+        filled = []
+        highest = self._highest
+        for one in given.to_pylist():
+            filled.append(highest + 1 if one is None else one)
+            highest = max(highest, filled[-1])
+        return np.array(filled, np.int64)

@@ -1,0 +1,337 @@
+"""Packer: makes the entries of one producer: sequence ids, metadata, compression, chunks, size limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pulsar_spark.arrow.arrays import Buffer
+from pulsar_spark.errors import CryptoError, SendError
+from pulsar_spark.ids import TxnId
+from pulsar_spark.protocol.writing.batcher import Batch
+from pulsar_spark.protocol.writing.outgoing import FEW, EntryKind, Outgoing, OutgoingRun, SplitMessage
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.singles import EncodedSingle, EncodedSingles
+from pulsar_spark.wire.entry.codecs import compress
+from pulsar_spark.wire.entry.encode_metadata import (
+    around_sequence_id,
+    batch_metadata,
+    first_message,
+    single_metadata_head,
+    single_metadata_tail,
+    transaction_fields,
+)
+from pulsar_spark.wire.frames import encode_section_head
+
+# Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.
+METADATA_ROOM = 1024
+
+# Bytes of that for the keys of a batch's first message.
+_KEY_ROOM = METADATA_ROOM // 2
+
+# Messages and bytes of a run. As long as one of its messages is pending, all its bytes are in memory.
+RUN_MESSAGES = 4000
+_RUN_SIZE = 1 << 20
+
+_LAST_ID = (1 << 63) - 1
+
+
+class Encryption(Protocol):
+    """What encrypts payloads."""
+
+    @property
+    def room(self) -> int:
+        """Bytes by which an entry grows."""
+
+    def seal(self, payload: Buffer) -> tuple[bytes, Buffer]:
+        """Encrypt a payload; return fields to append to the entry's metadata, and the encrypted payload."""
+
+
+class Packer:
+    """Numbers what it packs from ``next_sequence_id`` on.
+
+    Args:
+        topic: for error texts.
+        compression: of batches and of single messages.
+        chunking: whether a single message that is too large becomes chunks.
+        chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
+        encryption: of all payloads, or None.
+        key_based: whether all messages of a batch have one key, which must be in the entry's metadata.
+
+    An entry's metadata has the key of the batch's first message, as the Java client's does. If the batch may
+    also hold other keys, the key is left out if there is no room for it, or if the payload is encrypted: the
+    metadata would show one of the encrypted keys.
+
+    Attributes:
+        producer_name: written into each entry.
+        max_message_size: of the broker, in bytes.
+        next_sequence_id: of the next message.
+        transaction: of the entries packed from now on, or None.
+        version_field: the schema version of the entries packed from now on, as encoded field; empty for none.
+        origin: makes the origin of an entry, as encoded field, from its stored payload; None for no origins.
+        is_origin_alike: whether the entries packed from now on all have the same origin.
+        attempt: distinguishes the names of chunked messages from those of an earlier connection.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        compression: pb.CompressionType,
+        *,
+        chunking: bool,
+        chunk_max_message_size: int | None,
+        encryption: Encryption | None = None,
+        key_based: bool = False,
+    ) -> None:
+        self._key_based = key_based
+        self._topic = topic
+        self._compression = compression
+        self._chunking = chunking
+        self._chunk_max = chunk_max_message_size
+        self._encryption = encryption
+        self.producer_name = ""
+        self.max_message_size = 0
+        self.next_sequence_id = 0
+        self.transaction: TxnId | None = None
+        self.version_field = b""
+        self.origin: Callable[[Buffer], bytes] | None = None
+        self.is_origin_alike = True
+        self.attempt = ""
+
+    def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
+        """Refuse messages too large for a batch of their own, before any of their neighbours is sent.
+
+        Args:
+            body: encoded messages of batches, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
+            offsets: int64[n + 1].
+
+        Raises:
+            SendError: a message is larger than the broker takes.
+        """
+        for number in np.flatnonzero(np.diff(offsets) > self.max_shared_size):
+            start, end = int(offsets[number]), int(offsets[number + 1])
+            message = body[start:end]
+            room = self.max_batch_size - (_key_excess(first_message(message)) if self._key_based else 0)
+            if len(message) > room and len(compress(self._compression, message)) > room:
+                raise self._too_large(end - start)
+
+    def check_singles(self, messages: EncodedSingles) -> None:
+        """Refuse what cannot be sent as an entry of its own; raises as ``check_messages`` does."""
+        max_size, sizes = self.max_batch_size, messages.sizes
+        for number in np.flatnonzero(sizes > max_size).tolist():
+            message = messages[number]
+            fields = len(message.metadata)
+            if self._chunking:
+                fits = fields < self._max_chunk_size // 2
+            else:
+                fits = fields + len(compress(self._compression, message.payload)) <= max_size
+            if not fits:
+                raise self._too_large(int(sizes[number]))
+
+    def batch(self, batch: Batch, publish_time: int) -> Outgoing:
+        """Make the entry of a batch; ``publish_time`` is in ms since the epoch.
+
+        Raises:
+            SendError: it is larger than the broker takes.
+            CryptoError: it cannot be encrypted.
+        """
+        body = batch.parts[0] if len(batch.parts) == 1 else b"".join(batch.parts)
+        keyed_by = self._keyed_by(body)
+        key_excess = 0 if keyed_by is None else _key_excess(keyed_by)
+        compression, payload = self._packed(body, key_excess)
+        if len(payload) + key_excess > self.max_batch_size and not self._key_based:
+            keyed_by = None
+        ids = self._ids(batch.sequence_ids, batch.messages)
+        metadata = batch_metadata(
+            self.producer_name, ids, publish_time, batch.messages, compression, batch.size, keyed_by
+        )
+        metadata += self._common()
+        if self._encryption is not None:
+            fields, payload = self._sealed(payload)
+            metadata += fields
+        metadata += self._origin_of(payload)
+        head = encode_section_head(metadata, payload)
+        entry = Outgoing(*ids, batch.messages, head, payload, EntryKind.BATCH, self.transaction)
+        if entry.size > self.max_message_size:
+            raise self._too_large(entry.size)
+        return entry
+
+    def singles(
+        self, messages: Sequence[EncodedSingle], publish_time: int, *, run_messages: int = RUN_MESSAGES
+    ) -> Iterator[Outgoing | OutgoingRun]:
+        """Make the entries of messages, or those of their chunks.
+
+        Args:
+            messages: in the order they are to be sent.
+            publish_time: in ms since the epoch.
+            run_messages: of a run, at most.
+
+        Raises:
+            SendError: as ``batch`` raises it, and CryptoError.
+        """
+        if not isinstance(messages, EncodedSingles):
+            yield from self._each_single(messages, publish_time)
+            return
+        for block in messages.blocks(run_messages, _RUN_SIZE):
+            if len(block) >= FEW and self._is_plain(block):
+                yield self._run(block, publish_time)
+            else:
+                yield from self._each_single(block, publish_time)
+
+    def _is_plain(self, messages: EncodedSingles) -> bool:
+        """Whether each message becomes one entry with its payload as it is, and little else."""
+        if self._compression != pb.NONE or self._encryption is not None:
+            return False
+        if messages.has_ids or messages.has_gaps or not self.is_origin_alike:
+            return False
+        own = len(self._common() + self._origin_of(b"")) + len(
+            single_metadata_head(self.producer_name, _LAST_ID, _LAST_ID)
+        )
+        return (
+            own <= METADATA_ROOM // 2
+            and int(messages.sizes.max()) <= self._max_single_size - own
+            and self.next_sequence_id + len(messages) <= _LAST_ID
+        )
+
+    def _run(self, messages: EncodedSingles, publish_time: int) -> OutgoingRun:
+        """Make the entries by column."""
+        before, after = around_sequence_id(self.producer_name, publish_time)
+        first = self.next_sequence_id
+        sections = messages.sections(before, first, after, self._common() + self._origin_of(b""))
+        self.next_sequence_id = first + len(messages)
+        return OutgoingRun(sections, first, self.transaction)
+
+    def _each_single(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
+        compressed = self._compression != pb.NONE
+        max_size = self._max_single_size
+        for message in messages:
+            fields, payload, given = message
+            ids = self._ids(given, 1)
+            head = single_metadata_head(self.producer_name, ids[0], publish_time)
+            tail = b""
+            # The C++ client drops an empty value that is compressed.
+            if compressed and len(payload):
+                compression, payload = self._packed(payload)
+                tail = single_metadata_tail(compression, len(message.payload))
+            metadata = b"".join((head, fields, tail, self._common()))
+            if len(metadata) + len(payload) <= max_size:
+                if self._encryption is not None:
+                    sealed_by, payload = self._sealed(payload)
+                    metadata += sealed_by
+                metadata += self._origin_of(payload)
+                section_head = encode_section_head(metadata, payload)
+                yield Outgoing(*ids, 1, section_head, payload, EntryKind.SINGLE, self.transaction)
+            elif self._chunking:
+                if not tail:
+                    metadata += single_metadata_tail(pb.NONE, len(payload))
+                yield from self._chunks(ids, metadata, payload)
+            else:
+                raise self._too_large(len(metadata) + len(payload))
+
+    def _chunks(self, ids: tuple[int, int], metadata: bytes, payload: Buffer) -> Iterator[Outgoing]:
+        name = f"{self.producer_name}-{ids[0]}"
+        try:
+            message = SplitMessage(
+                name,
+                self.attempt,
+                ids,
+                metadata,
+                payload,
+                self._max_chunk_size,
+                self.transaction,
+                None if self._encryption is None and self.origin is None else self._chunk_of,
+            )
+        except ValueError:
+            raise self._too_large(len(metadata) + len(payload)) from None
+        yield from message.entries
+
+    def _common(self) -> bytes:
+        """Fields that follow the others of an entry's metadata."""
+        if self.transaction is None:
+            return self.version_field
+        return self.version_field + transaction_fields(self.transaction)
+
+    def _origin_of(self, payload: Buffer) -> bytes:
+        return b"" if self.origin is None else self.origin(payload)
+
+    def _chunk_of(self, part: Buffer) -> tuple[bytes, Buffer]:
+        """Fields to append to a chunk's metadata, and its payload."""
+        fields, payload = (b"", part) if self._encryption is None else self._sealed(part)
+        return fields + self._origin_of(payload), payload
+
+    def _sealed(self, payload: Buffer) -> tuple[bytes, Buffer]:
+        assert self._encryption is not None
+        try:
+            return self._encryption.seal(payload)
+        except CryptoError as error:
+            raise error.located(self._topic) from None
+
+    @property
+    def room(self) -> int:
+        """Bytes kept free within the broker's largest message; raises CryptoError as ``batch`` does."""
+        if self._encryption is None:
+            return METADATA_ROOM
+        try:
+            return METADATA_ROOM + self._encryption.room
+        except CryptoError as error:
+            raise error.located(self._topic) from None
+
+    @property
+    def max_batch_size(self) -> int:
+        """Maximum bytes of a batch, before compression, that surely fit into an entry; raises as ``room``."""
+        return self.max_message_size - self.room
+
+    @property
+    def max_shared_size(self) -> int:
+        """Maximum bytes of a batch of several messages: half, where a key of any size must fit in, too."""
+        return self.max_batch_size // 2 if self._key_based else self.max_batch_size
+
+    @property
+    def _max_single_size(self) -> int:
+        """Maximum bytes of the metadata and payload of a message that is not sent in chunks."""
+        # A message that check_singles accepted grows by the producer's name, ids and an origin.
+        return self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
+
+    @property
+    def _max_chunk_size(self) -> int:
+        if self._chunk_max is None:
+            return self.max_batch_size
+        added = self.room - METADATA_ROOM + len(self._origin_of(b""))
+        return min(self._chunk_max - added, self.max_batch_size)
+
+    def _ids(self, given: tuple[int, int] | None, messages: int) -> tuple[int, int]:
+        """First and last id of the next entry."""
+        following = self.next_sequence_id
+        ids = given or (following, following + messages - 1)
+        if ids[1] >= following:
+            self.next_sequence_id = ids[1] + 1
+        return ids
+
+    def _keyed_by(self, body: Buffer) -> pb.SingleMessageMetadata | None:
+        """The message whose keys a batch's entry has; None for no keys."""
+        if self._encryption is not None and not self._key_based:
+            return None
+        return first_message(body)
+
+    def _packed(self, body: Buffer, key_excess: int = 0) -> tuple[pb.CompressionType, Buffer]:
+        payload = compress(self._compression, body)
+        if len(payload) > self.max_batch_size - key_excess >= len(body):
+            return pb.NONE, body  # incompressible data grows a little, maybe past the limit
+        return self._compression, payload
+
+    def _too_large(self, size: int) -> SendError:
+        return SendError(
+            f"a message or batch of {size} bytes does not fit into the broker's limit of "
+            f"{self.max_message_size} bytes, with {self.room} bytes for headers",
+            topic=self._topic,
+            advice="Send values in chunks (pulsar.producer.chunkingEnabled=true with batchingEnabled=false), "
+            "compress, or raise the broker's maxMessageSize",
+        )
+
+
+def _key_excess(message: pb.SingleMessageMetadata) -> int:
+    """By how many bytes a message's keys exceed the room for them in an entry's metadata."""
+    return max(0, len(message.partition_key) + len(message.ordering_key) - _KEY_ROOM)

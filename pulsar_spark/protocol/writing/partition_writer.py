@@ -1,0 +1,429 @@
+"""PartitionWriter: the rules of sending entries to one topic partition, until they are acknowledged.
+
+It has the entries that wait for room and the window of pending ones. It knows nothing of sockets, threads and
+clocks: its owner carries entries to the broker and receipts back, and says what time it is. The way of an
+entry:
+
+    EntryBuilder -> add, resume -> on the wire -> receipt
+
+    ===========  ========================================================================================
+    state        meaning
+    ===========  ========================================================================================
+    REGISTERING  new, or a connection is being made: nothing is sent
+    OPEN         registered with the broker: what is added is sent
+    FULL         as OPEN, and entries wait for room in the window
+    LOST         the registration has ended: nothing is sent, and receipts are late ones
+    FAILED       rows may be missing: nothing can be added
+    CLOSED       given up by the owner
+    ===========  ========================================================================================
+
+What an input does in each state. "-" is nothing; the arrow names the next state.
+
+    ===========  =================  ==============================  =================  ==========  ========
+    input        REGISTERING        OPEN, FULL                      LOST               FAILED      CLOSED
+    ===========  =================  ==============================  =================  ==========  ========
+    add, resume  into the window,   into the window and out, as     into the window,   raises      raises
+                 as there is room   there is room; -> FULL if some  as there is room
+                                    wait, else -> OPEN
+    receipt      -                  acknowledges the oldest entry;  -                  as before   -
+                                    -> FAILED if that was dropped                      the failure
+                                    and is not stored
+    refused,     -> LOST            -> LOST                         -                  no more     -
+    lost                                                                               receipts
+    registering  -                  -> REGISTERING                  -> REGISTERING     -           -
+    resend       gives the pending  not called                      gives nothing      not called  gives
+                 entries; -> OPEN                                                                  nothing
+                 or FULL
+    next_step    REOPEN             WAIT                            REOPEN; -> FAILED  STOP        STOP
+                                                                    if the loss is
+                                                                    final
+    give_up      -> FAILED          -> FAILED                       -> FAILED          -           -
+    close        -> CLOSED          -> CLOSED                       -> CLOSED          -> CLOSED   -
+    ===========  =================  ==============================  =================  ==========  ========
+
+When the send timeout of the oldest pending entry has passed, ``next_step`` changes any of the first four
+states to FAILED.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+
+from pulsar_spark.errors import ClosedError, PulsarError, QueueFullError
+from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.pending import PendingWindow
+from pulsar_spark.protocol.writing.receipts import ReceiptTally, SentTotals
+from pulsar_spark.protocol.writing.stored_check import StoredProof
+from pulsar_spark.protocol.writing.stored_ids import StoredIds
+from pulsar_spark.wire.receipts import Receipts
+
+_CHUNK = EntryKind.CHUNK  # read with each receipt: attributes of an enum take longer than globals
+
+
+class WriterState(Enum):
+    """Whether entries are sent; see the module's tables."""
+
+    REGISTERING = auto()
+    OPEN = auto()
+    FULL = auto()
+    LOST = auto()
+    FAILED = auto()
+    CLOSED = auto()
+
+
+class Step(Enum):
+    """What an owner must do while it waits for room or for receipts."""
+
+    WAIT = auto()  # until a receipt comes, but no longer than until ``send_due_at``
+    REOPEN = auto()  # register again, by ``send_due_at``
+    STOP = auto()  # ``check`` has the error
+
+
+class PartitionWriter:
+    """The entries of one producer on one topic partition, from the builder to their receipts.
+
+    Calls must not overlap, with one exception: while one thread uses the builder or calls ``registered``,
+    another one may take receipts, refusals and losses. Times are in monotonic seconds.
+
+    Args:
+        topic: for error texts.
+        builder: makes the entries; it receives what the broker answers.
+        window: holds the pending ones.
+        stored: says which of them are stored, and which may be sent again.
+        name: of the producer; None lets the broker choose one.
+        first_sequence_id: of the first message; the id after the last one that is stored, if that is higher.
+
+    Attributes:
+        builder: as given.
+        name: of the producer; as the broker answered, once it is registered.
+        epoch: how often it was registered under this name.
+        topic_epoch: as the broker answered last, to be repeated at the next registration.
+        last_sequence_id: the last that the broker had stored under this name at the first registration; -1
+            if it knew none, or does not deduplicate.
+        dropped: messages that the broker has dropped because their ids, the rows' own, are not above that.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        builder: EntryBuilder,
+        window: PendingWindow,
+        stored: StoredIds,
+        *,
+        name: str | None = None,
+        first_sequence_id: int = 0,
+    ) -> None:
+        self._topic = topic
+        self.builder = builder
+        self._window = window
+        self._stored = stored
+        self._waiting: deque[Outgoing | OutgoingRun] = deque()
+        self._tally = ReceiptTally()
+        self.dropped = 0
+        self._is_connected = False
+        self._is_closed = False
+        self._loss: PulsarError | None = None
+        self._failure: PulsarError | None = None
+        self.restart(name, first_sequence_id)
+
+    def restart(self, name: str | None, first_sequence_id: int) -> None:
+        """Use another name or other sequence ids. Nothing may be pending; the open batch is kept."""
+        assert not self._window, "entries of the other name are pending"
+        self.name = name
+        self.epoch = 0
+        self.topic_epoch: int | None = None
+        self.last_sequence_id = -1
+        self._first_sequence_id = first_sequence_id
+        self._stored.restart()
+        self._is_connected = False
+
+    # ---- entries into the window
+
+    def add(self, entries: Sequence[Outgoing | OutgoingRun], now: float) -> list[Outgoing | OutgoingRun]:
+        """Take entries in order and return those that are to be put on the wire now.
+
+        Entries without room wait for ``resume``. Those that get room while the registration is lost are sent
+        with ``resend``.
+
+        Raises:
+            PulsarError: the failure, or that the producer is closed.
+        """
+        self.check()
+        self._waiting.extend(entries)
+        return self.resume(now)
+
+    def resume(self, now: float) -> list[Outgoing | OutgoingRun]:
+        """Move waiting entries into the window while there is room; returns and raises what ``add`` does."""
+        self.check()
+        moved = self._window.take_from(self._waiting, now)
+        return moved if self._is_connected else []
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether entries wait for room, or for ``resume``."""
+        return bool(self._waiting)
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the oldest waiting entry has room now."""
+        return bool(self._waiting) and self._window.has_room(self._waiting[0])
+
+    def check_room(self) -> None:
+        """If entries wait and must not (``blocks_if_full``), drop them and raise QueueFullError."""
+        if self._waiting and not self.builder.blocks_if_full and not self.can_resume:
+            self._waiting.clear()
+            raise QueueFullError(
+                "maxPendingMessages or memoryLimit is reached",
+                topic=self._topic,
+                advice="Raise these limits, or let sends wait with blockIfQueueFull=true",
+            )
+
+    # ---- receipts and losses
+
+    def receipt(self, sequence_id: int, ledger: int, entry_id: int) -> Outgoing | None:
+        """Take a SEND_RECEIPT; return the entry that it acknowledges, None if it is a late one.
+
+        A negative ledger id means that the broker has dropped the entry as a duplicate by its sequence id.
+        That is allowed up to the last id that it named at the registration, above ids acknowledged since.
+        Else it has dropped rows because others were sent by their ids, and the producer has failed.
+
+        Raises:
+            ProtocolError: it is for a newer entry than the oldest pending one: the connection lost one.
+        """
+        if not self._is_connected:
+            return None
+        stored = self._stored
+        if ledger < 0:
+            failure = stored.judge_drop(sequence_id, self._window.oldest)
+            if failure is not None:
+                self._failure = failure
+                self._is_connected = False
+                return None
+        entry = self._window.acknowledged(sequence_id)
+        if entry is not None:
+            if entry.highest_sequence_id > stored.acknowledged_to and entry.kind is not _CHUNK:
+                stored.acknowledged_to = entry.highest_sequence_id
+            self._tally.add(entry, ledger, entry_id)
+            if ledger < 0 and sequence_id <= self.last_sequence_id:
+                self.dropped += entry.messages
+        return entry
+
+    def receipts(self, receipts: Receipts) -> Iterator[tuple[Outgoing | OutgoingRun, int]]:
+        """Take SEND_RECEIPTs, those for stored entries of one run at once, and each other one as ``receipt``.
+
+        They are taken as the iterator is used, so what was acknowledged before an error is known.
+
+        Returns:
+            What they acknowledge, each with the number of its first receipt among these.
+        """
+        number = 0
+        while number < len(receipts.sequence_ids):
+            entry: Outgoing | OutgoingRun | None = self._run_receipts(receipts, number)
+            taken = 1 if entry is None else entry.messages
+            if entry is None:
+                entry = self.receipt(
+                    receipts.sequence_ids[number], receipts.ledgers[number], receipts.entries[number]
+                )
+            if entry is not None:
+                yield entry, number
+            number += taken
+
+    def _run_receipts(self, receipts: Receipts, first: int) -> OutgoingRun | None:
+        """Take the receipts from ``first`` on that are for the oldest run; None if there are none."""
+        oldest = self._window.oldest
+        if not self._is_connected or not isinstance(oldest, OutgoingRun):
+            return None
+        stop, count = first + oldest.messages, 0
+        for sequence_id, ledger in zip(
+            receipts.sequence_ids[first:stop], receipts.ledgers[first:stop], strict=True
+        ):
+            if ledger < 0 or sequence_id != oldest.sequence_id + count:
+                break
+            count += 1
+        if not count:
+            return None
+        run = self._window.run_acknowledged(count)
+        self._stored.acknowledged_to = max(self._stored.acknowledged_to, run.highest_sequence_id)
+        places = [(receipts.ledgers[at], receipts.entries[at]) for at in (first, first + count - 1)]
+        self._tally.add_run(run, *places)
+        return run
+
+    def receipts_taken(self, now: float) -> None:
+        """Note that all receipts of one read are taken: their bytes are free for other producers."""
+        self._window.progress(now)
+        if not self._is_closed:
+            self._window.report()
+
+    def progress(self, at: float) -> None:
+        """Note when the connection sent bytes of this producer's entries, or bytes queued before them.
+
+        Bytes of a lost connection do not count.
+        """
+        if self._is_connected:
+            self._window.progress(at)
+
+    def refused(self, sequence_id: int, code: int, message: str) -> None:
+        """Take a SEND_ERROR: all pending entries must be sent again, if a retry can help."""
+        self._stored.refused(sequence_id, code, message)
+        self.lost(self._window.refused(code, message))
+
+    def lost(self, error: PulsarError) -> None:
+        """The registration has ended; of several errors the first one counts."""
+        if self._is_connected:
+            self._window.lost()
+        self._is_connected = False
+        self._loss = self._loss or error
+
+    # ---- registrations
+
+    def registering(self) -> None:
+        """Note that a new connection will be used; events of older ones must no longer be passed on."""
+        self._is_connected = False
+        self._loss = None
+
+    def registered(
+        self,
+        name: str,
+        last_sequence_id: int,
+        max_message_size: int,
+        topic_epoch: int | None,
+        schema_version: bytes = b"",
+    ) -> StoredProof | None:
+        """Take the broker's answer; ``StoredIds`` judges the pending entries.
+
+        Args:
+            name: of the producer.
+            last_sequence_id: that the broker has stored under this name; -1 if it knows none.
+            max_message_size: of the broker, in bytes.
+            topic_epoch: of exclusive producers, else None.
+            schema_version: that the producer's schema has; empty without a schema. It is written into the
+                entries that are packed from now on.
+
+        Returns:
+            The proof that needs the stored entries before ``resend``; None if there is nothing to prove.
+
+        Raises:
+            SendError: pending messages would be dropped, or could be stored twice.
+            CryptoError: a key to encrypt with is missing.
+        """
+        self.name, self.topic_epoch = name, topic_epoch
+        self.epoch += 1
+        if self.epoch == 1:
+            self.last_sequence_id = last_sequence_id
+            self.builder.number_from(self._first_sequence_id, last_sequence_id)
+        if self.builder.registered(name, max_message_size, schema_version):
+            self._stored.version_changed((*self._window, *self._waiting))
+        return self._stored.registered(name, last_sequence_id, self.last_sequence_id, list(self._window))
+
+    def resend(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
+        """Return all pending entries in order; they are sent first on the new connection.
+
+        Empty if the connection is already lost again: then the next one sends them.
+
+        Args:
+            attempt: another one each time, for the names of chunked messages.
+            now: in monotonic seconds.
+
+        Raises:
+            SchemaError: entries that would be stored now have the version of another schema, or of none.
+            SendError: the broker would drop entries that are not stored.
+            NotReadyError: it is not known yet whether they are stored.
+        """
+        if self._stored.take_proof():
+            self._window.begin_anew(now)
+        self._stored.check_versions((*self._window, *self._waiting))
+        # Also if it is lost again: chunks that are made meanwhile get names of the same length.
+        self.builder.packer.attempt = attempt
+        if self._loss is not None or self._is_closed:
+            return []
+        self._is_connected = True
+        return self._window.again(attempt, now)
+
+    # ---- time and failure
+
+    @property
+    def state(self) -> WriterState:
+        """By the module's first table."""
+        if self._is_closed:
+            return WriterState.CLOSED
+        if self._failure is not None:
+            return WriterState.FAILED
+        if not self._is_connected:
+            return WriterState.REGISTERING if self._loss is None else WriterState.LOST
+        return WriterState.FULL if self._waiting else WriterState.OPEN
+
+    @property
+    def send_due_at(self) -> float | None:
+        """When the send timeout of the oldest pending entry ends; see ``PendingWindow.due_at``."""
+        return self._window.due_at
+
+    def next_step(self, now: float) -> Step:
+        """The next step while there is no room or something is pending; may change the state to FAILED."""
+        if self.state in (WriterState.FAILED, WriterState.CLOSED):
+            return Step.STOP
+        due = self._window.due_at
+        if due is not None and due <= now:
+            self._failure = self._window.timed_out("no acknowledgement was received")
+            return Step.STOP
+        if self._is_connected:
+            return Step.WAIT
+        if self._loss is not None and not self._loss.retriable:
+            self.give_up(self._loss)
+            return Step.STOP
+        return Step.REOPEN
+
+    @property
+    def needs_reopening(self) -> bool:
+        """Whether the registration is lost with entries pending: they must not time out unsent."""
+        return self.state is WriterState.LOST and bool(self._window)
+
+    @property
+    def loss(self) -> PulsarError | None:
+        """Why the registration is lost; None if it is not."""
+        return self._loss
+
+    def give_up(self, error: PulsarError) -> None:
+        """Fail: registering again failed with ``error``, which is final or lasted until the send timeout."""
+        if self._failure is None and not self._is_closed:
+            is_final = not error.is_passing
+            self._failure = error.located(self._topic) if is_final else self._window.timed_out(error.what)
+
+    def close(self) -> None:
+        """Close: nothing can be added or acknowledged from now on."""
+        if not self._is_closed:
+            self._window.release()
+        self._is_closed = True
+        self._is_connected = False
+
+    def check(self) -> None:
+        """Raise the failure, or ClosedError after ``close``."""
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise ClosedError("this producer has been closed", topic=self._topic)
+
+    # ---- what there is
+
+    @property
+    def sent(self) -> SentTotals:
+        """What is acknowledged so far."""
+        return self._tally.sent
+
+    @property
+    def first_entry(self) -> MessageId | None:
+        """Id of the first acknowledged entry, as far as the broker has told it."""
+        return self._tally.first_entry
+
+    @property
+    def pending(self) -> list[Outgoing]:
+        """What was sent and is not acknowledged, in order."""
+        return list(self._window)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether anything was sent and is not acknowledged."""
+        return bool(self._window)

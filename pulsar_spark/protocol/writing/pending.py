@@ -1,0 +1,279 @@
+"""PendingWindow: the entries of one producer that were sent and are not yet acknowledged.
+
+How many bytes it may hold depends on the other windows of the task: they share a MemoryBudget.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain
+
+from pulsar_spark.errors import NotReadyError, ProtocolError, PulsarError, SendError, from_server
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+
+_CHECKSUM_ERROR = 9
+
+_CHUNK = EntryKind.CHUNK  # read with each entry: attributes of an enum take longer than globals
+
+
+class MemoryBudget:
+    """Bytes that the pending windows of a task share.
+
+    Windows report what they hold. How much each may hold follows from that:
+
+        =========================================  ======================================================
+        a window that holds                        may grow to
+        =========================================  ======================================================
+        nothing                                    one entry in any case, so that no producer waits for
+                                                   receipts of others; more as below
+        anything, or nothing                       an equal part of the limit: the windows that hold
+                                                   something count, and this one
+        the same, while others hold more than      what the others leave of the limit
+        their parts
+        =========================================  ======================================================
+
+    A window may hold more than its part after others have come. It then drains to its part.
+
+    Not thread-safe: threads that share one must guard ``report``.
+
+    Args:
+        limit: bytes of all windows in sum. One entry of each window may exceed it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+        self._users = 0
+
+    def report(self, before: int, now: int) -> None:
+        """Note that a window, which held ``before`` bytes by its last report, holds ``now``."""
+        self._held += now - before
+        self._users += bool(now) - bool(before)
+
+    def max_bytes(self, held: int) -> int:
+        """How many bytes a window may hold that holds ``held`` by its last report."""
+        users = self._users + (not held)
+        return min(self._limit // max(1, users), self._limit - self._held + held)
+
+
+class PendingWindow:
+    """Entries in the order they were sent; they are sent again after a reconnect.
+
+    They are sent again unchanged, except chunks. The C++ client drops a message if one of its chunks comes
+    twice, so a message whose last chunk is not acknowledged is sent again from its first chunk, as another
+    message.
+
+    Args:
+        topic: for error texts.
+        max_messages: ``maxPendingMessages``; messages inside batches count one by one.
+        budget: of bytes of payload sections, ``memoryLimit``; shared with other windows. ``report`` and
+            pushed entries update it.
+        send_timeout: seconds without a sign of progress in which the oldest entry's receipt must come; see
+            ``due_at``.
+    """
+
+    def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:
+        self._topic = topic
+        self._max_messages = max_messages
+        self._budget = budget
+        self._send_timeout = send_timeout
+        self._entries: deque[Outgoing | OutgoingRun] = deque()
+        self._pushed_at: deque[float] = deque()
+        self._partly: list[Outgoing] = []  # acknowledged chunks of a message whose last chunk is not
+        self._messages = 0
+        self._bytes = 0
+        self._progress_at = 0.0
+        self._progress_before = 0.0  # without that of the resend
+        self._is_resend = False  # since the last receipt
+        self._reported = 0  # bytes, as last reported to the budget
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def __iter__(self) -> Iterator[Outgoing]:
+        return chain.from_iterable(entry.entries for entry in self._entries)
+
+    @property
+    def oldest(self) -> Outgoing | OutgoingRun | None:
+        """Begins with the entry whose receipt must come next; None if nothing is pending."""
+        return self._entries[0] if self._entries else None
+
+    def has_room(self, entry: Outgoing | OutgoingRun) -> bool:
+        """Whether an entry, the first one of a run, may be sent now.
+
+        An entry larger than the window waits until the window is empty. So does one whose sequence id is not
+        above all pending ones: receipts name entries by growing ids, and a deduplicating broker cannot tell a
+        duplicate from an entry that it is still storing.
+        """
+        return self._fitting(entry, self._budget.max_bytes(self._reported)) > 0
+
+    def _fitting(self, entry: Outgoing | OutgoingRun, max_bytes: int) -> int:
+        """How many entries have room: of a run the first ones, else one or none."""
+        if self._entries:
+            last = self._entries[-1]
+            is_above = entry.sequence_id > last.highest_sequence_id
+            if not is_above and not (last.kind is _CHUNK and entry.sequence_id >= last.sequence_id):
+                return 0
+        messages, size = self._max_messages - self._messages, max_bytes - self._bytes
+        if isinstance(entry, OutgoingRun):
+            fits = entry.fitting(messages, size)
+        else:
+            fits = int(entry.messages <= messages and entry.size <= size)
+        return fits if self._entries else max(1, fits)
+
+    def push(self, outgoing: Outgoing | OutgoingRun, now: float) -> None:
+        """Append what is about to be sent; ``now`` is in monotonic seconds."""
+        self._entries.append(outgoing)
+        self._pushed_at.append(now)
+        self._messages += outgoing.messages
+        self._bytes += outgoing.size
+
+    def take_from(self, waiting: deque[Outgoing | OutgoingRun], now: float) -> list[Outgoing | OutgoingRun]:
+        """Move entries out of ``waiting``, in order, while they have room; return those moved."""
+        moved = []
+        self.report()
+        max_bytes = self._budget.max_bytes(self._reported)
+        while waiting:
+            entry = waiting[0]
+            fits = self._fitting(entry, max_bytes)
+            if not fits:
+                break
+            if isinstance(entry, OutgoingRun) and fits < entry.messages:
+                entry, waiting[0] = entry.cut(fits)
+            else:
+                waiting.popleft()
+            self.push(entry, now)
+            moved.append(entry)
+        self.report()
+        return moved
+
+    def report(self) -> None:
+        """Tell the budget what is pending."""
+        if self._bytes != self._reported:
+            self._budget.report(self._reported, self._bytes)
+            self._reported = self._bytes
+
+    def release(self) -> None:
+        """Give the bytes of pending entries back to the budget; nothing more is sent."""
+        self._budget.report(self._reported, 0)
+        self._reported = 0
+
+    def acknowledged(self, sequence_id: int) -> Outgoing | None:
+        """Take a SEND_RECEIPT and return its entry; None if that was acknowledged before.
+
+        Raises:
+            ProtocolError: a receipt for a newer entry than the oldest pending one: the connection lost one.
+        """
+        entries = self._entries
+        if not entries or sequence_id < entries[0].sequence_id:
+            return None
+        oldest = entries[0]
+        if sequence_id > oldest.sequence_id:
+            raise ProtocolError(
+                f"a receipt for sequence id {sequence_id} came before that of {oldest.sequence_id}",
+                topic=self._topic,
+            )
+        entry = self._pop_run(oldest, 1).entries[0] if isinstance(oldest, OutgoingRun) else self._pop(oldest)
+        if entry.kind is _CHUNK:
+            self._partly.append(entry)
+        else:
+            self._partly = []
+            self._is_resend = False
+        return entry
+
+    def run_acknowledged(self, count: int) -> OutgoingRun:
+        """Take SEND_RECEIPTs for the first ``count`` entries of the oldest run; return these entries."""
+        oldest = self._entries[0]
+        assert isinstance(oldest, OutgoingRun)
+        self._is_resend = False
+        return self._pop_run(oldest, count)
+
+    def _pop(self, oldest: Outgoing) -> Outgoing:
+        self._entries.popleft()
+        self._pushed_at.popleft()
+        self._messages -= oldest.messages
+        self._bytes -= oldest.size
+        return oldest
+
+    def _pop_run(self, oldest: OutgoingRun, count: int) -> OutgoingRun:
+        """Remove the first ``count`` entries of a run."""
+        if count < oldest.messages:
+            oldest, self._entries[0] = oldest.cut(count)
+        else:
+            self._entries.popleft()
+            self._pushed_at.popleft()
+        self._messages -= oldest.messages
+        self._bytes -= oldest.size
+        return oldest
+
+    def lost(self) -> None:
+        """Note that the registration has ended: pending entries must be sent again."""
+        if self._is_resend:
+            self._progress_at = self._progress_before
+        self._progress_before = self._progress_at
+        self._is_resend = bool(self._entries)
+
+    def again(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
+        """Return the pending entries in order, to be sent on a new connection.
+
+        Args:
+            attempt: another one each time, for the names of chunked messages.
+            now: in monotonic seconds.
+        """
+        since = self._pushed_at[0] if self._pushed_at else now
+        for entry in reversed(self._partly):
+            self._entries.appendleft(entry)
+            self._pushed_at.appendleft(since)
+            self._messages += entry.messages
+            self._bytes += entry.size
+        self._partly = []
+        for message in {id(entry.message): entry.message for entry in self._entries}.values():
+            if message is not None:
+                message.rename(attempt)
+        return list(self._entries)
+
+    @property
+    def due_at(self) -> float | None:
+        """When the oldest entry's send timeout ends; None if nothing is pending.
+
+        It begins when the entry is pushed, and again at each sign of progress: if a broker throttles, pending
+        entries may take much longer than the timeout. A resend must bring receipts. Its other signs no longer
+        count when it is also lost: else a broker that refuses each resend would be tried for ever.
+
+            =======================================================  ======================================
+            sign of progress                                         counts
+            =======================================================  ======================================
+            receipt; ``begin_anew``                                  always
+            bytes on their way, or the receipt of a chunk that is    always
+            not the last one, before anything was sent again
+            the same of a resend, before its first receipt           until that registration is lost
+            =======================================================  ======================================
+        """
+        if not self._pushed_at:
+            return None
+        return max(self._pushed_at[0], self._progress_at) + self._send_timeout
+
+    def progress(self, at: float) -> None:
+        """Note when there was a sign of progress, in monotonic seconds; see ``due_at``."""
+        self._progress_at = max(self._progress_at, at)
+
+    def begin_anew(self, now: float) -> None:
+        """Start the send timeout again: finding that the pending entries are stored took long."""
+        self._progress_at = self._progress_before = now
+
+    def refused(self, code: int, message: str) -> PulsarError:
+        """Make the error for a SEND_ERROR with its ServerError code and its text; look at entries' bytes."""
+        if code != _CHECKSUM_ERROR:
+            return from_server(code, message, topic=self._topic)
+        if all(entry.intact for entry in self):
+            return NotReadyError("an entry was damaged on the way to the broker")
+        return SendError("an entry's bytes changed in memory before they were sent", topic=self._topic)
+
+    def timed_out(self, why: str) -> SendError:
+        """Make the error for all pending entries."""
+        return SendError(
+            f"{self._messages} messages were not acknowledged within {self._send_timeout:g} s: {why}",
+            topic=self._topic,
+            advice="They may or may not be stored. Check the broker's health, or raise sendTimeoutMs",
+        )

@@ -1,0 +1,311 @@
+"""Chooses the partition of a message. Keys are routed as by the Java client: consumers rely on that.
+
+The hash is taken of the key as it is sent: a key that is not UTF-8, and with ``key_bytes`` each key,
+counts as its base64 text. All keys are hashed at once, in numpy's wrapping 32 bit arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every
+from pulsar_spark.errors import OptionError
+from pulsar_spark.wire.columns.keys_and_texts import encode_keys
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+
+Words: TypeAlias = npt.NDArray[np.uint32]
+Partitions: TypeAlias = npt.NDArray[np.int32]
+
+MessageRouter: TypeAlias = Callable[[pa.BinaryArray, int], Any]
+"""``messageRouter``: keys of n rows (null: none) and the number of partitions -> n partition numbers.
+
+They may be a list, a numpy or an Arrow array of integers. The same keys must get the same numbers whenever it
+is asked, or a replay of a micro-batch is not the same.
+"""
+
+_31 = 31
+_INVERSE_OF_31 = pow(31, -1, 2**32)
+_MURMUR_ADDED = 0xE6546B64
+
+_HASHED_AT_ONCE = 1 << 16  # code units of a block of texts; a longer text is a block of its own
+
+_ROUNDS = 64  # words of each text that MurmurHash3 takes in rounds; keys are mostly shorter
+
+
+class HashingScheme(Enum):
+    """The Java client's ``hashingScheme``."""
+
+    JAVA_STRING = "JavaStringHash"
+    MURMUR3_32 = "Murmur3_32Hash"
+
+
+class RoutingMode(Enum):
+    """The Java client's ``messageRoutingMode``: for rows without a key, with CUSTOM for all rows."""
+
+    SINGLE = "SinglePartition"
+    ROUND_ROBIN = "RoundRobinPartition"
+    CUSTOM = "CustomPartition"
+
+
+class TaskPlace(NamedTuple):
+    """What a task writes: its part of a micro-batch. The same in each run of it.
+
+    Attributes:
+        batch: number of the micro-batch, from 0.
+        task: number of the Spark partition, from 0.
+    """
+
+    batch: int
+    task: int
+
+    def first_partition(self, partitions: int, mode: RoutingMode) -> int:
+        """The partition of the task's first row without a key, of so many.
+
+        Tasks of a micro-batch begin at partitions that follow each other, and so do the micro-batches of a
+        task: rows are spread evenly, also where each task has few. After as many micro-batches as there are
+        partitions, one is skipped: else a query in which only every second micro-batch has rows would reach
+        half of the partitions. With SINGLE it does not depend on the micro-batch.
+        """
+        if mode is RoutingMode.SINGLE:
+            return self.task % partitions
+        return (self.batch + self.batch // partitions + self.task) % partitions
+
+
+class Router:
+    """Chooses the partitions of one writer's rows, in their order.
+
+    A row that names its partition is sent there, a row with a key by the hash of the key. Rows without either
+    fill a block of one partition, then one of the next; a block that is not full for ``switch_after`` seconds
+    is left.
+
+    Args:
+        mode: SINGLE sends all rows without a key to ``start``.
+        scheme: of the keys' hashes.
+        custom: the user's router, instead of hash and turn; only with CUSTOM.
+        start: the partition of the first row without a key, below the number of partitions.
+        block: rows without a key that one partition gets in turn.
+        switch_after: seconds; None: blocks end by their rows only, so a replay of the same rows is the same.
+        key_bytes: whether keys that are UTF-8 are also hashed as base64 text.
+    """
+
+    def __init__(
+        self,
+        mode: RoutingMode,
+        scheme: HashingScheme,
+        custom: MessageRouter | None,
+        *,
+        start: int,
+        block: int,
+        switch_after: float | None,
+        key_bytes: bool = False,
+    ) -> None:
+        self._key_bytes = key_bytes
+        self._mode = mode
+        self._scheme = scheme
+        self._custom = custom
+        self._start = start
+        self._block = block
+        self._switch_after = switch_after
+        self._taken = 0  # turns: rows without a key, and what was left of blocks that were given up
+        self._switched_at = 0.0
+
+    def route(self, columns: MessageColumns, partitions: int, now: float) -> Partitions:
+        """The partition of each row, int32[n]; ``now`` is in monotonic seconds.
+
+        Raises:
+            OptionError: a row or the user's router names a partition that the topic does not have, or the
+                router does not return one number per row.
+        """
+        if columns.partition is None or columns.partition.null_count == len(columns):
+            return self._chosen(columns.key, partitions, now)
+        routed: Partitions = columns.partition.fill_null(-1).to_numpy().copy()
+        open_ = columns.partition.is_null().to_numpy(zero_copy_only=False)
+        _check(
+            routed[~open_],
+            partitions,
+            "a row's __partition",
+            "Partitions are numbered from 0; null lets the sink choose",
+        )
+        if open_.any():
+            routed[open_] = self._chosen(columns.key.filter(pa.array(open_)), partitions, now)
+        return routed
+
+    def _chosen(self, keys: pa.BinaryArray, partitions: int, now: float) -> Partitions:
+        if self._custom is not None:
+            chosen = np.asarray(self._custom(keys, partitions))
+            if chosen.shape != (len(keys),) or not (np.issubdtype(chosen.dtype, np.integer) or not len(keys)):
+                raise OptionError(
+                    f"messageRouter returned {chosen.dtype}{list(chosen.shape)} for {len(keys)} keys",
+                    advice="Return one partition number for each key",
+                )
+            _check(
+                chosen, partitions, "a partition number of messageRouter", "Partitions are numbered from 0"
+            )
+            return chosen.astype(np.int32)
+        if partitions == 1:
+            return np.zeros(len(keys), np.int32)
+        chosen = partitions_for_keys(keys, partitions, self._scheme, key_bytes=self._key_bytes)
+        without_key = np.flatnonzero(chosen < 0)
+        if len(without_key):
+            chosen[without_key] = self._in_turn(len(without_key), partitions, now)
+        return chosen
+
+    def _in_turn(self, count: int, partitions: int, now: float) -> Partitions | int:
+        if self._mode is RoutingMode.SINGLE:
+            return self._start
+        into_block = self._taken % self._block
+        if self._switch_after is not None and into_block and now - self._switched_at >= self._switch_after:
+            self._taken += self._block - into_block
+        first, self._taken = self._taken, self._taken + count
+        if first % self._block == 0 or first // self._block != self._taken // self._block:
+            self._switched_at = now
+        turns = self._start + np.arange(first, self._taken) // self._block
+        return (turns % partitions).astype(np.int32)
+
+
+def _check(numbers: npt.NDArray[Any], partitions: int, whose: str, advice: str) -> None:
+    wrong = numbers[(numbers < 0) | (numbers >= partitions)]
+    if len(wrong):
+        raise OptionError(f"{whose} is {wrong[0]}, but the topic has {partitions} partitions", advice=advice)
+
+
+def partitions_for_keys(
+    keys: pa.BinaryArray,
+    partitions: int,
+    scheme: HashingScheme = HashingScheme.JAVA_STRING,
+    *,
+    key_bytes: bool = False,
+) -> Partitions:
+    """Choose the partition of each key, int32[n] from 0 to ``partitions - 1``; -1 for a null key.
+
+    Args:
+        keys: of n messages.
+        partitions: how many the topic has.
+        scheme: of the hash.
+        key_bytes: whether keys that are UTF-8 are also sent as base64 text.
+    """
+    texts, _ = encode_keys(keys, as_bytes=key_bytes)
+    chosen = np.full(len(texts), -1, np.int32)
+    hashed = hash_keys(texts.drop_null(), scheme)
+    has = texts.is_valid().to_numpy(zero_copy_only=False) if texts.null_count else slice(None)
+    chosen[has] = (hashed % np.uint32(partitions)).astype(np.int32)
+    return chosen
+
+
+def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
+    """Hash UTF-8 texts, none of them null, to uint32[n] below 2**31, as ``makeHash`` does."""
+    count = len(texts)
+    if count == 0:
+        return np.zeros(0, np.uint32)
+    data, offsets = bytes_and_offsets(texts)
+    hashed = _murmur3(data, offsets) if scheme is HashingScheme.MURMUR3_32 else _java_hash(data, offsets)
+    hashed &= np.uint32(0x7FFFFFFF)
+    return hashed
+
+
+def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
+    """Java's ``String.hashCode``: the sum of unit[i] * 31**(length - 1 - i) over UTF-16 code units."""
+    units: npt.NDArray[np.uint8 | np.uint16] = data
+    if data.max(initial=0) > 0x7F:
+        units = np.frombuffer(data.tobytes().decode("utf-8").encode("utf-16-le"), "<u2")
+        # A character is as many code units as its first byte says, its other bytes none.
+        units_to = np.zeros(len(data) + 1, np.int64)
+        np.cumsum((data < 0x80).astype(np.int8) + (data >= 0xC0) + (data >= 0xF0), out=units_to[1:])
+        offsets = units_to[offsets]
+    sizes = np.diff(offsets)
+    if every(sizes == sizes[0]):
+        powers = np.ascontiguousarray(_powers(_31, int(sizes[0]))[::-1])
+        hashed: Words = np.einsum("ij,j->i", units.reshape(len(sizes), -1), powers, dtype=np.uint32)
+        return hashed
+    return _java_hash_of_any(units, offsets)
+
+
+def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -> Words:
+    """Hash texts of different sizes, which takes at least 1.5 times as long.
+
+    31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
+    from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
+    """
+    hashed = np.empty(len(offsets) - 1, np.uint32)
+    first = 0
+    while first < len(hashed):
+        begin = offsets[first]
+        last = max(first + 1, int(np.searchsorted(offsets, begin + _HASHED_AT_ONCE, side="right")) - 1)
+        block, bounds = units[begin : offsets[last]], offsets[first : last + 1] - begin
+        sums = np.zeros(len(block) + 1, np.uint32)
+        np.cumsum(block * _powers(_INVERSE_OF_31, len(block)), out=sums[1:], dtype=np.uint32)
+        start, end = bounds[:-1], bounds[1:]
+        scale = _powers(_31, len(sums))[end] * np.uint32(_INVERSE_OF_31)
+        hashed[first:last] = (sums[end] - sums[start]) * scale
+        first = last
+    return hashed
+
+
+def _powers(base: int, count: int) -> Words:
+    """Powers 0 to ``count - 1`` of ``base``, modulo 2**32."""
+    kept = _kept_powers(base)
+    return kept[:count] if count <= len(kept) else _new_powers(base, count)
+
+
+@lru_cache(maxsize=2)
+def _kept_powers(base: int) -> Words:
+    """Those for a block; to make them takes longer than to hash it."""
+    return _new_powers(base, _HASHED_AT_ONCE + 1)
+
+
+def _new_powers(base: int, count: int) -> Words:
+    powers = np.full(count, base, np.uint32)
+    powers[:1] = 1
+    return np.cumprod(powers, dtype=np.uint32)
+
+
+def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
+    """MurmurHash3 x86 32 bit with seed 0, a 4-byte word of all texts a round, then long texts one by one."""
+    padded = np.append(data, np.zeros(4, np.uint8))
+    words = np.ndarray((len(data) + 1,), "<u4", padded, 0, (1,))  # the word that begins at each byte
+    start = offsets[:-1]
+    sizes = np.diff(offsets)
+    hashed = np.zeros(len(start), np.uint32)
+    whole = sizes & ~3
+    in_rounds = 4 * _ROUNDS
+    for at in range(0, min(int(whole.max()), in_rounds), 4):
+        rows = np.flatnonzero(whole > at)
+        mixed = hashed[rows] ^ _scrambled(words[start[rows] + at])
+        hashed[rows] = _rotated(mixed, 13) * np.uint32(5) + np.uint32(_MURMUR_ADDED)
+    for row in np.flatnonzero(whole > in_rounds).tolist():
+        rest = words[start[row] + in_rounds : start[row] + whole[row] : 4]
+        hashed[row] = _continued(int(hashed[row]), rest)
+    left = (np.uint32(1) << (8 * (sizes - whole)).astype(np.uint32)) - np.uint32(1)
+    hashed ^= _scrambled(words[start + whole] & left)
+    hashed ^= sizes.astype(np.uint32)
+    hashed ^= hashed >> np.uint32(16)
+    hashed *= np.uint32(0x85EBCA6B)
+    hashed ^= hashed >> np.uint32(13)
+    hashed *= np.uint32(0xC2B2AE35)
+    hashed ^= hashed >> np.uint32(16)
+    return hashed
+
+
+def _continued(hashed: int, words: Words) -> int:
+    """Mix more words of one text into its hash."""
+    for word in _scrambled(words).tolist():
+        hashed ^= word
+        hashed = ((hashed << 13 | hashed >> 19) * 5 + _MURMUR_ADDED) & 0xFFFFFFFF
+    return hashed
+
+
+def _scrambled(words: Words) -> Words:
+    scrambled: Words = _rotated(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    return scrambled
+
+
+def _rotated(words: Words, left: int) -> Words:
+    rotated: Words = words << np.uint32(left) | words >> np.uint32(32 - left)
+    return rotated

@@ -1,0 +1,195 @@
+"""Which schema rows are written by: the topic's own, or one that is registered for them.
+
+    ====================  ============  ============  ====================================================
+    schema of the topic   rows fit it   may register  choice
+    ====================  ============  ============  ====================================================
+    none                  -             yes           the rows' own, which is registered
+    none                  -             no            error
+    of another type       -             any           error
+    KEY_VALUE, with the   -             any           error: nothing but the message's key would tell the
+    key elsewhere                                     two layouts apart
+    of the rows' type     yes           any           the topic's
+    of the rows' type     no            yes           the topic's with new fields for the columns that it
+                                                      lacks, which is registered; error where that is not all
+    of the rows' type     no            no            error, which lists the columns
+    ====================  ============  ============  ====================================================
+
+Rows fit where each column has a field that takes its type, and each field without a column has a default.
+Both parts of a KEY_VALUE schema are chosen in this way. The choice depends on nothing else, so all tasks
+make the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats, key_value, primitives
+from pulsar_spark.values.key_value import KeyValueParts
+from pulsar_spark.values.schema_of import merged, schema_of
+
+
+class PartKind(Enum):
+    """The encoding of rows' values or keys."""
+
+    AVRO = "avro"
+    JSON = "json"
+    PRIMITIVE = "primitive"
+
+
+class KeyValueEncoding(Enum):
+    """Where the keys of a KEY_VALUE schema are: in the payload, or the messages' keys."""
+
+    INLINE = "INLINE"
+    SEPARATED = "SEPARATED"
+
+
+@dataclass(frozen=True, slots=True)
+class PartType:
+    """Type of rows' values or keys.
+
+    Attributes:
+        kind: their encoding.
+        arrow: type of their column; a struct for AVRO and JSON.
+    """
+
+    kind: PartKind
+    arrow: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class RowType:
+    """Type of the rows to write with a schema.
+
+    Attributes:
+        value: type of their values.
+        key: type of their keys, for a KEY_VALUE schema; None for all others.
+        encoding: where the keys are; None: as in the topic's schema.
+    """
+
+    value: PartType
+    key: PartType | None = None
+    encoding: KeyValueEncoding | None = None
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The type of rows as an encoder takes them: values, or a struct of ``key`` and ``value``."""
+        if self.key is None:
+            return self.value.arrow
+        return pa.struct([pa.field("key", self.key.arrow), pa.field("value", self.value.arrow)])
+
+
+class SchemaChoice(NamedTuple):
+    """The schema that rows are written by.
+
+    Attributes:
+        schema: the schema.
+        is_new: whether the topic does not have it, so that it must be registered.
+    """
+
+    schema: Schema
+    is_new: bool
+
+
+def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool) -> SchemaChoice:
+    """Choose the schema that rows are written by; see the module's table.
+
+    Args:
+        existing: the topic's latest; None: it has none.
+        rows: type of the rows to write.
+        may_register: whether a new one may be registered.
+
+    Raises:
+        SchemaError: no schema fits; the text says why, and lists the columns that do not fit.
+        UnsupportedError: values of the topic's schema are not written, or a column's type is in no schema.
+    """
+    if existing is None:
+        if not may_register:
+            raise SchemaError(
+                "the topic has no schema, but schemaRegistration is existing",
+                advice="Register one first, or set schemaRegistration=auto",
+            )
+        return SchemaChoice(_own_schema(rows), is_new=True)
+    if rows.key is None:
+        return _choose_part(existing, rows.value, "the topic's schema", may_register=may_register)
+    _require_type(existing, [SchemaType.KEY_VALUE], "the topic's schema", "keyColumns is set")
+    key, value, is_separated = key_value.parts_of(existing)
+    if rows.encoding is not None and is_separated != (rows.encoding is KeyValueEncoding.SEPARATED):
+        own = KeyValueEncoding.SEPARATED if is_separated else KeyValueEncoding.INLINE
+        raise SchemaError(
+            f"the topic's KEY_VALUE schema is {own.value}, but keyValueEncoding is {rows.encoding.value}",
+            advice="Leave keyValueEncoding out",
+        )
+    new_key = _choose_part(key, rows.key, "the key of the topic's schema", may_register=may_register)
+    new_value = _choose_part(value, rows.value, "the value of the topic's schema", may_register=may_register)
+    if not (new_key.is_new or new_value.is_new):
+        return SchemaChoice(existing, is_new=False)
+    parts = KeyValueParts(new_key.schema, new_value.schema, is_separated)
+    return SchemaChoice(key_value.schema_of(parts), is_new=True)
+
+
+_RECORDS = {PartKind.AVRO: SchemaType.AVRO, PartKind.JSON: SchemaType.JSON}
+# The schema type for a column if the topic has no schema: no value loses anything.
+_PRIMITIVES = {
+    pa.bool_(): SchemaType.BOOL,
+    pa.int8(): SchemaType.INT8,
+    pa.int16(): SchemaType.INT16,
+    pa.int32(): SchemaType.INT32,
+    pa.int64(): SchemaType.INT64,
+    pa.float32(): SchemaType.FLOAT,
+    pa.float64(): SchemaType.DOUBLE,
+    pa.string(): SchemaType.STRING,
+    pa.binary(): SchemaType.NONE,
+    pa.date32(): SchemaType.LOCAL_DATE,
+    pa.timestamp("us", "UTC"): SchemaType.INSTANT,
+    pa.timestamp("us"): SchemaType.LOCAL_DATE_TIME,
+}
+
+
+def _own_schema(rows: RowType) -> Schema:
+    value = _own_part(rows.value)
+    if rows.key is None:
+        return value
+    is_separated = rows.encoding is not KeyValueEncoding.INLINE
+    return key_value.schema_of(KeyValueParts(_own_part(rows.key), value, is_separated))
+
+
+def _own_part(part: PartType) -> Schema:
+    if part.kind is PartKind.PRIMITIVE:
+        return Schema(_PRIMITIVES[part.arrow])
+    return schema_of(_RECORDS[part.kind], part.arrow)
+
+
+def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: bool) -> SchemaChoice:
+    kind = part.kind
+    wanted = primitives.KINDS if kind is PartKind.PRIMITIVE else [_RECORDS[kind]]
+    _require_type(existing, wanted, what, f"rows are written as {kind.value}")
+    try:
+        formats.encoder(existing, part.arrow)
+    except SchemaError as misfit:
+        if kind is PartKind.PRIMITIVE:
+            raise
+        if not may_register:
+            raise SchemaError(
+                f"{misfit.what}; with schemaRegistration=existing no new version is registered",
+                advice="Change the rows, or set schemaRegistration=auto",
+            ) from misfit
+        more = merged(existing, part.arrow)
+        if more is None:
+            raise
+        return SchemaChoice(more, is_new=True)
+    return SchemaChoice(existing, is_new=False)
+
+
+def _require_type(existing: Schema, wanted: Container[SchemaType], what: str, why: str) -> None:
+    if existing.type not in wanted:
+        raise SchemaError(
+            f"{what} is {existing.type.name}, but {why}",
+            advice="Set valueFormat and keyColumns so that rows are of that type, or write to another topic",
+        )

@@ -1,0 +1,198 @@
+"""StoredIds: which of a producer's sequence ids are stored, and so which entries may be sent again.
+
+A broker that deduplicates drops what is sent with an id up to the last one that it has stored under the
+producer's name. So an entry that is sent again is lost if the broker drops it and has not stored it. What is
+remembered of a name, besides the last id that the broker named when the producer first registered:
+
+    ==================  ====================================================================================
+    id                  meaning
+    ==================  ====================================================================================
+    acknowledged to     the highest id that was acknowledged
+    found to            up to here pending entries were found stored
+    dropped to          up to here the broker drops what is sent: its last id at the last registration
+    refused             ids of entries that the broker has refused, until they are known to be stored
+    old version to      entries up to here were packed with a schema version that is no longer the producer's
+    ==================  ====================================================================================
+
+Decisions by them:
+
+    ==================  ====================================================================================
+    question            answer
+    ==================  ====================================================================================
+    ``judge_drop``      the broker has dropped an entry: other rows were acknowledged by its id, so rows
+                        are missing, up to acknowledged to; it is stored, up to dropped to; above that
+                        somebody else has used its id
+    ``registered``      has the broker forgotten ids that it has acknowledged or named? May its last id be
+                        true of the pending entries? ``check_stored`` says yes, no, or only if they are
+                        found at the broker. Refused ids take part in that
+    ``take_proof``      were they found?
+    ``check_versions``  an entry that the broker would store now must have the producer's schema version
+    ==================  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pulsar_spark.errors import SchemaError, SendError
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.stored_check import (
+    StoredCheck,
+    StoredProof,
+    check_error,
+    check_stored,
+    foreign_writes,
+)
+
+# How a deduplicating broker refuses an entry that is sent again while it still stores the earlier copy.
+_PERSISTENCE_ERROR = 2
+_IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
+
+
+class StoredIds:
+    """The ids of one producer that are known to be stored, dropped or refused; see the module's tables.
+
+    Args:
+        topic: for error texts.
+        is_shared_name: whether others may use the producer's name; see ``check_stored``. In a transaction
+            nobody else may.
+        may_repeat: whether messages of a transaction may be stored twice.
+
+    Attributes:
+        acknowledged_to: the highest id that was acknowledged; -1 for none. The owner raises it with
+            receipts: a call for each of them would take longer.
+    """
+
+    def __init__(self, topic: str, *, is_shared_name: bool = True, may_repeat: bool = False) -> None:
+        self._topic = topic
+        self._is_shared_name = is_shared_name
+        self._may_repeat = may_repeat
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all: the producer gets another name, or other ids."""
+        self.acknowledged_to = -1
+        self._found_to = -1
+        self._name = ""
+        self._has_named = False
+        self._dropped_to = -1
+        self._refused: list[int] = []
+        self._old_version_to = -1
+        self._proof: StoredProof | None = None
+
+    # ---- while entries are sent
+
+    def judge_drop(self, sequence_id: int, oldest: Outgoing | OutgoingRun | None) -> SendError | None:
+        """Judge a receipt that says that the broker has dropped an entry as a duplicate by its sequence id.
+
+        Args:
+            sequence_id: of the receipt.
+            oldest: begins with the entry whose receipt must come next; None if nothing is pending.
+
+        Returns:
+            The error if that entry was dropped and is not stored: this producer has used its id for other
+            rows, or somebody else has. None if it is stored, if more of its chunks follow, or if the receipt
+            is for another entry.
+        """
+        if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
+            return None
+        if sequence_id <= self.acknowledged_to:
+            # Also up to the id that the broker named first: a task that is run again must not succeed.
+            return SendError(
+                f"the broker has dropped rows from sequence id {sequence_id} on as duplicates, because id "
+                f"{self.acknowledged_to} was sent before: the rows' ids (column __sequenceId) do not ascend",
+                topic=self._topic,
+                advice="Drop the column, or sort each task's rows by it and write the rows of each original "
+                "producer by themselves, under a producerName of their own, or disable deduplication for the "
+                "namespace",
+            )
+        if sequence_id <= self._dropped_to:
+            return None
+        return foreign_writes(self._topic, self._name)
+
+    def refused(self, sequence_id: int, code: int, message: str) -> None:
+        """Remember the id of a SEND_ERROR, unless the broker is still storing an earlier copy."""
+        if code != _PERSISTENCE_ERROR or _IS_BEING_STORED not in message:
+            self._refused.append(sequence_id)
+
+    # ---- when the producer is registered again
+
+    def version_changed(self, packed: Iterable[Outgoing | OutgoingRun]) -> None:
+        """Note that the producer's schema has another version than entries that are not acknowledged.
+
+        Args:
+            packed: the entries, whether they were sent or not.
+        """
+        self._old_version_to = max((entry.highest_sequence_id for entry in packed), default=-1)
+
+    def registered(
+        self, name: str, last_sequence_id: int, last_at_first: int, pending: Sequence[Outgoing]
+    ) -> StoredProof | None:
+        """Take the last id that the broker has stored under the producer's name; -1 for none.
+
+        Args:
+            name: of the producer.
+            last_sequence_id: that id.
+            last_at_first: that id when the producer was registered for the first time under this name.
+            pending: what was sent and is not acknowledged, in order.
+
+        Returns:
+            The proof that needs the stored entries before ``take_proof``; None if there is nothing to prove.
+
+        Raises:
+            SendError: pending messages would be dropped, or could be stored twice; or the broker no longer
+                knows what it had stored.
+        """
+        self._name = name
+        self._proof = None
+        self._dropped_to = last_sequence_id
+        known = max(self.acknowledged_to, self._found_to, last_at_first)
+        # Until it has named an id it may not deduplicate at all.
+        self._has_named |= last_sequence_id >= 0
+        if self._has_named and last_sequence_id < known:
+            raise SendError(
+                f"the broker no longer knows what it had stored of producer {name}: the topic was deleted "
+                "and created again, or deduplication was disabled. Acknowledged rows may be missing",
+                topic=self._topic,
+                advice="Let Spark retry tasks (spark.task.maxFailures)",
+            )
+        self._refused = [sequence_id for sequence_id in self._refused if sequence_id > known]
+        check, in_doubt = check_stored(
+            last_sequence_id,
+            known,
+            pending,
+            is_shared_name=self._is_shared_name,
+            may_repeat=self._may_repeat,
+            refused=min(self._refused, default=None),
+        )
+        if check not in (StoredCheck.COMPARE, StoredCheck.RESEND):
+            raise check_error(check, self._topic, name, pending)
+        if check is StoredCheck.COMPARE:
+            self._proof = StoredProof(self._topic, name, in_doubt)
+        return self._proof
+
+    def take_proof(self) -> bool:
+        """Take what the proof has found; return whether there was one to take.
+
+        Raises:
+            SendError: the broker would drop entries that are not stored.
+            NotReadyError: it is not known yet whether they are stored.
+        """
+        proof = self._proof
+        if proof is None:
+            return False
+        if not proof.is_found:
+            raise proof.error()
+        self._found_to = max(self._found_to, proof.last_sequence_id)
+        self._proof = None
+        return True
+
+    def check_versions(self, packed: Iterable[Outgoing | OutgoingRun]) -> None:
+        """Raise SchemaError if one of the entries would be stored now with an old schema version."""
+        if any(self._dropped_to < entry.highest_sequence_id <= self._old_version_to for entry in packed):
+            raise SchemaError(
+                "the version number of the rows' schema has changed, and messages that are not stored yet "
+                "have the old number: the topic or its schema was deleted and created again",
+                topic=self._topic,
+                advice="Run the task or the query again: it writes with the new number",
+            )

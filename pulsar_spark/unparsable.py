@@ -1,0 +1,8 @@
+"""Errors that protobuf raises for bytes that are no message.
+
+The last two come from its runtime without C code, whose older versions have no limit for nested groups.
+"""
+
+from google.protobuf.message import DecodeError
+
+UNPARSABLE = (DecodeError, UnicodeDecodeError, RecursionError)

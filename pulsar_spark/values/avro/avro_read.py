@@ -1,0 +1,183 @@
+"""Values of kind AVRO -> a column, all rows of a field at a time, as the reader's schema says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import offsets_of
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema
+from pulsar_spark.values.avro import avro_types
+from pulsar_spark.values.avro.payloads import AvroPayloads
+from pulsar_spark.values.avro.readers import reader as reader_of
+from pulsar_spark.values.avro.resolve import resolve
+from pulsar_spark.values.avro.steps import Step, growth
+from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
+from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
+from pulsar_spark.values.value_size import ValueRoom, largest_unchecked, rows_to_check
+
+# Bytes of a payload before the value; adaptors of Kafka and Debezium write a header there.
+READ_OFFSET = "__AVRO_READ_OFFSET__"
+
+# What is read together: enough to make up for what each call of numpy costs, and less than the caches hold.
+_MAX_ROWS = 16_384
+_MAX_BYTES = 1 << 20
+
+
+def column_type(schema: Schema) -> pa.DataType:
+    """The Arrow type of the column.
+
+    Raises:
+        SchemaError: the schema's data is no Avro.
+        UnsupportedError: a type holds itself, or the schema is larger than any that this version reads.
+    """
+    return avro_types.column_type(schema)
+
+
+def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
+    """Make what reads values of one version of a schema as values of another.
+
+    Avro's rules of schema resolution apply, with two differences: a field that the writer lacks and that has
+    no default is null, and names of records need not be equal. A value is bad if bytes remain after it, or if
+    its arrays have more items without bytes than it has bytes.
+
+    Args:
+        writer: the version of the values.
+        reader: the version that they are read as.
+        target: ``column_type(reader)``, or a struct with some of its fields, at any depth, or a type that its
+            type promotes to.
+
+    Raises:
+        SchemaError: a schema is not valid Avro, the two cannot be resolved, or the target is not a type of
+            the reader's.
+        UnsupportedError: a recursive or too large schema.
+    """
+    step = resolve(avro_types.parse(writer), avro_types.parse(reader), target)
+    return AvroDecoder(step, target, _read_offset(writer))
+
+
+class AvroDecoder:
+    """A :class:`ValueDecoder`; made by :func:`decoder`.
+
+    Args:
+        step: how a value is read.
+        type: of the column.
+        offset: bytes before each value.
+    """
+
+    def __init__(self, step: Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
+        self._read = reader_of(step)
+        self._walk = walker(step)
+        self._unchecked = largest_unchecked(growth(step))
+        self._type = type
+        self._offset = offset
+
+    @property
+    def type(self) -> pa.DataType:
+        """Of the column that ``decode`` gives."""
+        return self._type
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+        """Read n values; see :class:`ValueDecoder`.
+
+        Raises:
+            UnsupportedError: the texts of a column have more than 2 GiB.
+        """
+        try:
+            parts = [self._decode(values[first:last]) for first, last in _slices(values)]
+            if not parts:
+                return DecodedValues(pa.array([], self._type))
+            column = parts[0][0] if len(parts) == 1 else pa.concat_arrays([column for column, _ in parts])
+        except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+            raise UnsupportedError(
+                f"{len(values)} values are too large for one Arrow column: {error}",
+                advice="Read fewer rows at a time, or read the topic with valueFormat=raw",
+            ) from None
+        bad = parts[0][1] if len(parts) == 1 else np.concatenate([bad for _, bad in parts])
+        return DecodedValues(column, bad if bad.any() else None)
+
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        """Whether a value has more items than it may; see :class:`ValueDecoder`."""
+        if value is None:
+            return False
+        walked = AvroValue(value, len(value), len(value), None, per_byte * len(value))
+        try:
+            self._walk(walked, self._offset)
+        except BadAvroError:
+            return walked.work < 0
+        return False
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        """Say why a value is bad: the field's path, and what is wrong there."""
+        if value is None or len(value) < self._offset:
+            return f"the value is shorter than the {self._offset} bytes that come before it"
+        try:
+            end = self._walk(_value_of(value), self._offset)
+        except BadAvroError as error:
+            return f"{error.where}{error.why}"
+        return f"{len(value) - end} bytes remain after the value"
+
+    def _is_good(self, payload: bytes) -> bool:
+        """Whether a payload is a value of no more memory than its size may take; takes none itself."""
+        try:
+            self._walk(_value_of(payload), self._offset)
+        except BadAvroError:
+            return False
+        return True
+
+    def _decode(self, values: pa.BinaryArray) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        """Read some values together: the column, and which are bad."""
+        payloads = AvroPayloads(values)
+        position = payloads.start + self._offset
+        is_read = position <= payloads.end
+        for row in rows_to_check(values, self._unchecked).tolist():
+            is_read[row] &= self._is_good(values[row].as_py())
+        if values.null_count:
+            is_null = values.is_null().to_numpy(zero_copy_only=False)
+            payloads.bad[:] = ~is_read & ~is_null
+            is_read &= ~is_null
+        else:
+            payloads.bad[:] = ~is_read
+        rows = None if is_read.all() else np.flatnonzero(is_read)
+        if rows is not None:
+            position = position[rows]
+        column, after = self._read(payloads, position, rows)
+        payloads.fail(rows, after != payloads.ends(rows))
+        if rows is None and not payloads.bad.any():
+            return column, payloads.bad
+        # Nulls are taken, and not set: so what lies below them is null, too.
+        place = np.full(len(values), -1, np.int32)
+        place[is_read] = np.arange(len(position), dtype=np.int32)
+        place[payloads.bad] = -1
+        return column.take(pa.array(place, mask=place < 0)), payloads.bad
+
+
+def _value_of(payload: bytes) -> AvroValue:
+    return AvroValue(payload, len(payload), len(payload), ValueRoom(len(payload)))
+
+
+def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
+    """Which values are read together."""
+    count = len(values)
+    if not count:
+        return
+    offsets = offsets_of(values)
+    first = 0
+    while first < count:
+        last = int(np.searchsorted(offsets, int(offsets[first]) + _MAX_BYTES, side="right")) - 1
+        last = min(max(last, first + 1), first + _MAX_ROWS, count)
+        yield first, last
+        first = last
+
+
+def _read_offset(writer: Schema) -> int:
+    text = writer.properties.get(READ_OFFSET, "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise SchemaError(
+            f"property {READ_OFFSET} of the topic's schema is {text[:100]!a}, which is not a number"
+        )
+    return int(text)

@@ -1,0 +1,429 @@
+"""Avro's JSON -> a tree of types, and the Arrow type of each.
+
+The text is data of others: its size, depth and names are bounded, and errors have the path of the field. A
+path is the names of fields with dots between, ``[]`` for items of an array, ``{}`` for values of a map. Names
+are as free as Pulsar's broker lets them be: any text.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema
+
+PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
+
+MAX_BYTES = 4 << 20  # of the text; a broker takes 5 MiB
+MAX_NODES = 10_000  # types in the tree, a named type counted as often as it is used
+MAX_DEPTH = 48  # types in each other
+MAX_NAME = 1_000  # characters of a name or symbol
+
+_MAX_PRECISION = 38  # of Spark's and Arrow's decimal
+_LOGICAL: Final = {
+    "date": "int",
+    "timestamp-millis": "long",
+    "timestamp-micros": "long",
+    "local-timestamp-millis": "long",
+    "local-timestamp-micros": "long",
+}
+_WAY_OUT = "Read the topic with valueFormat=raw"
+
+
+@dataclass(frozen=True, slots=True)
+class AvroPrimitive:
+    """One of ``PRIMITIVES``.
+
+    Attributes:
+        kind: its name.
+        logical: date, timestamp-millis, timestamp-micros, local-timestamp-millis, local-timestamp-micros or
+            decimal; empty for none, and for all others, which are read as the type below them.
+        precision: of a decimal, 1 to 38.
+        scale: of a decimal, 0 to precision.
+    """
+
+    kind: str
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFixed:
+    """``size`` bytes; with ``logical`` = decimal a number."""
+
+    name: str
+    size: int
+    aliases: tuple[str, ...] = ()
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AvroEnum:
+    """One of some symbols; ``default`` is for symbols that a reader does not have."""
+
+    name: str
+    symbols: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AvroArray:
+    """Items of one type."""
+
+    items: AvroType
+
+
+@dataclass(frozen=True, slots=True)
+class AvroMap:
+    """Values of one type by string keys."""
+
+    values: AvroType
+
+
+@dataclass(frozen=True, slots=True)
+class AvroUnion:
+    """One of some types, none of which is a union."""
+
+    branches: tuple[AvroType, ...]
+
+    @property
+    def members(self) -> tuple[AvroType, ...]:
+        """The branches without null."""
+        return tuple(branch for branch in self.branches if not is_null(branch))
+
+
+@dataclass(frozen=True, slots=True)
+class AvroField:
+    """One field of a record.
+
+    Attributes:
+        name: its name.
+        type: its type.
+        aliases: other names that writers may have for it.
+        has_default: whether the schema names a default.
+        default: as in the JSON; whether the type has such a value is not checked.
+    """
+
+    name: str
+    type: AvroType
+    aliases: tuple[str, ...] = ()
+    has_default: bool = False
+    default: object = field(default=None, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AvroRecord:
+    """Some fields, whose names differ."""
+
+    name: str
+    fields: tuple[AvroField, ...]
+    aliases: tuple[str, ...] = ()
+
+
+# Names of named types are full: with their namespace.
+AvroType: TypeAlias = "AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap | AvroUnion | AvroRecord"
+
+
+def parse(schema: Schema) -> AvroType:
+    """Make the tree of a schema whose data is Avro's JSON: kinds AVRO and JSON.
+
+    A named type that is used twice is one object in two places of the tree.
+
+    Raises:
+        SchemaError: the data is no schema of Avro.
+        UnsupportedError: a type holds itself, or the schema is larger than any that this version reads.
+    """
+    if len(schema.data) > MAX_BYTES:
+        raise _too_large(f"the schema has {len(schema.data)} bytes")
+    try:
+        tree = json.loads(schema.data.decode("utf-8"))
+    except RecursionError:
+        raise _too_large("the schema is nested too deeply") from None
+    except ValueError as error:
+        raise SchemaError(f"the topic's schema is not JSON: {error}", advice=_WAY_OUT) from None
+    return _Parser().parse(tree, "", "", 0)
+
+
+def column_type(schema: Schema) -> pa.DataType:
+    """The Arrow type of a column of such values, for kinds AVRO and JSON.
+
+    Raises:
+        SchemaError, UnsupportedError: as :func:`parse`.
+    """
+    return arrow_type(parse(schema))
+
+
+def arrow_type(avro: AvroType) -> pa.DataType:
+    """The Arrow type of a column of this type; all that is in it is nullable."""
+    if isinstance(avro, AvroRecord):
+        return pa.struct([pa.field(each.name, arrow_type(each.type)) for each in avro.fields])
+    if isinstance(avro, AvroArray):
+        return pa.list_(pa.field("element", arrow_type(avro.items)))
+    if isinstance(avro, AvroMap):
+        return pa.map_(pa.string(), pa.field("value", arrow_type(avro.values)))
+    if isinstance(avro, AvroUnion):
+        return _union_type(avro)
+    if isinstance(avro, AvroEnum):
+        return pa.string()
+    if avro.logical == "decimal":
+        return pa.decimal128(avro.precision, avro.scale)
+    if isinstance(avro, AvroFixed):
+        return pa.binary()
+    return _PLAIN[avro.logical or avro.kind]
+
+
+def is_null(avro: AvroType) -> bool:
+    """Whether it is Avro's type null."""
+    return isinstance(avro, AvroPrimitive) and avro.kind == "null"
+
+
+def is_member_struct(union: AvroUnion) -> bool:
+    """Whether the union's column is a struct of its members, named member0, member1 and so on."""
+    members = union.members
+    return len(members) > 1 and _common_number(members) is None
+
+
+_PLAIN: Final = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+
+
+def _union_type(union: AvroUnion) -> pa.DataType:
+    members = union.members
+    if not members:
+        return pa.null()
+    if len(members) == 1:
+        return arrow_type(members[0])
+    number = _common_number(members)
+    if number is not None:
+        return number
+    return pa.struct([pa.field(f"member{i}", arrow_type(member)) for i, member in enumerate(members)])
+
+
+def _common_number(members: tuple[AvroType, ...]) -> pa.DataType | None:
+    kinds = {each.kind for each in members if isinstance(each, AvroPrimitive) and not each.logical}
+    if len(kinds) == len(members) == 2:
+        if kinds == {"int", "long"}:
+            return pa.int64()
+        if kinds == {"float", "double"}:
+            return pa.float64()
+    return None
+
+
+class _Parser:
+    """One pass over the JSON, in the order in which Avro's own parsers go."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[AvroType, int, int]] = {}  # by full name; types in it, and its depth
+        self._open: set[str] = set()  # records that are just being read
+        self._nodes = 0
+        self._deepest = 0
+
+    def parse(self, tree: object, space: str, path: str, depth: int) -> AvroType:
+        """Make one type.
+
+        Args:
+            tree: the parsed JSON.
+            space: the namespace that names without one belong to.
+            path: the field's, empty for the root.
+            depth: types around this one.
+        """
+        self._count(1, depth, path)
+        if isinstance(tree, str):
+            return self._by_name(tree, space, path, depth)
+        if isinstance(tree, list):
+            return self._union(tree, space, path, depth)
+        if not isinstance(tree, dict):
+            raise _wrong(path, "a type is a name, a list or an object")
+        kind = tree.get("type")
+        if not isinstance(kind, str):
+            if kind is None:
+                raise _wrong(path, "a type without 'type'")
+            return self.parse(kind, space, path, depth + 1)
+        if kind in PRIMITIVES:
+            logical, precision, scale = _logical(tree, kind, None)
+            return AvroPrimitive(kind, logical, precision, scale)
+        if kind == "array":
+            return AvroArray(self.parse(tree.get("items"), space, f"{path}[]", depth + 1))
+        if kind == "map":
+            return AvroMap(self.parse(tree.get("values"), space, f"{path}{{}}", depth + 1))
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._define(kind, tree, space, path, depth)
+        return self._by_name(kind, space, path, depth)
+
+    def _by_name(self, name: str, space: str, path: str, depth: int) -> AvroType:
+        if name in PRIMITIVES:
+            return AvroPrimitive(name)
+        for full in (_full(name, space), name):
+            if full in self._open:
+                raise UnsupportedError(
+                    f"field {_shown(path)} of the topic's schema is recursive: it contains {_shown(full)}, "
+                    "of which it is a part",
+                    advice=_WAY_OUT,
+                )
+            if full in self._named:
+                avro, nodes, height = self._named[full]
+                self._count(nodes - 1, depth + height, path)
+                return avro
+        raise _wrong(path, f"no type is named {_shown(name)}")
+
+    def _union(self, tree: list[object], space: str, path: str, depth: int) -> AvroUnion:
+        branches = tuple(self.parse(each, space, path, depth + 1) for each in tree)
+        if not branches:
+            raise _wrong(path, "a union without types")
+        seen = set()
+        for branch in branches:
+            if isinstance(branch, AvroUnion):
+                raise _wrong(path, "a union in a union")
+            kind = branch_name(branch)
+            if kind in seen:
+                raise _wrong(path, f"a union with {_shown(kind)} twice")
+            seen.add(kind)
+        return AvroUnion(branches)
+
+    def _define(self, kind: str, tree: dict[str, object], space: str, path: str, depth: int) -> AvroType:
+        own = tree.get("namespace", space)
+        name = _full(_text(tree.get("name"), "name", path), own if isinstance(own, str) else space)
+        if name in self._named or name in self._open:
+            raise _wrong(path, f"type {_shown(name)} is defined twice")
+        space = name.rpartition(".")[0]
+        aliases = tuple(_full(alias, space) for alias in _texts(tree.get("aliases", []), "aliases", path))
+        nodes, deepest = self._nodes, self._deepest
+        self._deepest = depth
+        avro: AvroType
+        if kind == "enum":
+            avro = _enum(tree, name, aliases, path)
+        elif kind == "fixed":
+            avro = _fixed(tree, name, aliases, path)
+        else:
+            self._open.add(name)
+            avro = AvroRecord(name, self._fields(tree, space, path, depth), aliases)
+            self._open.remove(name)
+        self._named[name] = avro, self._nodes - nodes + 1, self._deepest - depth
+        self._deepest = max(self._deepest, deepest)
+        return avro
+
+    def _fields(self, tree: dict[str, object], space: str, path: str, depth: int) -> tuple[AvroField, ...]:
+        fields: dict[str, AvroField] = {}
+        parts = tree.get("fields")
+        if not isinstance(parts, list):
+            raise _wrong(path, "a record without fields")
+        for part in parts:
+            if not isinstance(part, dict):
+                raise _wrong(path, "a field is an object")
+            name = _text(part.get("name"), "name", path)
+            if name in fields:
+                raise _wrong(path, f"two fields are named {_shown(name)}")
+            below = f"{path}.{name}" if path else name
+            fields[name] = AvroField(
+                name,
+                self.parse(part.get("type"), space, below, depth + 1),
+                _texts(part.get("aliases", []), "aliases", below),
+                "default" in part,
+                part.get("default"),
+            )
+        return tuple(fields.values())
+
+    def _count(self, nodes: int, depth: int, path: str) -> None:
+        self._nodes += nodes
+        self._deepest = max(self._deepest, depth)
+        if self._nodes > MAX_NODES:
+            raise _too_large(f"the schema has more than {MAX_NODES} types")
+        if depth > MAX_DEPTH:
+            raise _too_large(f"field {_shown(path)} of the topic's schema is nested too deeply")
+
+
+def branch_name(avro: AvroType) -> str:
+    """What tells the branches of a union apart: the name of a named type, else the kind."""
+    if isinstance(avro, AvroRecord | AvroEnum | AvroFixed):
+        return avro.name
+    if isinstance(avro, AvroPrimitive):
+        return avro.kind
+    return "array" if isinstance(avro, AvroArray) else "map" if isinstance(avro, AvroMap) else "union"
+
+
+def _enum(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: str) -> AvroEnum:
+    symbols = _texts(tree.get("symbols"), "symbols", path)
+    if len(set(symbols)) < len(symbols):
+        raise _wrong(path, f"enum {_shown(name)} has a symbol twice")
+    default = tree.get("default")
+    if default is None:
+        return AvroEnum(name, symbols, aliases)
+    if default not in symbols:
+        raise _wrong(path, f"the default of enum {_shown(name)} is not one of its symbols")
+    return AvroEnum(name, symbols, aliases, str(default))
+
+
+def _fixed(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: str) -> AvroFixed:
+    size = tree.get("size")
+    if type(size) is not int or not 0 <= size < 1 << 31:
+        raise _wrong(path, f"fixed {_shown(name)} without a size")
+    logical, precision, scale = _logical(tree, "fixed", size)
+    return AvroFixed(name, size, aliases, logical, precision, scale)
+
+
+def _logical(tree: dict[str, object], kind: str, size: int | None) -> tuple[str, int, int]:
+    """Return logical type, precision and scale; what Avro says to ignore is empty."""
+    logical = tree.get("logicalType")
+    if not isinstance(logical, str):
+        return "", 0, 0
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        precision, scale = tree.get("precision"), tree.get("scale", 0)
+        if type(precision) is int and type(scale) is int and 0 <= scale <= precision <= _MAX_PRECISION:
+            fits = size is None or size > 16 or 10**precision - 1 < 1 << max(8 * size - 1, 0)
+            if precision and fits:
+                return "decimal", precision, scale
+    return (logical, 0, 0) if _LOGICAL.get(logical) == kind else ("", 0, 0)
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _text(value: object, what: str, path: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(path, f"{what} is missing, or is not text")
+    if len(value) > MAX_NAME:
+        raise _too_large(f"{what} {_shown(value)} in the topic's schema has more than {MAX_NAME} characters")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise _wrong(path, f"{what} contains half a surrogate pair")
+    return value
+
+
+def _texts(values: object, what: str, path: str) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise _wrong(path, f"{what} are missing, or are not a list")
+    return tuple(_text(value, what, path) for value in values)
+
+
+def _shown(name: str) -> str:
+    return ascii(name if len(name) <= 100 else f"{name[:100]}...") if name else "(the root)"
+
+
+def _wrong(path: str, why: str) -> SchemaError:
+    place = f"field {_shown(path)} of the topic's schema" if path else "the topic's schema"
+    return SchemaError(f"{place} is not valid Avro: {why}", advice=_WAY_OUT)
+
+
+def _too_large(what: str) -> UnsupportedError:
+    return UnsupportedError(what, advice=_WAY_OUT)

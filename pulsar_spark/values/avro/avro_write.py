@@ -1,0 +1,245 @@
+"""Columns -> values of AVRO schemas: raw datums without a header, all rows of a field at a time.
+
+The fields of a record are pieces that are joined side by side. If some rows are null, values other than
+scalars are encoded for the rows that are not null, and then spread over all rows. The items of arrays are
+encoded as rows of their own; their bytes follow one another, as they must in the array. An array or map is
+one block with a count, without a size in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.arrow.join import EncodedField, lengths
+from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.schema import Schema
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroUnion,
+    parse,
+)
+from pulsar_spark.values.encode import avro_defaults, cells, column_values, nested
+from pulsar_spark.values.encode.cells import Cells, Piece
+from pulsar_spark.values.encode.column_fit import ColumnFit, fit
+from pulsar_spark.values.encode.nested import PieceWriter
+from pulsar_spark.values.interfaces import ValueEncoder
+
+_READ_OFFSET = "__AVRO_READ_OFFSET__"
+
+
+def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
+    """Make the encoder of rows of the type ``source`` as values of a schema of kind AVRO.
+
+    A field without a column gets its default. A timestamp goes into a field of milliseconds if it is a whole
+    number of them, an integer into a floating point number if that holds it exactly.
+
+    Raises:
+        SchemaError: the schema is no Avro; or rows of the type do not fit it, with all columns concerned.
+        UnsupportedError: the schema is recursive or too large, or its values begin with other bytes.
+    """
+    offset = schema.properties.get(_READ_OFFSET, "0")
+    if offset != "0":
+        raise UnsupportedError(
+            f"values of the topic begin with {offset[:20]!a} bytes of another system ({_READ_OFFSET})",
+            advice="Write to the topic with that system, or write to another topic",
+        )
+    return nested.RowEncoder(_writer(fit(parse(schema), source)))
+
+
+def _writer(found: ColumnFit) -> PieceWriter:
+    """The writer of one field: with the index of its branch where it is a union."""
+    if isinstance(found.avro, AvroUnion):
+        return _Members(found)
+    inner = _plain_writer(found)
+    if found.branch is None:
+        return _Required(inner, found.path)
+    if found.null is None:
+        return _Branch(_Required(inner, found.path), found.branch)
+    return _Nullable(inner, found.branch, found.null)
+
+
+def _plain_writer(found: ColumnFit) -> PieceWriter:
+    avro = found.avro
+    if isinstance(avro, AvroRecord):
+        return _Record(found, avro)
+    if isinstance(avro, AvroArray):
+        return _Array(found)
+    if isinstance(avro, AvroMap):
+        return _Map(found)
+    return _Scalar(_scalar(found))
+
+
+class _Scalar:
+    """A value without parts; the only writer that columns with nulls are given to."""
+
+    def __init__(self, make: Callable[[pa.Array], list[Piece]]) -> None:
+        self._make = make
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        return self._make(column)
+
+
+def _scalar(found: ColumnFit) -> Callable[[pa.Array], list[Piece]]:
+    avro, path = found.avro, found.path
+    if isinstance(avro, AvroEnum):
+        return lambda column: [cells.varints(column_values.symbol_numbers(column, avro, path))]
+    if isinstance(avro, AvroFixed):
+        if avro.logical == "decimal":
+            return lambda column: [
+                cells.fixed_decimals(
+                    column_values.decimal_column(column, avro.precision, avro.scale), avro.size
+                )
+            ]
+        return lambda column: [cells.texts(column_values.sized_column(column, avro.size, path))]
+    assert isinstance(avro, AvroPrimitive)
+    if avro.logical == "decimal":
+        return lambda column: [
+            cells.decimals(column_values.decimal_column(column, avro.precision, avro.scale))
+        ]
+    if avro.logical.endswith("-millis"):
+        return lambda column: [cells.varints(column_values.milliseconds(column, path))]
+    if avro.kind in ("int", "long"):
+        return lambda column: [cells.varints(column_values.integers(column))]
+    if avro.kind == "boolean":
+        return lambda column: [cells.fixed(column_values.integers(column.cast(pa.int8())).astype(np.uint8))]
+    if avro.kind in ("float", "double"):
+        number = np.float32 if avro.kind == "float" else np.float64
+        return lambda column: [cells.fixed(column_values.floats(column, number, path))]
+    if avro.kind == "string":
+        return lambda column: _sized(column_values.binary_column(column_values.string_column(column, path)))
+    return lambda column: _sized(column_values.binary_column(column))
+
+
+def _sized(values: pa.BinaryArray) -> list[Piece]:
+    sizes = lengths(values)
+    return [cells.varints(sizes), EncodedField(values, sizes)]
+
+
+class _Required:
+    """A field that is not nullable."""
+
+    def __init__(self, inner: PieceWriter, path: str) -> None:
+        self._inner = inner
+        self._path = path
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        has = column_values.validity(column)
+        if has is not None:
+            column_values.require(has, self._path, "null, but the topic's field is not nullable")
+        return self._inner.pieces(column)
+
+
+class _Branch:
+    """A union that every row has the same branch of."""
+
+    def __init__(self, inner: PieceWriter, branch: int) -> None:
+        self._inner = inner
+        self._branch = avro_defaults.varint(branch)
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        return [cells.constant(self._branch, len(column)), *self._inner.pieces(column)]
+
+
+class _Nullable:
+    """A union of null and one branch that rows have."""
+
+    def __init__(self, inner: PieceWriter, branch: int, null: int) -> None:
+        self._inner = inner
+        self._branch = branch
+        self._null = null
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        has = column_values.validity(column)
+        if has is None:
+            return [
+                cells.constant(avro_defaults.varint(self._branch), len(column)),
+                *self._inner.pieces(column),
+            ]
+        head = cells.varints(np.where(has, self._branch, self._null))
+        if isinstance(self._inner, _Scalar):
+            return [head, *(cells.masked(piece, has) for piece in self._inner.pieces(column))]
+        return [head, nested.of_some(self._inner, column, has)]
+
+
+class _Members:
+    """A union whose members have a column each; rows have one of them."""
+
+    def __init__(self, found: ColumnFit) -> None:
+        self._path = found.path
+        self._null = found.null
+        parts = [part for part in found.parts if part is not None]
+        self._branches = np.array([part.branch for part in parts], np.int64)
+        self._writers = [_plain_writer(part) for part in parts]
+
+    def pieces(self, column: pa.StructArray) -> list[Piece]:
+        members, has, count = nested.members_of(column, self._path, is_nullable=self._null is not None)
+        branches = self._branches[np.argmax(has, axis=0)]
+        if self._null is not None:
+            branches[count == 0] = self._null
+        found = zip(self._writers, members, has, strict=True)
+        return [cells.varints(branches), *(nested.of_some(*each) for each in found)]
+
+
+class _Record:
+    def __init__(self, found: ColumnFit, avro: AvroRecord) -> None:
+        columns = iter(found.columns)
+        self._steps: list[tuple[PieceWriter, int] | bytes] = []
+        pairs = zip(avro.fields, found.parts, strict=True)
+        for is_default, run in groupby(pairs, lambda pair: pair[1] is None):
+            if is_default:
+                self._steps.append(avro_defaults.default_bytes([field for field, _ in run], found.path))
+            else:
+                self._steps.extend((_writer(part), next(columns)) for _, part in run if part is not None)
+
+    def pieces(self, column: pa.StructArray) -> list[Piece]:
+        found: list[Piece] = []
+        for step in self._steps:
+            if isinstance(step, bytes):
+                found.append(cells.constant(step, len(column)))
+            else:
+                writer, number = step
+                found.extend(writer.pieces(column.field(number)))
+        return found
+
+
+class _Array:
+    def __init__(self, found: ColumnFit) -> None:
+        (item,) = found.parts
+        assert item is not None
+        self._item = _writer(item)
+
+    def pieces(self, column: pa.ListArray) -> list[Piece]:
+        items, starts = nested.items_of(column)
+        return _blocks(np.diff(starts), nested.of_items(self._item.pieces, items, starts))
+
+
+class _Map:
+    def __init__(self, found: ColumnFit) -> None:
+        (value,) = found.parts
+        assert value is not None
+        self._path = found.path
+        self._value = _writer(value)
+
+    def pieces(self, column: pa.MapArray) -> list[Piece]:
+        entries, starts = nested.items_of(column)
+        return _blocks(np.diff(starts), nested.of_items(self._entry, entries, starts))
+
+    def _entry(self, entries: pa.StructArray) -> list[Piece]:
+        keys = column_values.map_keys(entries.field(0), self._path)
+        return [*_sized(keys.cast(pa.binary())), *self._value.pieces(entries.field(1))]
+
+
+def _blocks(counts: Ints, items: Piece) -> list[Piece]:
+    """An array or map a row: a count, the bytes of its items, and an end where there are any."""
+    end = cells.masked(Cells(np.zeros((len(counts), 1), np.uint8), None, 1), counts > 0)
+    return [cells.varints(counts), items, end]

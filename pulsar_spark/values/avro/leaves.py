@@ -1,0 +1,225 @@
+"""Readers of values that hold no others: numbers, bytes, texts, decimals, enums.
+
+A reader takes positions and their rows, and gives the values as an array and the positions after them; where
+the values are not wanted, no array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.arrow.spans import gather
+from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.steps import (
+    BooleanStep,
+    BytesStep,
+    EnumStep,
+    FloatStep,
+    IntegerStep,
+    NullStep,
+)
+from pulsar_spark.values.avro.varints import read_varints
+
+# The array is None where values are not wanted.
+Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"]
+
+_MAX_LONG = (1 << 63) - 1
+_WORD = (1 << 64) - 1
+
+
+def null_reader(step: NullStep) -> Reader:
+    """Read nothing."""
+    kind = step.type
+
+    def read(_: AvroPayloads, position: Ints, __: Rows) -> tuple[pa.Array, Ints]:
+        return None if kind is None else pa.nulls(len(position), kind), position
+
+    return read
+
+
+def boolean_reader(step: BooleanStep) -> Reader:
+    """Read 0 and 1; all else is bad."""
+    is_wanted = step.type is not None
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        after = payloads.limit(position + 1, rows)
+        if not is_wanted:
+            return None, after
+        value = payloads.bytes[position]
+        wrong = value > 1
+        if wrong.any():
+            payloads.fail(rows, wrong)
+        return pa.array(value.astype(np.bool_)), after
+
+    return read
+
+
+def integer_reader(step: IntegerStep) -> Reader:
+    """Read varints into any type of number or time."""
+    kind = step.type
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        value, after = read_varints(payloads, position, rows)
+        if kind is None:
+            return None, after
+        if step.is_int:
+            narrow = value.astype(np.int32)
+            wrong = narrow != value
+        else:
+            most = _MAX_LONG // step.factor
+            wrong = (value > most) | (value < -most) if step.factor > 1 else None
+        if wrong is not None and wrong.any():
+            payloads.fail(rows, wrong)
+            value = np.where(wrong, 0, value)
+        if step.factor > 1:
+            value = value * step.factor
+        if step.through_float:
+            value = value.astype(np.float32)
+        if pa.types.is_floating(kind):
+            return pa.array(value.astype(kind.to_pandas_dtype())), after
+        array = pa.array(narrow if kind.bit_width == 32 else value)
+        return array if array.type.equals(kind) else array.view(kind), after
+
+    return read
+
+
+def float_reader(step: FloatStep) -> Reader:
+    """Read floats and doubles."""
+    kind = step.type
+    is_wider = kind is not None and kind.bit_width > 8 * step.size
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        after = payloads.limit(position + step.size, rows)
+        if kind is None:
+            return None, after
+        value: npt.NDArray[Any] = (payloads.doubles if step.size == 8 else payloads.floats)[position]
+        if is_wider:
+            with np.errstate(invalid="ignore"):  # a signalling NaN sets this flag; it stays a NaN
+                value = value.astype(np.float64)
+        return pa.array(value), after
+
+    return read
+
+
+def bytes_reader(step: BytesStep) -> Reader:
+    """Read bytes and texts, with their length before them or all of one length."""
+    kind = step.type
+    size = step.size
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        if size is None:
+            start, end = _spans(payloads, position, rows)
+        else:
+            start, end = position, payloads.limit(position + size, rows)
+        if kind is None:
+            return None, end
+        if pa.types.is_decimal(kind):
+            return _decimals(payloads, start, end, rows, kind), end
+        raw = gather(payloads.buffer, start, end, None)
+        if step.is_text:
+            text = _text(payloads, raw, rows)
+            return (text if pa.types.is_string(kind) else raw), end
+        return raw, end
+
+    return read
+
+
+def enum_reader(step: EnumStep) -> Reader:
+    """Read indexes as symbols."""
+    symbols = pa.array([*step.symbols, None], pa.string())
+    count = len(step.symbols)
+    has_unknown = None in step.symbols
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        index, after = read_varints(payloads, position, rows)
+        if step.type is None:
+            return None, after
+        wrong = (index < 0) | (index >= count)
+        if wrong.any():
+            payloads.fail(rows, wrong)
+            index = np.where(wrong, count, index)
+        array = symbols.take(pa.array(index))
+        if has_unknown and array.null_count:
+            payloads.fail(rows, array.is_null().to_numpy(zero_copy_only=False))
+        return array, after
+
+    return read
+
+
+def _spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
+    """Where bytes after their length begin and end."""
+    size, start = read_varints(payloads, position, rows)
+    end = payloads.ends(rows)
+    wrong = (size < 0) | (size > end - start)
+    if wrong.any():
+        payloads.fail(rows, wrong)
+        size = np.where(wrong, 0, size)
+    return start, start + size
+
+
+def _text(payloads: AvroPayloads, raw: pa.BinaryArray, rows: Rows) -> pa.StringArray:
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        wrong = np.fromiter((not _is_text(value) for value in raw.to_pylist()), np.bool_, len(raw))
+    payloads.fail(rows, wrong)
+    # Empty, and not null: it may be the key of a map.
+    return pc.if_else(pa.array(wrong), pa.scalar(b""), raw).cast(pa.string())
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decimals(
+    payloads: AvroPayloads, start: Ints, end: Ints, rows: Rows, kind: pa.Decimal128Type
+) -> pa.Array:
+    """Numbers of any size as big-endian two's complement; those of another precision are bad."""
+    size = end - start
+    wrong = size == 0
+    low = _number(payloads, end, size)
+    high = low >> 63
+    if (size > 8).any():
+        high = np.where(size > 8, _number(payloads, end - 8, size - 8), high)
+        for i in np.flatnonzero(size > 16):
+            value = payloads.bytes[start[i] : end[i]].tobytes()
+            wrong[i] = value[:-16].strip(b"\xff" if value[-16] >= 0x80 else b"\x00") != b""
+    most = 10**kind.precision - 1
+    wrong |= _is_above(low, high, most) | _is_below(low, high, -most)
+    if wrong.any():
+        payloads.fail(rows, wrong)
+    parts = np.stack((low, high), axis=1)
+    parts[wrong] = 0
+    return pa.Array.from_buffers(kind, len(size), [None, pa.py_buffer(parts)])
+
+
+def _number(payloads: AvroPayloads, end: Ints, size: Ints) -> Ints:
+    """The 8 bytes before ``end`` as a signed number, of which only the last ``size`` count; 0 for none."""
+    whole = payloads.words[end - 8].byteswap().view(np.int64)
+    unused = (8 - np.clip(size, 1, 8)) * 8
+    return np.where(size > 0, (whole << unused) >> unused, 0)
+
+
+def _is_above(low: Ints, high: Ints, bound: int) -> Flags:
+    """Whether numbers of two words are greater than the bound."""
+    equal = low.view(np.uint64) > np.uint64(bound & _WORD)
+    above: Flags = (high > bound >> 64) | ((high == bound >> 64) & equal)
+    return above
+
+
+def _is_below(low: Ints, high: Ints, bound: int) -> Flags:
+    """Whether numbers of two words are less than the bound."""
+    equal = low.view(np.uint64) < np.uint64(bound & _WORD)
+    below: Flags = (high < bound >> 64) | ((high == bound >> 64) & equal)
+    return below

@@ -1,0 +1,115 @@
+"""The bytes of some rows, where each row's end, and which rows are bad.
+
+Readers move from position to position. A position is an index into ``bytes``, never after the end of its row:
+if a value would end after that, the row is bad, and the position is the row's end. So nothing outside a row
+is ever taken for a value of it. Bytes outside are read (a varint is read 8 bytes at once), but they are in
+the buffer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
+from pulsar_spark.values.avro.varint_ends import GROUP, VarintEnds, varint_ends
+
+# Indexes of rows, one for each position, ascending; None: all rows, one position each.
+Rows: TypeAlias = "Ints | None"
+
+# Bytes before the first row and after the last, which reading a decimal or a varint may touch.
+_PAD = 16
+
+
+class AvroPayloads:
+    """Some rows that are read together.
+
+    Attributes:
+        bytes: all rows, one after the other.
+        words, doubles, floats: the number that begins at each byte, little-endian.
+        buffer: the same bytes for Arrow.
+        start: int64[n], each row's first byte.
+        end: int64[n], and the one after its last.
+        bad: bool[n], which rows are no values.
+    """
+
+    def __init__(self, values: pa.BinaryArray) -> None:
+        count = len(values)
+        offsets = offsets_of(values).astype(np.int64)
+        first, last = int(offsets[0]), int(offsets[-1])
+        end = _PAD + last - first
+        whole = np.empty(-(-(end + _PAD) // GROUP) * GROUP, np.uint8)
+        whole[:_PAD] = whole[end:] = 0
+        if last > first:
+            whole[_PAD:end] = np.frombuffer(values.buffers()[2], np.uint8, last - first, first)
+        self.bytes = whole
+        self.words: npt.NDArray[np.uint64] = _unaligned(whole, "<u8")
+        self.doubles: npt.NDArray[np.float64] = _unaligned(whole, "<f8")
+        self.floats: npt.NDArray[np.float32] = _unaligned(whole, "<f4")
+        self.buffer = pa.py_buffer(whole)
+        self.start = offsets[:-1] + (_PAD - first)
+        self.end = offsets[1:] + (_PAD - first)
+        self.bad: Flags = np.zeros(count, np.bool_)
+        self._varint_ends: VarintEnds | None = None
+        self._credit: Ints | None = None
+
+    @property
+    def varint_ends(self) -> VarintEnds:
+        """All bytes that may be the last of a varint."""
+        if self._varint_ends is None:
+            self._varint_ends = varint_ends(self.bytes)
+        return self._varint_ends
+
+    def ends(self, rows: Rows) -> Ints:
+        """Where the rows end."""
+        return self.end if rows is None else self.end[rows]
+
+    def is_bad(self, rows: Rows) -> Flags:
+        """Which rows are bad by now."""
+        return self.bad if rows is None else self.bad[rows]
+
+    def fail(self, rows: Rows, wrong: Flags) -> None:
+        """Make rows bad where ``wrong`` is set."""
+        if rows is None:
+            self.bad |= wrong
+        else:
+            self.bad[rows[wrong]] = True
+
+    def limit(self, position: Ints, rows: Rows) -> Ints:
+        """The positions, none after its row's end; rows in which one was are bad."""
+        end = self.ends(rows)
+        over = position > end
+        if over.any():
+            self.fail(rows, over)
+            return np.minimum(position, end)
+        return position
+
+    @property
+    def credit(self) -> Ints:
+        """How many bytes each row may still count for items that are larger than the bytes they have.
+
+        A row has as many as its own; one that has spent more is bad. So a few bytes never make a long array
+        of items without bytes, or of long defaults.
+        """
+        if self._credit is None:
+            self._credit = self.end - self.start
+        return self._credit
+
+    def charge(self, rows: Rows, costs: Ints) -> None:
+        """Take costs from the rows' credit, none above 2 ** 44; rows without any left are bad."""
+        credit = self.credit
+        if rows is None:
+            credit -= costs
+        else:
+            np.subtract.at(credit, rows, costs)
+        np.maximum(credit, -1, out=credit)
+        self.bad |= credit < 0
+
+
+def _unaligned(whole: npt.NDArray[np.uint8], kind: str) -> npt.NDArray[Any]:
+    size = np.dtype(kind).itemsize
+    numbers: npt.NDArray[Any] = np.ndarray((len(whole) - size + 1,), kind, whole.data, strides=(1,))
+    return numbers

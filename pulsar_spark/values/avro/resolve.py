@@ -1,0 +1,335 @@
+"""A writer's and a reader's type -> steps: Avro's rules of schema resolution, and what is more lenient here.
+
+* A field that the writer does not have and that has no default is null.
+* Names of records, enums and fixed types need not be equal, unless a union has several of that kind: then a
+  branch that one side lacks must not be taken for another.
+* Times are read in the writer's unit, whatever unit the reader's type has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.values.avro import steps
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroField,
+    AvroFixed,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    arrow_type,
+    branch_name,
+    is_member_struct,
+    is_null,
+)
+from pulsar_spark.values.avro.defaults import default_array
+
+# Kinds that a writer's may become.
+PROMOTIONS: Final = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+MAX_PAIRS = 50_000  # types compared
+MAX_CONSTANTS = 64 << 10  # bytes of defaults that a row may get
+
+_OTHER_NAME: Final = 3
+
+_WAY_OUT = "Read the topic with valueFormat=raw"
+_NUMBERS: Final = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double"}
+_TEXTS: Final = {pa.string(): "string", pa.binary(): "bytes"}
+
+
+def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
+    """How values of the writer's type become a column.
+
+    Args:
+        writer: of the payloads.
+        reader: what they are to be read as.
+        target: the column's type: that of the reader's type, a struct with some of its fields, at any depth,
+            or a type that its type promotes to.
+
+    Raises:
+        SchemaError: no value of the writer's type can be read as the reader's, or the target is not a type of
+            the reader's; with the field's path.
+        UnsupportedError: defaults that are too large, or schemas that take too long to compare.
+    """
+    check_target(arrow_type(reader), target)
+    step = _Resolver().step(writer, reader, target, "")
+    if steps.added_text(step) > MAX_CONSTANTS:
+        raise UnsupportedError(
+            "the defaults that the topic's schema adds to each row are too long", advice=_WAY_OUT
+        )
+    return step
+
+
+def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> None:
+    """Check that a column of type ``whole`` can be given as ``target``.
+
+    Raises:
+        SchemaError: it cannot; with the field's path.
+    """
+    if whole.equals(target):
+        return
+    if pa.types.is_struct(whole) and pa.types.is_struct(target):
+        names = [field.name for field in target]
+        for field in target:
+            below = f"{path}.{field.name}" if path else field.name
+            if names.count(field.name) > 1 or whole.get_field_index(field.name) < 0:
+                raise SchemaError(
+                    f"the topic's schema has no field {below!a}, or the field is requested twice"
+                )
+            check_target(whole.field(field.name).type, field.type, below)
+    elif pa.types.is_list(whole) and pa.types.is_list(target):
+        check_target(whole.value_type, target.value_type, f"{path}[]")
+    elif pa.types.is_map(whole) and pa.types.is_map(target) and target.key_type == pa.string():
+        check_target(whole.item_type, target.item_type, f"{path}{{}}")
+    elif _kind(target) not in PROMOTIONS.get(_kind(whole), ()):
+        raise SchemaError(
+            f"field {path!a} of the topic's schema is {whole}, which cannot be read as {target}"
+        )
+
+
+def _kind(column: pa.DataType) -> str:
+    return _NUMBERS.get(column) or _TEXTS.get(column) or ""
+
+
+class _Resolver:
+    def __init__(self) -> None:
+        self._pairs = 0
+
+    def step(
+        self,
+        writer: AvroType,
+        reader: AvroType,
+        target: pa.DataType,
+        path: str,
+        among: tuple[AvroType, ...] = (),
+    ) -> steps.Step:
+        """The step for one type; ``among`` are the branches of the writer's union that it is one of."""
+        self._pairs += 1
+        if self._pairs > MAX_PAIRS:
+            raise UnsupportedError(
+                "two versions of the topic's schema are too large to compare", advice=_WAY_OUT
+            )
+        if isinstance(writer, AvroUnion):
+            return self._from_union(writer, reader, target, path)
+        if isinstance(reader, AvroUnion):
+            return self._to_union(writer, reader, target, path, among)
+        fitting = candidates(writer, AvroUnion((reader,)), among)
+        if not isinstance(writer, AvroPrimitive) and next(fitting, None) is None:
+            raise _mismatch(writer, reader, path)
+        if isinstance(writer, AvroRecord) and isinstance(reader, AvroRecord):
+            return self._record(writer, reader, target, path)
+        if isinstance(writer, AvroArray) and isinstance(reader, AvroArray):
+            item = self.step(writer.items, reader.items, target.value_type, f"{path}[]")
+            return steps.ArrayStep(target, item)
+        if isinstance(writer, AvroMap) and isinstance(reader, AvroMap):
+            value = self.step(writer.values, reader.values, target.item_type, f"{path}{{}}")
+            return steps.MapStep(target, steps.BytesStep(pa.string(), None, is_text=True), value)
+        if isinstance(writer, AvroEnum) and isinstance(reader, AvroEnum):
+            known = set(reader.symbols)
+            symbols = (symbol if symbol in known else reader.default for symbol in writer.symbols)
+            return steps.EnumStep(target, tuple(symbols))
+        if isinstance(writer, AvroFixed) and isinstance(reader, AvroFixed) and writer.size == reader.size:
+            _check_scale(writer, reader, path)
+            return steps.BytesStep(target, writer.size, is_text=False)
+        if isinstance(writer, AvroPrimitive) and isinstance(reader, AvroPrimitive):
+            return _primitive(writer, reader, target, path)
+        raise _mismatch(writer, reader, path)
+
+    def _record(
+        self, writer: AvroRecord, reader: AvroRecord, target: pa.DataType, path: str
+    ) -> steps.RecordStep:
+        by_name = {field.name: field for field in reader.fields}
+        matches = field_matches(writer, reader)
+        indexes = {field.name: i for i, field in enumerate(target)}
+        fields = []
+        found = set()
+        for field in writer.fields:
+            wanted = matches.get(field.name)
+            if wanted is None or wanted.name not in indexes:
+                fields.append((field.name, skip(field.type), -1))
+                continue
+            found.add(wanted.name)
+            index = indexes[wanted.name]
+            below = f"{path}.{wanted.name}" if path else wanted.name
+            fields.append((field.name, self.step(field.type, wanted.type, target[index].type, below), index))
+        constants = {}
+        for name, index in indexes.items():
+            if name not in found:
+                below = f"{path}.{name}" if path else name
+                constants[index] = default_array(by_name[name], target[index].type, below)
+        return steps.RecordStep(target, tuple(fields), constants)
+
+    def _from_union(
+        self, writer: AvroUnion, reader: AvroType, target: pa.DataType, path: str
+    ) -> steps.UnionStep:
+        branches: list[steps.Step | str] = []
+        for branch in writer.branches:
+            try:
+                branches.append(self.step(branch, reader, target, path, writer.branches))
+            except SchemaError as error:
+                # Where the union is will be said with each value.
+                branches.append(error.what.removeprefix(f"{_place(path)}: "))
+        if all(isinstance(branch, str) for branch in branches):
+            raise _mismatch(writer, reader, path)
+        return steps.UnionStep(target, tuple(branches))
+
+    def _to_union(
+        self,
+        writer: AvroType,
+        reader: AvroUnion,
+        target: pa.DataType,
+        path: str,
+        among: tuple[AvroType, ...],
+    ) -> steps.Step:
+        if is_null(writer) and any(is_null(branch) for branch in reader.branches):
+            return steps.NullStep(target)
+        for branch in candidates(writer, reader, among):
+            try:
+                return self._member(writer, reader, branch, target, path)
+            except SchemaError:
+                continue
+        raise _mismatch(writer, reader, path)
+
+    def _member(
+        self, writer: AvroType, reader: AvroUnion, branch: AvroType, target: pa.DataType, path: str
+    ) -> steps.Step:
+        if not is_member_struct(reader):
+            return self.step(writer, branch, target, path)
+        position = next(i for i, member in enumerate(reader.members) if member is branch)
+        index = target.get_field_index(f"member{position}")
+        if index < 0:
+            self.step(writer, branch, arrow_type(branch), path)  # it may be none of this branch
+            return steps.MemberStep(target, skip(writer), -1)
+        return steps.MemberStep(target, self.step(writer, branch, target[index].type, path), index)
+
+
+def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField]:
+    """The reader's fields by the names of the writer's that they are read from."""
+    theirs = {field.name for field in writer.fields}
+    found = {field.name: field for field in reader.fields if field.name in theirs}
+    for field in reader.fields:
+        if field.name not in theirs:
+            for alias in field.aliases:
+                if alias in theirs and alias not in found:
+                    found[alias] = field
+                    break
+    return found
+
+
+def skip(writer: AvroType) -> steps.Step:
+    """The step that finds where a value ends."""
+    if isinstance(writer, AvroRecord):
+        return steps.RecordStep(None, tuple((each.name, skip(each.type), -1) for each in writer.fields), {})
+    if isinstance(writer, AvroUnion):
+        return steps.UnionStep(None, tuple(skip(branch) for branch in writer.branches))
+    if isinstance(writer, AvroArray):
+        return steps.ArrayStep(None, skip(writer.items))
+    if isinstance(writer, AvroMap):
+        return steps.MapStep(None, steps.BytesStep(None, None, is_text=False), skip(writer.values))
+    if isinstance(writer, AvroEnum):
+        return steps.EnumStep(None, writer.symbols)
+    if isinstance(writer, AvroFixed):
+        return steps.BytesStep(None, writer.size, is_text=False)
+    return _primitive_step(writer.kind, None)
+
+
+def candidates(writer: AvroType, reader: AvroUnion, among: tuple[AvroType, ...] = ()) -> Iterator[AvroType]:
+    """Branches that the writer's type may be, best first: by name, alias, short name, kind; then promotions.
+
+    Args:
+        writer: a type that is no union.
+        reader: with the branches.
+        among: all branches of the writer's union, where it is one of them.
+    """
+    same = [branch for branch in reader.members if type(branch) is type(writer)]
+    if isinstance(writer, AvroPrimitive):
+        yield from (branch for branch in same if branch_name(branch) == writer.kind)
+        yield from (branch for branch in same if branch_name(branch) in PROMOTIONS.get(writer.kind, ()))
+        return
+    name = branch_name(writer)
+
+    def rank(branch: AvroType) -> int:
+        aliases = branch.aliases if isinstance(branch, AvroRecord | AvroEnum | AvroFixed) else ()
+        if branch_name(branch) == name:
+            return 0
+        if name in aliases:
+            return 1
+        return 2 if _short(name) in map(_short, (branch_name(branch), *aliases)) else _OTHER_NAME
+
+    has_choice = len(same) > 1 or sum(type(branch) is type(writer) for branch in among) > 1
+    yield from sorted((branch for branch in same if not has_choice or rank(branch) < _OTHER_NAME), key=rank)
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType, path: str) -> steps.Step:
+    if reader.kind != writer.kind and reader.kind not in PROMOTIONS.get(writer.kind, ()):
+        raise _mismatch(writer, reader, path)
+    if writer.kind in ("int", "long"):
+        unit = writer.logical if "timestamp" in writer.logical else reader.logical
+        is_time = "timestamp" in reader.logical
+        return steps.IntegerStep(
+            target,
+            writer.kind == "int",
+            1000 if is_time and unit.endswith("-millis") else 1,
+            through_float=reader.kind == "float",
+        )
+    _check_scale(writer, reader, path)
+    return _primitive_step(writer.kind, target)
+
+
+def _primitive_step(kind: str, target: pa.DataType | None) -> steps.Step:
+    if kind == "null":
+        return steps.NullStep(target)
+    if kind == "boolean":
+        return steps.BooleanStep(target)
+    if kind in ("int", "long"):
+        return steps.IntegerStep(target, kind == "int")
+    if kind in ("float", "double"):
+        return steps.FloatStep(target, 4 if kind == "float" else 8)
+    is_text = target is not None and (kind == "string" or pa.types.is_string(target))
+    return steps.BytesStep(target, None, is_text)
+
+
+def _check_scale(writer: AvroPrimitive | AvroFixed, reader: AvroPrimitive | AvroFixed, path: str) -> None:
+    if writer.logical == reader.logical == "decimal" and writer.scale != reader.scale:
+        raise SchemaError(
+            f"field {path!a}: a decimal of scale {writer.scale} cannot be read as one of scale "
+            f"{reader.scale}",
+            advice=_WAY_OUT,
+        )
+
+
+def _mismatch(writer: AvroType, reader: AvroType, path: str) -> SchemaError:
+    what = f"{_place(path)}: {_shown(writer)} cannot be read as {_shown(reader)}"
+    return SchemaError(what, advice=_WAY_OUT)
+
+
+def _place(path: str) -> str:
+    return f"field {path[:100]!a}" if path else "the root"
+
+
+def _shown(avro: AvroType) -> str:
+    if isinstance(avro, AvroUnion):
+        return f"a union of {', '.join(_shown(branch) for branch in avro.branches[:5])}"
+    name = ascii(branch_name(avro)[:100])
+    if isinstance(avro, AvroFixed):
+        return f"fixed {name} of {avro.size} bytes"
+    if isinstance(avro, AvroRecord | AvroEnum):
+        return f"{'record' if isinstance(avro, AvroRecord) else 'enum'} {name}"
+    return name.strip("'")

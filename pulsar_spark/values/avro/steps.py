@@ -1,0 +1,268 @@
+"""What to do with the bytes of one type of a writer: the tree that ``resolve`` makes and readers go along.
+
+A step's ``type`` is that of the column it gives; None where the value is not wanted: then only its extent is
+found, and what is in it is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from pulsar_spark.values.value_size import item_width
+
+# Text that a schema adds to each item of an array counts as one byte of the payload by so many bytes.
+TEXT_PER_BYTE = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NullStep:
+    """No bytes."""
+
+    type: pa.DataType | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BooleanStep:
+    """One byte, 0 or 1."""
+
+    type: pa.DataType | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntegerStep:
+    """A varint.
+
+    Attributes:
+        is_int: whether it must fit into 32 bits.
+        factor: what the value is multiplied with: 1000 makes micros of millis.
+        through_float: whether it becomes a 32-bit float before anything else.
+    """
+
+    type: pa.DataType | None
+    is_int: bool
+    factor: int = 1
+    through_float: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatStep:
+    """``size`` bytes, 4 or 8."""
+
+    type: pa.DataType | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BytesStep:
+    """Bytes after their length, or ``size`` bytes; as binary, text or a decimal.
+
+    Attributes:
+        size: of a fixed; None where the length comes first.
+        is_text: whether they must be UTF-8.
+    """
+
+    type: pa.DataType | None
+    size: int | None
+    is_text: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnumStep:
+    """A varint that is an index.
+
+    Attributes:
+        symbols: what each index of the writer is to the reader; None where the reader has no such symbol.
+    """
+
+    type: pa.DataType | None
+    symbols: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayStep:
+    """Blocks of items."""
+
+    type: pa.DataType | None
+    item: Step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapStep:
+    """Blocks of entries, each of them a key and a value."""
+
+    type: pa.DataType | None
+    key: BytesStep
+    value: Step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordStep:
+    """The writer's fields one after the other.
+
+    Attributes:
+        fields: for each field of the writer its name, its step, and its index in the struct; -1 where the
+            reader does not want it.
+        constants: an array of one item for what the writer does not have, by index in the struct.
+    """
+
+    type: pa.DataType | None
+    fields: tuple[tuple[str, Step, int], ...]
+    constants: dict[int, pa.Array]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnionStep:
+    """A varint that says which branch comes.
+
+    Attributes:
+        branches: a step for each, or the reason why values of it are bad for the reader.
+    """
+
+    type: pa.DataType | None
+    branches: tuple[Step | str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberStep:
+    """A value that becomes one member of the struct of a reader's union.
+
+    Attributes:
+        index: of the struct's field; -1 where that member is not wanted.
+    """
+
+    type: pa.DataType
+    inner: Step
+    index: int
+
+
+Step: TypeAlias = (
+    "NullStep | BooleanStep | IntegerStep | FloatStep | BytesStep | EnumStep | ArrayStep | MapStep | "
+    "RecordStep | UnionStep | MemberStep"
+)
+
+
+def fixed_width(step: Step) -> int | None:
+    """Bytes of each value, None where they differ."""
+    if isinstance(step, NullStep):
+        return 0
+    if isinstance(step, BooleanStep):
+        return 1
+    if isinstance(step, FloatStep | BytesStep):
+        return step.size
+    if isinstance(step, MemberStep):
+        return fixed_width(step.inner)
+    if not isinstance(step, RecordStep):
+        return None
+    total: int = 0
+    for _, field, _ in step.fields:
+        width = fixed_width(field)
+        if width is None:
+            return None
+        total += width
+    return total
+
+
+def is_unchecked(step: Step) -> bool:
+    """Whether any bytes, as many as ``fixed_width`` says, are a value."""
+    if isinstance(step, MemberStep):
+        return is_unchecked(step.inner)
+    if isinstance(step, RecordStep):
+        return all(is_unchecked(field) for _, field, _ in step.fields)
+    if isinstance(step, BytesStep):
+        is_plain = step.type is None or not (step.is_text or pa.types.is_decimal(step.type))
+        return step.size is not None and is_plain
+    if isinstance(step, BooleanStep):
+        return step.type is None
+    return isinstance(step, NullStep | FloatStep)
+
+
+def is_varint(step: Step) -> bool:
+    """Whether each value is one varint and nothing else."""
+    if isinstance(step, MemberStep):
+        return is_varint(step.inner)
+    return isinstance(step, IntegerStep | EnumStep)
+
+
+def item_cost(step: Step) -> int:
+    """How many bytes an item of an array counts beyond its own; see ``AvroPayloads.credit``."""
+    return (fixed_width(step) == 0) + added_text(step) // TEXT_PER_BYTE
+
+
+def item_size(step: ArrayStep | MapStep) -> int:
+    """Bytes of columns that an item takes, at most, beside its own text and items; 0 of no column."""
+    if step.type is None:
+        return 0
+    return item_width(step.type) + added_text(step.item if isinstance(step, ArrayStep) else step.value)
+
+
+def item_work(step: Step) -> float:
+    """How many items an item of an array counts for, by the time that it takes; without its own items."""
+    if is_varint(step):
+        return 0.5
+    if isinstance(step, RecordStep):
+        return 1 + sum(item_work(field) for _, field, _ in step.fields)
+    if isinstance(step, UnionStep):
+        return 1 + max(item_work(each) for each in step.branches if not isinstance(each, str))
+    if isinstance(step, MemberStep):
+        return item_work(step.inner)
+    return 0 if is_unchecked(step) else 1
+
+
+def growth(step: Step) -> float:
+    """Bytes of columns, at most, that a byte of a value becomes."""
+    lists = list(_lists(step))
+    # Items without bytes are as many as the value has bytes, beside all others.
+    return max((item_size(each) / size for each, size in lists if size), default=0.0) + max(
+        (item_size(each) for each, size in lists if not size), default=0
+    )
+
+
+def _lists(step: Step) -> Iterator[tuple[ArrayStep | MapStep, int]]:
+    """All arrays and maps in a step, with the bytes that an item has at least."""
+    if isinstance(step, ArrayStep):
+        yield step, least_size(step.item)
+        yield from _lists(step.item)
+    elif isinstance(step, MapStep):
+        yield step, 1 + least_size(step.value)
+        yield from _lists(step.value)
+    elif isinstance(step, RecordStep):
+        for _, field, _ in step.fields:
+            yield from _lists(field)
+    elif isinstance(step, UnionStep):
+        for each in step.branches:
+            if not isinstance(each, str):
+                yield from _lists(each)
+    elif isinstance(step, MemberStep):
+        yield from _lists(step.inner)
+
+
+def least_size(step: Step) -> int:
+    """Bytes that a value has at least."""
+    if isinstance(step, MemberStep):
+        return least_size(step.inner)
+    if isinstance(step, RecordStep):
+        return sum(least_size(field) for _, field, _ in step.fields)
+    if isinstance(step, UnionStep):
+        return 1 + min((least_size(each) for each in step.branches if not isinstance(each, str)), default=0)
+    width = fixed_width(step)
+    return 1 if width is None else width
+
+
+def added_text(step: Step) -> int:
+    """Bytes, at most, that a value gets from the schema: symbols of enums and defaults."""
+    if isinstance(step, EnumStep):
+        return (
+            0 if step.type is None else max((len(each.encode()) for each in step.symbols if each), default=0)
+        )
+    if isinstance(step, MemberStep):
+        return added_text(step.inner)
+    if isinstance(step, UnionStep):
+        return max(added_text(each) for each in step.branches if not isinstance(each, str))
+    if isinstance(step, RecordStep):
+        constants: int = sum(each.nbytes for each in step.constants.values())
+        return constants + sum(added_text(field) for _, field, _ in step.fields)
+    return 0

@@ -1,0 +1,60 @@
+"""Zigzag varints, one at each of many positions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
+
+_U = np.uint64
+_STOP = _U(0x8080808080808080)
+_ONES = _U(0x0101010101010101)
+_BITS = _U(0x7F7F7F7F7F7F7F7F)
+# Which bits of a word stay, which move down, and by how many: groups of 7 become groups of 14, 28, 56.
+_SQUEEZE = (
+    (_U(0x007F007F007F007F), _U(0x7F007F007F007F00), _U(1)),
+    (_U(0x00003FFF00003FFF), _U(0x3FFF00003FFF0000), _U(2)),
+    (_U(0x000000000FFFFFFF), _U(0x0FFFFFFF00000000), _U(4)),
+)
+_MAX_BYTES = 10
+
+
+def read_varints(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
+    """Read one varint at each position.
+
+    Returns:
+        The values, and the positions after them, none after its row's end. A row is bad where a varint does
+        not end, has more than 64 bits, or reaches over the row's end.
+    """
+    first = payloads.bytes[position]
+    if not (first & 0x80).any():
+        value = first.astype(np.int64)
+        return (value >> 1) ^ -(value & 1), payloads.limit(position + 1, rows)
+    word = payloads.words[position]
+    stops = ~word & _STOP
+    upto = stops ^ (stops - _U(1))  # all bits up to the first stop; all where there is none
+    size = (((upto & _ONES) * _ONES) >> _U(56)).astype(np.int64)
+    word &= upto & _BITS
+    for stay, move, by in _SQUEEZE:
+        word = (word & stay) | ((word & move) >> by)
+    if not stops.all():
+        _add_last_bytes(payloads, position, rows, np.flatnonzero(stops == 0), word, size)
+    value = (word >> _U(1)).view(np.int64) ^ -(word & _U(1)).view(np.int64)
+    return value, payloads.limit(position + size, rows)
+
+
+def _add_last_bytes(
+    payloads: AvroPayloads, position: Ints, rows: Rows, long: Ints, word: np.ndarray, size: Ints
+) -> None:
+    """Add the ninth and the tenth byte to the varints that have them, at the indexes ``long``."""
+    ninth = payloads.bytes[position[long] + 8].astype(_U)
+    tenth = payloads.bytes[position[long] + 9].astype(_U)
+    has_tenth = ninth >= _U(0x80)
+    word[long] |= ((ninth & _U(0x7F)) << _U(56)) | np.where(has_tenth, tenth << _U(63), _U(0))
+    size[long] = np.where(has_tenth, _MAX_BYTES, _MAX_BYTES - 1)
+    wrong = has_tenth & (tenth > _U(1))
+    if wrong.any():
+        flags = np.zeros(len(position), np.bool_)
+        flags[long[wrong]] = True
+        payloads.fail(rows, flags)

@@ -1,0 +1,309 @@
+"""One value after the other: where it ends, or why it is bad. Finds exactly what the readers of columns find.
+
+Used for what few rows hold many of, and to say where in a value the first mistake is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from pulsar_spark.values.avro.steps import (
+    ArrayStep,
+    BooleanStep,
+    BytesStep,
+    EnumStep,
+    FloatStep,
+    IntegerStep,
+    MapStep,
+    NullStep,
+    RecordStep,
+    Step,
+    UnionStep,
+    fixed_width,
+    is_unchecked,
+    item_cost,
+    item_size,
+    item_work,
+)
+from pulsar_spark.values.value_size import ValueRoom
+
+_MAX_LONG = (1 << 63) - 1
+BLOCK_WORK = 4  # items that take as long as what stands before those of a block
+
+
+class BadAvroError(Exception):
+    """Bytes that are no value.
+
+    Attributes:
+        why: what is wrong.
+        path: names of the fields around it, innermost first.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+        self.path: list[str] = []
+
+    @property
+    def where(self) -> str:
+        """The field, to stand before the reason; empty at the root."""
+        if not self.path:
+            return ""
+        parts = (name if name in ("[]", "{}") else f".{name}" for name in reversed(self.path))
+        return f"field {ascii(''.join(parts).removeprefix('.'))[:1000]}: "
+
+
+class AvroValue:
+    """The bytes of one row.
+
+    Attributes:
+        bytes: what positions are counted in.
+        end: the position after the row.
+        credit: how many bytes the row's items without bytes may still count for.
+        room: what the row's items may still take as columns; None: they are not counted.
+        work: how many items it may still have, by the time that they take.
+    """
+
+    __slots__ = ("bytes", "credit", "end", "room", "work")
+
+    def __init__(
+        self,
+        whole: bytes | memoryview,
+        end: int,
+        credit: int,
+        room: ValueRoom | None = None,
+        work: float = math.inf,
+    ) -> None:
+        self.bytes = whole
+        self.end = end
+        self.credit = credit
+        self.room = room
+        self.work = work
+
+
+# Takes a position, gives the position after the value. Raises BadAvroError.
+Walker: TypeAlias = Callable[[AvroValue, int], int]
+
+
+def walker(step: Step) -> Walker:
+    """Make the function that goes over one value."""
+    if isinstance(step, NullStep):
+        return lambda _, position: position
+    if isinstance(step, BooleanStep):
+        return _boolean(step)
+    if isinstance(step, IntegerStep):
+        return _integer(step)
+    if isinstance(step, FloatStep):
+        return _fixed(step.size)
+    if isinstance(step, BytesStep):
+        return _bytes(step)
+    if isinstance(step, EnumStep):
+        return _enum(step)
+    if isinstance(step, ArrayStep):
+        width = fixed_width(step.item) if is_unchecked(step.item) else None
+        item = walker(step.item)
+        return _items(item, width, item_cost(step.item), item_size(step), item_work(step.item), "[]")
+    if isinstance(step, MapStep):
+        work = 1 + item_work(step.value)
+        return _items(_entry(step), None, item_cost(step.value), item_size(step), work, "{}")
+    if isinstance(step, RecordStep):
+        return _record(step)
+    if isinstance(step, UnionStep):
+        return _union(step)
+    return walker(step.inner)
+
+
+def read_varint(value: AvroValue, position: int) -> tuple[int, int]:
+    """Read one varint; returns it and the position after it."""
+    whole, end = value.bytes, value.end
+    raw = shift = 0
+    while True:
+        if position >= end:
+            raise BadAvroError("the value ends within a number, or before it")
+        byte = whole[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise BadAvroError("a number has more than 10 bytes")
+    if raw >> 64:
+        raise BadAvroError("a number has more than 64 bits")
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def read_block(value: AvroValue, position: int, cost: int) -> tuple[int, int]:
+    """Read what stands before the items of a block; returns their number and the position after it."""
+    count, position = read_varint(value, position)
+    if count < 0:
+        count = -count
+        _, position = read_varint(value, position)
+    if cost:
+        value.credit -= count * cost
+        if value.credit < 0:
+            raise BadAvroError(f"{count} items, which is too many for the size of the value")
+    return count, position
+
+
+def _boolean(step: BooleanStep) -> Walker:
+    most = 255 if step.type is None else 1
+
+    def walk(value: AvroValue, position: int) -> int:
+        if position >= value.end:
+            raise BadAvroError("the value ends before a boolean")
+        if value.bytes[position] > most:
+            raise BadAvroError(f"a boolean is 0 or 1, not {value.bytes[position]}")
+        return position + 1
+
+    return walk
+
+
+def _integer(step: IntegerStep) -> Walker:
+    if step.type is None:
+        return lambda value, position: read_varint(value, position)[1]
+    most = (1 << 31) - 1 if step.is_int else _MAX_LONG // step.factor
+    least = -most if step.factor > 1 else -most - 1
+
+    def walk(value: AvroValue, position: int) -> int:
+        number, position = read_varint(value, position)
+        if not least <= number <= most:
+            raise BadAvroError("a number that is out of range")
+        return position
+
+    return walk
+
+
+def _fixed(size: int) -> Walker:
+    def walk(value: AvroValue, position: int) -> int:
+        if size > value.end - position:
+            raise BadAvroError(f"{size} bytes are required, but {value.end - position} are left")
+        return position + size
+
+    return walk
+
+
+def _bytes(step: BytesStep) -> Walker:
+    fixed = None if step.size is None else _fixed(step.size)
+    is_decimal = step.type is not None and pa.types.is_decimal(step.type)
+    precision = step.type.precision if step.type is not None and is_decimal else 0
+
+    def walk(value: AvroValue, position: int) -> int:
+        if fixed is not None:
+            end = fixed(value, position)
+        else:
+            size, position = read_varint(value, position)
+            end = position + size
+            if size < 0 or end > value.end:
+                raise BadAvroError(f"{size} bytes are required, but {value.end - position} are left")
+        if step.is_text:
+            _check_text(bytes(value.bytes[position:end]))
+        elif is_decimal:
+            _check_decimal(bytes(value.bytes[position:end]), precision)
+        return end
+
+    return walk
+
+
+def _check_text(raw: bytes) -> None:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise BadAvroError("text that is not UTF-8") from None
+
+
+def _check_decimal(raw: bytes, precision: int) -> None:
+    if not raw:
+        raise BadAvroError("a decimal without bytes")
+    # Bytes that only repeat the sign are left out first: a number of a megabyte is not made.
+    short = raw[-17:]
+    sign = b"\xff" if short[0] >= 0x80 else b"\x00"
+    number = int.from_bytes(short, "big", signed=True)
+    if raw[:-17].strip(sign) or abs(number) >= 10**precision:
+        raise BadAvroError(f"a decimal of more than {precision} digits")
+
+
+def _enum(step: EnumStep) -> Walker:
+    def walk(value: AvroValue, position: int) -> int:
+        index, position = read_varint(value, position)
+        if step.type is not None:
+            if not 0 <= index < len(step.symbols):
+                raise BadAvroError(f"symbol {index}, but the enum has {len(step.symbols)}")
+            if step.symbols[index] is None:
+                raise BadAvroError(f"symbol {index} of an enum is not in the reader's schema")
+        return position
+
+    return walk
+
+
+def _entry(step: MapStep) -> Walker:
+    key, item = walker(step.key), walker(step.value)
+
+    def walk(value: AvroValue, position: int) -> int:
+        return item(value, key(value, position))
+
+    return walk
+
+
+def _items(item: Walker, width: int | None, cost: int, size: int, work: float, name: str) -> Walker:
+    def walk(value: AvroValue, position: int) -> int:
+        try:
+            while True:
+                count, position = read_block(value, position, cost)
+                if not count:
+                    return position
+                if count * (width or 1) > value.end - position and width != 0:
+                    raise BadAvroError(f"{count} items, but {value.end - position} bytes are left")
+                value.work -= BLOCK_WORK + count * work
+                if value.work < 0:
+                    raise BadAvroError("it has too many items")
+                if value.room is not None:
+                    value.room.left -= count * size
+                    if value.room.left < 0:
+                        raise BadAvroError(value.room.why)
+                if width is not None:
+                    position += count * width
+                    continue
+                for _ in range(count):
+                    position = item(value, position)
+        except BadAvroError as error:
+            error.path.append(name)
+            raise
+
+    return walk
+
+
+def _record(step: RecordStep) -> Walker:
+    names = [name for name, _, _ in step.fields]
+    fields = [walker(field) for _, field, _ in step.fields]
+
+    def walk(value: AvroValue, position: int) -> int:
+        index = 0
+        try:
+            for index, field in enumerate(fields):  # noqa: B007 - which it was that raised
+                position = field(value, position)
+        except BadAvroError as error:
+            error.path.append(names[index])
+            raise
+        return position
+
+    return walk
+
+
+def _union(step: UnionStep) -> Walker:
+    branches = [each if isinstance(each, str) else walker(each) for each in step.branches]
+
+    def walk(value: AvroValue, position: int) -> int:
+        index, position = read_varint(value, position)
+        if not 0 <= index < len(branches):
+            raise BadAvroError(f"branch {index}, but the union has {len(branches)}")
+        branch = branches[index]
+        if isinstance(branch, str):
+            raise BadAvroError(branch)
+        return branch(value, position)
+
+    return walk

@@ -1,0 +1,320 @@
+"""Which column of rows goes into which field of a schema of Avro's, and whether it fits there.
+
+Shared by all that write by such a schema: the kinds AVRO and JSON. A column fits a field that is read as the
+column's type, or as one that holds all its values: int -> long -> float -> double, string <-> bytes, wider
+decimals. Where single values may not fit (a large long in a double), that is found when they are written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    branch_name,
+    is_member_struct,
+    is_null,
+)
+
+_MAX_LISTED = 50  # columns in the text of an error
+
+_NAMES: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+}
+_TIMES: Final = {
+    "date": "date",
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz",
+}
+# Spark's names of the types that go into a field without a logical type.
+_TEXTS: Final = frozenset(("string", "binary"))
+_INTS: Final = frozenset(("tinyint", "smallint", "int"))
+_LONGS: Final = _INTS | {"bigint"}
+_FIT: Final = {
+    "null": frozenset[str](),
+    "boolean": frozenset(("boolean",)),
+    "int": _INTS,
+    "long": _LONGS,
+    "float": _LONGS | {"float"},
+    "double": _LONGS | {"float", "double"},
+    "bytes": _TEXTS,
+    "string": _TEXTS,
+}
+# Of these, the ones that a union's branch of the kind is for.
+_EXACT: Final = {
+    "boolean": frozenset(("boolean",)),
+    "int": _INTS,
+    "long": frozenset(("bigint",)),
+    "float": frozenset(("float",)),
+    "double": frozenset(("double",)),
+    "bytes": frozenset(("binary",)),
+    "string": frozenset(("string",)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFit:
+    """How the values of one column are written.
+
+    Attributes:
+        path: of the field: names with dots between, ``[]`` for items, ``{}`` for values of a map; empty for
+            the root.
+        avro: what a value is written as. A union only where each member has a column of its own.
+        branch: the index of ``avro`` in the field's union; None where the field is none.
+        null: the index of null in the field's union; None where there is no null.
+        parts: of a record one for each field, None for one that has no column; of a union one for each column
+            of the struct; of an array or map one.
+        columns: for each part that is not None, its number in the struct.
+    """
+
+    path: str
+    avro: AvroType
+    branch: int | None = None
+    null: int | None = None
+    parts: tuple[ColumnFit | None, ...] = ()
+    columns: tuple[int, ...] = ()
+
+
+class NewField(NamedTuple):
+    """A column that a schema has no field for.
+
+    Attributes:
+        record: full name of the record that it would be a field of.
+        path: of that record.
+        column: of the rows.
+    """
+
+    record: str
+    path: str
+    column: pa.Field
+
+
+class _Report(NamedTuple):
+    """What was found to be wrong, and columns without a field: None where they are wrong, too."""
+
+    problems: list[str]
+    new: list[NewField] | None = None
+
+
+def fit(avro: AvroType, kind: pa.DataType) -> ColumnFit:
+    """Find the field of each column.
+
+    Raises:
+        SchemaError: some columns do not fit, or fields have neither a column nor a default; lists all.
+    """
+    report = _Report([])
+    found = _fit(avro, kind, "", report)
+    if found is None:
+        raise _misfits(report.problems)
+    return found
+
+
+def new_fields(avro: AvroType, kind: pa.DataType) -> list[NewField]:
+    """Find the columns that have no field, at any depth; all others fit.
+
+    Raises:
+        SchemaError: as of :func:`fit`, but for those columns.
+    """
+    new: list[NewField] = []
+    report = _Report([], new)
+    if _fit(avro, kind, "", report) is None:
+        raise _misfits(report.problems)
+    return new
+
+
+def _misfits(problems: list[str]) -> SchemaError:
+    listed = problems[:_MAX_LISTED]
+    more = [f"and {len(problems) - _MAX_LISTED} more"] if len(problems) > _MAX_LISTED else []
+    return SchemaError(
+        f"the rows do not fit the topic's schema: {'; '.join(listed + more)}",
+        advice="Use select and cast, so that the topic's schema has a field of the same name and type "
+        "for each column",
+    )
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Spark's name of an Arrow type, for errors; Arrow's where Spark has none."""
+    if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None:
+        return "timestamp"
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{type_name(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return "variant" if is_variant(kind) else "struct"
+    return _NAMES.get(kind) or ("void" if pa.types.is_null(kind) else str(kind))
+
+
+def is_variant(kind: pa.StructType) -> bool:
+    """Whether a struct is how Spark hands over a value of a type of its own: variant, geometry, geography."""
+    marks = (b"variant", b"geometry", b"geography")
+    return any(mark in (field.metadata or {}) for field in kind for mark in marks)
+
+
+def field_path(path: str, name: str) -> str:
+    """The path of a record's field."""
+    return f"{path}.{name}" if path else name
+
+
+def _fit(avro: AvroType, kind: pa.DataType, path: str, report: _Report) -> ColumnFit | None:
+    if isinstance(avro, AvroUnion):
+        return _union(avro, kind, path, report)
+    if isinstance(avro, AvroRecord) and pa.types.is_struct(kind) and not is_variant(kind):
+        return _record(avro, kind, path, report)
+    if isinstance(avro, AvroArray) and pa.types.is_list(kind):
+        part = _fit(avro.items, kind.value_type, f"{path}[]", report)
+        return None if part is None else ColumnFit(path, avro, parts=(part,), columns=(0,))
+    if isinstance(avro, AvroMap) and pa.types.is_map(kind) and type_name(kind.key_type) == "string":
+        part = _fit(avro.values, kind.item_type, f"{path}{{}}", report)
+        return None if part is None else ColumnFit(path, avro, parts=(part,), columns=(0,))
+    if _is_scalar_fit(avro, kind):
+        return ColumnFit(path, avro)
+    report.problems.append(f"{_shown(path)} is {type_name(kind)}, but the topic has {_avro_name(avro)}")
+    return None
+
+
+def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -> ColumnFit | None:
+    problems = report.problems
+    before = len(problems)
+    numbers = {field.name: number for number, field in enumerate(kind)}
+    known = {field.name for field in avro.fields}
+    lower = {field.name.lower(): field.name for field in avro.fields}
+    for name, count in Counter(field.name for field in kind).items():
+        if count > 1:
+            problems.append(f"{_shown(field_path(path, name))} exists {count} times")
+        if name in known:
+            continue
+        similar = lower.get(name.lower())
+        if similar is not None:
+            own = _shown(field_path(path, name))
+            problems.append(f"{own} differs from the topic's {_shown(similar)} only in upper and lower case")
+        elif report.new is None:
+            problems.append(f"{_shown(field_path(path, name))} has no field in the topic's schema")
+        else:
+            report.new.append(NewField(avro.name, path, kind[numbers[name]]))
+    parts: list[ColumnFit | None] = []
+    for field in avro.fields:
+        below = field_path(path, field.name)
+        number = numbers.get(field.name)
+        if number is not None:
+            parts.append(_fit(field.type, kind[number].type, below, report))
+        else:
+            if not field.has_default:
+                problems.append(f"{_shown(below)} is missing, and the topic's schema has no default for it")
+            parts.append(None)
+    if len(problems) > before:
+        return None
+    columns = tuple(numbers[field.name] for field in avro.fields if field.name in numbers)
+    return ColumnFit(path, avro, parts=tuple(parts), columns=columns)
+
+
+def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> ColumnFit | None:
+    null = next((number for number, each in enumerate(union.branches) if is_null(each)), None)
+    if is_member_struct(union) and _has_member_names(union, kind):
+        return _members(union, kind, path, null, report)
+    found: ColumnFit | None = None
+    new: list[NewField] | None = None
+    problems: list[str] = []
+    name = type_name(kind)
+    for number, each in enumerate(union.branches):
+        if is_null(each):
+            continue
+        own = _Report(problems, None if report.new is None else [])
+        one = _fit(each, kind, path, own)
+        if one is None:
+            continue
+        chosen = ColumnFit(path, one.avro, number, null, one.parts, one.columns)
+        if _is_exact(each, name) and not own.new:
+            return chosen
+        if found is None:
+            found, new = chosen, own.new
+    if found is None:
+        several = f"{_shown(path)} is {name}, but the topic has a union of other types"
+        report.problems.extend(problems if len(union.members) == 1 else [several])
+    elif report.new is not None and new is not None:
+        report.new.extend(new)
+    return found
+
+
+def _is_exact(avro: AvroType, name: str) -> bool:
+    """Whether no other branch of a union can be as good for a column."""
+    if isinstance(avro, AvroPrimitive) and not avro.logical:
+        return name in _EXACT[avro.kind]
+    return not isinstance(avro, AvroEnum | AvroFixed)
+
+
+def _has_member_names(union: AvroUnion, kind: pa.DataType) -> bool:
+    names = {f"member{number}" for number in range(len(union.members))}
+    return pa.types.is_struct(kind) and len(kind) > 0 and {field.name for field in kind} <= names
+
+
+def _members(
+    union: AvroUnion, kind: pa.StructType, path: str, null: int | None, report: _Report
+) -> ColumnFit | None:
+    numbers = [number for number, each in enumerate(union.branches) if not is_null(each)]
+    parts = []
+    for field in kind:
+        number = numbers[int(field.name.removeprefix("member"))]
+        part = _fit(union.branches[number], field.type, field_path(path, field.name), report)
+        if part is not None:
+            parts.append(ColumnFit(part.path, part.avro, number, None, part.parts, part.columns))
+    if len(parts) < len(kind):
+        return None
+    return ColumnFit(path, union, None, null, tuple(parts), tuple(range(len(kind))))
+
+
+def _is_scalar_fit(avro: AvroType, kind: pa.DataType) -> bool:
+    name = type_name(kind)
+    if isinstance(avro, AvroEnum):
+        return name == "string"
+    if isinstance(avro, AvroPrimitive | AvroFixed) and avro.logical == "decimal":
+        if not pa.types.is_decimal128(kind):
+            return False
+        digits: int = kind.precision - kind.scale
+        return bool(0 <= kind.scale <= avro.scale) and digits <= avro.precision - avro.scale
+    if isinstance(avro, AvroFixed):
+        return name == "binary"
+    if isinstance(avro, AvroPrimitive):
+        return name == _TIMES[avro.logical] if avro.logical else name in _FIT[avro.kind]
+    return False
+
+
+def _avro_name(avro: AvroType) -> str:
+    if isinstance(avro, AvroPrimitive | AvroFixed) and avro.logical:
+        precise = f"({avro.precision},{avro.scale})" if avro.logical == "decimal" else ""
+        return avro.logical + precise
+    if isinstance(avro, AvroRecord | AvroEnum | AvroFixed):
+        return f"{type(avro).__name__.removeprefix('Avro').lower()} {_shown(avro.name)}"
+    return branch_name(avro)
+
+
+def _shown(name: str) -> str:
+    return ascii(name if len(name) <= 100 else f"{name[:100]}...") if name else "(the root)"

@@ -1,0 +1,193 @@
+"""Values of columns as the type of the field that they go into, and which of them no field can hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.values.encode.cells import too_large
+
+if TYPE_CHECKING:
+    from pulsar_spark.arrow.arrays import Flags, Ints
+    from pulsar_spark.values.avro.avro_types import AvroEnum
+
+
+class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its row is known
+    """A value that its field cannot hold.
+
+    Attributes:
+        row: its number in the column that was looked at.
+        path: of the field.
+        what: what is wrong with it.
+    """
+
+    def __init__(self, row: int, path: str, what: str) -> None:
+        super().__init__(row, path, what)
+        self.row = int(row)
+        self.path = path
+        self.what = what
+
+    def at(self, row: int) -> Misfit:
+        """The same of a column around this one, whose row holds the value."""
+        return Misfit(row, self.path, self.what)
+
+    def error(self) -> SchemaError:
+        """What the caller of an encoder gets."""
+        path = self.path if len(self.path) <= 200 else f"{self.path[:200]}..."
+        place = f", field {path!a}" if path else ""
+        return SchemaError(f"row {self.row} of the batch{place}: {self.what}")
+
+
+def require(is_good: Flags, path: str, what: str) -> None:
+    """Raise the :class:`Misfit` of the first row that is not good."""
+    if not is_good.all():
+        raise Misfit(int(np.argmin(is_good)), path, what)
+
+
+def mask(column: pa.BooleanArray) -> Flags:
+    """A column without nulls as bool[n]."""
+    found: Flags = column.to_numpy(zero_copy_only=False)
+    return found
+
+
+def validity(column: pa.Array) -> Flags | None:
+    """Which rows are not null; None where all are."""
+    return mask(column.is_valid()) if column.null_count else None
+
+
+def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.NDArray[np.floating]:
+    """Numbers of any type as float or double, meaningless in null rows.
+
+    Raises:
+        Misfit: an integer that would lose digits.
+    """
+    numbers = _numbers(column)
+    found = numbers.astype(kind)
+    if numbers.dtype.kind == "i" and numbers.dtype.itemsize >= np.dtype(kind).itemsize:
+        # 2^63 as a float is no int64 any more; the comparison with the bound comes before the way back.
+        is_inside = (found >= -(2.0**63)) & (found < 2.0**63)
+        back = np.where(is_inside, found, 0).astype(np.int64)
+        name = "float" if kind is np.float32 else "double"
+        require(
+            is_inside & (back == numbers),
+            path,
+            f"an integer that loses digits as a {name}: cast it to {name} in the query to round it",
+        )
+    return found
+
+
+def integers(column: pa.Array) -> Ints:
+    """Integers, days or microseconds as int64[n], those in null rows 0."""
+    return _numbers(column).astype(np.int64, copy=False)
+
+
+def milliseconds(column: pa.Array, path: str) -> Ints:
+    """Microseconds as milliseconds.
+
+    Raises:
+        Misfit: one that is no whole number of milliseconds.
+    """
+    micros = integers(column)
+    millis = micros // 1000
+    require(
+        millis * 1000 == micros,
+        path,
+        "a timestamp with microseconds, but the topic has milliseconds: truncate it with "
+        "date_trunc('MILLISECOND', ...)",
+    )
+    return millis
+
+
+def decimal_column(column: pa.Decimal128Array, precision: int, scale: int) -> pa.Decimal128Array:
+    """The column in a type that holds all its values."""
+    kind = pa.decimal128(precision, scale)
+    return column if column.type == kind else column.cast(kind)
+
+
+def binary_column(column: pa.Array) -> pa.BinaryArray:
+    """Strings or binary, small or large, as binary.
+
+    Raises:
+        OptionError: more than 2 GiB.
+    """
+    try:
+        return column.cast(pa.binary())
+    except pa.ArrowInvalid:
+        raise too_large() from None
+
+
+def string_column(column: pa.Array, path: str) -> pa.StringArray:
+    """Strings or binary, small or large, as strings.
+
+    Raises:
+        Misfit: one that is not UTF-8.
+    """
+    values = binary_column(column)
+    try:
+        return values.cast(pa.string())  # looks at the bytes, which those of Spark's strings need not be
+    except pa.ArrowInvalid:
+        require(np.array([_is_utf8(value) for value in values.to_pylist()]), path, "text that is not UTF-8")
+        raise
+
+
+def map_keys(column: pa.Array, path: str) -> pa.StringArray:
+    """The keys of maps.
+
+    Args:
+        column: strings.
+        path: of the map.
+
+    Raises:
+        Misfit: null, or not UTF-8.
+    """
+    has = validity(column)
+    if has is not None:
+        require(has, path, "a map with null as a key")
+    return string_column(column, path)
+
+
+def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
+    """Binary for a field of fixed size.
+
+    Raises:
+        Misfit: one of another size.
+    """
+    values = binary_column(column)
+    is_good = mask(pc.equal(pc.binary_length(values), size).fill_null(True))
+    require(is_good, path, f"a binary value that does not have the {size} bytes of the topic's type")
+    return values
+
+
+def symbol_numbers(column: pa.Array, enum: AvroEnum, path: str) -> Ints:
+    """The place of each string among the symbols of an enum, 0 for null.
+
+    Raises:
+        Misfit: one that is no symbol.
+    """
+    strings = string_column(column, path)
+    places = pc.index_in(strings, pa.array(enum.symbols, pa.string()))
+    if places.null_count > strings.null_count:
+        is_good = mask(pc.or_(places.is_valid(), strings.is_null()))
+        require(is_good, path, f"a string that is not a symbol of enum {enum.name[:100]!a}")
+    found: Ints = places.fill_null(0).to_numpy().astype(np.int64)
+    return found
+
+
+def _numbers(column: pa.Array) -> np.typing.NDArray[np.generic]:
+    """Numbers, dates or times of the column's own width, 0 for null."""
+    if pa.types.is_temporal(column.type):
+        column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+    filled = column.fill_null(0) if column.null_count else column
+    found: np.typing.NDArray[np.generic] = filled.to_numpy()
+    return found
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        return value is None or value.decode("utf-8") is not None
+    except UnicodeDecodeError:
+        return False

@@ -1,0 +1,154 @@
+"""Plain values of columns -> the text of JSON, without quotes around it; null is empty.
+
+Texts are those that Java's readers of Pulsar's JSON schemas take for every type that a field of the kind has
+there, and that none of them takes for another value. So times are ISO-8601 text: a number would be seconds or
+milliseconds by the reader's type, and seconds before 1970 are read wrongly. Decimals are numbers with all
+their digits, binary is base64.
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.arrow.arrays import Ints, offsets_of
+from pulsar_spark.arrow.join import EncodedField, EncodedMessages, join, lengths
+from pulsar_spark.values.encode.cells import MAX_SIZE, Cells, Piece, texts, to_binary, too_large
+from pulsar_spark.values.encode.column_values import floats, integers, mask, require, validity
+
+_MICROS_OF_DAY: Final = 86_400_000_000
+_FIRST_DAY: Final = -719_162  # 0001-01-01
+_LAST_DAY: Final = 2_932_896  # 9999-12-31
+
+# What JSON's strings hold only after a backslash; the backslash itself is the first to be replaced.
+_ESCAPES: Final = {
+    "\\": "\\\\",
+    '"': '\\"',
+    **{chr(code): f"\\u{code:04x}" for code in range(0x20)},
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+}
+_IS_ESCAPED: Final = np.array([chr(code) in _ESCAPES for code in range(256)])
+
+
+def escaped(strings: pa.StringArray) -> pa.BinaryArray:
+    """The contents of JSON's strings.
+
+    Raises:
+        OptionError: more than 2 GiB.
+    """
+    offsets = offsets_of(strings)
+    data = strings.buffers()[2]
+    if data is not None:
+        found = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+        codes, counts = np.unique(found[_IS_ESCAPED[found]], return_counts=True)
+        more = sum(
+            int(count) * (len(_ESCAPES[chr(code)]) - 1) for code, count in zip(codes, counts, strict=True)
+        )
+        if len(found) + more > MAX_SIZE:
+            raise too_large()
+        for letter, escape in _ESCAPES.items():
+            if ord(letter) in codes:
+                strings = pc.replace_substring(strings, letter, escape)
+    return strings.cast(pa.binary())
+
+
+def string_text(strings: pa.StringArray) -> list[Piece]:
+    """The piece of :func:`escaped`."""
+    return [texts(escaped(strings))]
+
+
+def plain_text(column: pa.Array) -> list[Piece]:
+    """Booleans, integers and decimals."""
+    return [texts(column.cast(pa.string()).cast(pa.binary()))]
+
+
+def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Piece]:
+    """Numbers of any type as float or double: with a point or an exponent, so that readers see what they are.
+
+    Raises:
+        Misfit: NaN or infinity, which JSON does not support; or an integer that would lose digits.
+    """
+    numbers = floats(column, kind, path)
+    has = validity(column)
+    require(np.isfinite(numbers), path, "NaN or infinity, which JSON does not support")
+    strings = pa.array(numbers, mask=None if has is None else ~has).cast(pa.string())
+    pieces: list[Piece] = [texts(strings.cast(pa.binary()))]
+    is_whole = numbers == np.floor(numbers)
+    if is_whole.any():
+        lacks = is_whole & ~mask(pc.match_substring(strings, "e").fill_null(True))
+        tail = np.broadcast_to(np.frombuffer(b".0", np.uint8), (len(strings), 2))
+        pieces.append(Cells(tail, np.broadcast_to(lacks[:, None], tail.shape), np.where(lacks, 2, 0)))
+    return pieces
+
+
+def base64_text(values: pa.BinaryArray) -> list[Piece]:
+    """Base64 with padding; one call encodes all rows, each padded to whole groups of three bytes.
+
+    Raises:
+        OptionError: more than 2 GiB.
+    """
+    sizes = lengths(values)
+    padding = -sizes % 3
+    zeros = pa.array([b"", b"\0", b"\0\0"], pa.binary()).take(pa.array(padding))
+    if int((sizes + padding).sum()) // 3 * 4 > MAX_SIZE:
+        raise too_large()
+    padded = join([EncodedField(values, sizes), EncodedField(zeros, padding)], len(values))
+    encoded = np.frombuffer(bytearray(binascii.b2a_base64(padded.buffer, newline=False)), np.uint8)
+    offsets = padded.offsets // 3 * 4
+    for place in (1, 2):
+        encoded[offsets[1:][padding >= place] - place] = ord("=")
+    found = to_binary(EncodedMessages(memoryview(encoded.data), offsets))
+    return [EncodedField(found, np.diff(offsets))]
+
+
+def date_text(column: pa.Date32Array, path: str) -> list[Piece]:
+    """``2023-11-14``.
+
+    Raises:
+        Misfit: a year before 1 or after 9999.
+    """
+    days = integers(column)
+    _require_years(days, path)
+    return [_matrix(pa.array(days.astype(np.int32)).view(pa.date32()).cast(pa.string()), b"0000-00-00")]
+
+
+def timestamp_text(column: pa.TimestampArray, path: str) -> list[Piece]:
+    """``2023-11-14T22:13:20.123456``, with a Z after it where the type has a zone.
+
+    Args:
+        column: in microseconds.
+        path: of the field.
+
+    Raises:
+        Misfit: a year before 1 or after 9999.
+    """
+    micros = integers(column)
+    _require_years(micros // _MICROS_OF_DAY, path)
+    strings = pa.array(micros).view(pa.timestamp("us")).cast(pa.string())
+    end = b"" if column.type.tz is None else b"Z"
+    return [_matrix(strings, b"0000-00-00T00:00:00.000000" + end)]
+
+
+def _require_years(days: Ints, path: str) -> None:
+    is_good = (days >= _FIRST_DAY) & (days <= _LAST_DAY)
+    require(is_good, path, "a time outside the years 1 to 9999, which has no standard form in JSON")
+
+
+def _matrix(strings: pa.StringArray, form: bytes) -> Cells:
+    """Strings of one length, in a form whose letters stand where they have others, or nothing."""
+    count = len(strings)
+    row = np.frombuffer(form, np.uint8)
+    data = np.empty((count, len(form)), np.uint8)
+    width = len(form.rstrip(b"Z"))
+    data[:, :width] = np.frombuffer(strings.buffers()[2], np.uint8, count * width).reshape(count, width)
+    is_letter = (row == ord("T")) | (row == ord("Z"))
+    data[:, is_letter] = row[is_letter]
+    return Cells(data, None, len(form))

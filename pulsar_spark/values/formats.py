@@ -1,0 +1,116 @@
+"""The table of kinds of schemas: what makes their column's type, decoder and encoder, one line a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import key_value, primitives
+from pulsar_spark.values.avro import avro_read, avro_types, avro_write, changes
+from pulsar_spark.values.encode.tombstones import TombstoneEncoder
+from pulsar_spark.values.interfaces import ValueDecoder, ValueEncoder
+from pulsar_spark.values.json import json_read, json_write
+from pulsar_spark.values.protobuf import protobuf_native
+
+MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
+MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
+
+
+class _Format(NamedTuple):
+    """What makes the parts of one kind; without an encoder its values are not written."""
+
+    column_type: Callable[[Schema], pa.DataType]
+    decoder: MakeDecoder
+    encoder: MakeEncoder | None
+
+
+def column_type(schema: Schema) -> pa.DataType:
+    """Return the Arrow type of a column of the schema's values.
+
+    Raises:
+        UnsupportedError: the schema, or a field that is named, has no type in Spark.
+        SchemaError: its definition is malformed.
+    """
+    return _format(schema).column_type(schema)
+
+
+def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
+    """Make a decoder of values of one version of a schema.
+
+    Args:
+        writer: the version that the values are of.
+        reader: the version that they are read as; older or newer.
+        target: ``column_type(reader)``, or what that can be projected or promoted to.
+
+    Raises:
+        UnsupportedError: as :func:`column_type`.
+        SchemaError: the versions do not resolve, or the target is no such type.
+    """
+    if writer.type != reader.type:
+        raise SchemaError(
+            f"values of schema type {writer.type.name} cannot be read as {reader.type.name}",
+            advice="Read the topic with valueFormat=raw, or write only one type of values to a topic",
+        )
+    return _format(reader).decoder(writer, reader, target)
+
+
+def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
+    """Say which values of a newer version an older one, of the same column type, has no place for.
+
+    Raises:
+        UnsupportedError, SchemaError: as :func:`column_type`.
+    """
+    if newer.type == older.type == SchemaType.KEY_VALUE:
+        new, old = key_value.parts_of(newer), key_value.parts_of(older)
+        yield from new_values(new.key, old.key, "key")
+        yield from new_values(new.value, old.value, "value")
+    elif newer.type == older.type and newer.type in (SchemaType.AVRO, SchemaType.JSON):
+        yield from changes.new_values(avro_types.parse(newer), avro_types.parse(older), path)
+
+
+def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
+    """Make an encoder of rows of the type ``source`` as values of the schema; null rows are tombstones.
+
+    Raises:
+        UnsupportedError: values of such a schema are not written.
+        SchemaError: rows of that type do not fit the schema.
+    """
+    make = _format(schema).encoder
+    if make is None:
+        raise UnsupportedError(
+            f"values of schema type {schema.type.name} cannot be written",
+            advice="Encode them in the query and write with valueFormat=raw",
+        )
+    made = make(schema, source)
+    is_record = isinstance(source, pa.StructType) and schema.type is not SchemaType.KEY_VALUE
+    return TombstoneEncoder(made) if is_record else made
+
+
+def _format(schema: Schema) -> _Format:
+    try:
+        return _FORMATS[schema.type]
+    except KeyError:
+        raise UnsupportedError(
+            f"values of schema type {schema.type.name} have no columns",
+            advice="Use valueFormat=raw, and decode or encode the values in the query",
+        ) from None
+
+
+_PRIMITIVE = _Format(primitives.column_type, primitives.decoder, primitives.encoder)
+_KEY_VALUE = _Format(
+    partial(key_value.column_type, part=column_type),
+    partial(key_value.decoder, part=decoder),
+    partial(key_value.encoder, part=encoder),
+)
+_FORMATS: dict[SchemaType, _Format] = {
+    **dict.fromkeys(primitives.KINDS, _PRIMITIVE),
+    SchemaType.KEY_VALUE: _KEY_VALUE,
+    SchemaType.PROTOBUF_NATIVE: _Format(protobuf_native.column_type, protobuf_native.decoder, None),
+    SchemaType.AVRO: _Format(avro_read.column_type, avro_read.decoder, avro_write.encoder),
+    SchemaType.JSON: _Format(json_read.column_type, json_read.decoder, json_write.encoder),
+}

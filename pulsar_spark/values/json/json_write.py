@@ -1,0 +1,286 @@
+"""Columns -> values of JSON schemas: text by Arrow's kernels, all rows of a field at a time.
+
+Fields that are null, or have no column, are left out, as Java's writers do. Nulls in arrays and maps are
+written. Everything else is as in ``avro_write``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.arrow.join import EncodedField
+from pulsar_spark.schema import Schema
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroUnion,
+    parse,
+)
+from pulsar_spark.values.encode import cells, column_values, json_text, nested
+from pulsar_spark.values.encode.cells import Piece
+from pulsar_spark.values.encode.column_fit import ColumnFit, fit
+from pulsar_spark.values.encode.nested import RowEncoder
+from pulsar_spark.values.interfaces import ValueEncoder
+
+# Bytes are the same in every row.
+_Part: TypeAlias = "Piece | bytes"
+
+_QUOTE: Final = b'"'
+
+
+def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
+    """Make the encoder of rows of the type ``source`` as values of a schema of kind JSON.
+
+    A field without a column is left out, so readers see its default.
+
+    Raises:
+        SchemaError: the schema is no Avro; or rows of the type do not fit it, with all columns concerned.
+        UnsupportedError: the schema is recursive or too large.
+    """
+    return RowEncoder(_Root(_writer(fit(parse(schema), source))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes the values of one field.
+
+    Attributes:
+        path: of the field.
+        is_nullable: whether it may be null.
+        quote: what stands before and after each value.
+        make: the parts of each row of a column; that has nulls only where ``is_scalar``.
+        is_scalar: whether it has no parts of its own.
+    """
+
+    path: str
+    is_nullable: bool
+    quote: bytes
+    make: Callable[[pa.Array], list[Piece]]
+    is_scalar: bool
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        """The values without quotes."""
+        return self.make(column)
+
+    def has(self, column: pa.Array) -> Flags | None:
+        """Which rows are not null; None where all are.
+
+        Raises:
+            Misfit: one that must not be.
+        """
+        found = column_values.validity(column)
+        if found is not None and not self.is_nullable:
+            column_values.require(found, self.path, "null, but the topic's field is not nullable")
+        return found
+
+    def some(self, column: pa.Array, has: Flags) -> list[Piece]:
+        """The values without quotes of the rows that have one, and nothing in others."""
+        if self.is_scalar:
+            return [cells.masked(piece, has) for piece in self.make(column)]
+        return [nested.of_some(self, column, has)]
+
+
+class _Root:
+    def __init__(self, writer: _Writer) -> None:
+        self._writer = writer
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        return _values(self._writer, column, b"")
+
+
+def _writer(found: ColumnFit) -> _Writer:
+    avro, is_nullable = found.avro, found.null is not None
+    nested_make: Callable[[pa.Array], list[Piece]] | None = None
+    if isinstance(avro, AvroUnion):
+        nested_make = _Members(found).pieces
+    elif isinstance(avro, AvroRecord):
+        nested_make = _Record(found, avro).pieces
+    elif isinstance(avro, AvroArray):
+        nested_make = _Array(found).pieces
+    elif isinstance(avro, AvroMap):
+        nested_make = _Map(found).pieces
+    if nested_make is not None:
+        return _Writer(found.path, is_nullable, b"", nested_make, is_scalar=False)
+    make, quote = _scalar(found)
+    return _Writer(found.path, is_nullable, quote, make, is_scalar=True)
+
+
+def _scalar(found: ColumnFit) -> tuple[Callable[[pa.Array], list[Piece]], bytes]:
+    """What makes the text of plain values, and what stands around it."""
+    avro, path = found.avro, found.path
+    if isinstance(avro, AvroEnum):
+        return lambda column: _symbols(column, avro, path), _QUOTE
+    assert isinstance(avro, AvroPrimitive | AvroFixed)
+    if avro.logical == "decimal":
+        return lambda column: json_text.plain_text(
+            column_values.decimal_column(column, avro.precision, avro.scale)
+        ), b""
+    if isinstance(avro, AvroFixed):
+        return lambda column: json_text.base64_text(
+            column_values.sized_column(column, avro.size, path)
+        ), _QUOTE
+    if avro.logical:
+        make = json_text.date_text if avro.logical == "date" else json_text.timestamp_text
+        return lambda column: make(column, path), _QUOTE
+    if avro.kind in ("float", "double"):
+        number = np.float32 if avro.kind == "float" else np.float64
+        return lambda column: json_text.float_text(column, number, path), b""
+    if avro.kind == "bytes":
+        return lambda column: json_text.base64_text(column_values.binary_column(column)), _QUOTE
+    if avro.kind == "string":
+        return lambda column: json_text.string_text(column_values.string_column(column, path)), _QUOTE
+    return json_text.plain_text, b""
+
+
+def _symbols(column: pa.Array, enum: AvroEnum, path: str) -> list[Piece]:
+    column_values.symbol_numbers(column, enum, path)
+    return json_text.string_text(column_values.string_column(column, path))
+
+
+class _Record:
+    def __init__(self, found: ColumnFit, avro: AvroRecord) -> None:
+        parts = zip(avro.fields, found.parts, strict=True)
+        present = [(field.name, _writer(part)) for field, part in parts if part is not None]
+        self._fields = [
+            (_key_text(name), writer, number)
+            for (name, writer), number in zip(present, found.columns, strict=True)
+        ]
+
+    def pieces(self, column: pa.StructArray) -> list[Piece]:
+        parts: list[_Part] = []
+        is_any: Flags | bool = False  # whether a field stands before
+        for key, writer, number in self._fields:
+            child = column.field(number)
+            has = writer.has(child)
+            head = key + writer.quote
+            if has is None and isinstance(is_any, bool):
+                parts.append((b"," if is_any else b"{") + head)
+            else:
+                form = np.where(is_any, np.int8(2), np.int8(1))
+                parts.append(_choice([b"", b"{" + head, b"," + head], form if has is None else form * has))
+            if has is None:
+                parts += [*writer.pieces(child), writer.quote]
+                is_any = True
+            else:
+                parts += [*writer.some(child, has), *_where(has, writer.quote)]
+                is_any = is_any | has
+        if isinstance(is_any, bool):
+            parts.append(b"}" if is_any else b"{}")
+        else:
+            parts.append(_choice([b"{}", b"}"], is_any))
+        return _pieces(parts)
+
+
+class _Members:
+    """A union whose members have a column each; a row has the value of one of them, or null."""
+
+    def __init__(self, found: ColumnFit) -> None:
+        self._path = found.path
+        self._writers = [_writer(part) for part in found.parts if part is not None]
+        self._is_nullable = found.null is not None
+
+    def pieces(self, column: pa.StructArray) -> list[Piece]:
+        members, has, count = nested.members_of(column, self._path, is_nullable=self._is_nullable)
+        parts: list[_Part] = _where(count == 0, b"null")
+        for writer, member, here in zip(self._writers, members, has, strict=True):
+            quote = _where(here, writer.quote)
+            parts += [*quote, *writer.some(member, here), *quote]
+        return _pieces(parts)
+
+
+class _Array:
+    def __init__(self, found: ColumnFit) -> None:
+        (item,) = found.parts
+        assert item is not None
+        self._item = _writer(item)
+
+    def pieces(self, column: pa.ListArray) -> list[Piece]:
+        items, starts = nested.items_of(column)
+        is_later = _is_later(starts)
+        found = nested.of_items(
+            lambda items: [_choice([b"[", b","], is_later), *_values(self._item, items, b"")], items, starts
+        )
+        return [found, _choice([b"[]", b"]"], np.diff(starts) > 0)]
+
+
+class _Map:
+    def __init__(self, found: ColumnFit) -> None:
+        (value,) = found.parts
+        assert value is not None
+        self._path = found.path
+        self._value = _writer(value)
+
+    def pieces(self, column: pa.MapArray) -> list[Piece]:
+        entries, starts = nested.items_of(column)
+        is_later = _is_later(starts)
+        found = nested.of_items(
+            lambda entries: [_choice([b'{"', b',"'], is_later), *self._entry(entries)], entries, starts
+        )
+        return [found, _choice([b"{}", b"}"], np.diff(starts) > 0)]
+
+    def _entry(self, entries: pa.StructArray) -> list[Piece]:
+        keys = json_text.string_text(column_values.map_keys(entries.field(0), self._path))
+        return [*keys, *_values(self._value, entries.field(1), b'":')]
+
+
+def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:
+    """Values with quotes, null as such, after the same bytes in each row."""
+    has = writer.has(column)
+    if has is None:
+        return _pieces([before + writer.quote, *writer.pieces(column), writer.quote])
+    head = _choice([before + b"null", before + writer.quote], has)
+    return _pieces([head, *writer.some(column, has), *_where(has, writer.quote)])
+
+
+def _is_later(starts: Ints) -> Flags:
+    """Which items are not the first of their row."""
+    found = np.ones(int(starts[-1]), np.bool_)
+    found[starts[:-1][np.diff(starts) > 0]] = False
+    return found
+
+
+def _where(has: Flags, text: bytes) -> list[_Part]:
+    """The text in the rows that ``has`` names."""
+    return [_choice([b"", text], has)] if text else []
+
+
+def _choice(table: Sequence[bytes], numbers: npt.NDArray[np.int8] | Flags) -> EncodedField:
+    """For each row the text of its number."""
+    sizes = np.array([len(text) for text in table], np.int64)
+    codes = numbers.astype(np.int8, copy=False)
+    return EncodedField(pa.array(table, pa.binary()).take(pa.array(codes)), sizes[codes])
+
+
+def _pieces(parts: Sequence[_Part]) -> list[Piece]:
+    """The parts, texts side by side as one."""
+    found: list[Piece] = []
+    text = b""
+    for part in parts:
+        if isinstance(part, bytes):
+            text += part
+            continue
+        if text:
+            found.append(_text(text))
+            text = b""
+        found.append(part)
+    return [*found, _text(text)] if text else found
+
+
+def _text(text: bytes) -> EncodedField:
+    return EncodedField(pa.scalar(text, pa.binary()), len(text))
+
+
+def _key_text(name: str) -> bytes:
+    return json.dumps(name, ensure_ascii=False).encode() + b":"

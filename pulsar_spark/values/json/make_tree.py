@@ -1,0 +1,269 @@
+"""The trees that payloads are read by: made of the writer's schema, the reader's and the column's type."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroField,
+    AvroFixed,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    arrow_type,
+    is_member_struct,
+    parse,
+)
+from pulsar_spark.values.avro.resolve import check_target, field_matches
+from pulsar_spark.values.json.projection import filled_type
+from pulsar_spark.values.json.tree import (
+    JsonArray,
+    JsonKind,
+    JsonLeaf,
+    JsonMap,
+    JsonMember,
+    JsonNode,
+    JsonRecord,
+    JsonUnion,
+)
+
+# Java's client writes them beside each schema that it makes; its bytes are always base64.
+_JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
+_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
+_MAX_DEFAULTS: Final = 64 << 10  # bytes of all defaults, each with those of all fields in it
+_T = TypeVar("_T")
+
+
+def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
+    """Make the tree of a column.
+
+    Args:
+        writer: the version that payloads are of.
+        reader: the version that they are read as.
+        target: the reader's Arrow type, or a projection of it.
+
+    Raises:
+        SchemaError: the target is no projection, or a default is no value of its type.
+        UnsupportedError: as ``avro_types.parse``; or defaults that are too large.
+    """
+    is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
+    written = parse(writer) if writer != reader else None
+    read = parse(reader)
+    return _Maker(is_base64).node(written or read, read, target, "")
+
+
+def _plain(avro: AvroType | None) -> AvroType | None:
+    """The one type that a union with null stands for."""
+    if isinstance(avro, AvroUnion) and len(avro.members) == 1:
+        return avro.members[0]
+    return avro
+
+
+class _Maker:
+    def __init__(self, is_base64: bool) -> None:
+        self._is_base64 = is_base64
+        self._defaults = _Defaults()
+
+    def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
+        """Make one node; the writer's type is None where that has none in this place."""
+        writer, plain = _plain(writer), _plain(reader)
+        assert plain is not None
+        if isinstance(plain, AvroRecord) and pa.types.is_struct(target):
+            return self._record(writer, plain, target, path)
+        if isinstance(plain, AvroArray) and pa.types.is_list(target):
+            items = writer.items if isinstance(writer, AvroArray) else None
+            return JsonArray(target, self.node(items, plain.items, target.value_type, f"{path}[]"))
+        if isinstance(plain, AvroMap) and pa.types.is_map(target) and target.key_type == pa.string():
+            values = writer.values if isinstance(writer, AvroMap) else None
+            return JsonMap(target, self.node(values, plain.values, target.item_type, f"{path}{{}}"))
+        if isinstance(plain, AvroUnion) and is_member_struct(plain) and pa.types.is_struct(target):
+            return self._union(writer, plain, target, path)
+        return self._leaf(writer, plain, target, path)
+
+    def _record(
+        self, writer: AvroType | None, reader: AvroRecord, target: pa.DataType, path: str
+    ) -> JsonRecord:
+        theirs: dict[str, AvroType] = {}
+        keys: dict[str, str] = {}
+        if isinstance(writer, AvroRecord):
+            theirs = {each.name: each.type for each in writer.fields}
+            keys = {each.name: key for key, each in field_matches(writer, reader).items()}
+        ours = {each.name: each for each in reader.fields}
+        members = []
+        for column in target:
+            below = f"{path}.{column.name}" if path else column.name
+            if column.name not in ours:
+                raise SchemaError(f"the topic's schema has no field {below!r}", advice="Leave the column out")
+            field = ours[column.name]
+            key = keys.get(field.name, field.name)
+            node = self.node(theirs.get(key), field.type, column.type, below)
+            members.append(JsonMember(key, node, self._defaults.text(field, node, below)))
+        return JsonRecord(target, tuple(members))
+
+    def _union(self, writer: AvroType | None, reader: AvroUnion, target: pa.DataType, path: str) -> JsonUnion:
+        theirs = writer.members if isinstance(writer, AvroUnion) else ()
+        if len(theirs) != len(reader.members):
+            theirs = reader.members
+        whole = arrow_type(reader)
+        check_target(whole, target, path)
+        members = tuple(
+            self.node(written, member, column.type, path)
+            for written, member, column in zip(
+                theirs, reader.members, filled_type(whole, target), strict=True
+            )
+        )
+        return JsonUnion(target, members, tuple(whole.get_field_index(column.name) for column in target))
+
+    def _leaf(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonLeaf:
+        source = arrow_type(reader)
+        text = (pa.string(), pa.binary())
+        numbers = source in _NUMBERS and target in _NUMBERS[_NUMBERS.index(source) :]
+        if not (source == target or numbers or (source in text and target in text)):
+            raise SchemaError(
+                f"field {path or '(the root)'!r} of the topic's schema has type {source}, not {target}",
+                advice="Give the column the type of the schema, or a wider one",
+            )
+        if pa.types.is_timestamp(target):
+            is_theirs = "timestamp" in getattr(writer, "logical", "")
+            return JsonLeaf(JsonKind.TIMESTAMP, target, unit=_unit(writer if is_theirs else reader))
+        if source == pa.binary():
+            size = reader.size if isinstance(reader, AvroFixed) else None
+            return JsonLeaf(JsonKind.BYTES, target, size=size, is_base64=self._is_base64)
+        return JsonLeaf(_kind(source, target), target)
+
+
+def _unit(avro: AvroType | None) -> int:
+    """Microseconds that 1 stands for, in a timestamp of the type."""
+    return 1000 if getattr(avro, "logical", "").endswith("millis") else 1
+
+
+def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
+    if source == pa.string():
+        return JsonKind.TEXT
+    for is_kind, kind in (
+        (pa.types.is_null, JsonKind.NULL),
+        (pa.types.is_boolean, JsonKind.BOOLEAN),
+        (pa.types.is_integer, JsonKind.INTEGER),
+        (pa.types.is_floating, JsonKind.FLOAT),
+        (pa.types.is_date, JsonKind.DATE),
+    ):
+        if is_kind(target):
+            return kind
+    return JsonKind.DECIMAL
+
+
+class _Defaults:
+    """Defaults as payloads have them, which is not how Avro's JSON has them."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_DEFAULTS
+
+    def text(self, field: AvroField, node: JsonNode, path: str) -> str:
+        """The JSON that the node reads as the field's default.
+
+        Raises:
+            SchemaError: it is no value of the field's type.
+            UnsupportedError: it is too large, together with those before it.
+        """
+        if not field.has_default or field.default is None:
+            return "null"
+        try:
+            return json.dumps(self._payload(field.type, node, field.default))
+        except (ValueError, TypeError):
+            raise wrong_default(path, "it has another type") from None
+
+    def _payload(self, avro: AvroType, node: JsonNode, value: object) -> object:
+        """Make a default of a type to what the node reads as it; ValueError or TypeError: it is none."""
+        if value is None:
+            self._count(None)
+            return None
+        if isinstance(avro, AvroUnion):
+            if not avro.members:
+                raise TypeError
+            member = node.members[0] if isinstance(node, JsonUnion) else node
+            return self._payload(avro.members[0], member, value)
+        if isinstance(node, JsonRecord):
+            assert isinstance(avro, AvroRecord)
+            return self._record(avro, node, _of(dict, value))
+        if isinstance(node, JsonArray):
+            assert isinstance(avro, AvroArray)
+            self._count([])
+            return [self._payload(avro.items, node.item, each) for each in _of(list, value)]
+        if isinstance(node, JsonMap):
+            assert isinstance(avro, AvroMap)
+            entries = {}
+            for key, each in _of(dict, value).items():
+                self._count(key)
+                entries[key] = self._payload(avro.values, node.value, each)
+            return entries
+        assert isinstance(node, JsonLeaf)
+        payload = _leaf_payload(avro, node, value)
+        self._count(payload)
+        return payload
+
+    def _record(self, avro: AvroRecord, node: JsonRecord, value: dict[str, object]) -> object:
+        self._count({})
+        fields = {each.name: each for each in avro.fields}
+        members = {}
+        for column, member in zip(node.type, node.members, strict=True):
+            field = fields[column.name]
+            self._count(member.key)
+            part = value.get(field.name, field.default)
+            members[member.key] = self._payload(field.type, member.node, part)
+        return members
+
+    def _count(self, part: object) -> None:
+        self._left -= len(json.dumps(part))
+        if self._left < 0:
+            raise UnsupportedError(
+                "the defaults of the topic's schema are too long",
+                advice="Read the topic with valueFormat=raw",
+            )
+
+
+def wrong_default(path: str, reason: str) -> SchemaError:
+    """Make the error of a default that is no value of its field's type."""
+    return SchemaError(
+        f"the default of field {path!r} of the topic's schema is wrong: {reason}",
+        advice="Correct the schema, or read the topic with valueFormat=raw",
+    )
+
+
+def _leaf_payload(avro: AvroType, node: JsonLeaf, value: object) -> object:
+    """Make a default without parts to what a payload has in its place.
+
+    Raises:
+        ValueError, TypeError: it is no value of the type.
+    """
+    if isinstance(value, list | dict):
+        raise TypeError
+    if isinstance(avro, AvroEnum):
+        return _of(str, value)
+    assert isinstance(avro, AvroPrimitive | AvroFixed)
+    if avro.logical == "decimal":
+        unscaled = int.from_bytes(_of(str, value).encode("latin-1"), "big", signed=True)
+        return f"{unscaled}e-{avro.scale}"
+    if isinstance(avro, AvroFixed) or avro.kind == "bytes":
+        return base64.b64encode(_of(str, value).encode("latin-1")).decode()
+    unit = _unit(avro)
+    if node.kind is JsonKind.TIMESTAMP and node.unit != unit:
+        # Seconds with a point, which are the same whatever the writer's unit is.
+        seconds, micros = divmod(_of(int, value) * unit, 1_000_000)
+        return f"{seconds}.{micros:06}"
+    return value
+
+
+def _of(kind: type[_T], value: object) -> _T:
+    if not isinstance(value, kind):
+        raise TypeError
+    return value

@@ -1,0 +1,388 @@
+"""Columns of JSON values that have parts, as they are read: each has columns for those."""
+
+from __future__ import annotations
+
+from array import array
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.values.json.columns import BytesColumn, JsonColumn, NullColumn, NumberColumn
+from pulsar_spark.values.json.projection import select
+from pulsar_spark.values.json.scan import (
+    END,
+    BadJsonError,
+    read_name,
+    skip_space,
+    skip_value,
+    unexpected,
+)
+from pulsar_spark.values.json.tree import (
+    JsonArray,
+    JsonKind,
+    JsonLeaf,
+    JsonMap,
+    JsonMember,
+    JsonNode,
+    JsonRecord,
+    JsonUnion,
+    item_size,
+)
+from pulsar_spark.values.value_size import ValueRoom
+
+_SHOWN: Final = 100  # characters of a name that an error tells
+
+
+def make_column(node: JsonNode, room: ValueRoom) -> JsonColumn:
+    """Make the column of a node.
+
+    Args:
+        node: how its values are read.
+        room: what a value may take; of what is read now.
+    """
+    if isinstance(node, JsonRecord):
+        return _Structs(node, room)
+    if isinstance(node, JsonArray):
+        return _Lists(node, room)
+    if isinstance(node, JsonMap):
+        return _Maps(node, room)
+    if isinstance(node, JsonUnion):
+        return _Unions(node, room)
+    if node.kind is JsonKind.NULL:
+        return NullColumn(node.type)
+    if node.kind in (JsonKind.TEXT, JsonKind.BYTES, JsonKind.DECIMAL):
+        return BytesColumn(node)
+    return NumberColumn(node)
+
+
+class _Nested(JsonColumn):
+    """Values of several items each, which are in columns of their own; ``_offsets`` says which are whose."""
+
+    def __init__(self, node: JsonArray | JsonMap, room: ValueRoom, *items: JsonColumn) -> None:
+        super().__init__(node.type)
+        self._columns = items
+        self._width = item_size(node)
+        self._room = room
+        self._offsets = array("i", [0])
+
+    def add_null(self) -> None:
+        self._add(0)
+
+    def _add(self, is_valid: int) -> None:
+        self._offsets.append(len(self._columns[0]))
+        self._valid.append(is_valid)
+
+    def truncate(self, count: int) -> None:
+        del self._offsets[count + 1 :], self._valid[count:]
+        for column in self._columns:
+            column.truncate(self._offsets[count])
+
+    def _of_items(self, items: pa.Array) -> pa.Array:
+        buffers = [self._validity(), pa.py_buffer(self._offsets)]
+        return pa.Array.from_buffers(self._type, len(self), buffers, children=[items])
+
+
+class _Lists(_Nested):
+    """Arrays: their items in a column of their own."""
+
+    def __init__(self, node: JsonArray, room: ValueRoom) -> None:
+        self._items = make_column(node.item, room)
+        super().__init__(node, room, self._items)
+
+    def read(self, text: str, at: int) -> int:
+        if text[at] != "[":
+            return self._read_null(text, at, "an array")
+        at = skip_space(text, at + 1)
+        first = len(self._items)
+        if text[at] == "]":
+            self._add(1)
+            return at + 1
+        while True:
+            try:
+                _take(self._room, self._width)
+                at = skip_space(text, self._items.read(text, at))
+            except BadJsonError as error:
+                error.path.append(f"[{len(self._items) - first}]")
+                raise
+            if text[at] == "]":
+                self._add(1)
+                return at + 1
+            if text[at] != ",":
+                raise unexpected(text, at, "a comma or ]")
+            at = skip_space(text, at + 1)
+
+    def finish(self) -> pa.Array:
+        return self._of_items(self._items.finish())
+
+
+class _Maps(_Nested):
+    """Maps: their keys and values in columns of their own."""
+
+    def __init__(self, node: JsonMap, room: ValueRoom) -> None:
+        self._keys = BytesColumn(JsonLeaf(JsonKind.TEXT, pa.string()))
+        self._values = make_column(node.value, room)
+        super().__init__(node, room, self._values, self._keys)
+
+    def read(self, text: str, at: int) -> int:
+        if text[at] != "{":
+            return self._read_null(text, at, "an object")
+        at = skip_space(text, at + 1)
+        first = len(self._keys)
+        if text[at] == "}":
+            self._add(1)
+            return at + 1
+        while True:
+            start = at
+            at = read_name(text, at)[1]  # the name itself, which may be large, is let go of
+            try:
+                _take(self._room, self._width)
+                self._keys.read(text, start)
+                at = skip_space(text, self._values.read(text, at))
+            except BadJsonError as error:
+                error.path.append("{}")
+                raise
+            if text[at] == "}":
+                names = self._keys.values_from(first)
+                if len(names.unique()) < len(names):
+                    raise BadJsonError("a duplicate name")
+                self._add(1)
+                return at + 1
+            if text[at] != ",":
+                raise unexpected(text, at, "a comma or }")
+            at = skip_space(text, at + 1)
+
+    def finish(self) -> pa.Array:
+        entries = pa.StructArray.from_arrays(
+            [self._keys.finish(), self._values.finish()], fields=[self._type.key_field, self._type.item_field]
+        )
+        return self._of_items(entries)
+
+
+class _Member:
+    """The values of one member of records, without rows that lack it: those take no time."""
+
+    def __init__(self, member: JsonMember, room: ValueRoom) -> None:
+        self._node = member.node
+        self._text = member.default
+        self._values = make_column(member.node, room)
+        self._rows = array("i")  # that have a value
+
+    @cached_property
+    def _default(self) -> tuple[pa.Array, int]:
+        """The default as an array of one value, and the room that it takes."""
+        room = ValueRoom(0)
+        column = make_column(self._node, room)
+        column.read(self._text + END, 0)
+        return column.finish(), room.accepted - room.left + len(self._text)
+
+    @property
+    def has_default(self) -> bool:
+        return self._text != "null"
+
+    @property
+    def cost(self) -> int:
+        """Bytes that count for a value that is missing, beside those of its column."""
+        return self._default[1] if self.has_default else 0
+
+    def read(self, text: str, at: int, row: int) -> int:
+        if self._rows and self._rows[-1] == row:
+            raise BadJsonError("a duplicate name")
+        at = self._values.read(text, at)
+        self._rows.append(row)
+        return at
+
+    def has_any_after(self, count: int) -> bool:
+        """Whether a row after the first ``count`` has a value."""
+        return bool(self._rows) and self._rows[-1] >= count
+
+    def truncate(self, count: int) -> None:
+        rows = self._rows
+        while rows and rows[-1] >= count:
+            rows.pop()
+        self._values.truncate(len(rows))
+
+    def finish(self, is_record: npt.NDArray[np.bool_]) -> pa.Array:
+        """Make an array of all rows; bool[n], which of them are no nulls."""
+        values = self._values.finish()
+        if len(values) == len(is_record):
+            return values
+        place = np.full(len(is_record), -1, np.int32)
+        if self.has_default:
+            place[is_record] = len(values)
+            values = pa.concat_arrays([values, self._default[0]])
+        place[np.frombuffer(self._rows, np.int32)] = np.arange(len(self._rows), dtype=np.int32)
+        return values.take(pa.array(place, mask=place < 0))
+
+
+class _Structs(JsonColumn):
+    """Records: the values of each member."""
+
+    def __init__(self, node: JsonRecord, room: ValueRoom) -> None:
+        super().__init__(node.type)
+        self._members = [_Member(member, room) for member in node.members]
+        self._room = room
+        self._by_key = {member.key: own for member, own in zip(node.members, self._members, strict=True)}
+        self._has_defaults = any(member.has_default for member in self._members)
+        self._found: list[_Member] = []  # in the last value that was read
+        self._is_bad = False  # that value
+        self.unknown = 0  # names in the last value that are no members
+
+    @cached_property
+    def _cost(self) -> int:
+        """Of all members."""
+        return sum(member.cost for member in self._members)
+
+    def read(self, text: str, at: int) -> int:
+        if text[at] != "{":
+            return self._read_null(text, at, "an object")
+        row = len(self)
+        unknown = 0
+        self._found = found = []
+        self._is_bad = True
+        at = skip_space(text, at + 1)
+        while text[at] != "}":
+            name, at = read_name(text, at)
+            member = self._by_key.get(name)
+            try:
+                if member is None:
+                    unknown += 1
+                    at = skip_value(text, at)
+                else:
+                    found.append(member)
+                    at = member.read(text, at, row)
+            except BadJsonError as error:
+                error.path.append(f".{name[:_SHOWN]}")
+                raise
+            at = skip_space(text, at)
+            if text[at] == ",":
+                at = skip_space(text, at + 1)
+                if text[at] == "}":
+                    raise unexpected(text, at, "a name")
+            elif text[at] != "}":
+                raise unexpected(text, at, "a comma or }")
+        if self._has_defaults and len(found) < len(self._members):
+            _take(self._room, self._cost - sum(member.cost for member in found))
+        self.unknown = unknown
+        self._is_bad = False
+        self._valid.append(1)
+        return at + 1
+
+    def add_null(self) -> None:
+        self.unknown = 0
+        self._valid.append(0)
+
+    def truncate(self, count: int) -> None:
+        # Of many members, few have a value: a bad row takes no longer than a good one.
+        forgotten = len(self._valid) - count
+        del self._valid[count:]
+        for member in self._found:
+            member.truncate(count)
+        if forgotten > (0 if self._is_bad else 1):  # others than the last one
+            for member in self._members:
+                if member.has_any_after(count):
+                    member.truncate(count)
+
+    def finish(self) -> pa.Array:
+        is_record = np.frombuffer(self._valid, np.bool_)
+        columns = [member.finish(is_record) for member in self._members]
+        return pa.Array.from_buffers(self._type, len(self), [self._validity()], children=columns)
+
+
+class _Unions(JsonColumn):
+    """Unions: a column for each member, of which one at most is not null."""
+
+    def __init__(self, node: JsonUnion, room: ValueRoom) -> None:
+        super().__init__(node.type)
+        self._columns = [make_column(member, room) for member in node.members]
+        self._room = room
+        self._members = list(zip(node.members, self._columns, strict=True))
+        self._orders: dict[str, list[JsonColumn]] = {}  # in which members are tried, by the first character
+        self._indexes = node.indexes
+
+    def read(self, text: str, at: int) -> int:
+        first = text[at]
+        if first == "n":
+            return self._read_null(text, at, "a value")
+        row = len(self)
+        order = self._orders.get(first) or self._order(first)
+        # The first record with names that are none of its own; another may have all of them. It keeps what it
+        # has read: reading twice at each level takes time that is exponential in how deep a payload nests.
+        second: JsonColumn | None = None
+        end_of_second = at
+        for column in order:
+            left = self._room.left
+            try:
+                end = column.read(text, at)
+            except BadJsonError:
+                if self._room.left < 0:
+                    raise
+                column.truncate(row)
+                self._room.left = left
+                continue
+            if not (isinstance(column, _Structs) and column.unknown):
+                if second is not None:
+                    second.truncate(row)
+                return self._add(column, end)
+            if second is None:
+                second, end_of_second = column, end
+            else:
+                column.truncate(row)
+                self._room.left = left
+        if second is None:
+            raise BadJsonError("a value of none of the union's types")
+        return self._add(second, end_of_second)
+
+    def _order(self, first: str) -> list[JsonColumn]:
+        """Those first that look like what begins with a character; other characters are in no JSON."""
+        alike = [column for member, column in self._members if _is_alike(member, first)]
+        order = alike + [column for column in self._columns if column not in alike]
+        if alike:
+            self._orders[first] = order
+        return order
+
+    def _add(self, filled: JsonColumn, end: int) -> int:
+        for column in self._columns:
+            if column is not filled:
+                column.add_null()
+        self._valid.append(1)
+        return end
+
+    def add_null(self) -> None:
+        for column in self._columns:
+            column.add_null()
+        self._valid.append(0)
+
+    def truncate(self, count: int) -> None:
+        del self._valid[count:]
+        for column in self._columns:
+            column.truncate(count)
+
+    def finish(self) -> pa.Array:
+        columns = [
+            select(self._columns[index].finish(), field.type)
+            for index, field in zip(self._indexes, self._type, strict=True)
+        ]
+        return pa.Array.from_buffers(self._type, len(self), [self._validity()], children=columns)
+
+
+def _is_alike(node: JsonNode, first: str) -> bool:
+    """Whether a value that begins with this character looks like one of the node."""
+    if isinstance(node, JsonRecord | JsonMap):
+        return first == "{"
+    if isinstance(node, JsonArray):
+        return first == "["
+    assert isinstance(node, JsonLeaf)
+    if node.kind is JsonKind.BOOLEAN:
+        return first in "tf"
+    if node.kind in (JsonKind.TEXT, JsonKind.BYTES):
+        return first == '"'
+    return first in "-0123456789NI"
+
+
+def _take(room: ValueRoom, size: int) -> None:
+    room.left -= size
+    if room.left < 0:
+        raise BadJsonError(room.why)

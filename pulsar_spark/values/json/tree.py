@@ -1,0 +1,169 @@
+"""How each part of a JSON value is read: a tree, of the writer's schema, the reader's and the column's type.
+
+The writer's schema says little: JSON names its fields itself. It gives the unit of timestamps that are whole
+numbers, names that the reader has as aliases only, and whether bytes are base64 for certain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from pulsar_spark.values.value_size import item_width
+
+
+class JsonKind(Enum):
+    """What a value without parts is read as."""
+
+    NULL = auto()
+    BOOLEAN = auto()
+    INTEGER = auto()
+    FLOAT = auto()
+    TEXT = auto()
+    BYTES = auto()
+    DATE = auto()
+    TIMESTAMP = auto()
+    DECIMAL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLeaf:
+    """A value without parts.
+
+    Attributes:
+        kind: what it is read as.
+        type: of its column.
+        unit: microseconds that 1 stands for, in a timestamp that is a whole number.
+        size: bytes of a fixed; None: any.
+        is_base64: text that is not base64 is no value of bytes; else it stands for its UTF-8.
+    """
+
+    kind: JsonKind
+    type: pa.DataType
+    unit: int = 1
+    size: int | None = None
+    is_base64: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JsonArray:
+    """Items of one kind."""
+
+    type: pa.DataType
+    item: JsonNode
+
+
+@dataclass(frozen=True, slots=True)
+class JsonMap:
+    """Values of one kind by string keys."""
+
+    type: pa.DataType
+    value: JsonNode
+
+
+@dataclass(frozen=True, slots=True)
+class JsonMember:
+    """A field of a record.
+
+    Attributes:
+        key: its name in payloads.
+        node: how its value is read.
+        default: the JSON that stands for a missing value.
+    """
+
+    key: str
+    node: JsonNode
+    default: str = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRecord:
+    """Some members, in the order of the column's fields; others in the payload are not looked at."""
+
+    type: pa.DataType
+    members: tuple[JsonMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonUnion:
+    """One of some nodes, as a struct of which one field is not null.
+
+    Attributes:
+        type: of its column, which may have some of the members, and parts of them.
+        members: all of the schema's, with all of their parts: which of them a value is does not depend on
+            what is asked for.
+        indexes: which member each field of the column is.
+    """
+
+    type: pa.DataType
+    members: tuple[JsonNode, ...]
+    indexes: tuple[int, ...]
+
+
+# Bytes of a value while it is read: one says whether it is null, and four where its text ends.
+_WIDTHS: Final = {
+    JsonKind.NULL: 1,
+    JsonKind.BOOLEAN: 2,
+    JsonKind.TEXT: 5,
+    JsonKind.BYTES: 5,
+    JsonKind.DECIMAL: 21,
+}
+JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
+
+
+def item_size(node: JsonArray | JsonMap) -> int:
+    """Bytes that an item counts: what its column takes, or half of what it takes while it is read."""
+    width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
+    return max(item_width(node.type), width // 2)
+
+
+def _row_width(node: JsonNode) -> int:
+    """Bytes that a value takes while it is read, be it null; without its text and its items."""
+    if isinstance(node, JsonRecord):
+        return 1 + sum(_row_width(member.node) for member in node.members)
+    if isinstance(node, JsonUnion):
+        return 1 + sum(map(_row_width, node.members))
+    if isinstance(node, JsonLeaf):
+        return _WIDTHS.get(node.kind) or 1 + node.type.bit_width // 8
+    return 5
+
+
+def growth(node: JsonNode) -> float:
+    """Bytes of columns, at most, that a byte of a payload becomes, beside its own text."""
+    if isinstance(node, JsonArray):
+        # An item and a comma; a record is ``{}`` at least.
+        least = 2 if isinstance(node.item, JsonLeaf) else 3
+        return max((item_size(node) + _added(node.item)) / least, growth(node.item))
+    if isinstance(node, JsonMap):
+        # Two quotes, a colon, a value and a comma.
+        return max((item_size(node) + _added(node.value)) / 5, growth(node.value))
+    if isinstance(node, JsonRecord):
+        return max((growth(member.node) for member in node.members), default=0.0)
+    return max(map(growth, node.members)) if isinstance(node, JsonUnion) else 0.0
+
+
+def tries(node: JsonNode) -> int:
+    """How often, at most, a token is read: once for each member of the unions that it is in."""
+    if isinstance(node, JsonArray):
+        return tries(node.item)
+    if isinstance(node, JsonMap):
+        return tries(node.value)
+    if isinstance(node, JsonRecord):
+        return max((tries(member.node) for member in node.members), default=1)
+    return sum(map(tries, node.members)) if isinstance(node, JsonUnion) else 1
+
+
+def _added(node: JsonNode) -> float:
+    """Bytes, at most, that defaults add to a value."""
+    if isinstance(node, JsonUnion):
+        return max(map(_added, node.members))
+    if not isinstance(node, JsonRecord):
+        return 0
+    total = 0.0
+    for member in node.members:
+        own = 0.0 if member.default == "null" else len(member.default) * (1 + growth(member.node)) + 1
+        total += own + _added(member.node)
+    return total

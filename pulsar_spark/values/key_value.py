@@ -1,0 +1,364 @@
+"""KEY_VALUE: values of two parts, each of a schema of its own; column ``struct<key, value>``.
+
+Two things are laid out as ``length, bytes, length, bytes`` with lengths of int32, big-endian: the definition,
+which holds the definitions of the parts (-1: empty), and payloads of the encoding INLINE (-1: null). With
+SEPARATED the payload is the value alone, and the key is the message's key. The encoding, and the kinds of the
+parts, are in the schema's properties.
+
+A broker accepts producers of both encodings for one topic, and their versions do not tell the encoding. Rows
+of the other encoding are bad if they are recognized. With INLINE, the lengths must fit exactly, and two null
+parts are accepted only without a message key. With SEPARATED, a message without a key must not be an INLINE
+payload with two valid parts.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Flags, offsets_of, with_nulls
+from pulsar_spark.arrow.join import EncodedField, big_endian, join, lengths
+from pulsar_spark.arrow.spans import gather
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
+
+PartType: TypeAlias = Callable[[Schema], pa.DataType]
+PartDecoder: TypeAlias = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
+PartEncoder: TypeAlias = Callable[[Schema, pa.DataType], ValueEncoder]
+
+_PARTS = ("key", "value")
+_ENCODING = "kv.encoding.type"
+_INLINE, _SEPARATED = "INLINE", "SEPARATED"
+_LENGTH = struct.Struct(">i")
+# As the Java and C++ clients name them.
+_KINDS = {**SchemaType.__members__, "BOOLEAN": SchemaType.BOOL, "BYTES": SchemaType.NONE}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+_WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
+
+
+class KeyValueParts(NamedTuple):
+    """What a KEY_VALUE schema is made of.
+
+    Attributes:
+        key: of the keys.
+        value: of the values.
+        is_separated: whether keys are the messages' keys, and not part of the payloads.
+    """
+
+    key: Schema
+    value: Schema
+    is_separated: bool
+
+
+def parts_of(schema: Schema) -> KeyValueParts:
+    """Take a schema apart.
+
+    Raises:
+        SchemaError: its definition or properties are malformed.
+        UnsupportedError: a part is of an unknown kind, or KEY_VALUE itself.
+    """
+    encoding = schema.properties.get(_ENCODING, _INLINE)
+    if encoding not in (_INLINE, _SEPARATED):
+        raise _malformed(f"{_ENCODING} is {encoding[:40]!r}")
+    key, value = _split(schema.data)
+    return KeyValueParts(
+        _part(schema.properties, "key", key),
+        _part(schema.properties, "value", value),
+        encoding == _SEPARATED,
+    )
+
+
+def schema_of(parts: KeyValueParts) -> Schema:
+    """Put a schema together, as the Java client does."""
+    properties = {_ENCODING: _SEPARATED if parts.is_separated else _INLINE}
+    data = b""
+    for name, part in zip(_PARTS, parts[:2], strict=True):
+        data += _LENGTH.pack(len(part.data)) + part.data
+        properties[f"{name}.schema.name"] = part.name
+        properties[f"{name}.schema.type"] = _NAMES[part.type]
+        properties[f"{name}.schema.properties"] = json.dumps(
+            dict(part.properties), sort_keys=True, separators=(",", ":")
+        )
+    return Schema(SchemaType.KEY_VALUE, data, properties, "KeyValue")
+
+
+def _split(data: bytes) -> list[bytes]:
+    found, at = [], 0
+    for name in _PARTS:
+        if len(data) - at < _LENGTH.size:
+            raise _malformed(f"its definition ends before that of the {name}")
+        (size,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        size = 0 if size == -1 else size
+        if not 0 <= size <= len(data) - at:
+            raise _malformed(f"its definition has fewer than {size} bytes for the {name}")
+        found.append(data[at : at + size])
+        at += size
+    if at != len(data):
+        raise _malformed(f"its definition has {len(data) - at} bytes too many")
+    return found
+
+
+def _part(properties: Mapping[str, str], name: str, data: bytes) -> Schema:
+    named = properties.get(f"{name}.schema.type", "BYTES")
+    kind = _KINDS.get(named)
+    if kind is None or kind is SchemaType.KEY_VALUE:
+        raise UnsupportedError(f"the {name} of a KEY_VALUE schema is of type {named[:40]!r}", advice=_WAY_OUT)
+    text = properties.get(f"{name}.schema.properties") or "{}"
+    try:
+        own = json.loads(text)
+    except (ValueError, RecursionError):
+        own = None
+    if not isinstance(own, dict):
+        raise _malformed(f"{name}.schema.properties is not a JSON object")
+    strings = {each: value if isinstance(value, str) else json.dumps(value) for each, value in own.items()}
+    return Schema(kind, data, strings, properties.get(f"{name}.schema.name", ""))
+
+
+def _malformed(why: str) -> SchemaError:
+    return SchemaError(f"malformed KEY_VALUE schema: {why}", advice=_WAY_OUT)
+
+
+def column_type(schema: Schema, part: PartType) -> pa.DataType:
+    """Return the type of a column of the schema's values; ``part`` says it of the parts.
+
+    Raises:
+        SchemaError: the schema is malformed, or one of its parts.
+        UnsupportedError: a part, or a field that is named, has no type in Spark.
+    """
+    fields = []
+    for name, own in zip(_PARTS, parts_of(schema)[:2], strict=True):
+        with _named(name):
+            fields.append(pa.field(name, part(own)))
+    return pa.struct(fields)
+
+
+def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecoder) -> ValueDecoder:
+    """Make a decoder; a part that the target lacks is not decoded.
+
+    Raises:
+        SchemaError: the versions do not resolve, or the target is no struct of the parts.
+        UnsupportedError: as :func:`column_type`.
+    """
+    written, wanted = parts_of(writer), parts_of(reader)
+    decoders = {}
+    for name, kind in _fields(target, "cannot be read as").items():
+        with _named(name):
+            decoders[name] = part(getattr(written, name), getattr(wanted, name), kind)
+    return _KeyValueDecoder(target, decoders, written.is_separated)
+
+
+def encoder(schema: Schema, source: pa.DataType, part: PartEncoder) -> ValueEncoder:
+    """Make an encoder of rows of ``struct<key, value>``.
+
+    Raises:
+        SchemaError: rows of that type do not fit the schema.
+        UnsupportedError: values of a part are not written.
+    """
+    parts = parts_of(schema)
+    fields = _fields(source, "cannot be written from")
+    encoders = []
+    for name, own in zip(_PARTS, parts[:2], strict=True):
+        if name not in fields:
+            raise SchemaError(f"rows of type {source} have no {name}, which a KEY_VALUE schema requires")
+        with _named(name):
+            encoders.append(part(own, fields[name]))
+    key, value = encoders
+    return _KeyValueEncoder(key, value, parts.is_separated)
+
+
+def _fields(kind: pa.DataType, what: str) -> dict[str, pa.DataType]:
+    """The types of the parts in a struct of parts."""
+    names = [field.name for field in kind] if pa.types.is_struct(kind) else [""]
+    if not set(names) <= set(_PARTS) or len(set(names)) < len(names):
+        raise SchemaError(
+            f"KEY_VALUE values {what} {kind}", advice="Use a struct, or columns, named key and value"
+        )
+    return {field.name: field.type for field in kind}
+
+
+@contextmanager
+def _named(part: str) -> Iterator[None]:
+    """Say in errors which part they are about."""
+    try:
+        yield
+    except (SchemaError, UnsupportedError) as error:
+        raise type(error)(f"the {part} of a KEY_VALUE schema: {error.what}", advice=error.advice) from error
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+class _Halves(NamedTuple):
+    """Both parts of n rows, binary[n] each, and which rows are not laid out so, bool[n]."""
+
+    key: pa.BinaryArray
+    value: pa.BinaryArray
+    is_bad: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyValueDecoder:
+    type: pa.DataType
+    parts: Mapping[str, ValueDecoder]  # those that the type has
+    is_separated: bool
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+        is_null = _mask(values.is_null())
+        if self.is_separated:
+            halves = _Halves(keys, values, self._are_inline(values, keys))
+            is_null &= _mask(keys.is_null())
+        else:
+            halves = _split_inline(values, keys)
+        columns, is_bad = self._columns(halves)
+        is_null |= is_bad
+        validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
+        column = pa.Array.from_buffers(self.type, len(values), [validity], children=columns)
+        return DecodedValues(column, is_bad if is_bad.any() else None)
+
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        readings = [{"key": key, "value": value}] if self.is_separated else []
+        if key is None or not self.is_separated:
+            readings.append(_halves_of(value or b""))  # which is also tried where it should be separated
+        return any(
+            own.has_more_items(halves.get(name), None, per_byte)
+            for halves in readings
+            for name, own in self.parts.items()
+        )
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        values, keys = pa.array([value], pa.binary()), pa.array([key], pa.binary())
+        if self.is_separated:
+            halves = _Halves(keys, values, self._are_inline(values, keys))
+        else:
+            halves = _split_inline(values, keys)
+        if halves.is_bad.any():
+            return _MIXED_UP if self.is_separated else _why_not_inline(value or b"", key)
+        for name, own in self.parts.items():
+            (half,) = getattr(halves, name).to_pylist()
+            if own.decode(getattr(halves, name), keys).is_bad is not None:
+                return f"{name}: {own.explain(half, None)}"
+        return "both parts are values"
+
+    def _columns(self, halves: _Halves) -> tuple[list[pa.Array], Flags]:
+        """Return the columns that the type has, and which rows are bad in any part."""
+        columns, is_bad = [], halves.is_bad.copy()
+        for name, own in self.parts.items():
+            found = own.decode(getattr(halves, name), halves.key)
+            columns.append(found.column)
+            if found.is_bad is not None:
+                is_bad |= found.is_bad
+        return columns, is_bad
+
+    def _are_inline(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> Flags:
+        """Return which rows have no key and a payload that INLINE may be, bool[n]."""
+        are_inline = _mask(keys.is_null()) & _mask(values.is_valid())
+        rows = np.flatnonzero(are_inline)
+        if len(rows):
+            halves = _split_inline(values.take(pa.array(rows)), keys.take(pa.array(rows)))
+            _, is_bad = self._columns(halves)
+            has_part = _mask(halves.key.is_valid()) | _mask(halves.value.is_valid())
+            are_inline[rows] = has_part & ~is_bad
+        return are_inline
+
+
+_MIXED_UP = (
+    "the message has no key, and its value contains a key and a value: its form is "
+    f"{_ENCODING}={_INLINE}, but its schema says {_SEPARATED}"
+)
+
+
+def _split_inline(values: pa.BinaryArray, keys: pa.BinaryArray) -> _Halves:
+    """Take payloads of the encoding INLINE apart; null rows have null parts."""
+    has = _mask(values.is_valid())
+    body = values.buffers()[2]
+    if body is None or body.size < 2 * _LENGTH.size:
+        return _Halves(pa.nulls(len(values), pa.binary()), pa.nulls(len(values), pa.binary()), has)
+    bounds = offsets_of(values).astype(np.int64)
+    at, end = bounds[:-1], bounds[1:]
+    numbers: npt.NDArray[np.int32] = np.ndarray((body.size - 3,), ">i4", body, strides=(1,))
+    good = has & (end - at >= 2 * _LENGTH.size)
+    key_size = numbers[np.where(good, at, 0)].astype(np.int64)
+    key_end = at + 4 + np.maximum(key_size, 0)
+    good &= (key_size >= -1) & (key_end + 4 <= end)
+    value_size = numbers[np.where(good, key_end, 0)].astype(np.int64)
+    good &= (value_size >= -1) & (key_end + 4 + np.maximum(value_size, 0) == end)
+    good &= (key_size >= 0) | (value_size >= 0) | _mask(keys.is_null())
+    key = gather(body, np.where(good, at + 4, at), np.where(good, key_end, at), good & (key_size >= 0))
+    value = gather(body, np.where(good, key_end + 4, at), np.where(good, end, at), good & (value_size >= 0))
+    return _Halves(key, value, has & ~good)
+
+
+def _halves_of(value: bytes) -> dict[str, bytes | None]:
+    """Take one payload of the encoding INLINE apart, whatever it is."""
+    found: dict[str, bytes | None] = {}
+    at = 0
+    for name in _PARTS:
+        if len(value) - at < _LENGTH.size:
+            break
+        (size,) = _LENGTH.unpack_from(value, at)
+        at += _LENGTH.size
+        found[name] = value[at : at + max(size, 0)]
+        at += max(size, 0)
+    return found
+
+
+def _why_not_inline(value: bytes, key: bytes | None) -> str:
+    at = 0
+    for name in _PARTS:
+        if len(value) - at < _LENGTH.size:
+            return f"{len(value)} bytes end before the length of the {name}"
+        (size,) = _LENGTH.unpack_from(value, at)
+        at += _LENGTH.size
+        if not -1 <= size <= len(value) - at:
+            return f"{name}: a length of {size}, but {len(value) - at} bytes follow"
+        at += max(size, 0)
+    if at < len(value):
+        return f"{len(value) - at} bytes remain after the value"
+    return f"it has no parts, and the message has a key: its producer may use {_ENCODING}={_SEPARATED}"
+
+
+def _mask(flags: pa.BooleanArray) -> Flags:
+    # Arrow's bits become bytes, which are the caller's to change.
+    found: Flags = np.array(flags.to_numpy(zero_copy_only=False))
+    return found
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyValueEncoder:
+    key: ValueEncoder
+    value: ValueEncoder
+    is_separated: bool
+
+    def encode(self, rows: pa.Array) -> EncodedValues:
+        columns = {field.name: column for field, column in zip(rows.type, rows.flatten(), strict=True)}
+        with _named("key"):
+            key = self.key.encode(columns["key"]).values
+        with _named("value"):
+            value = self.value.encode(columns["value"]).values
+        if self.is_separated:
+            return EncodedValues(value, key)
+        joined = join([*_with_length(key), *_with_length(value)], len(rows))
+        offsets, data = (pa.py_buffer(each) for each in (joined.offsets.astype(np.int32), joined.buffer))
+        values = pa.Array.from_buffers(pa.binary(), len(rows), [None, offsets, data])
+        if rows.null_count:
+            values = with_nulls(values, _mask(rows.is_null()))
+        return EncodedValues(values)
+
+
+def _with_length(half: pa.BinaryArray) -> list[EncodedField]:
+    sizes = lengths(half)
+    own = np.where(_mask(half.is_valid()), sizes, -1) if half.null_count else sizes
+    return [big_endian(own), EncodedField(half, sizes)]

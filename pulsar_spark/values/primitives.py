@@ -1,0 +1,394 @@
+"""Values of the primitive schemas, and of topics without one: decoder and encoder.
+
+    ==========================  ====================================================  ====================
+    schema                      bytes, all numbers big-endian                         column
+    ==========================  ====================================================  ====================
+    NONE                        any                                                   binary
+    STRING                      UTF-8                                                 string
+    BOOL                        1: 0 or 1                                             bool
+    INT8, INT16, INT32, INT64   1, 2, 4, 8: two's complement                          int8 ... int64
+    FLOAT, DOUBLE               4, 8: IEEE 754                                        float32, float64
+    DATE, TIME, TIMESTAMP       8: ms since the epoch                                 timestamp us, UTC
+    INSTANT                     12: seconds since the epoch, int32 nanoseconds        timestamp us, UTC
+    LOCAL_DATE                  8: days since the epoch                               date32
+    LOCAL_TIME                  8: nanoseconds of the day                             int64
+    LOCAL_DATE_TIME             16: days since the epoch, nanoseconds of the day       timestamp us
+    ==========================  ====================================================  ====================
+
+Reads truncate to microseconds, towards the past. A value of another length, or one that its column cannot
+hold, is bad. Writes fail for a row that the schema cannot hold exactly. TIME is never written: it is a time
+of day, and a timestamp is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Flags, offsets_of, with_nulls
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.encode.column_values import (
+    Misfit,
+    floats,
+    integers,
+    milliseconds,
+    require,
+    string_column,
+    validity,
+)
+from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
+
+Numbers: TypeAlias = "npt.NDArray[Any]"  # of the kind that a table below says
+
+_NANOS_OF_DAY = 86_400_000_000_000
+_MICROS_OF_DAY = 86_400_000_000
+_INSTANT = np.dtype([("seconds", ">i8"), ("nanos", ">i4")])
+_DATE_TIME = np.dtype([("day", ">i8"), ("nanos", ">i8")])
+_UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+# Avro's order of promotions; string and binary become each other, too.
+_NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
+
+
+class _Values(NamedTuple):
+    """Converted numbers, and which of them the other side cannot hold; None: it can hold all."""
+
+    numbers: Numbers
+    is_bad: Flags | None = None
+
+
+class _Fixed(NamedTuple):
+    """A schema whose values all have the same length.
+
+    Attributes:
+        column: type of its columns.
+        stored: how a value is stored.
+        numbers: what numpy holds a column in.
+        write: a column -> stored values, meaningless in null rows; raises Misfit.
+        read: stored values -> numbers of the column; None: by numpy's cast.
+        limits: for errors, the bounds that a bad value of the right length exceeds.
+    """
+
+    column: pa.DataType
+    stored: np.dtype[np.generic]
+    numbers: npt.DTypeLike
+    write: Callable[[pa.Array], Numbers]
+    read: Callable[[Numbers], _Values] | None = None
+    limits: str = ""
+
+
+def is_promotable(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether Avro's promotions turn each value of one type into the other, exactly or nearly."""
+    if source in _NUMBERS and target in _NUMBERS:
+        return _NUMBERS.index(source) <= _NUMBERS.index(target)
+    return source == target or {source, target} == {pa.string(), pa.binary()}
+
+
+def column_type(schema: Schema) -> pa.DataType:
+    """Return the type of a column of the schema's values."""
+    return _BYTES.get(schema.type) or _FIXED[schema.type].column
+
+
+def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
+    """Make a decoder; ``writer`` and ``reader`` are of the same kind.
+
+    Raises:
+        SchemaError: the schema's values are no values of ``target``.
+    """
+    if not is_promotable(column_type(reader), target):
+        raise SchemaError(
+            f"{reader.type.name} values are of type {column_type(reader)} and cannot be read as {target}",
+            advice=f"Request {column_type(reader)}, or leave the schema out",
+        )
+    if writer.type in _BYTES:
+        return _TextDecoder(target) if target == pa.string() else _BytesDecoder(target)
+    return _FixedDecoder(target, writer.type, _FIXED[writer.type])
+
+
+def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
+    """Make an encoder of a column of the given type; timestamps may be of any zone.
+
+    Raises:
+        SchemaError: its values are no values of the schema.
+    """
+    column = column_type(schema)
+    if schema.type is SchemaType.TIME:
+        raise SchemaError(
+            f"rows of type {source} cannot be written as TIME, which is a time of day",
+            advice="Write them to another topic, such as one with the schema TIMESTAMP",
+        )
+    is_same_time = pa.types.is_timestamp(source) and column == pa.timestamp(source.unit, source.tz and "UTC")
+    if not (is_same_time or is_promotable(source, column)):
+        raise SchemaError(
+            f"rows of type {source} cannot be written as {schema.type.name}, which takes {column}",
+            advice="Cast the column in the query",
+        )
+    if schema.type in _BYTES:
+        return _BytesEncoder(column)
+    return _FixedEncoder(_FIXED[schema.type])
+
+
+# ---------------------------------------------------------------------------------------- bytes and texts
+
+
+def decode_texts(values: pa.BinaryArray) -> DecodedValues:
+    """Make strings of bytes; what is no UTF-8 is bad."""
+    try:
+        return DecodedValues(values.cast(pa.string()))
+    except pa.ArrowInvalid:
+        texts = values.to_pylist()
+    is_bad = np.array([why_no_text(text) is not None for text in texts])
+    good = with_nulls(pa.array(texts, pa.binary()), is_bad)
+    return DecodedValues(good.cast(pa.string()), is_bad if is_bad.any() else None)
+
+
+def why_no_text(value: bytes | None) -> str | None:
+    """Say what keeps bytes from being UTF-8; None: nothing."""
+    try:
+        if value is not None:
+            value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason} at byte {error.start}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _BytesDecoder:
+    type: pa.DataType
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+        return DecodedValues(values)
+
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        return False
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        return "all bytes are a value"
+
+
+@dataclass(frozen=True, slots=True)
+class _TextDecoder:
+    type: pa.DataType
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+        return decode_texts(values)
+
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        return False
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        return why_no_text(value) or "the text is a value"
+
+
+@dataclass(frozen=True, slots=True)
+class _BytesEncoder:
+    column: pa.DataType
+
+    def encode(self, rows: pa.Array) -> EncodedValues:
+        try:
+            checked = string_column(rows, "") if self.column == pa.string() else rows
+        except Misfit as misfit:
+            raise misfit.error() from None
+        return EncodedValues(checked.cast(pa.binary()))
+
+
+# ---------------------------------------------------------------------------------------- fixed lengths
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedDecoder:
+    type: pa.DataType
+    kind: SchemaType
+    fixed: _Fixed
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+        stored, has, is_bad = _stored_values(values, self.fixed.stored)
+        numbers, is_out = (self.fixed.read or self._cast)(stored)
+        if is_out is not None and (is_out := is_out & has if has is not None else is_out).any():
+            is_bad = is_out if is_bad is None else is_bad | is_out
+            has = ~is_out if has is None else has & ~is_out
+        column = pa.array(numbers, mask=None if has is None else ~has)
+        if column.type != self.fixed.column:
+            column = column.view(self.fixed.column)
+        return DecodedValues(
+            column if column.type == self.type else column.cast(self.type, safe=False), is_bad
+        )
+
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        return False
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        size, width = len(value or b""), self.fixed.stored.itemsize
+        if size != width:
+            return f"{size} bytes, but {self.kind.name} has {width}"
+        return f"not a valid {self.kind.name}: {self.fixed.limits}"
+
+    def _cast(self, stored: Numbers) -> _Values:
+        return _Values(stored.astype(self.fixed.numbers))
+
+
+def _stored_values(
+    values: pa.BinaryArray, stored: np.dtype[np.generic]
+) -> tuple[Numbers, Flags | None, Flags | None]:
+    """Return the n values, which rows have one (None: all), and which have bytes of another length."""
+    count, width = len(values), stored.itemsize
+    data_buffer = values.buffers()[2]
+    if not count or data_buffer is None:
+        data: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+        offsets = np.zeros(count + 1, np.int32)
+    else:
+        data = np.frombuffer(data_buffer, np.uint8)
+        offsets = offsets_of(values)
+    has = np.diff(offsets) == width
+    if has.all() and not values.null_count:
+        return data[offsets[0] : offsets[-1]].view(stored), None, None
+    is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+    is_bad = is_valid & ~has
+    has &= is_valid
+    found = np.zeros(count, stored)
+    if has.any():
+        anywhere: Numbers = np.ndarray((len(data) - width + 1,), stored, data, strides=(1,))
+        found[has] = anywhere[offsets[:-1][has]]
+    return found, has, is_bad if is_bad.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedEncoder:
+    fixed: _Fixed
+
+    def encode(self, rows: pa.Array) -> EncodedValues:
+        try:
+            stored = self.fixed.write(rows)
+        except Misfit as misfit:
+            raise misfit.error() from None
+        return EncodedValues(_binary(stored.astype(self.fixed.stored, copy=False), validity(rows)))
+
+
+def _binary(stored: Numbers, has: Flags | None) -> pa.BinaryArray:
+    """Return values of one length as a binary array, null where ``has`` is false."""
+    sizes = np.full(len(stored), stored.dtype.itemsize, np.int32)
+    validity = None
+    if has is not None:
+        sizes *= has
+        stored = stored[has]
+        validity = pa.py_buffer(np.packbits(has, bitorder="little"))
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    data = pa.py_buffer(stored.tobytes())
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [validity, pa.py_buffer(offsets), data])
+
+
+# ---------------------------------------------------------------------------------------- what numbers mean
+
+
+def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbers, Flags]:
+    """Return units * per_unit + rest, int64[n], and which are beyond int64. The rest is below 4 units."""
+    limit = 2**63 // per_unit + 4
+    micros = units * per_unit + rest  # wraps
+    is_near = (units >= -limit) & (units <= limit)
+    has_wrapped = (np.abs(units) > 4) & ((micros < 0) != (units < 0))
+    return micros, ~is_near | has_wrapped
+
+
+def _write_bool(column: pa.Array) -> Numbers:
+    return integers(column.cast(pa.int8()))
+
+
+def _read_bool(stored: Numbers) -> _Values:
+    return _Values(stored == 1, stored > 1)
+
+
+def _read_millis(stored: Numbers) -> _Values:
+    return _Values(*to_micros(stored.astype(np.int64), 1000, 0))
+
+
+def _read_instant(stored: Numbers) -> _Values:
+    # Other nanoseconds than 0 up to 999,999,999 are no error of Java's, either.
+    return _Values(
+        *to_micros(stored["seconds"].astype(np.int64), 1_000_000, stored["nanos"].astype(np.int64) // 1000)
+    )
+
+
+def _write_instant(column: pa.Array) -> Numbers:
+    micros = integers(column)
+    stored = np.empty(len(micros), _INSTANT)
+    stored["seconds"], rest = np.divmod(micros, 1_000_000)
+    stored["nanos"] = rest * 1000
+    return stored
+
+
+def _read_days(stored: Numbers) -> _Values:
+    days = stored.astype(np.int64)
+    return _Values(days.astype(np.int32), days != days.astype(np.int32))
+
+
+def _read_nanos_of_day(stored: Numbers) -> _Values:
+    nanos = stored.astype(np.int64)
+    return _Values(nanos, _is_no_nano_of_day(nanos))
+
+
+def _write_nanos_of_day(column: pa.Array) -> Numbers:
+    nanos = integers(column)
+    require(~_is_no_nano_of_day(nanos), "", f"not a valid LOCAL_TIME: {_DAY_LIMITS}")
+    return nanos
+
+
+def _is_no_nano_of_day(nanos: Numbers) -> Flags:
+    return (nanos < 0) | (nanos >= _NANOS_OF_DAY)
+
+
+def _read_date_time(stored: Numbers) -> _Values:
+    nanos = stored["nanos"].astype(np.int64)
+    micros, is_out = to_micros(stored["day"].astype(np.int64), _MICROS_OF_DAY, nanos // 1000)
+    return _Values(micros, is_out | _is_no_nano_of_day(nanos))
+
+
+def _write_date_time(column: pa.Array) -> Numbers:
+    micros = integers(column)
+    stored = np.empty(len(micros), _DATE_TIME)
+    stored["day"], rest = np.divmod(micros, _MICROS_OF_DAY)
+    stored["nanos"] = rest * 1000
+    return stored
+
+
+_BYTES = {SchemaType.NONE: pa.binary(), SchemaType.STRING: pa.string()}
+_TIME_LIMITS = "a time that does not fit into 64 bits of microseconds"
+_DAY_LIMITS = f"nanoseconds of a day are 0 to {_NANOS_OF_DAY - 1}"
+_DATE_LIMITS = "a day that does not fit into 32 bits"
+_MILLIS = _Fixed(_UTC, np.dtype(">i8"), np.int64, partial(milliseconds, path=""), _read_millis, _TIME_LIMITS)
+_FIXED = {
+    SchemaType.BOOL: _Fixed(pa.bool_(), np.dtype("u1"), np.uint8, _write_bool, _read_bool, "it is 0 or 1"),
+    SchemaType.INT8: _Fixed(pa.int8(), np.dtype("i1"), np.int8, integers),
+    SchemaType.INT16: _Fixed(pa.int16(), np.dtype(">i2"), np.int16, integers),
+    SchemaType.INT32: _Fixed(pa.int32(), np.dtype(">i4"), np.int32, integers),
+    SchemaType.INT64: _Fixed(pa.int64(), np.dtype(">i8"), np.int64, integers),
+    SchemaType.FLOAT: _Fixed(
+        pa.float32(), np.dtype(">f4"), np.float32, partial(floats, kind=np.float32, path="")
+    ),
+    SchemaType.DOUBLE: _Fixed(
+        pa.float64(), np.dtype(">f8"), np.float64, partial(floats, kind=np.float64, path="")
+    ),
+    SchemaType.DATE: _MILLIS,
+    SchemaType.TIME: _MILLIS,
+    SchemaType.TIMESTAMP: _MILLIS,
+    SchemaType.INSTANT: _Fixed(_UTC, _INSTANT, np.int64, _write_instant, _read_instant, _TIME_LIMITS),
+    SchemaType.LOCAL_DATE: _Fixed(pa.date32(), np.dtype(">i8"), np.int32, integers, _read_days, _DATE_LIMITS),
+    SchemaType.LOCAL_TIME: _Fixed(
+        pa.int64(), np.dtype(">i8"), np.int64, _write_nanos_of_day, _read_nanos_of_day, _DAY_LIMITS
+    ),
+    SchemaType.LOCAL_DATE_TIME: _Fixed(
+        _LOCAL,
+        _DATE_TIME,
+        np.int64,
+        _write_date_time,
+        _read_date_time,
+        f"{_TIME_LIMITS}, or {_DAY_LIMITS}",
+    ),
+}
+KINDS = (*_BYTES, *_FIXED)

@@ -1,0 +1,229 @@
+"""The memory that items of repeated fields and maps in a payload take, found without parsing it.
+
+They take memory twice: in protobuf's runtime, which parses a whole payload at once, and then as columns. The
+runtime doubles the capacity of an array as it grows and keeps the old memory: at most three times the items.
+Texts and bytes are also copied on their way to columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+
+from pulsar_spark.values.protobuf.readers import (
+    EnumReader,
+    MapReader,
+    RepeatedReader,
+    SingularReader,
+    StructReader,
+    TypeReader,
+)
+from pulsar_spark.values.value_size import ValueRoom, item_width
+
+_VARINT, _FIXED64, _BYTES, _START, _END, _FIXED32 = range(6)
+_PACKED_SIZES = {  # of items; None: varints
+    **dict.fromkeys(
+        (
+            FieldDescriptorProto.TYPE_DOUBLE,
+            FieldDescriptorProto.TYPE_FIXED64,
+            FieldDescriptorProto.TYPE_SFIXED64,
+        ),
+        8,
+    ),
+    **dict.fromkeys(
+        (
+            FieldDescriptorProto.TYPE_FLOAT,
+            FieldDescriptorProto.TYPE_FIXED32,
+            FieldDescriptorProto.TYPE_SFIXED32,
+        ),
+        4,
+    ),
+}
+_ELEMENT_SIZES = {  # of the runtime, where they are not 8
+    FieldDescriptorProto.TYPE_BOOL: 1,
+    **dict.fromkeys(
+        (
+            FieldDescriptorProto.TYPE_FLOAT,
+            FieldDescriptorProto.TYPE_INT32,
+            FieldDescriptorProto.TYPE_UINT32,
+            FieldDescriptorProto.TYPE_SINT32,
+            FieldDescriptorProto.TYPE_FIXED32,
+            FieldDescriptorProto.TYPE_SFIXED32,
+            FieldDescriptorProto.TYPE_ENUM,
+        ),
+        4,
+    ),
+    **dict.fromkeys((FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES), 16),
+}
+_HEADER = 40  # bytes of a message or of an array, beside its fields or items
+_NOT_PACKED = (
+    FieldDescriptorProto.TYPE_BYTES,
+    FieldDescriptorProto.TYPE_MESSAGE,
+    FieldDescriptorProto.TYPE_GROUP,
+)
+COPIES = 3  # of a payload: Python's bytes, and texts in the runtime and on their way to columns
+_MAX_DEPTH = 100  # that the runtime takes
+_NOT_LAST = bytes(range(128, 256))  # bytes of a varint that others follow
+
+
+@dataclass(frozen=True, slots=True)
+class CountedField:
+    """A field with items, or with messages that may have some.
+
+    Attributes:
+        width: bytes that an item takes; 0 of a field that is not repeated.
+        fields: of its messages.
+        packed: bytes of an item that is packed, 0: a varint; None where items are never packed.
+    """
+
+    width: int
+    fields: CountedFields
+    packed: int | None
+
+    @property
+    def growth(self) -> float:
+        """Bytes, at most, that a byte of the field takes."""
+        own = self.width / 2  # an item of its own has a tag, and a length or a value
+        if self.packed is not None:
+            size = self.packed or 1
+            own = max(self.width / size, (self.width + _HEADER) / (2 + size))
+        return max([own, *(field.growth for field in self.fields.values())])
+
+
+CountedFields: TypeAlias = "Mapping[int, CountedField]"  # by their numbers
+
+
+def counted_fields(struct: StructReader, own: DescriptorProto, file: FileDescriptorProto) -> CountedFields:
+    """Make what is counted of a message.
+
+    Args:
+        struct: how it is read.
+        own: its descriptor.
+        file: has those of the messages in it, ``.M0`` and so on.
+    """
+    defined = {field.number: field for field in own.field}
+    found = {}
+    for field in struct.fields:
+        assert isinstance(field, RepeatedReader | MapReader | SingularReader)
+        number = int(field.attribute.removeprefix("f"))
+        reader = field.entry if isinstance(field, MapReader) else field.reader
+        fields: CountedFields = {}
+        if isinstance(reader, StructReader):
+            inner = file.message_type[int(defined[number].type_name.removeprefix(".M"))]
+            fields = counted_fields(reader, inner, file)
+        if isinstance(field, SingularReader):
+            if fields:
+                found[number] = CountedField(0, fields, None)
+            continue
+        kind = defined[number].type
+        packed = None if kind in _NOT_PACKED else _PACKED_SIZES.get(kind, 0)
+        width = item_width(field.type) + _added_text(reader) + 3 * _ELEMENT_SIZES.get(kind, 8)
+        if kind == FieldDescriptorProto.TYPE_MESSAGE:
+            width += _message_size(file.message_type[int(defined[number].type_name.removeprefix(".M"))])
+        found[number] = CountedField(width, fields, packed)
+    return found
+
+
+def _message_size(message: DescriptorProto) -> int:
+    """Bytes, about, that the runtime takes for a message, whatever is set."""
+    return _HEADER + sum(
+        8 if field.label == FieldDescriptorProto.LABEL_REPEATED else _ELEMENT_SIZES.get(field.type, 8)
+        for field in message.field
+    )
+
+
+def _added_text(reader: TypeReader) -> int:
+    """Bytes, at most, of text that a value gets from the schema: names of enums and defaults."""
+    if isinstance(reader, EnumReader):
+        unknown = len(reader.unknown.encode()) + 12  # the number after it
+        return max([unknown, *(len(name.encode()) for name in reader.names.values())])
+    total = 0
+    if isinstance(reader, StructReader):
+        for field in reader.fields:
+            if isinstance(field, SingularReader):
+                total += _added_text(field.reader)
+                if field.default is not None and field.default.type in (pa.string(), pa.binary()):
+                    total += field.default.as_buffer().size if field.default.is_valid else 0
+    return total
+
+
+def growth(fields: CountedFields) -> float:
+    """Bytes, at most, that a byte of a payload takes."""
+    return COPIES + max((field.growth for field in fields.values()), default=0.0)
+
+
+def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
+    """Take the room of a payload and all its items, until none is left; what is malformed ends it, too.
+
+    Each field on the wire counts as an item of work, and two that are packed.
+    """
+    room.left -= COPIES * len(payload)
+    at, end = 0, len(payload)
+    above: list[tuple[CountedFields, int]] = []  # messages that this one is in
+    try:
+        while room.left >= 0 and room.work >= 0 and len(above) <= _MAX_DEPTH:
+            while at >= end:
+                if not above:
+                    return
+                fields, end = above.pop()
+            tag, at = _varint(payload, at)
+            room.work -= 1
+            kind = tag & 7
+            field = fields.get(tag >> 3)
+            if field is not None and field.packed is not None and kind in (_VARINT, _FIXED64, _FIXED32):
+                room.left -= field.width
+            if kind == _VARINT:
+                _, at = _varint(payload, at)
+            elif kind == _BYTES:
+                size, at = _varint(payload, at)
+                if size > end - at:
+                    return
+                if field is None:
+                    at += size
+                elif field.packed is not None:
+                    packed = _packed(payload[at : at + size], field.packed)
+                    room.left -= field.width * packed
+                    room.work -= packed / 2
+                    room.left -= _HEADER if size else 0
+                    at += size
+                else:
+                    room.left -= field.width
+                    if field.fields:
+                        above.append((fields, end))
+                        fields, end = field.fields, at + size
+                    else:
+                        at += size
+            elif kind == _START:
+                room.left -= 0 if field is None else field.width
+                above.append((fields, end))
+                fields = {} if field is None else field.fields
+            elif kind == _END:
+                fields, end = above.pop()
+            else:
+                at += 8 if kind == _FIXED64 else 4
+    except IndexError:
+        return
+
+
+def _packed(items: bytes, size: int) -> int:
+    return len(items) // size if size else len(items.translate(None, _NOT_LAST))
+
+
+def _varint(payload: bytes, at: int) -> tuple[int, int]:
+    """Read one; returns it and the position after it; IndexError after the end."""
+    number = payload[at]
+    at += 1
+    if number < 0x80:
+        return number, at
+    number &= 0x7F
+    for shift in range(7, 70, 7):
+        byte = payload[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise IndexError

@@ -1,0 +1,305 @@
+"""ProtobufPlan: which readers read the fields that are asked for, and the file that a parser is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.values.primitives import is_promotable
+from pulsar_spark.values.protobuf.definition import (
+    MESSAGES,
+    SCALARS,
+    WAY_OUT,
+    DefinedEnum,
+    DefinedMessage,
+    ProtobufDefinition,
+    default_of,
+    fields_of,
+    has_presence,
+    malformed,
+)
+from pulsar_spark.values.protobuf.readers import (
+    EnumReader,
+    FieldReader,
+    MapReader,
+    NumberReader,
+    Presence,
+    RepeatedReader,
+    SingularReader,
+    StructReader,
+    TextReader,
+    TimeReader,
+    TypeReader,
+)
+
+_MAX_FIELDS = 10_000  # columns, those in others too
+_MAX_DEPTH = 48  # messages in each other
+_REPEATED = FieldDescriptorProto.LABEL_REPEATED
+_OPTIONAL = FieldDescriptorProto.LABEL_OPTIONAL
+_KEYS = frozenset(SCALARS) - {
+    FieldDescriptorProto.TYPE_DOUBLE,
+    FieldDescriptorProto.TYPE_FLOAT,
+    FieldDescriptorProto.TYPE_BYTES,
+    FieldDescriptorProto.TYPE_ENUM,
+}
+
+
+class _Place(NamedTuple):
+    """Where in the tree of fields something is.
+
+    Attributes:
+        path: names of the fields, joined by points.
+        above: full names of the messages that it is in.
+    """
+
+    path: str
+    above: tuple[str, ...]
+
+    def of(self, name: str) -> str:
+        """Path of a field here."""
+        return f"{self.path}.{name}" if self.path else name
+
+
+@dataclass(slots=True)
+class ProtobufPlan:
+    """Readers of the fields that are asked for, and the file that a parser of them is made from.
+
+    A target of None asks for all fields, in their types.
+    """
+
+    definition: ProtobufDefinition
+    file: FileDescriptorProto = field(default_factory=lambda: FileDescriptorProto(name="f", syntax="proto2"))
+    enums: dict[str, str] = field(default_factory=dict)  # full names -> those in the file
+    fields: int = 0
+
+    def root(self, target: pa.DataType | None) -> StructReader:
+        """Plan the fields of the values' message; raises what ``decoder`` does."""
+        message = self.definition.messages[self.definition.root]
+        return self._struct(message, self._message(), target, _Place("", ()))
+
+    def parser(self) -> Any:
+        """Make the class of a message whose field f1 is any number of roots."""
+        for message in self.file.message_type:
+            if not message.field:  # upb takes fields of number 0 in such a message
+                _add(message, 1, FieldDescriptorProto.TYPE_INT32, _OPTIONAL)
+        rows = self.file.message_type.add(name="Rows")
+        _add(rows, 1, FieldDescriptorProto.TYPE_MESSAGE, _REPEATED, ".M0")
+        pool = descriptor_pool.DescriptorPool()
+        pool.Add(self.file)
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName("Rows"))
+
+    def _message(self) -> DescriptorProto:
+        return self.file.message_type.add(name=f"M{len(self.file.message_type)}")
+
+    def _struct(
+        self, message: DefinedMessage, own: DescriptorProto, target: pa.DataType | None, place: _Place
+    ) -> StructReader:
+        """Plan a message; ``own`` gets the fields that are asked for."""
+        if message.name in place.above or len(place.above) == _MAX_DEPTH:
+            why = (
+                "contains itself"
+                if message.name in place.above
+                else f"is more than {_MAX_DEPTH} messages deep"
+            )
+            raise UnsupportedError(
+                f"field {place.path} of the topic's schema is of message {message.name}, which {why}",
+                advice=f"Leave the field out with .schema(...), or: {WAY_OUT}",
+            )
+        fields = fields_of(message, place.path)
+        inside = _Place(place.path, (*place.above, message.name))
+        readers, columns = [], []
+        for name, wanted in _asked_for(fields, target, place):
+            planned = self._field(message, fields[name], own, wanted, inside)
+            if planned is not None:
+                reader, kind = planned
+                readers.append(reader)
+                columns.append(pa.field(name, kind))
+        return StructReader(pa.struct(columns) if target is None else target, readers)
+
+    def _field(
+        self,
+        message: DefinedMessage,
+        defined: FieldDescriptorProto,
+        own: DescriptorProto,
+        target: pa.DataType | None,
+        place: _Place,
+    ) -> tuple[FieldReader, pa.DataType] | None:
+        """Plan a field of a message; None: it has no column."""
+        path = place.of(defined.name)
+        self.fields += 1
+        if self.fields > _MAX_FIELDS:
+            raise UnsupportedError(
+                f"the topic's schema has more than {_MAX_FIELDS} fields, counted up to field {path}",
+                advice=WAY_OUT,
+            )
+        inside = _Place(path, place.above)
+        attribute = f"f{defined.number}"
+        is_repeated = defined.label == _REPEATED
+        kind = self.definition.type_of(defined)
+        if is_repeated and kind == FieldDescriptorProto.TYPE_MESSAGE:
+            entry = self.definition.message_of(defined, path)
+            if entry.proto.options.map_entry:
+                return self._map(entry, defined, own, target, inside)
+        wanted = target
+        if is_repeated and target is not None:
+            if not pa.types.is_list(target):
+                raise _other_type(path, "a list", target)
+            wanted = target.value_type
+        reader = self._value(defined, kind, own, wanted, inside)
+        if reader is None:
+            return None
+        if is_repeated:
+            column = pa.list_(pa.field("element", reader.type)) if target is None else target
+            return RepeatedReader(defined.name, attribute, reader, column), column
+        if defined.HasField("oneof_index"):
+            _join_oneof(own, defined.oneof_index)
+        presence = Presence.EXPLICIT if has_presence(message, defined, kind) else Presence.NOT_ZERO
+        default = default_of(message, defined, SCALARS.get(kind), reader.type, path)
+        is_required = defined.label == FieldDescriptorProto.LABEL_REQUIRED
+        single = SingularReader(defined.name, attribute, reader, presence, default, is_required)
+        return single, reader.type
+
+    def _value(
+        self,
+        defined: FieldDescriptorProto,
+        kind: int,
+        own: DescriptorProto,
+        target: pa.DataType | None,
+        place: _Place,
+    ) -> TypeReader | None:
+        """Plan the values of a field that is no map, and add it to ``own``; None: they have no column."""
+        label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
+        if kind in MESSAGES:
+            message = self.definition.message_of(defined, place.path)
+            inner = self._message()
+            _add(own, defined.number, kind, label, f".{inner.name}")
+            if message.time is not None:
+                return self._time(message, inner, target, place)
+            if target is not None and not pa.types.is_struct(target):
+                raise _other_type(place.path, "a struct", target)
+            struct = self._struct(message, inner, target, place)
+            return struct if struct.fields or target is not None else None
+        natural = SCALARS[kind]
+        column = natural if target is None else target
+        if not is_promotable(natural, column):
+            raise _other_type(place.path, str(natural), column)
+        if kind == FieldDescriptorProto.TYPE_ENUM:
+            enum = self.definition.enum_of(defined, place.path)
+            name = self._closed(enum) if enum.is_closed else ""
+            own_kind = kind if enum.is_closed else FieldDescriptorProto.TYPE_INT32
+            _add(own, defined.number, own_kind, label, name)
+            return EnumReader(column, enum.names, f"UNKNOWN_ENUM_VALUE_{enum.name.rpartition('.')[2]}")
+        if natural != pa.string():
+            _add(own, defined.number, kind, label)
+            return TextReader(column) if column == pa.string() else NumberReader(column, natural)
+        _add(
+            own, defined.number, FieldDescriptorProto.TYPE_BYTES, label
+        )  # the runtime would refuse the message
+        return TextReader(column) if column == natural else NumberReader(column, pa.binary())
+
+    def _map(
+        self,
+        entry: DefinedMessage,
+        defined: FieldDescriptorProto,
+        own: DescriptorProto,
+        target: pa.DataType | None,
+        place: _Place,
+    ) -> tuple[FieldReader, pa.DataType] | None:
+        """Plan a map; None: its values have no column."""
+        fields = fields_of(entry, place.path)
+        if set(fields) != {"key", "value"} or any(part.label == _REPEATED for part in fields.values()):
+            raise malformed(f"field {place.path} is a map whose entries do not have one key and one value")
+        key_kind, value_kind = (self.definition.type_of(fields[name]) for name in ("key", "value"))
+        if key_kind not in _KEYS:
+            raise malformed(f"field {place.path} is a map with an invalid type of keys")
+        if target is not None and not pa.types.is_map(target):
+            raise _other_type(place.path, "a map", target)
+        wanted = (None, None) if target is None else (target.key_type, target.item_type)
+        inner = self._message()
+        _add(own, defined.number, FieldDescriptorProto.TYPE_MESSAGE, _REPEATED, f".{inner.name}")
+        key = self._value(fields["key"], key_kind, inner, wanted[0], _Place(place.of("key"), place.above))
+        value = self._value(
+            fields["value"], value_kind, inner, wanted[1], _Place(place.of("value"), place.above)
+        )
+        if key is None or value is None:
+            return None
+        column = pa.map_(key.type, pa.field("value", value.type)) if target is None else target
+        # Arrow's keys are never null, those of bad rows neither.
+        no_text = pa.scalar("").cast(key.type) if key_kind == FieldDescriptorProto.TYPE_STRING else None
+        parts = [
+            SingularReader("key", f"f{fields['key'].number}", key, Presence.ALWAYS, no_text),
+            SingularReader("value", f"f{fields['value'].number}", value, Presence.ALWAYS),
+        ]
+        entries = StructReader(pa.struct([column.key_field, column.item_field]), parts)
+        return MapReader(defined.name, f"f{defined.number}", parts[0].attribute, entries, column), column
+
+    def _time(
+        self, message: DefinedMessage, inner: DescriptorProto, target: pa.DataType | None, place: _Place
+    ) -> TimeReader:
+        fields = fields_of(message, place.path)
+        if target not in (None, message.time):
+            raise _other_type(place.path, str(message.time), target)
+        for part in fields.values():
+            _add(inner, part.number, part.type, _OPTIONAL)
+        seconds, nanos = (attrgetter(f"f{fields[name].number}") for name in ("seconds", "nanos"))
+        return TimeReader(message.time, seconds, nanos)
+
+    def _closed(self, enum: DefinedEnum) -> str:
+        """Define an enum whose other numbers the runtime takes for unknown fields; returns its name."""
+        name = self.enums.get(enum.name)
+        if name is None:
+            name = self.enums[enum.name] = f"E{len(self.enums)}"
+            own = self.file.enum_type.add(name=name)
+            for place, number in enumerate(enum.names):
+                own.value.add(name=f"{name}_{place}", number=number)
+        return f".{name}"
+
+
+def _asked_for(
+    fields: Iterable[str], target: pa.DataType | None, place: _Place
+) -> list[tuple[str, pa.DataType | None]]:
+    """Return the fields of a message that are asked for, and the types that they are to be of."""
+    if target is None:
+        return [(name, None) for name in fields]
+    if not pa.types.is_struct(target):
+        raise _other_type(place.path or "the root", "a struct", target)
+    names = [column.name for column in target]
+    for number, name in enumerate(names):
+        if name not in fields or name in names[:number]:
+            raise SchemaError(
+                f"the topic's schema has no field {place.of(name)}, or the field is requested twice",
+                advice="Request only fields that the schema has",
+            )
+    return [(column.name, column.type) for column in target]
+
+
+def _add(message: DescriptorProto, number: int, kind: int, label: int, type_name: str = "") -> None:
+    """Define a field of our own file."""
+    own = message.field.add(name=f"f{number}", number=number)
+    own.type, own.label = kind, label  # type: ignore[assignment]
+    if type_name:
+        own.type_name = type_name
+
+
+def _join_oneof(message: DescriptorProto, index: int) -> None:
+    """Let the last field be of a oneof, of whose fields the last one on the wire counts."""
+    name = f"o{index}"
+    names = [oneof.name for oneof in message.oneof_decl]
+    if name not in names:
+        message.oneof_decl.add(name=name)
+        names.append(name)
+    message.field[-1].oneof_index = names.index(name)
+
+
+def _other_type(path: str, own: str, target: pa.DataType) -> SchemaError:
+    return SchemaError(
+        f"field {path} of the topic's schema is {own} and cannot be read as {target}",
+        advice=f"Request {own}, or leave the field out",
+    )

@@ -1,0 +1,151 @@
+"""PROTOBUF_NATIVE: messages by the descriptors in the schema; column ``struct`` of the fields.
+
+Types are those of Spark's ``from_protobuf``, which users know, without its options:
+
+    ========================================  ==================================================
+    int32, sint32, sfixed32; uint32, fixed32  int32; int64, so that nothing is lost
+    int64, sint64, sfixed64; uint64, fixed64  int64; decimal(20, 0), so that nothing is lost
+    float, double, bool, string, bytes        float32, float64, bool, string, binary
+    enum                                      string: the value's name
+    message; Timestamp, Duration              struct; timestamp, duration; left out without fields
+    repeated; map                             list; map, the last entry of a key
+    ========================================  ==================================================
+
+An absent field is null, or the default that proto2 names. One without presence, as most of proto3, is also
+null where it is zero or empty: on the wire that is the same. Wrappers and Any are structs as other messages.
+
+Payloads are read by the reader's descriptors, as protobuf does it everywhere: fields that those do not define
+are left out, and fields that the writer did not know are absent. A payload is bad if it is not protobuf,
+lacks a required field, has text that is not UTF-8, or a time that a column cannot hold.
+
+Descriptors of a topic never reach protobuf's runtime. A file descriptor of our own is made of the requested
+fields, with names of our own, in a pool of its own that is freed with the decoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.arrow.join import bytes_field, join
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.schema import Schema
+from pulsar_spark.unparsable import UNPARSABLE
+from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
+from pulsar_spark.values.protobuf.definition import WAY_OUT, parse
+from pulsar_spark.values.protobuf.items import CountedFields, counted_fields, growth, take_items
+from pulsar_spark.values.protobuf.plan import ProtobufPlan
+from pulsar_spark.values.protobuf.readers import ReadColumn, StructReader
+from pulsar_spark.values.value_size import ValueRoom, largest_unchecked, rows_to_check
+
+_MAX_JOINED = 4096  # bytes a payload, on average, of those that are parsed in one call
+
+
+def column_type(schema: Schema) -> pa.DataType:
+    """Return the type of a column of the schema's values.
+
+    Raises:
+        SchemaError: the schema is malformed.
+        UnsupportedError: it has a message within itself, or too many fields.
+    """
+    return ProtobufPlan(parse(schema)).root(None).type
+
+
+def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
+    """Make a decoder by the reader's descriptors.
+
+    Raises:
+        SchemaError: a schema is malformed, their messages have different names, or the target is no type of
+            the reader's values.
+        UnsupportedError: as :func:`column_type`, of the fields that the target has.
+    """
+    definition, written = parse(reader), parse(writer)
+    if written.root != definition.root:
+        raise SchemaError(
+            f"values of message {written.root} cannot be read as {definition.root}", advice=WAY_OUT
+        )
+    plan = ProtobufPlan(definition)
+    root = plan.root(target)
+    fields = counted_fields(root, plan.file.message_type[0], plan.file)
+    return _ProtobufDecoder(root, plan.parser(), fields, largest_unchecked(growth(fields)))
+
+
+@dataclass(frozen=True, slots=True)
+class _ProtobufDecoder:
+    root: StructReader
+    parser: Any  # class of a message whose field f1 is any number of payloads
+    counted: CountedFields
+    unchecked: int | None  # bytes of a payload that is never too large as columns
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.root.type
+
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+        is_valid = np.array(values.is_valid().to_numpy(zero_copy_only=False))
+        has = is_valid.copy()
+        too_large = self._too_large(values)
+        if too_large:
+            has[too_large] = False
+            values = values.filter(pa.array(has))
+        present = values.drop_null() if values.null_count else values
+        messages, is_parsed = self._parsed(present)
+        is_good = has.copy()
+        is_good[has] = is_parsed
+        found = self.root.read(messages)
+        if found.is_bad is not None:
+            is_good[is_good] = ~found.is_bad
+            found = ReadColumn(found.column.filter(pa.array(~found.is_bad)))
+        if is_good.all():
+            return DecodedValues(found.column)
+        is_bad = is_valid & ~is_good
+        return DecodedValues(found.spread(is_good).column, is_bad if is_bad.any() else None)
+
+    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
+        size = len(value or b"")
+        room = ValueRoom(size, per_byte * size)
+        take_items(room, value or b"", self.counted)
+        return room.work < 0
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        room = ValueRoom(len(value or b""))
+        take_items(room, value or b"", self.counted)
+        if room.left < 0:
+            return room.why
+        messages, _ = self._parsed(pa.array([value], pa.binary()))
+        if not messages:
+            return f"{len(value or b'')} bytes are not a protobuf message"
+        return self.root.explain(messages[0]).removeprefix(".")
+
+    def _too_large(self, values: pa.BinaryArray) -> list[int]:
+        """Indexes of payloads that would take too much memory, before any of it is taken."""
+        found = []
+        for row in rows_to_check(values, self.unchecked).tolist():
+            payload = values[row].as_py()
+            room = ValueRoom(len(payload))
+            take_items(room, payload, self.counted)
+            if room.left < 0:
+                found.append(row)
+        return found
+
+    def _parsed(self, values: pa.BinaryArray) -> tuple[list[Any], npt.NDArray[np.bool_]]:
+        """Parse payloads; return the messages of those that can be, and which those are."""
+        if values.nbytes <= _MAX_JOINED * len(values):
+            joined = bytes(join(bytes_field(b"\x0a", values), len(values)).buffer)
+            try:
+                return list(self.parser.FromString(joined).f1), np.ones(len(values), np.bool_)
+            except UNPARSABLE:
+                pass  # one by one shows which
+        row, messages, is_parsed = type(self.parser().f1.add()), [], []
+        for value in values:
+            try:
+                messages.append(row.FromString(value.as_py()))
+            except UNPARSABLE:
+                is_parsed.append(False)
+            else:
+                is_parsed.append(True)
+        return messages, np.array(is_parsed, np.bool_)

@@ -1,0 +1,333 @@
+"""Parsed messages -> columns, a field of all messages at a time.
+
+Readers of values take a list of what protobuf's runtime has of a field: numbers, bytes, messages. Readers of
+fields take messages and read one field of each. In the parsed messages, texts are bytes and the field of
+number n is the attribute ``f<n>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import chain, compress, islice
+from operator import attrgetter, methodcaller, truth
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Flags, Ints, with_nulls
+from pulsar_spark.arrow.growing_array import GrowingArray
+from pulsar_spark.values.primitives import decode_texts, to_micros, why_no_text
+from pulsar_spark.values.protobuf.definition import UNSIGNED
+
+_SLICE = 8192  # items of repeated fields whose Python objects exist at the same time
+
+
+class ReadColumn(NamedTuple):
+    """n rows, and which are bad, bool[n]; None: none."""
+
+    column: pa.Array
+    is_bad: Flags | None = None
+
+    def spread(self, has: Flags) -> ReadColumn:
+        """Put the rows where ``has`` is set, among nulls; there are as many."""
+        places = pa.array(np.cumsum(has) - 1, mask=~has)
+        is_bad = None
+        if self.is_bad is not None:
+            is_bad = np.zeros(len(has), np.bool_)
+            is_bad[has] = self.is_bad
+        return ReadColumn(self.column.take(places), is_bad)
+
+
+class TypeReader(Protocol):
+    """Reads values of one type."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """Of the columns."""
+        ...
+
+    def read(self, values: list[Any]) -> ReadColumn:
+        """Make a column of values."""
+        ...
+
+    def explain(self, value: Any) -> str:
+        """Say why a value that is bad is."""
+        ...
+
+
+class FieldReader(Protocol):
+    """Reads a field of messages."""
+
+    @property
+    def name(self) -> str:
+        """Of the field."""
+        ...
+
+    def read(self, messages: Sequence[Any]) -> ReadColumn:
+        """Make a column of a field of each message."""
+        ...
+
+    def explain(self, message: Any) -> str:
+        """Say why the field of a message is bad: what follows the field's name."""
+        ...
+
+
+# ---------------------------------------------------------------------------------------- values
+
+
+@dataclass(frozen=True, slots=True)
+class NumberReader:
+    """Numbers, bools and bytes: ``natural`` is what the runtime has, ``type`` what it is promoted to."""
+
+    type: pa.DataType
+    natural: pa.DataType
+
+    def read(self, values: list[Any]) -> ReadColumn:
+        """Make a column of values."""
+        if self.natural == UNSIGNED:
+            words = np.zeros((len(values), 2), np.uint64)
+            words[:, 0] = np.fromiter(values, np.uint64, len(values))
+            return ReadColumn(pa.Array.from_buffers(UNSIGNED, len(values), [None, pa.py_buffer(words)]))
+        column = pa.array(values, self.natural)
+        return ReadColumn(column if self.natural == self.type else column.cast(self.type, safe=False))
+
+    def explain(self, value: Any) -> str:
+        """Say why a value that is bad is."""
+        return f" {value!r} is a value"
+
+
+@dataclass(frozen=True, slots=True)
+class TextReader:
+    """Texts, which the runtime has as bytes."""
+
+    type: pa.DataType
+
+    def read(self, values: list[Any]) -> ReadColumn:
+        """Make a column of values."""
+        found = decode_texts(pa.array(values, pa.binary()))
+        return ReadColumn(found.column, found.is_bad)
+
+    def explain(self, value: Any) -> str:
+        """Say why a value that is bad is."""
+        return f": {why_no_text(value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EnumReader:
+    """Names of enums; numbers without one are named by ``unknown`` and the number, as Java does."""
+
+    type: pa.DataType
+    names: Mapping[int, str]
+    unknown: str
+
+    def read(self, values: list[Any]) -> ReadColumn:
+        """Make a column of values."""
+        coded = pa.array(values, pa.int32()).dictionary_encode()
+        numbers = coded.dictionary.to_pylist()
+        names = [self.names.get(number) or f"{self.unknown}_{number}" for number in numbers]
+        return ReadColumn(pa.array(names, pa.string()).cast(self.type).take(coded.indices))
+
+    def explain(self, value: Any) -> str:
+        """Say why a value that is bad is."""
+        return f" {value} is a value"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeReader:
+    """Messages of seconds and nanoseconds; what is finer than a microsecond is cut towards zero."""
+
+    type: pa.DataType
+    seconds: Callable[[Any], int]
+    nanos: Callable[[Any], int]
+
+    def read(self, values: list[Any]) -> ReadColumn:
+        """Make a column of values."""
+        seconds = np.fromiter(map(self.seconds, values), np.int64, len(values))
+        nanos = np.fromiter(map(self.nanos, values), np.int64, len(values))
+        micros, is_bad = to_micros(seconds, 1_000_000, np.sign(nanos) * (np.abs(nanos) // 1000))
+        return ReadColumn(pa.array(micros).view(self.type), is_bad if is_bad.any() else None)
+
+    def explain(self, value: Any) -> str:
+        """Say why a value that is bad is."""
+        return ": seconds that do not fit into 64 bits of microseconds"
+
+
+@dataclass(frozen=True, slots=True)
+class StructReader:
+    """Messages."""
+
+    type: pa.DataType
+    fields: Sequence[FieldReader]
+
+    def read(self, values: list[Any]) -> ReadColumn:
+        """Make a column of values."""
+        columns, is_bad = [], None
+        for field in self.fields:
+            column, is_bad_field = field.read(values)
+            columns.append(column)
+            if is_bad_field is not None:
+                is_bad = is_bad_field if is_bad is None else is_bad | is_bad_field
+        return ReadColumn(pa.Array.from_buffers(self.type, len(values), [None], children=columns), is_bad)
+
+    def explain(self, value: Any) -> str:
+        """Say why a value that is bad is."""
+        for field in self.fields:
+            if field.read([value]).is_bad is not None:
+                return f".{field.name}{field.explain(value)}"
+        return " is a value"
+
+
+# ---------------------------------------------------------------------------------------- fields
+
+
+class Presence(Enum):
+    """What a singular field that is absent, or has its type's default, is."""
+
+    ALWAYS = auto()  # the default
+    NOT_ZERO = auto()  # null in both cases
+    EXPLICIT = auto()  # null where it is absent
+
+
+@dataclass(frozen=True, slots=True)
+class SingularReader:
+    """A field that a message has once, or not.
+
+    Attributes:
+        name: of the field.
+        attribute: of the parsed messages.
+        reader: of its values.
+        presence: what it is where it is absent.
+        default: instead of null.
+        is_required: whether a message without it is bad.
+    """
+
+    name: str
+    attribute: str
+    reader: TypeReader
+    presence: Presence
+    default: pa.Scalar | None = None
+    is_required: bool = False
+
+    def read(self, messages: Sequence[Any]) -> ReadColumn:
+        """Make a column of the field of each message."""
+        get = attrgetter(self.attribute)
+        if self.presence is not Presence.EXPLICIT:
+            values = list(map(get, messages))
+            found = self.reader.read(values)
+            if self.presence is Presence.NOT_ZERO:
+                return found._replace(column=with_nulls(found.column, ~_are_not_zero(values)))
+            return (
+                found if self.default is None else found._replace(column=found.column.fill_null(self.default))
+            )
+        has = np.fromiter(map(methodcaller("HasField", self.attribute), messages), np.bool_, len(messages))
+        if has.all():
+            return self.reader.read(list(map(get, messages)))
+        found = self.reader.read(list(map(get, compress(messages, has)))).spread(has)
+        if self.default is not None:
+            return found._replace(column=found.column.fill_null(self.default))
+        if self.is_required:
+            return found._replace(is_bad=~has if found.is_bad is None else found.is_bad | ~has)
+        return found
+
+    def explain(self, message: Any) -> str:
+        """Say why the field of a message is bad."""
+        if self.is_required and not message.HasField(self.attribute):
+            return ": it is required, but missing"
+        return self.reader.explain(getattr(message, self.attribute))
+
+
+def _are_not_zero(values: list[Any]) -> Flags:
+    are_not_zero = np.fromiter(map(truth, values), np.bool_, len(values))
+    if values and isinstance(values[0], float):
+        are_not_zero |= np.signbit(np.array(values))  # -0.0 is not the default
+    return are_not_zero
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedReader:
+    """A field that a message has any number of times."""
+
+    name: str
+    attribute: str
+    reader: TypeReader
+    type: pa.DataType
+
+    def read(self, messages: Sequence[Any]) -> ReadColumn:
+        """Make a column of the field of each message."""
+        lists = list(map(attrgetter(self.attribute), messages))
+        sizes = np.fromiter(map(len, lists), np.int64, len(lists))
+        items = _in_slices(self.reader, chain.from_iterable(lists))
+        return ReadColumn(_nested(self.type, sizes, items.column), _of_rows(items.is_bad, sizes))
+
+    def explain(self, message: Any) -> str:
+        """Say why the field of a message is bad."""
+        for place, item in enumerate(getattr(message, self.attribute)):
+            if self.reader.read([item]).is_bad is not None:
+                return f"[{place}]{self.reader.explain(item)}"
+        return " has items that are values"
+
+
+@dataclass(frozen=True, slots=True)
+class MapReader:
+    """A map, which is a repeated field of entries; of those with the same key the last one counts."""
+
+    name: str
+    attribute: str
+    key: str  # attribute of the entries
+    entry: StructReader
+    type: pa.DataType
+
+    def read(self, messages: Sequence[Any]) -> ReadColumn:
+        """Make a column of the field of each message."""
+        lists = list(map(attrgetter(self.attribute), messages))
+        sizes = np.fromiter(map(len, lists), np.int64, len(lists))
+        rows = np.repeat(np.arange(len(lists)), sizes)
+        keys = map(attrgetter(self.key), chain.from_iterable(lists))
+        last = {pair: place for place, pair in enumerate(zip(rows.tolist(), keys, strict=True))}
+        entries: Iterator[Any] = chain.from_iterable(lists)
+        if len(last) < len(rows):
+            counts = np.zeros(len(rows), np.bool_)
+            counts[list(last.values())] = True
+            entries = compress(entries, counts)
+            sizes = np.bincount(rows[counts], minlength=len(lists))
+        items = _in_slices(self.entry, entries)
+        return ReadColumn(_nested(self.type, sizes, items.column), _of_rows(items.is_bad, sizes))
+
+    def explain(self, message: Any) -> str:
+        """Say why the field of a message is bad."""
+        for entry in getattr(message, self.attribute):
+            if self.entry.read([entry]).is_bad is not None:
+                return self.entry.explain(entry)
+        return " has entries that are values"
+
+
+def _in_slices(reader: TypeReader, items: Iterator[Any]) -> ReadColumn:
+    column, bad = GrowingArray(reader.type), []
+    values = list(islice(items, _SLICE))
+    while True:
+        found = reader.read(values)
+        column.add(found.column)
+        bad.append(np.zeros(len(values), np.bool_) if found.is_bad is None else found.is_bad)
+        values = list(islice(items, _SLICE))
+        if not values:
+            break
+    is_bad = np.concatenate(bad)
+    return ReadColumn(column.finish(), is_bad if is_bad.any() else None)
+
+
+def _nested(kind: pa.DataType, sizes: Ints, items: pa.Array) -> pa.Array:
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return pa.Array.from_buffers(kind, len(sizes), [None, pa.py_buffer(offsets)], children=[items])
+
+
+def _of_rows(is_bad: Flags | None, sizes: Ints) -> Flags | None:
+    """Which rows have items that are bad."""
+    if is_bad is None:
+        return None
+    rows: Flags = np.zeros(len(sizes), np.bool_)
+    rows[np.repeat(np.arange(len(sizes)), sizes)[is_bad]] = True
+    return rows

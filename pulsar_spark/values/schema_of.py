@@ -1,0 +1,224 @@
+"""Types of rows -> schemas of the kinds AVRO and JSON: a new one, or a topic's own with more fields.
+
+What is in a schema is never changed, because the broker tells versions apart by it: fields keep their order,
+and records their names. New fields come after the others, with default null, so that older and newer readers
+can use them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    parse,
+)
+from pulsar_spark.values.encode.column_fit import (
+    NewField,
+    field_path,
+    is_variant,
+    new_fields,
+    type_name,
+)
+
+RECORD: Final = "Row"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # what Avro allows
+_PLAIN: Final[dict[str, object]] = {
+    "boolean": "boolean",
+    "tinyint": "int",
+    "smallint": "int",
+    "int": "int",
+    "bigint": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
+    "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
+    """Make the schema of rows of a type: a record ``Row`` with a field for each column.
+
+    Nullable columns are ``["null", T]`` with default null, others T. Structs are records ``Row_<path>``.
+
+    Args:
+        kind: AVRO or JSON.
+        rows: Arrow types as Spark makes them, with what is nullable.
+
+    Raises:
+        OptionError: no columns, a name that Avro does not allow, or one that is there twice.
+        UnsupportedError: a column of a type that has no form in Avro, by its name.
+    """
+    if len(rows) == 0:
+        raise OptionError("the rows have no columns from which a schema could be created")
+    tree = _Maker(set()).record(rows, "", RECORD)
+    return Schema(kind, _text(tree))
+
+
+def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
+    """Extend a topic's schema for rows of a type; None if it needs no new field.
+
+    Columns without a field become new nullable fields after the existing ones. So do fields of structs,
+    wherever the topic's schema uses their record.
+
+    Args:
+        existing: of kind AVRO or JSON.
+        rows: as of :func:`schema_of`.
+
+    Raises:
+        SchemaError: the topic's schema is no record; columns of other types than their fields, or whose
+            names differ from a field's in case only; fields with neither a column nor a default. All of them
+            are listed.
+        OptionError, UnsupportedError: as :func:`schema_of`, of the new columns.
+    """
+    record = parse(existing)
+    if not isinstance(record, AvroRecord):
+        raise SchemaError(
+            "the topic's schema is not a record, but rows of several columns are a record",
+            advice="Write one column of the schema's type, or write to another topic",
+        )
+    new = new_fields(record, rows)
+    if not new:
+        return None
+    tree = json.loads(existing.data)
+    maker = _Maker(_names(record))
+    definitions = dict(_records(tree, ""))
+    for each in new:
+        maker.add(definitions[each.record], each)
+    return Schema(existing.type, _text(tree), existing.properties, existing.name)
+
+
+class _Maker:
+    """Makes the parsed JSON of types; knows the names that are taken."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+        self._added: dict[tuple[str, str], pa.Field] = {}  # by record and name
+
+    def record(self, rows: pa.StructType, path: str, name: str) -> dict[str, Any]:
+        """A record of a name that is free."""
+        if name:
+            self._taken.add(name)
+        for field_name, count in Counter(field.name for field in rows).items():
+            if not _NAME.fullmatch(field_name):
+                raise OptionError(
+                    f"column {_shown(field_path(path, field_name))} has a name that Avro does not allow",
+                    advice="Rename it to letters, digits and _, and the first must not be a digit",
+                )
+            if count > 1:
+                raise OptionError(f"column {_shown(field_path(path, field_name))} exists {count} times")
+        return {"type": "record", "name": name, "fields": [self._field(each, path) for each in rows]}
+
+    def add(self, definition: dict[str, Any], new: NewField) -> None:
+        """Add a nullable field to a record, unless it got the same one of another column already."""
+        column = new.column.with_nullable(True)
+        other = self._added.setdefault((new.record, column.name), column)
+        if other is column:
+            definition["fields"] += self.record(pa.struct([column]), new.path, "")["fields"]
+        elif not other.equals(column):
+            raise SchemaError(
+                f"columns whose type is record {_shown(new.record)} of the topic's schema have field "
+                f"{_shown(column.name)} of different types",
+                advice="Cast them to one type",
+            )
+
+    def _field(self, field: pa.Field, path: str) -> dict[str, Any]:
+        below = field_path(path, field.name)
+        if not field.nullable:
+            return {"name": field.name, "type": self._type(field.type, below)}
+        return {"name": field.name, "type": self._nullable(field, below), "default": None}
+
+    def _nullable(self, field: pa.Field, path: str) -> object:
+        kind = self._type(field.type, path)
+        return ["null", kind] if field.nullable else kind
+
+    def _type(self, kind: pa.DataType, path: str) -> object:
+        if pa.types.is_struct(kind) and not is_variant(kind):
+            return self.record(kind, path, self._name(path))
+        if pa.types.is_list(kind):
+            return {"type": "array", "items": self._nullable(kind.value_field, f"{path}[]")}
+        if pa.types.is_map(kind) and type_name(kind.key_type) == "string":
+            return {"type": "map", "values": self._nullable(kind.item_field, f"{path}{{}}")}
+        if pa.types.is_decimal128(kind) and kind.scale >= 0:
+            digits = {"precision": kind.precision, "scale": kind.scale}
+            return {"type": "bytes", "logicalType": "decimal", **digits}
+        plain = _PLAIN.get(type_name(kind))
+        if plain is None:
+            raise UnsupportedError(
+                f"column {_shown(path)} is {type_name(kind)}, for which Avro has no type",
+                advice="Cast it, or leave it out",
+            )
+        return plain
+
+    def _name(self, path: str) -> str:
+        """``Row_a_b`` of the path ``a[].b``; with a number after it where that is taken."""
+        name = "_".join([RECORD, *re.findall(r"[A-Za-z0-9_]+", path)])
+        free, number = name, 1
+        while free in self._taken:
+            number += 1
+            free = f"{name}_{number}"
+        return free
+
+
+def _names(avro: AvroType) -> set[str]:
+    """The names of all named types, without namespaces."""
+    names: set[str] = set()
+    if isinstance(avro, AvroRecord | AvroEnum | AvroFixed):
+        names.add(avro.name.rpartition(".")[2])
+    if isinstance(avro, AvroRecord):
+        return names.union(*(_names(field.type) for field in avro.fields))
+    if isinstance(avro, AvroUnion):
+        return names.union(*map(_names, avro.branches))
+    if isinstance(avro, AvroArray):
+        return names | _names(avro.items)
+    return names | _names(avro.values) if isinstance(avro, AvroMap) else names
+
+
+def _records(tree: object, space: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The definitions of records in the parsed JSON of a schema, by their full names."""
+    if isinstance(tree, list):
+        for branch in tree:
+            yield from _records(branch, space)
+    if not isinstance(tree, dict):
+        return
+    kind = tree["type"]
+    if kind in ("record", "error"):
+        own = tree.get("namespace", space)
+        name = _full(tree["name"], own if isinstance(own, str) else space)
+        yield name, tree
+        for field in tree["fields"]:
+            yield from _records(field["type"], name.rpartition(".")[0])
+    elif kind in ("array", "map"):
+        yield from _records(tree["items" if kind == "array" else "values"], space)
+    elif not isinstance(kind, str):
+        yield from _records(kind, space)
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _text(tree: object) -> bytes:
+    return json.dumps(tree, separators=(",", ":")).encode()
+
+
+def _shown(name: str) -> str:
+    return ascii(name if len(name) <= 100 else f"{name[:100]}...")

@@ -1,0 +1,173 @@
+"""A batch entry's payload <-> MessageColumns: the hot path of reading and of writing.
+
+:mod:`batch_walk` finds where the fields of a message lie (the layout is drawn in :mod:`field_spans`),
+:mod:`decode_columns` makes columns from them, and :mod:`encode_columns` makes fields from columns. Other
+modules decide which messages form a batch, and handle its metadata and compression. No Python object is made
+per message in either direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Buffer, Ints
+from pulsar_spark.arrow.join import (
+    EncodedField,
+    EncodedMessages,
+    big_endian,
+    bytes_field,
+    join,
+    join_in_order,
+    lengths,
+    total_sizes,
+)
+from pulsar_spark.arrow.spans import joined_buffer
+from pulsar_spark.errors import CorruptError
+from pulsar_spark.wire.columns import keys_and_texts
+from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
+from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field, size_field
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.fields import field_spans as fs
+from pulsar_spark.wire.fields.batch_walk import find_fields, find_separated_fields
+
+_NUMBERS = fs.Numbers(
+    key=fs.KEY,
+    event_time=fs.EVENT_TIME,
+    key_is_base64=fs.KEY_IS_BASE64,
+    ordering_key=fs.ORDERING_KEY,
+    sequence_id=fs.SEQUENCE_ID,
+    null_value=fs.NULL_VALUE,
+    null_key=fs.NULL_KEY,
+)
+
+
+@dataclass(frozen=True)
+class DecodedBatches:
+    """The messages of several batches, m rows in total.
+
+    Attributes:
+        columns: the remaining messages, batch after batch.
+        held: int64[n], number of remaining rows in each of the n batches.
+        counts: int64[n], number of messages that each batch had before compaction.
+        rows: int64[m], which of all messages remain; None: all.
+    """
+
+    columns: DecodedColumns
+    held: Ints
+    counts: Ints
+    rows: Ints | None
+
+    @cached_property
+    def batch_index(self) -> Ints:
+        """The index of each row in its batch, int64[m]; made when first requested."""
+        first = np.cumsum(self.counts) - self.counts
+        index: Ints = np.arange(self.counts.sum()) - np.repeat(first, self.counts)
+        return index if self.rows is None else index[self.rows]
+
+
+def decode_batches(payloads: Sequence[Buffer], counts: Sequence[int] | Ints) -> DecodedBatches:
+    """Decode decompressed batch payloads at once; ``counts`` has the ``num_messages_in_batch`` of each.
+
+    A message with ``compacted_out`` is left out. ``null_value`` gives a null value. A missing
+    ``partition_key``, or ``null_partition_key``, gives a null key (the empty key is a key). Keys are bytes
+    and need not be UTF-8. Property names and values become strings, with U+FFFD for each malformed part. A
+    property name that occurs twice in a message is twice in its map, in the order on the wire. Unsigned 64
+    bit numbers above 2**63 - 1 become negative, as in Java.
+
+    The fixed cost of a call equals that of decoding hundreds of messages, so one call for several small
+    batches is much cheaper. There must be at least one batch, and the total size must be below 2 GiB; a few
+    MiB are fastest.
+
+    Raises:
+        CorruptError: a payload is not exactly as many well-formed messages as its count says, has more than
+            1,000,000 properties, or a key flagged as base64 is not base64. Decode them one by one to find out
+            which.
+    """
+    return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
+
+
+def decode_joined(body: pa.Buffer, sizes: Ints, counts: Sequence[int] | Ints, gap: int = 0) -> DecodedBatches:
+    """Decode batch payloads that follow one another in ``body``, by the rules of :func:`decode_batches`.
+
+    Args:
+        body: the payloads, decompressed.
+        sizes: size of each payload in bytes.
+        counts: ``num_messages_in_batch`` of each payload.
+        gap: number of bytes after each payload, also the last one, that belong to none.
+
+    Raises:
+        CorruptError: as in :func:`decode_batches`.
+    """
+    expected = np.array(counts)
+    if expected.min() <= 0:
+        raise CorruptError(f"a batch of {expected.min()} messages")
+    max_properties = fs.MAX_PROPERTIES * len(expected)
+    fields = find_separated_fields(body, expected, gap, max_properties) if gap else None
+    if fields is None:
+        if gap:
+            body, gap = _without_gaps(body, sizes, gap), 0
+        fields = find_fields(body, int(expected.sum()), max_properties)
+    first = np.cumsum(expected) - expected
+    if (most := fields.most_properties(first)) > fs.MAX_PROPERTIES:
+        raise CorruptError(f"a batch of {most} properties; the maximum is {fs.MAX_PROPERTIES}")
+    if (fields.start[first] != np.cumsum(sizes + gap) - sizes - gap).any():
+        raise CorruptError("a batch that does not end with its last message")
+    rows, held = _held(fields), expected
+    if rows is not None:
+        batch = np.repeat(np.arange(len(expected)), expected)
+        held = np.bincount(batch[rows], minlength=len(expected))
+    return DecodedBatches(DecodedColumns(body, fields, _NUMBERS, rows), held, expected, rows)
+
+
+def encode_batch_messages(
+    columns: MessageColumns, *, key_bytes: bool = False, order: Ints | None = None
+) -> EncodedMessages:
+    """Encode each row as a single message of a batch, so that any run of rows is a batch's payload.
+
+    A key that is UTF-8 is written as it is, any other as base64 text with the flag. A null value is written
+    as ``null_value`` without a payload; other nulls are left out. A message in a batch has no ``deliver_at``.
+
+    Args:
+        columns: rows to encode.
+        key_bytes: whether keys that are UTF-8 are also written as base64 text.
+        order: the order in which the rows are given, int64[n]; None: their own.
+
+    Raises:
+        OptionError: the properties contain a null, or there are more than 2 GiB at once.
+    """
+    keys, is_base64 = keys_and_texts.encode_keys(columns.key, as_bytes=key_bytes)
+    value, count = columns.value, len(columns)
+    value_sizes = lengths(value)
+    is_null = value.is_null().to_numpy(zero_copy_only=False) if value.null_count else None
+    fields = [
+        *properties_field(b"\x0a", columns.properties),
+        *bytes_field(b"\x12", keys),
+        size_field(b"\x18", value_sizes),
+        *number_field(b"\x28", columns.event_time),
+        *flag_field(b"\x30", is_base64),
+        *bytes_field(b"\x3a", columns.ordering_key),
+        *number_field(b"\x40", columns.sequence_id),
+        *flag_field(b"\x48", is_null),
+    ]
+    header_size = big_endian(total_sizes(fields, count))
+    pieces = [header_size, *fields, EncodedField(value, value_sizes)]
+    if order is not None:
+        return join_in_order(pieces, order)
+    return join(pieces, count)
+
+
+def _without_gaps(body: pa.Buffer, sizes: Ints, gap: int) -> pa.Buffer:
+    view, starts = memoryview(body).cast("B"), np.cumsum(sizes + gap) - sizes - gap
+    ends = starts + sizes
+    return joined_buffer([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
+
+
+def _held(fields: fs.Fields) -> Ints | None:
+    """The rows that compaction has not removed; None if that is all of them."""
+    gone = flag(fields, fs.COMPACTED_OUT)
+    return None if gone is None else np.flatnonzero(~gone)

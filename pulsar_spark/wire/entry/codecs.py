@@ -1,0 +1,201 @@
+"""Compression of payloads, in the framings that all Pulsar clients use.
+
+    ======  ==========================================================
+    LZ4     one raw block, no frame
+    ZLIB    zlib stream (RFC 1950)
+    ZSTD    one frame
+    SNAPPY  raw: a varint of the size, then the block; no stream frame
+    ======  ==========================================================
+
+Only SNAPPY is sure to contain its own size; MessageMetadata's ``uncompressed_size`` gives it for the others.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Buffer
+from pulsar_spark.errors import CorruptError
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+_ARROW_NAMES: dict[int, str] = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
+_LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
+_LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # sizes in bytes
+_U32 = struct.Struct("<I")
+
+# The separator after each of the blocks that are decompressed together; no producer can know it. Sizes of
+# messages have no such bytes, so it is never taken for the start of a message.
+SEPARATOR_SIZE = 8
+_SEPARATOR = bytes(byte | 0x80 for byte in os.urandom(SEPARATOR_SIZE))
+_SEPARATOR_BLOCK = _U32.pack(SEPARATOR_SIZE | 1 << 31) + _SEPARATOR  # stored, not compressed
+_U32_MASK = 0xFFFFFFFF
+_ZSTD_LEVEL = 3  # the level of the Java and C++ clients; Arrow's own default is 1
+
+
+def compress(kind: int, data: Buffer) -> Buffer:
+    """Compress ``data`` with the CompressionType ``kind``; NONE returns ``data`` itself.
+
+    Raises:
+        CorruptError: ``kind`` is unknown.
+    """
+    if kind == pb.NONE:
+        return data
+    if kind == pb.ZLIB:
+        return zlib.compress(data)
+    compressed: bytes = _codec(kind).compress(data, asbytes=True)
+    return compressed
+
+
+def decompress(kind: int, data: Buffer, uncompressed_size: int, limit: int) -> Buffer:
+    """Decompress to exactly ``uncompressed_size`` bytes; NONE returns ``data`` itself, unchecked.
+
+    Args:
+        kind: CompressionType.
+        data: compressed bytes.
+        uncompressed_size: size in bytes that the message declares.
+        limit: maximum size of the output in bytes, checked before memory is allocated.
+
+    Raises:
+        CorruptError: ``kind`` is unknown, ``data`` is malformed or does not decompress to exactly
+            ``uncompressed_size`` bytes, or that is more than ``limit``.
+    """
+    if kind == pb.NONE:
+        return data
+    if not 0 <= uncompressed_size <= limit:
+        raise CorruptError(f"a payload of {uncompressed_size} bytes uncompressed; the maximum is {limit}")
+    if kind == pb.ZLIB:
+        return _inflate(data, uncompressed_size)
+    if kind == pb.SNAPPY and _snappy_size(data) != uncompressed_size:
+        raise CorruptError("a SNAPPY payload does not have the declared size")
+    codec = _codec(kind)
+    try:
+        if kind == pb.LZ4 and uncompressed_size and max(uncompressed_size, len(data)) <= _LZ4_BLOCK_SIZES[-1]:
+            return _view(_decompress_lz4([data], [uncompressed_size]))
+        plain = codec.decompress(data, uncompressed_size)
+    except (OSError, pa.ArrowException):
+        raise CorruptError(
+            f"a payload does not decompress to {uncompressed_size} bytes with {codec.name}"
+        ) from None
+    if kind == pb.LZ4 and uncompressed_size and _fits(codec, data, uncompressed_size - 1):
+        raise CorruptError("an LZ4 payload is shorter than declared")
+    return _view(plain)
+
+
+def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Buffer | None:
+    """Decompress LZ4 blocks into one buffer, several times faster than one by one.
+
+    Args:
+        blocks: one or more blocks.
+        sizes: declared decompressed size of each block in bytes. Each must be right, so that no block can
+            shift the bytes of the next.
+
+    Returns:
+        The buffer: the bytes of each block, and ``SEPARATOR_SIZE`` meaningless bytes after each, also after
+        the last one. None if a block is empty, malformed, larger than an LZ4 frame allows, or of another
+        size; ``decompress`` finds out which, and the fault.
+    """
+    if min(*sizes, *map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_BLOCK_SIZES[-1]:
+        return None
+    try:
+        plain = _decompress_lz4(blocks, sizes, _SEPARATOR_BLOCK)
+    except (OSError, pa.ArrowException):
+        return None
+    view, end = _view(plain), 0
+    for size in sizes:
+        # The first separator that is not in its place shows the first block with a wrong size.
+        if view[end + size : end + size + SEPARATOR_SIZE] != _SEPARATOR:
+            return None
+        end += size + SEPARATOR_SIZE
+    return plain
+
+
+def _view(plain: pa.Buffer) -> memoryview:
+    return memoryview(plain).cast("B")  # Arrow declares its bytes as signed
+
+
+def _codec(kind: int) -> pa.Codec:
+    """Make a new codec for each call: they are cheap, and thread safety is not guaranteed."""
+    if kind not in _ARROW_NAMES:
+        raise CorruptError(f"unknown compression type {kind}", advice="Use a newer version of pulsar_spark")
+    name = _ARROW_NAMES[kind]
+    return pa.Codec(name, compression_level=_ZSTD_LEVEL) if kind == pb.ZSTD else pa.Codec(name)
+
+
+def _inflate(data: Buffer, size: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        plain = stream.decompress(data, size + 1)
+    except zlib.error:
+        raise CorruptError("a ZLIB payload is malformed") from None
+    if len(plain) != size or not stream.eof:
+        raise CorruptError("a ZLIB payload does not have the declared size")
+    return plain
+
+
+def _snappy_size(data: Buffer) -> int:
+    """Read the varint before a raw SNAPPY block; -1 if there is none."""
+    size = 0
+    for place, byte in enumerate(data[:5]):
+        size |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return size
+    return -1
+
+
+def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int], separator: bytes = b"") -> pa.Buffer:
+    """Put raw blocks into an LZ4 frame that declares the sum of their sizes, which the decoder verifies.
+
+    Args:
+        blocks: one or more blocks; no frame may declare 0 bytes, which means unknown.
+        sizes: decompressed size of each block in bytes.
+        separator: a block of the frame that is added after each of them.
+    """
+    total = sum(sizes) + (SEPARATOR_SIZE * len(blocks) if separator else 0)
+    pieces: list[Buffer] = [_lz4_frame_head(total, max(*sizes, *map(len, blocks)))]
+    for block in blocks:
+        pieces += (_U32.pack(len(block)), block, separator)
+    pieces.append(_LZ4_END)
+    return pa.Codec("lz4").decompress(b"".join(pieces), total)
+
+
+@lru_cache(maxsize=4096)
+def _lz4_frame_head(size: int, largest: int) -> bytes:
+    """The head of a frame of ``size`` bytes. Its largest block has ``largest`` bytes, compressed or not."""
+    block_size = next(code for code, limit in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= limit)
+    # Version 1, independent blocks, no checksums, with the content size.
+    descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")
+    return _LZ4_MAGIC + descriptor + bytes((_xxh32(descriptor) >> 8 & 0xFF,))
+
+
+def _xxh32(data: bytes) -> int:
+    """XXH32 of less than 16 bytes, with seed 0."""
+    value = 374761393 + len(data)
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        value = value + int.from_bytes(data[at : at + 4], "little") * 3266489917 & _U32_MASK
+        value = (value << 17 | value >> 15) * 668265263 & _U32_MASK
+    for byte in data[whole:]:
+        value = value + byte * 374761393 & _U32_MASK
+        value = (value << 11 | value >> 21) * 2654435761 & _U32_MASK
+    value = (value ^ value >> 15) * 2246822519 & _U32_MASK
+    value = (value ^ value >> 13) * 3266489917 & _U32_MASK
+    return value ^ value >> 16
+
+
+def _fits(codec: pa.Codec, data: Buffer, size: int) -> bool:
+    """Whether the data decompresses to at most ``size`` bytes.
+
+    Arrow does not report how many bytes an LZ4 block gave, and leaves the rest of the output as it was.
+    Blocks up to 4 MiB are therefore put into a frame, whose decoder verifies the size.
+    """
+    try:
+        codec.decompress(data, size)
+    except (OSError, pa.ArrowException):
+        return False
+    return True

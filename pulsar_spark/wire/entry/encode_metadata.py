@@ -1,0 +1,105 @@
+"""MessageMetadata of the entries that this client sends."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pulsar_spark.arrow.arrays import Buffer
+from pulsar_spark.ids import TxnId
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.messages import varint
+
+
+def batch_metadata(
+    producer_name: str,
+    sequence_ids: tuple[int, int],
+    publish_time: int,
+    messages: int,
+    compression: pb.CompressionType,
+    uncompressed_size: int,
+    keyed_by: pb.SingleMessageMetadata | None = None,
+) -> bytes:
+    """Serialize the metadata of a batch without making an object, because there is one per entry.
+
+    Args:
+        producer_name: name of the producer that sends the batch.
+        sequence_ids: sequence ids of the first and the last message; the last one is the highest.
+        publish_time: publish time in ms since the epoch.
+        messages: number of messages.
+        compression: compression of the payload.
+        uncompressed_size: size of the batch in bytes before compression.
+        keyed_by: message whose key and ordering key the batch gets: a broker sends the whole batch to their
+            Key_Shared consumer. None: no keys.
+    """
+    first, highest = sequence_ids
+    key = flag = ordering_key = b""
+    if keyed_by is not None:
+        if keyed_by.HasField("partition_key"):
+            key = b"\x32" + varint(len(keyed_by.partition_key)) + keyed_by.partition_key
+            flag = b"\x88\x01\x01" if keyed_by.partition_key_b64_encoded else b"\x88\x01\x00"
+        if keyed_by.HasField("ordering_key"):
+            ordering_key = b"\x92\x01" + varint(len(keyed_by.ordering_key)) + keyed_by.ordering_key
+    fields = (
+        single_metadata_head(producer_name, first, publish_time),
+        key,
+        b"" if compression == pb.NONE else b"\x40" + varint(compression),
+        b"\x48" + varint(uncompressed_size),
+        b"\x58" + varint(messages),
+        flag,
+        ordering_key,
+        b"\xc0\x01" + varint(highest),
+    )
+    return b"".join(fields)
+
+
+def first_message(batch: Buffer) -> pb.SingleMessageMetadata:
+    """Parse the metadata of the first message of a batch's payload that this client has encoded."""
+    head = memoryview(batch)
+    size = int.from_bytes(head[:4], "big")
+    return pb.SingleMessageMetadata.FromString(bytes(head[4 : 4 + size]))
+
+
+def single_metadata_head(producer_name: str, sequence_id: int, publish_time: int) -> bytes:
+    """Serialize the three required fields; a message's own fields may follow unchanged."""
+    before, after = around_sequence_id(producer_name, publish_time)
+    return before + varint(sequence_id) + after
+
+
+@lru_cache(maxsize=64)
+def around_sequence_id(producer_name: str, publish_time: int) -> tuple[bytes, bytes]:
+    """Serialize what comes before a sequence id, the name and the id's tag, and after it, the time."""
+    name = producer_name.encode()
+    return b"\x0a" + varint(len(name)) + name + b"\x10", b"\x18" + varint(publish_time)
+
+
+def single_metadata_tail(compression: pb.CompressionType, uncompressed_size: int) -> bytes:
+    """Serialize the fields about a message's payload, to be appended to its other fields."""
+    return b"\x40" + varint(compression) + b"\x48" + varint(uncompressed_size)
+
+
+def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> bytes:
+    """Serialize the fields that make an entry a chunk, to be appended to the message's other fields.
+
+    Args:
+        uuid: id that the chunks of the message share.
+        chunk_id: number of the chunk, from 0.
+        chunks: number of chunks of the message.
+        total_size: total bytes of their payloads as stored.
+    """
+    metadata = pb.MessageMetadata(
+        uuid=uuid.encode(), num_chunks_from_msg=chunks, total_chunk_msg_size=total_size, chunk_id=chunk_id
+    )
+    return metadata.SerializePartialToString()
+
+
+def schema_version_field(version: bytes) -> bytes:
+    """Serialize an entry's schema version, to be appended to its metadata; empty for no version."""
+    return b"\x82\x01" + varint(len(version)) + version if version else b""
+
+
+def transaction_fields(transaction: TxnId) -> bytes:
+    """Serialize the ids of a transaction, to be appended to the metadata of an entry that belongs to it."""
+    metadata = pb.MessageMetadata(
+        txnid_most_bits=transaction.most_bits, txnid_least_bits=transaction.least_bits
+    )
+    return metadata.SerializePartialToString()

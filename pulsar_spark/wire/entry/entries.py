@@ -1,0 +1,334 @@
+"""Entries: broker entries as they were delivered, by column, before their payloads are decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
+from pulsar_spark.arrow.spans import gather
+from pulsar_spark.errors import CorruptError
+from pulsar_spark.ids import MessageId
+from pulsar_spark.unparsable import UNPARSABLE
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entry.entry_fields import EntryField, fields_of
+from pulsar_spark.wire.entry.sections import read_sections
+from pulsar_spark.wire.fields.field_spans import Fields
+from pulsar_spark.wire.fields.field_walk import NotPlainError
+from pulsar_spark.wire.frames import decode_payload_section
+from pulsar_spark.wire.messages import Messages, joined
+
+_FEW = 24  # entries; for fewer, the fixed cost of numpy calls is more than that of protobuf
+_SMALL = 4096  # bytes per entry; larger ones are not copied together, and protobuf costs little for them
+
+# These are used for each group of entries: attributes of an enum take longer than globals.
+_MESSAGES, _CHUNKS = EntryField.MESSAGES, EntryField.CHUNKS
+_PUBLISH_TIME, _SEQUENCE_ID = EntryField.PUBLISH_TIME, EntryField.SEQUENCE_ID
+_COMPRESSION, _UNCOMPRESSED_SIZE = EntryField.COMPRESSION, EntryField.UNCOMPRESSED_SIZE
+_ENCRYPTION_KEYS = EntryField.ENCRYPTION_KEYS
+_TEXTS_OF_MESSAGES = (EntryField.PRODUCER_NAME, EntryField.REPLICATED_FROM, EntryField.SCHEMA_VERSION)
+
+
+class Entry(NamedTuple):
+    """One MESSAGE command with its metadata and payload, or the whole of a chunked message.
+
+    Attributes:
+        ledger: ledger id; of a chunked message, that of the last chunk.
+        entry: entry id in the ledger; of a chunked message, that of the last chunk.
+        metadata: the entry's MessageMetadata.
+        payload: stored bytes, still compressed; a batch if ``num_messages_in_batch`` is set.
+        broker_index: the broker's index of the entry's last message; None if the broker sends none.
+        first_chunk: id of the first chunk if the message was assembled from chunks, otherwise None. Ids,
+            metadata and index are then those of the last chunk, and the payload is complete.
+    """
+
+    ledger: int
+    entry: int
+    metadata: pb.MessageMetadata
+    payload: Buffer
+    broker_index: int | None
+    first_chunk: MessageId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The data that slices share.
+
+    Attributes:
+        ledger: ledger ids, int64[n].
+        entry: entry ids, int64[n].
+        sizes: bytes of metadata and payload, int64[n].
+        index: the broker's indexes, int64[n], -1 for none.
+        fields: fields of the metadata. Their spans are in ``heads``; ``value``, the payload, is in ``data``.
+        heads: bytes of the metadata of all entries.
+        data: bytes that contain the payloads; None if ``payloads`` and ``metadata`` are given one by one.
+        metadata: parsed metadata; None if it is still in ``heads``, from ``fields.start`` to the payload, and
+            is known to be valid for protobuf.
+        payloads: payloads one by one; None if they are in ``data``.
+        first_chunks: ids of first chunks, by row, for complete chunked messages.
+    """
+
+    ledger: Ints
+    entry: Ints
+    sizes: Ints
+    index: Ints
+    fields: Fields
+    heads: bytes
+    data: bytes | None
+    metadata: Sequence[pb.MessageMetadata] | None
+    payloads: Sequence[Buffer] | None
+    first_chunks: dict[int, MessageId]
+
+
+class Entries:
+    """n entries in order; slices share their memory.
+
+    They are made by :func:`decode` and :meth:`of`.
+    """
+
+    __slots__ = ("_block", "_first", "_stop")
+
+    def __init__(self, block: _Block, first: int, stop: int) -> None:
+        self._block = block
+        self._first = first
+        self._stop = stop
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Entries:
+        """Make columns from single entries; payloads are not copied."""
+        return _of(entries, [one.metadata.ByteSize() + len(one.payload) for one in entries])
+
+    def __len__(self) -> int:
+        return self._stop - self._first
+
+    def __getitem__(self, rows: slice) -> Entries:
+        first, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise ValueError("entries are sliced in their order, without gaps")
+        return Entries(self._block, self._first + first, self._first + max(first, stop))
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (self.one(row) for row in range(len(self)))
+
+    @property
+    def ledger(self) -> Ints:
+        """Ledger ids, int64[n]."""
+        return self._block.ledger[self._first : self._stop]
+
+    @property
+    def entry(self) -> Ints:
+        """Entry ids, int64[n]."""
+        return self._block.entry[self._first : self._stop]
+
+    @property
+    def sizes(self) -> Ints:
+        """Bytes of metadata and payload as sent, int64[n]."""
+        return self._block.sizes[self._first : self._stop]
+
+    @property
+    def index(self) -> Ints:
+        """The broker's index of each entry's last message, int64[n]; -1 if it sends none."""
+        return self._block.index[self._first : self._stop]
+
+    @property
+    def messages(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """``num_messages_in_batch``, int32[n]; 0 if the entry is not a batch."""
+        return self._number(_MESSAGES).astype(np.int32)
+
+    @property
+    def publish_time(self) -> Ints:
+        """Publish times in ms since the epoch, int64[n]; values above 2**63 - 1 are negative."""
+        return self._number(_PUBLISH_TIME)
+
+    @property
+    def sequence_id(self) -> Ints:
+        """Sequence ids, of a batch its first message's, int64[n]; values above 2**63 - 1 are negative."""
+        return self._number(_SEQUENCE_ID)
+
+    @property
+    def chunked(self) -> Flags:
+        """Whether entries are parts of a message of several chunks, or a complete one, bool[n]."""
+        return self._number(_CHUNKS).astype(np.int32) > 1
+
+    @property
+    def compression(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """CompressionType of the payloads, known or unknown, int32[n]: the lower half of its varint."""
+        return self._number(_COMPRESSION).astype(np.int32)
+
+    @property
+    def uncompressed_size(self) -> Ints:
+        """Declared uncompressed sizes in bytes, int64[n]."""
+        return self._number(_UNCOMPRESSED_SIZE) & 0xFFFFFFFF
+
+    @property
+    def encrypted(self) -> Flags:
+        """Whether entries have encryption keys, bool[n]."""
+        spans = self._block.fields.spans
+        if _ENCRYPTION_KEYS not in spans:
+            return np.zeros(len(self), np.bool_)
+        return spans[_ENCRYPTION_KEYS][2][self._first : self._stop]
+
+    @property
+    def payload_sizes(self) -> Ints:
+        """Bytes of the stored payloads, int64[n]."""
+        if self._block.payloads is not None:
+            return np.array([len(one) for one in self._block.payloads[self._first : self._stop]], np.int64)
+        at, end = self._block.fields.value
+        return (end - at)[self._first : self._stop]
+
+    @property
+    def text_sizes(self) -> Ints:
+        """Bytes of the texts that each message of an entry takes from its entry, int64[n]."""
+        sizes, rows = np.zeros(len(self), np.int64), slice(self._first, self._stop)
+        for field in _TEXTS_OF_MESSAGES:
+            if field in self._block.fields.spans:
+                at, end, _ = self._block.fields.spans[field]
+                sizes += end[rows] - at[rows]
+        return sizes
+
+    @property
+    def payloads(self) -> list[Buffer]:
+        """The stored payloads, still compressed, without copies."""
+        if self._block.data is None:
+            assert self._block.payloads is not None
+            return list(self._block.payloads[self._first : self._stop])
+        view = memoryview(self._block.data)
+        at, end = (bound[self._first : self._stop].tolist() for bound in self._block.fields.value)
+        return [view[first:last] for first, last in zip(at, end, strict=True)]
+
+    @property
+    def fields(self) -> tuple[bytes, Fields]:
+        """The bytes that contain the spans of the fields, and the fields by ``EntryField`` number."""
+        return self._block.heads, self._block.fields.rows(self._first, self._stop)
+
+    @property
+    def body(self) -> bytes | None:
+        """The bytes that contain ``value`` of the fields, the payloads; None if payloads are separate."""
+        return self._block.data
+
+    def numbers(self, field: EntryField) -> tuple[Ints, Flags]:
+        """A number of the metadata, int64[n], 0 if it is not set; and whether entries have it, bool[n]."""
+        numbers = self._block.fields.numbers
+        if field not in numbers:
+            return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)
+        values, has = numbers[field]
+        return values[self._first : self._stop], has[self._first : self._stop]
+
+    def texts(self, field: EntryField) -> pa.BinaryArray:
+        """Bytes of the metadata; null if the field is not set."""
+        heads, fields = self.fields
+        if field not in fields.spans:
+            return pa.nulls(len(self), pa.binary())
+        return gather(pa.py_buffer(heads), *fields.spans[field], None)
+
+    def first_chunk(self, row: int) -> MessageId | None:
+        """The id of the first chunk of a complete chunked message; None for other entries."""
+        return self._block.first_chunks.get(self._first + row)
+
+    def one(self, row: int) -> Entry:
+        """One entry, with its metadata parsed."""
+        place = range(self._first, self._stop)[row]
+        block = self._block
+        if block.metadata is not None:
+            metadata = block.metadata[place]
+        else:
+            first, last = int(block.fields.start[place]), int(block.fields.value[0][place])
+            metadata = pb.MessageMetadata.FromString(block.heads[first:last])
+        index = int(block.index[place])
+        return Entry(
+            int(block.ledger[place]),
+            int(block.entry[place]),
+            metadata,
+            self[row : row + 1 or None].payloads[0],
+            None if index < 0 else index,
+            block.first_chunks.get(place),
+        )
+
+    def _number(self, field: EntryField) -> Ints:
+        numbers = self._block.fields.numbers
+        if field not in numbers:
+            return np.zeros(len(self), np.int64)
+        return numbers[field][0][self._first : self._stop]
+
+
+class Decoded(NamedTuple):
+    """The result of :func:`decode`.
+
+    Attributes:
+        entries: all entries, or those before the first corrupt one.
+        corrupt: error of the corrupt entry, or None.
+        corrupt_id: id of the corrupt entry.
+    """
+
+    entries: Entries
+    corrupt: CorruptError | None = None
+    corrupt_id: MessageId | None = None
+
+
+def decode(parts: Sequence[Messages]) -> Decoded:
+    """Decode payload sections and verify their checksums; at least one part, all for one consumer."""
+    count = sum(len(part.at) for part in parts)
+    size = sum(int(part.end[-1] - part.at[0]) for part in parts)
+    if count < _FEW or size > _SMALL * count:
+        return _decode_each(parts)
+    messages = joined(parts)
+    try:
+        fields, index = read_sections(messages)
+    except NotPlainError:
+        return _decode_each([messages])
+    data, sizes = messages.data, messages.end - messages.at
+    metadata = None
+    if _ENCRYPTION_KEYS in fields.spans:  # only protobuf verifies their contents
+        metadata = _parsed(data, fields)
+        if metadata is None:
+            return _decode_each([messages])
+    block = _Block(messages.ledger, messages.entry, sizes, index, fields, data, data, metadata, None, {})
+    return Decoded(Entries(block, 0, count))
+
+
+def _parsed(data: bytes, fields: Fields) -> list[pb.MessageMetadata] | None:
+    """Parse the metadata of entries; None if protobuf refuses one."""
+    bounds = zip(fields.start.tolist(), fields.value[0].tolist(), strict=True)
+    try:
+        metadata = [pb.MessageMetadata.FromString(data[first:last]) for first, last in bounds]
+    except UNPARSABLE:
+        return None
+    return metadata if all(one.IsInitialized() for one in metadata) else None
+
+
+def _decode_each(parts: Sequence[Messages]) -> Decoded:
+    """Decode entries one by one, with the result of :func:`decode`."""
+    entries: list[Entry] = []
+    sizes: list[int] = []
+    for part in parts:
+        view = memoryview(part.data)
+        for ledger, entry, first, last in zip(*(column.tolist() for column in part[2:]), strict=True):
+            try:
+                stored = decode_payload_section(view[first:last])
+            except CorruptError as error:
+                return Decoded(_of(entries, sizes), error, MessageId(ledger, entry))
+            entries.append(Entry(ledger, entry, *stored))
+            sizes.append(last - first)
+    return Decoded(_of(entries, sizes))
+
+
+def _of(entries: Sequence[Entry], sizes: Sequence[int]) -> Entries:
+    heads, fields = fields_of([one.metadata for one in entries])
+    indexes = [-1 if one.broker_index is None else one.broker_index for one in entries]
+    block = _Block(
+        ledger=np.array([one.ledger for one in entries], np.int64),
+        entry=np.array([one.entry for one in entries], np.int64),
+        sizes=np.array(sizes, np.int64),
+        index=np.array(indexes, np.int64),
+        fields=fields,
+        heads=heads,
+        data=None,
+        metadata=[one.metadata for one in entries],
+        payloads=[one.payload for one in entries],
+        first_chunks={row: one.first_chunk for row, one in enumerate(entries) if one.first_chunk is not None},
+    )
+    return Entries(block, 0, len(entries))

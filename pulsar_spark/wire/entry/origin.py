@@ -1,0 +1,111 @@
+"""The origin of an entry: a field in its metadata that says which run of a query wrote it.
+
+A task of a stream adds the field to each entry that it sends. A later run of the task finds the entries by
+it. The field is signed with a secret of the query, so nobody else can make one. Everybody who reads an entry
+can copy its field into another entry. The first entry of a micro-batch shows where the micro-batch began, so
+its signature is valid for its own payload only. Pulsar does not know the field: brokers store it unchanged,
+and every client skips it.
+
+    ======  =====================================================================================
+    bytes   meaning
+    ======  =====================================================================================
+    0-3     number of the micro-batch
+    4-7     number of the Spark task
+    8-9     number of the write: a function of foreachBatch may write to a topic several times
+    10-17   ledger id and
+    18-21   entry id of the first entry of the micro-batch that the task has stored in the topic
+            partition; both -1 in that entry itself
+    22-25   how many rows for the topic the task had taken when the entry was made
+    26-37   signature, over the bytes before, the name of the topic partition and, in that first entry, the
+            payload
+    ======  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+from pulsar_spark.arrow.arrays import Buffer
+from pulsar_spark.ids import MessageId
+from pulsar_spark.wire.entry.entry_fields import EntryField
+
+_FIELDS = struct.Struct(">IIHqiI")
+_LEDGER = 10  # where the ledger id is; the first bit of its first byte is its sign
+_SIGNATURE_SIZE = 12
+_SIZE = _FIELDS.size + _SIGNATURE_SIZE
+_MAX_ROWS = (1 << 32) - 1
+
+# The number is far above Pulsar's own, and small enough for a tag of 2 bytes, which readers expect.
+_TAG = bytes([EntryField.ORIGIN << 3 & 0x7F | 0x80 | 2, EntryField.ORIGIN >> 4, _SIZE])
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who wrote an entry.
+
+    Attributes:
+        batch: number of the micro-batch.
+        task: number of the Spark task.
+        write: number of the write within the micro-batch, from 0.
+        begin: id of the first entry of the micro-batch that the task has stored in the topic partition; None
+            in that entry itself.
+        rows: how many rows for the topic the task had taken when the entry was made, at most 2**32 - 1. So
+            all rows of the entry are among the first ``rows`` ones.
+    """
+
+    batch: int
+    task: int
+    write: int
+    begin: MessageId | None = None
+    rows: int = 0
+
+
+def encode_origin(origin: Origin, secret: bytes, topic: str, payload: Buffer = b"") -> bytes:
+    """Encode the field with its tag, to be appended to a serialized MessageMetadata.
+
+    Args:
+        origin: the values.
+        secret: of the query, at most 64 bytes.
+        topic: full name of the topic partition.
+        payload: of the entry, as it is stored; it counts only if the origin has no ``begin``.
+    """
+    ledger, entry = (-1, -1) if origin.begin is None else (origin.begin.ledger, origin.begin.entry)
+    rows = min(origin.rows, _MAX_ROWS)
+    fields = _FIELDS.pack(origin.batch, origin.task, origin.write, ledger, entry, rows)
+    return _TAG + fields + _signature(fields, secret, topic, payload if ledger < 0 else b"")
+
+
+def decode_origin(field: bytes, secret: bytes, topic: str, payload: Buffer = b"") -> Origin | None:
+    """Decode a field without its tag; None if it is not signed with this secret for this topic partition.
+
+    The arguments are those of ``encode_origin``.
+    """
+    fields, signature = field[: _FIELDS.size], field[_FIELDS.size :]
+    if len(field) != _SIZE:
+        return None
+    if signature != _signature(fields, secret, topic, b"" if has_begin(field) else payload):
+        return None
+    batch, task, write, ledger, entry, rows = _FIELDS.unpack(fields)
+    return Origin(batch, task, write, None if ledger < 0 else MessageId(ledger, entry), rows)
+
+
+def rows_of_origin(field: bytes) -> int:
+    """``Origin.rows`` of a valid field without its tag."""
+    rows: int = _FIELDS.unpack_from(field)[-1]
+    return rows
+
+
+def has_begin(field: bytes) -> bool:
+    """Whether a field without its tag names the first entry, so that its signature is not of one payload."""
+    return field[_LEDGER : _LEDGER + 1] < b"\x80"
+
+
+def _signature(fields: bytes, secret: bytes, topic: str, payload: Buffer) -> bytes:
+    name = topic.encode()
+    digest = hashlib.blake2b(
+        fields + struct.pack(">H", len(name)) + name, key=secret, digest_size=_SIGNATURE_SIZE
+    )
+    digest.update(payload)
+    return digest.digest()

@@ -1,0 +1,33 @@
+"""Arrow arrays: nulls in place of values, and where rows begin."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.arrow.arrays import offsets_of, with_nulls
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.int32(), pa.bool_(), pa.float64()])
+def test_values_of_a_slice_become_null_and_the_others_stay(kind):
+    numbers = pa.array(range(20))
+    whole = (numbers.cast(pa.string()) if kind == pa.binary() else numbers).cast(kind)
+    values = whole.slice(5, 7)
+    is_null = np.arange(7) % 3 == 0
+    made = with_nulls(values, is_null)
+    made.validate(full=True)
+    assert made.to_pylist() == [
+        None if null else value for value, null in zip(values.to_pylist(), is_null, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.list_(pa.int8())])
+def test_rows_begin_where_the_ones_before_end(kind):
+    rows = [b"ab", b"", b"cde", b"f"]
+    values = [list(row) for row in rows] if pa.types.is_list(kind) else rows
+    array = pa.array(values, kind)
+    assert offsets_of(array).tolist() == [0, 2, 2, 5, 6]
+    assert offsets_of(array[1:3]).tolist() == [2, 2, 5]
+
+
+def test_a_null_row_has_no_length():
+    assert offsets_of(pa.array([b"ab", None, b"c"])).tolist() == [0, 2, 2, 3]

@@ -1,0 +1,394 @@
+"""RangeProgress: how far a range is read and what of it is lost, as tables and against made-up topics."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.reading.range_progress import Gap, LostRange, ProbedGap, RangeProgress
+
+
+def at(text):
+    return MessageId.parse(text)
+
+
+def progress(start="3:4", end="5:9", **options):
+    if options.get("begins") is not None:
+        options["begins"] = at(options["begins"])
+    return RangeProgress(at(start), at(end), **options)
+
+
+def lost(judged):
+    return None if judged is None else str(judged)
+
+
+BATCH = {"begins": "2:-1"}
+COMPACTED = {"read_compacted": True}
+INVISIBLE = {"visible": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "mark", "position", "judged"),
+    [
+        # a stream's range: a subscription holds it, so where the reader begins says nothing until the end
+        ({}, "3:4", "3:4", None),
+        ({}, "2:-1", "3:4", None),
+        ({}, "3:-1", "3:4", None),
+        ({}, "4:-1", "4:-1", None),
+        ({}, "5:-1", "5:-1", None),
+        ({}, "6:-1", "6:-1", "(3:4, 5:9]"),
+        (INVISIBLE, "6:-1", "6:-1", None),
+        # a reader begins at an entry after the start where the broker has moved it: a gap like any other
+        ({}, "5:8", "3:4", None),
+        ({}, "5:9", "3:4", None),
+        (INVISIBLE, "5:9", "3:4", None),
+        (BATCH, "3:5", "3:4", None),
+        (BATCH, "5:8", "3:4", None),
+        # a batch's range: what lies between its start and where the reader begins is gone
+        (BATCH, "3:4", "3:4", None),
+        (BATCH, "2:-1", "3:4", None),
+        (BATCH, "5:-1", "5:-1", "(3:4, 5:-1]"),
+        (BATCH, "6:-1", "6:-1", "(3:4, 5:9]"),
+        (BATCH | INVISIBLE, "4:-1", "4:-1", "(3:4, 4:-1]"),
+        # what was gone when the batch was planned is not lost
+        ({"begins": "4:-1"}, "4:-1", "4:-1", None),
+        ({"begins": "4:-1"}, "5:-1", "5:-1", "(4:-1, 5:-1]"),
+        # compaction's doing is no loss, wherever the reader begins
+        (COMPACTED, "6:-1", "3:4", None),
+        (COMPACTED | BATCH, "6:-1", "3:4", None),
+    ],
+)
+def test_where_the_reader_begins(options, mark, position, judged):
+    reading = progress(**options)
+    assert lost(reading.opened(at(mark))) == judged
+    assert reading.position == at(position)
+
+
+@pytest.mark.parametrize(
+    ("options", "found", "judged"),
+    [
+        ({}, "5:10", None),
+        ({}, "6:0", "(4:2, 5:9]"),
+        ({}, None, "(4:2, 5:9]"),
+        (INVISIBLE, "5:10", None),
+        (INVISIBLE, "6:0", None),
+        (INVISIBLE, None, None),
+        (COMPACTED, "6:0", None),
+        (COMPACTED, None, None),
+    ],
+)
+def test_the_end_does_not_come(options, found, judged):
+    reading = progress(**options)
+    assert reading.opened(at("3:4")) is None
+    reading.came(at("4:2"))
+    assert not reading.is_done
+    assert lost(reading.passed(None if found is None else at(found))) == judged
+    assert reading.is_done
+    assert reading.position == at("5:9")
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [("6:0", "after 4:2 the broker sent 6:0"), (None, "after 4:2 the broker sent nothing more")],
+)
+def test_what_is_lost_says_how_that_is_known(found, why):
+    reading = progress(start="4:2")
+    assert reading.passed(found and at(found)) == LostRange(at("4:2"), at("5:9"), why)
+
+
+def test_the_end_comes():
+    reading = progress()
+    reading.opened(at("3:4"))
+    assert reading.entries_left is None
+    reading.came(at("5:2"))
+    assert reading.entries_left == 7
+    assert not reading.is_done
+    reading.came(at("5:9"))
+    assert reading.is_done
+
+
+def test_an_end_within_an_entry_is_reached_with_that_entry():
+    reading = progress(end="5:9:3")
+    reading.came(at("5:8"))
+    assert not reading.is_done
+    reading.came(at("5:9"))
+    assert reading.is_done
+
+
+# ---- gaps
+
+
+@pytest.mark.parametrize(
+    ("entries", "row"),
+    [
+        ("3:5", 1),
+        ("3:5 3:6 3:7", 3),
+        ("3:6", 0),
+        ("4:0", 0),
+        ("3:5 3:7", 1),
+        ("3:5 3:6 3:9 3:10", 2),
+        ("3:5 3:6 4:0 4:1", 2),
+        ("3:5 3:6 4:7", 2),
+        ("3:5 3:7 3:8 3:10", 1),
+        ("", 0),
+    ],
+)
+def test_the_first_gap_among_what_came(entries, row):
+    ids = [at(text) for text in entries.split()]
+    ledger, entry = (np.array([getattr(one, name) for one in ids], np.int64) for name in ("ledger", "entry"))
+    assert progress().first_gap(ledger, entry) == row
+    assert progress(**COMPACTED).first_gap(ledger, entry) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("mark", "judged"),
+    [
+        ("2:9", Gap.EMPTY),
+        ("3:3", Gap.EMPTY),
+        ("3:4", Gap.EMPTY),
+        ("3:5", Gap.UNKNOWN),
+        ("3:8", Gap.UNKNOWN),
+        ("3:9", Gap.SKIPPED),
+        ("4:2", Gap.SKIPPED),
+    ],
+)
+def test_a_gap_is_judged_by_where_the_reader_stands(mark, judged):
+    assert progress().judge_gap(at(mark), at("3:9")) is judged
+
+
+@pytest.mark.parametrize("has_read", [True, False])
+@pytest.mark.parametrize("options", [{}, BATCH])
+@pytest.mark.parametrize(
+    ("begins", "first", "found", "gap", "position"),
+    [
+        ("3:4", "3:9", "3:9", Gap.EMPTY, "3:4"),
+        ("3:4", "4:0", "4:0", Gap.EMPTY, "3:4"),
+        ("3:4", "3:5", "3:9", Gap.SKIPPED, "3:4"),
+        # the second reader was moved, too
+        ("3:4", "3:10", "3:9", Gap.SKIPPED, "3:4"),
+        ("3:4", None, "3:9", Gap.SKIPPED, "3:4"),
+        ("3:7", "3:9", "3:9", Gap.SKIPPED, "3:4"),
+        ("4:0", "4:1", "4:1", Gap.SKIPPED, "3:4"),
+        # nothing had come
+        ("3:4", None, None, Gap.EMPTY, "3:4"),
+        ("3:4", "5:10", None, Gap.EMPTY, "3:4"),
+        ("3:4", "5:9", None, Gap.SKIPPED, "3:4"),
+        # the ledger of the position is gone
+        ("4:-1", "4:0", "4:0", Gap.EMPTY, "4:-1"),
+        ("4:-1", "4:0", "4:2", Gap.SKIPPED, "4:-1"),
+        ("6:-1", "6:0", "6:0", Gap.EMPTY, "5:9"),
+    ],
+)
+def test_a_gap_is_judged_by_what_a_second_reader_finds(
+    options, has_read, begins, first, found, gap, position
+):
+    reading = progress(**options)
+    if has_read:
+        reading.came(at("3:4"))
+    probed = reading.judge_probe(at(begins), first and at(first), found and at(found))
+    is_gone = position != "3:4" and (has_read or options)
+    why = "the broker deleted ledger 3 while it was read"
+    assert probed == ProbedGap(gap, LostRange(at("3:4"), at(position), why) if is_gone else None)
+    assert reading.position == at(position)
+
+
+@pytest.mark.parametrize(("first", "gap"), [(None, Gap.EMPTY), ("5:10", Gap.EMPTY), ("5:9", Gap.SKIPPED)])
+@pytest.mark.parametrize("begins", ["3:4", "3:7", "9:-1", "9:4"])
+def test_where_a_reader_of_what_compaction_left_begins_says_nothing(begins, first, gap):
+    reading = progress(**COMPACTED)
+    assert reading.judge_probe(at(begins), first and at(first), None) == ProbedGap(gap)
+    assert reading.position == at("3:4")
+
+
+def test_what_was_gone_when_a_batch_was_planned_is_not_lost_when_it_is_looked_for():
+    reading = progress(begins="4:-1")
+    assert reading.judge_probe(at("4:-1"), at("4:3"), at("4:3")) == ProbedGap(Gap.EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("found", "lost_to"), [("3:9", "3:8"), ("4:0", "4:-1"), ("6:3", "5:9"), (None, "5:9")]
+)
+def test_what_is_read_again_in_vain_is_lost(found, lost_to):
+    reading = progress()
+    found = found and at(found)
+    assert [reading.repeat(found) for _ in range(5)] == [None] * 5
+    lost = reading.repeat(found)
+    assert (lost.start, lost.end) == (at("3:4"), at(lost_to))
+    assert reading.position == at(lost_to)
+    if lost_to == "5:9":
+        assert reading.passed(found) is None  # it is not reported again
+
+
+def test_what_comes_lets_a_range_be_read_again_anew():
+    reading = progress()
+    for entry in range(5, 9):
+        assert [reading.repeat(None) for _ in range(5)] == [None] * 5
+        reading.came(MessageId(3, entry))
+
+
+@pytest.mark.parametrize(
+    ("options", "last", "mark", "judged"),
+    [
+        ({}, "5:9", "4:2", None),
+        ({}, "4:2", "4:2", Gap.EMPTY),
+        ({}, "4:2:7", "4:2", Gap.EMPTY),
+        ({}, "-1:-1", "3:4", Gap.EMPTY),
+        ({}, "7:0", "5:8", None),
+        ({}, "7:0", "5:9", Gap.UNKNOWN),
+        ({}, "7:0", "6:-1", Gap.UNKNOWN),
+        (COMPACTED, "7:0", "6:-1", None),
+        (COMPACTED, "4:2", "3:4", Gap.EMPTY),
+        (COMPACTED, "-1:-1", "3:4", Gap.UNKNOWN),
+    ],
+)
+def test_whether_anything_is_left_to_come(options, last, mark, judged):
+    reading = progress(**options)
+    reading.came(at("4:2"))
+    assert reading.judge_silence(at(last), at(mark)) is judged
+
+
+def test_a_corrupt_entry_is_passed():
+    reading = progress()
+    reading.skip(at("4:7"))
+    assert reading.position == at("4:7")
+    assert not reading.is_done
+
+
+def test_the_text_of_a_range_without_an_end():
+    assert str(LostRange(at("1:2"), None, "why")) == "(1:2, the end]"
+
+
+class Topic:
+    """Ledgers 10, 20, ... of visible entries and others; what is trimmed is gone."""
+
+    def __init__(self, ledgers):
+        self.ledgers = {10 * n + 10: list(visible) for n, visible in enumerate(ledgers)}
+
+    def ids(self, *, visible=True):
+        return [
+            MessageId(ledger, entry)
+            for ledger, entries in self.ledgers.items()
+            for entry, is_visible in enumerate(entries)
+            if is_visible or not visible
+        ]
+
+    def trim(self, ledger):
+        for each in [each for each in self.ledgers if each <= ledger]:
+            del self.ledgers[each]
+
+    def before(self, position):
+        """The position before the first entry after one; before its ledger, where nothing is before that."""
+        ids = self.ids(visible=False)
+        after = next((each for each in ids if each > position), None)
+        earlier = [each for each in ids if after is None or each < after]
+        return earlier[-1] if earlier else after.ledger_start
+
+
+class Reader:
+    """What a broker knows of a reader."""
+
+    def __init__(self, topic, position):
+        self.topic = topic
+        self.mark = topic.before(position)
+        self.acked = set()
+        self.read_to = self.mark
+
+    def next(self):
+        """The next visible entry; what is not visible is acknowledged."""
+        for each in self.topic.ids(visible=False):
+            if each > self.read_to:
+                self.read_to = each
+                if each in self.topic.ids():
+                    return each
+                self.acked.add(each)
+        return None
+
+    def stand(self):
+        """The mark: it moves over all that is acknowledged after it."""
+        for each in self.topic.ids(visible=False):
+            if each > self.mark:
+                if each not in self.acked:
+                    break
+                self.mark = each
+        return self.mark
+
+    def move(self, position):
+        self.mark = max(self.mark, position)
+        self.read_to = max(self.read_to, position)
+
+
+LEDGERS = st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=4)
+
+
+@given(
+    LEDGERS,
+    st.lists(st.sampled_from(["read", "move", "trim"]), max_size=40),
+    st.booleans(),
+    st.data(),
+)
+def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, steps, is_batch, data):
+    """Readers are moved and ledgers trimmed at any time, while all is read entry by entry."""
+    topic = Topic([*ledgers, [True]])
+    everything, end = topic.ids(), topic.ids()[-1]
+    begin = topic.ids(visible=False)[0].ledger_start
+    reading = RangeProgress(begin, end, begins=begin if is_batch else None)
+    reader, taken, reports = Reader(topic, begin), [], []
+
+    def disturb():
+        step = steps.pop() if steps else "read"
+        target = data.draw(st.sampled_from(topic.ids(visible=False)))
+        if step == "move":
+            reader.move(target)
+        elif step == "trim":
+            gone = min(target.ledger, end.ledger - 1)
+            last = [each for each in topic.ids(visible=False) if each.ledger <= gone]
+            topic.trim(gone)
+            if last:
+                reader.move(last[-1])
+
+    def report(lost):
+        if lost is not None:
+            reports.append(lost)
+
+    disturb()
+    report(reading.opened(reader.stand()))
+    while not reading.is_done:
+        disturb()
+        found = reader.next()
+        disturb()
+        if found is not None and reading.first_gap(np.array([found.ledger]), np.array([found.entry])) == 1:
+            gap = Gap.EMPTY
+        elif found is None:
+            gap = reading.judge_silence(end, reader.stand())
+            assert gap is not None
+        else:
+            gap = reading.judge_gap(reader.stand(), found)
+        if gap is Gap.UNKNOWN:
+            second = Reader(topic, reading.position)
+            probed = reading.judge_probe(second.stand(), second.next(), found)
+            report(probed.lost)
+            gap = probed.gap
+        moved_past = reading.repeat(found) if gap is Gap.SKIPPED else None
+        report(moved_past)
+        if gap is Gap.SKIPPED and moved_past is None:
+            reader = Reader(topic, reading.position)
+        elif found is None:
+            report(reading.passed(None))
+        else:
+            reading.came(found)
+            taken.append(found)
+    assert taken == sorted(set(taken))
+    missing = [entry for entry in everything if entry not in taken]
+    left_out = [each for each in reports if "readers past them" in each.why]
+    assert all(
+        entry.ledger < topic.ids()[0].ledger or any(each.start < entry <= each.end for each in left_out)
+        for entry in missing
+    )
+    assert all(each.start < each.end for each in reports)
+    # Where something holds the data, what is gone before the first entry was processed before.
+    first = taken[0] if taken else end
+    assert all(
+        any(each.start < entry <= each.end for each in reports) or (not is_batch and entry < first)
+        for entry in missing
+    )

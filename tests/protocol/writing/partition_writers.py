@@ -1,0 +1,120 @@
+"""Partition writers for tests, and what their entries hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.errors import ConnectError, TopicNotFoundError
+from pulsar_spark.protocol.writing.batcher import BatchLimits
+from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
+from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
+from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.writing.stored_ids import StoredIds
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.entry.entries import Entry
+from pulsar_spark.wire.frames import decode_payload_section
+from tests.wire.columns.batch_rows import message
+
+TOPIC = "persistent://a/b/t"
+TIMEOUT = 30.0
+MAX_MESSAGE = METADATA_ROOM + 200
+FULL_AT = 2  # messages in the window
+PLACE = 7, 1
+DROPPED = -1, -1
+CUT = ConnectError("the connection broke")
+FINAL = TopicNotFoundError("no such topic")
+
+
+def new_builder(
+    *, limits=(10, 0, 0.5), chunking=False, key_based=False, encryption=None, blocks_if_full=True
+):
+    packer = Packer(
+        TOPIC,
+        pb.NONE,
+        chunking=chunking,
+        chunk_max_message_size=None,
+        encryption=encryption,
+        key_based=key_based,
+    )
+    return EntryBuilder(packer, BatchLimits(*limits), blocks_if_full=blocks_if_full)
+
+
+def new_writer(
+    *,
+    max_messages=FULL_AT,
+    limits=(10, 0, 0.5),
+    chunking=False,
+    blocks_if_full=True,
+    is_shared_name=True,
+    **options,
+):
+    builder = new_builder(limits=limits, chunking=chunking, blocks_if_full=blocks_if_full)
+    window = PendingWindow(TOPIC, max_messages, MemoryBudget(10**6), TIMEOUT)
+    stored = StoredIds(TOPIC, is_shared_name=is_shared_name)
+    return PartitionWriter(TOPIC, builder, window, stored, **options)
+
+
+def register(writer, last=-1, now=0.0, *, stored=(), name="p"):
+    """Register and resend, as an owner does who finds entries stored; returns what goes on the wire."""
+    writer.registering()
+    proof = writer.registered(name, last, MAX_MESSAGE, None)
+    if proof is not None:
+        prove(proof, stored)
+    return writer.resend("1", now)
+
+
+def prove(proof, stored):
+    """Give a proof entries as the broker has stored them."""
+    for entry in stored:
+        section = decode_payload_section(memoryview(entry.head + bytes(entry.payload)))
+        proof.take(Entry(7, 1, *section))
+
+
+def singles(*values):
+    return [EncodedSingle(memoryview(b""), memoryview(value)) for value in values]
+
+
+def by_column(*values):
+    return encode_singles(
+        MessageColumns(value=pa.array(values, pa.binary()), key=pa.nulls(len(values), pa.binary()))
+    )
+
+
+def outgoing(sequence_id, messages=1, size=10):
+    return entry_of(sequence_id, messages, b"h" * 4, b"p" * (size - 4))
+
+
+def entry_of(sequence_id, messages, head, payload, kind=EntryKind.BATCH):
+    return Outgoing(sequence_id, sequence_id + messages - 1, messages, head, payload, kind)
+
+
+def chunk(sequence_id, kind=EntryKind.CHUNK):
+    return entry_of(sequence_id, 1, b"head", b"payload", kind)
+
+
+def run_of(*values, first_id=0, transaction=None):
+    sections = by_column(*values).sections(b"\x0a\x01p\x10", first_id, b"\x18\x05", b"")
+    return OutgoingRun(sections, first_id, transaction)
+
+
+def entries(writer, count=1):
+    return list(writer.builder.pack_singles(singles(*[b"x"] * count), 5))
+
+
+def rows(*values):
+    """Encoded rows of a batch, with their offsets; each is 6 bytes longer than its value."""
+    messages = [message(value) for value in values]
+    return memoryview(b"".join(messages)), np.cumsum([0, *map(len, messages)], dtype=np.int64)
+
+
+def metadata_of(entry):
+    return decode_payload_section(memoryview(entry.head + bytes(entry.payload))).metadata
+
+
+def ids(entries):
+    return [entry.sequence_id for entry in entries]

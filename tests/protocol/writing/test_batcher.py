@@ -1,0 +1,171 @@
+"""Batches: the room rule, and that nothing is lost, doubled or moved."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pulsar_spark.protocol.writing.batcher import Batcher
+
+
+def encoded(sizes, before=0) -> tuple[memoryview, np.ndarray]:
+    """Messages of these sizes in one buffer, after ``before`` bytes of others."""
+    offsets = np.cumsum([before, *sizes], dtype=np.int64)
+    body = bytes(number % 251 for number in range(int(offsets[-1])))
+    return memoryview(body), offsets
+
+
+def content(batch):
+    return b"".join(bytes(part) for part in batch.parts)
+
+
+def greedy(sizes, max_messages, max_bytes):
+    """The room rule, message by message: a message that finds no room begins the next batch."""
+    batches = [[]]
+    for size in sizes:
+        fits = sum(batches[-1]) + size <= max_bytes and (max_messages <= 0 or len(batches[-1]) < max_messages)
+        if batches[-1] and not fits:
+            batches.append([])
+        batches[-1].append(size)
+    return [batch for batch in batches if batch]
+
+
+limits = st.integers(-1, 6)
+byte_limits = st.integers(1, 60)
+message_sizes = st.lists(st.integers(1, 30) | st.integers(1, 100), max_size=30)
+
+
+@given(st.lists(message_sizes, max_size=5), limits, byte_limits, st.integers(0, 5))
+def test_the_room_rule_however_the_messages_come(groups, max_messages, max_bytes, before):
+    batcher = Batcher(max_messages, max_bytes, 1.0)
+    batches, stream = [], b""
+    for group in groups:
+        body, offsets = encoded(group, before)
+        batches += batcher.add(body, offsets, 0.0)
+        stream += bytes(body[before:])
+    last = batcher.take()
+    batches += [last] if last else []
+    sizes = [size for group in groups for size in group]
+    expected = greedy(sizes, max_messages, max_bytes)
+    assert [(batch.messages, batch.size) for batch in batches] == [(len(one), sum(one)) for one in expected]
+    assert b"".join(content(batch) for batch in batches) == stream
+    for batch in batches:
+        assert len(content(batch)) == batch.size
+        assert batch.messages == 1 or batch.size <= max_bytes
+        assert max_messages <= 0 or batch.messages <= max_messages
+    assert batcher.take() is None
+
+
+@given(message_sizes, limits, byte_limits)
+@example([1] * 6, 3, 60)
+@example([20] * 6, 0, 60)
+def test_what_is_full_is_not_held_back(sizes, max_messages, max_bytes):
+    batcher = Batcher(max_messages, max_bytes, 1.0)
+    batcher.add(*encoded(sizes), 0.0)
+    left = batcher.take()
+    if left is not None:
+        assert left.size < max_bytes
+        assert max_messages <= 0 or left.messages < max_messages
+
+
+def test_a_message_that_fills_the_batch_to_the_byte_has_room():
+    batcher = Batcher(1000, 10, 1.0)
+    assert batcher.add(*encoded([4, 5]), 0.0) == []
+    (batch,) = batcher.add(*encoded([1]), 0.0)
+    assert (batch.messages, batch.size) == (3, 10)
+
+
+def test_one_byte_more_has_none():
+    batcher = Batcher(1000, 10, 1.0)
+    assert batcher.add(*encoded([4, 5]), 0.0) == []
+    (batch,) = batcher.add(*encoded([2]), 0.0)
+    assert (batch.messages, batch.size) == (2, 9)
+    assert (batcher.take().messages, batcher.take()) == (1, None)
+
+
+@pytest.mark.parametrize("large", [11, 1000])
+def test_a_large_message_is_a_batch_of_its_own(large):
+    batcher = Batcher(1000, 10, 1.0)
+    batches = batcher.add(*encoded([3, large, 3]), 0.0)
+    assert [(batch.messages, batch.size) for batch in batches] == [(1, 3), (1, large)]
+    assert batcher.take().size == 3
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10**6])
+def test_no_batch_has_more_messages_than_readers_accept(limit):
+    batcher = Batcher(limit, 10**6, 1.0)
+    assert batcher.add(*encoded([1] * 5000), 0.0) == []
+    (batch,) = batcher.add(*encoded([1] * 99_000), 0.0)
+    assert batch.messages == 100_000
+    assert batcher.take().messages == 4000
+
+
+def test_messages_are_not_copied():
+    body, offsets = encoded([3, 4, 5])
+    batcher = Batcher(1000, 1000, 1.0)
+    batcher.add(body, offsets, 0.0)
+    (part,) = batcher.take().parts
+    assert part.obj is body.obj
+
+
+def test_nothing_added():
+    batcher = Batcher(10, 10, 1.0)
+    assert batcher.add(*encoded([]), 5.0) == []
+    assert batcher.due_at is None
+    assert batcher.take() is None
+
+
+def test_time_counts_from_the_first_message():
+    batcher = Batcher(3, 100, 0.5)
+    assert batcher.due_at is None
+    batcher.add(*encoded([1]), 10.0)
+    assert batcher.due_at == 10.5
+    batcher.add(*encoded([1]), 10.2)
+    assert batcher.due_at == 10.5
+    # Three close the batch, the fourth opens the next.
+    assert len(batcher.add(*encoded([1, 1]), 10.4)) == 1
+    assert batcher.due_at == 10.9
+    batcher.take()
+    assert batcher.due_at is None
+    batcher.add(*encoded([1]), 20.0)
+    assert batcher.due_at == 20.5
+
+
+def test_a_batch_that_closed_by_itself_is_not_due():
+    batcher = Batcher(2, 100, 0.5)
+    assert len(batcher.add(*encoded([1, 1]), 10.0)) == 1
+    assert batcher.due_at is None
+
+
+def test_batches_tell_the_first_and_last_of_their_own_ids():
+    batcher = Batcher(3, 1000, 1.0)
+    offsets = np.arange(6)
+    closed = batcher.add(memoryview(b"abcde"), offsets, 0.0, np.array([2, 3, 7, 8, 11]))
+    assert [batch.sequence_ids for batch in closed] == [(2, 7)]
+    closed = batcher.add(memoryview(b"f"), np.arange(2), 0.0, np.array([12]))
+    assert [batch.sequence_ids for batch in closed] == [(8, 12)]
+    batcher.add(memoryview(b"abcde"), offsets[:3], 0.0)
+    assert batcher.take().sequence_ids is None
+
+
+# ---- groups
+
+
+@given(
+    st.lists(message_sizes.filter(bool), max_size=5), limits, byte_limits, st.integers(0, 5), message_sizes
+)
+def test_groups_are_cut_one_by_one(groups, max_messages, max_bytes, before, open_sizes):
+    """What is open goes first, and nothing stays open; no batch has messages of two groups."""
+    batcher = Batcher(max_messages, max_bytes, 1.0)
+    open_before = batcher.add(*encoded(open_sizes), 0.0)
+    body, offsets = encoded([size for group in groups for size in group], before)
+    starts = np.cumsum([0, *map(len, groups)])[:-1]
+    batches = open_before + batcher.add_groups(body, offsets, starts)
+    expected = [greedy(group, max_messages, max_bytes) for group in [open_sizes, *groups]]
+    assert [(batch.messages, batch.size) for batch in batches] == [
+        (len(one), sum(one)) for group in expected for one in group
+    ]
+    sent = b"".join(content(batch) for batch in batches)
+    assert sent == bytes(encoded(open_sizes)[0]) + bytes(body[before:])
+    assert batcher.take() is None
+    assert batcher.due_at is None

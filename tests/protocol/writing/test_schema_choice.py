@@ -1,0 +1,231 @@
+"""The table of choose_schema, line by line."""
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
+from pulsar_spark.protocol.writing.schema_choice import (
+    KeyValueEncoding,
+    PartKind,
+    PartType,
+    RowType,
+    SchemaChoice,
+    choose_schema,
+)
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.key_value import KeyValueParts, parts_of
+from pulsar_spark.values.key_value import schema_of as key_value_schema
+
+TEXT, INT = pa.string(), pa.int32()
+UTC = pa.timestamp("us", "UTC")
+
+
+def record(*fields: object, kind: SchemaType = SchemaType.AVRO) -> Schema:
+    definition = {"type": "record", "name": "Theirs", "fields": fields}
+    return Schema(kind, json.dumps(definition).encode(), {"made": "by them"})
+
+
+def field(name: str, kind: object = "int", **more: object) -> dict[str, object]:
+    return {"name": name, "type": kind, **more}
+
+
+def avro(**columns: pa.DataType) -> PartType:
+    return PartType(PartKind.AVRO, pa.struct(list(columns.items())))
+
+
+def primitive(kind: pa.DataType) -> PartType:
+    return PartType(PartKind.PRIMITIVE, kind)
+
+
+def names(schema: Schema) -> list[str]:
+    return [each["name"] for each in json.loads(schema.data)["fields"]]
+
+
+AB = RowType(avro(a=INT, b=TEXT))
+NOTE = field("note", ["null", "string"], default=None)
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_a_topic_without_a_schema_gets_the_rows_own(kind):
+    value = replace(AB.value, kind=PartKind(kind.name.lower()))
+    schema, is_new = choose_schema(None, RowType(value), may_register=True)
+    assert is_new
+    assert schema.type is kind
+    assert names(schema) == ["a", "b"]
+
+
+def test_a_topic_without_a_schema_is_an_error_where_nothing_may_be_registered():
+    with pytest.raises(SchemaError, match="the topic has no schema, but schemaRegistration is existing"):
+        choose_schema(None, AB, may_register=False)
+
+
+@pytest.mark.parametrize("may_register", [True, False])
+@pytest.mark.parametrize(
+    "existing",
+    [
+        record(field("a"), field("b", "string")),
+        record(field("b", "string"), NOTE, field("a", "double")),
+        record(field("c", "int", default=7), field("a", ["null", "long"]), field("b", ["string", "null"])),
+    ],
+)
+def test_rows_that_fit_are_written_by_the_topics_schema(existing, may_register):
+    assert choose_schema(existing, AB, may_register=may_register) == SchemaChoice(existing, False)
+
+
+def test_columns_without_a_field_become_fields_behind_the_others():
+    existing = record(field("b", "string"), NOTE)
+    schema, is_new = choose_schema(existing, AB, may_register=True)
+    assert is_new
+    assert names(schema) == ["b", "note", "a"]
+    assert (schema.type, schema.properties) == (existing.type, existing.properties)
+    assert json.loads(schema.data)["fields"][2] == field("a", ["null", "int"], default=None)
+    assert choose_schema(schema, AB, may_register=True) == SchemaChoice(schema, False)
+    with pytest.raises(
+        SchemaError, match=r"'a' has no field in the topic's schema; with schemaRegistration=exi"
+    ):
+        choose_schema(existing, AB, may_register=False)
+
+
+# What no new field helps.
+MISFITS = {
+    "another type": (record(field("a", "string"), field("b", "string")), AB, "'a' is int, but the topic has"),
+    "a field without a default": (
+        record(field("c")),
+        AB,
+        "'c' is missing, and the topic's schema has no def",
+    ),
+    "a schema that is no record": (Schema(SchemaType.AVRO, b'"int"'), AB, "."),
+    "no Avro": (Schema(SchemaType.AVRO, b"{"), AB, "the topic's schema is not JSON"),
+    "another kind": (record(kind=SchemaType.JSON), AB, "schema is JSON, but rows are written as avro"),
+    "a primitive": (
+        Schema(SchemaType.STRING),
+        AB,
+        "the topic's schema is STRING, but rows are written as avr",
+    ),
+    "no primitive": (record(), RowType(primitive(INT)), "is AVRO, but rows are written as primitive"),
+    "a primitive of another type": (
+        Schema(SchemaType.STRING),
+        RowType(primitive(INT)),
+        "int32 cannot be wri",
+    ),
+    "no key": (record(), replace(AB, key=primitive(INT)), "schema is AVRO, but keyColumns is set"),
+    "a key": (
+        key_value_schema(KeyValueParts(Schema(SchemaType.INT32), record(), True)),
+        AB,
+        "is KEY_VALUE, but rows are written as avro",
+    ),
+}
+
+
+@pytest.mark.parametrize("may_register", [True, False])
+@pytest.mark.parametrize(("existing", "rows", "text"), MISFITS.values(), ids=MISFITS.keys())
+def test_rows_that_no_schema_fits(existing, rows, text, may_register):
+    with pytest.raises(SchemaError, match=text):
+        choose_schema(existing, rows, may_register=may_register)
+
+
+def test_what_cannot_be_written_is_unsupported():
+    skipped = replace(record(field("a"), field("b", "string")), properties={"__AVRO_READ_OFFSET__": "5"})
+    with pytest.raises(UnsupportedError):
+        choose_schema(skipped, AB, may_register=True)
+
+
+def test_a_name_that_avro_does_not_allow_is_an_error_only_where_it_is_registered():
+    odd = RowType(avro(**{"a-b": INT}))
+    for existing in (None, record()):
+        with pytest.raises(OptionError, match="'a-b' has a name that Avro does not allow"):
+            choose_schema(existing, odd, may_register=True)
+    theirs = record(field("a-b"))
+    assert choose_schema(theirs, odd, may_register=True) == SchemaChoice(theirs, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (pa.bool_(), SchemaType.BOOL),
+        (pa.int8(), SchemaType.INT8),
+        (pa.int16(), SchemaType.INT16),
+        (INT, SchemaType.INT32),
+        (pa.int64(), SchemaType.INT64),
+        (pa.float32(), SchemaType.FLOAT),
+        (pa.float64(), SchemaType.DOUBLE),
+        (TEXT, SchemaType.STRING),
+        (pa.date32(), SchemaType.LOCAL_DATE),
+        (UTC, SchemaType.INSTANT),
+        (pa.timestamp("us"), SchemaType.LOCAL_DATE_TIME),
+    ],
+)
+def test_primitives(kind, expected):
+    chosen = choose_schema(None, RowType(primitive(kind)), may_register=True)
+    assert chosen == SchemaChoice(Schema(expected), True)
+    assert choose_schema(chosen.schema, RowType(primitive(kind)), may_register=False) == (
+        chosen.schema,
+        False,
+    )
+
+
+def test_a_topics_primitive_is_kept_where_it_holds_the_values():
+    for existing, kind in ((SchemaType.TIMESTAMP, UTC), (SchemaType.INT64, INT), (SchemaType.DATE, UTC)):
+        chosen = choose_schema(Schema(existing), RowType(primitive(kind)), may_register=True)
+        assert chosen == SchemaChoice(Schema(existing), False)
+
+
+KEYED = RowType(avro(n=INT), primitive(TEXT))
+
+
+def test_a_key_and_a_value():
+    for encoding, is_separated in (
+        (None, True),
+        (KeyValueEncoding.SEPARATED, True),
+        (KeyValueEncoding.INLINE, False),
+    ):
+        schema, is_new = choose_schema(None, replace(KEYED, encoding=encoding), may_register=True)
+        assert is_new
+        parts = parts_of(schema)
+        assert (parts.key.type, parts.value.type, parts.is_separated) == (
+            SchemaType.STRING,
+            SchemaType.AVRO,
+            is_separated,
+        )
+        for same in (None, encoding):
+            rows = replace(KEYED, encoding=same)
+            assert choose_schema(schema, rows, may_register=False) == SchemaChoice(schema, False)
+
+
+def test_the_place_of_the_key_is_the_topics():
+    for own, other in (KeyValueEncoding, reversed(KeyValueEncoding)):
+        schema, _ = choose_schema(None, replace(KEYED, encoding=own), may_register=True)
+        with pytest.raises(
+            SchemaError, match=f"schema is {own.value}, but keyValueEncoding is {other.value}"
+        ):
+            choose_schema(schema, replace(KEYED, encoding=other), may_register=True)
+
+
+def test_each_part_keeps_its_own_schema_and_may_get_fields():
+    key, value = record(field("k")), record(field("n", "long"))
+    existing = key_value_schema(KeyValueParts(key, value, is_separated=False))
+    rows = RowType(avro(n=INT), avro(k=INT))
+    assert choose_schema(existing, rows, may_register=False) == SchemaChoice(existing, False)
+    more = RowType(avro(n=INT, more=TEXT), avro(k=INT))
+    with pytest.raises(SchemaError, match="'more' has no field"):
+        choose_schema(existing, more, may_register=False)
+    schema, is_new = choose_schema(existing, more, may_register=True)
+    assert is_new
+    new = parts_of(schema)
+    assert (new.key.data, new.is_separated) == (key.data, False)
+    assert names(new.value) == ["n", "more"]
+    more_keys = RowType(avro(n=INT), avro(k=INT, l=TEXT))
+    new = parts_of(choose_schema(existing, more_keys, may_register=True).schema)
+    assert (names(new.key), new.value.data) == (["k", "l"], value.data)
+    with pytest.raises(
+        SchemaError, match="the key of the topic's schema is AVRO, but rows are written as pri"
+    ):
+        choose_schema(existing, RowType(avro(n=INT), primitive(INT)), may_register=True)
+
+
+def test_rows_as_encoders_take_them():
+    assert AB.arrow == AB.value.arrow
+    assert KEYED.arrow == pa.struct([("key", TEXT), ("value", pa.struct([("n", INT)]))])

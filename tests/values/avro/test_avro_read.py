@@ -1,0 +1,625 @@
+"""Values of kind AVRO -> columns: types, versions, bad rows, sizes; fastavro is the other side."""
+
+import io
+import itertools
+import json
+import time
+import tracemalloc
+from collections import Counter
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from integration.hostile import values as fuzzer
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.avro.avro_read import READ_OFFSET, column_type, decoder
+
+
+def avro(tree, **properties):
+    return Schema(SchemaType.AVRO, json.dumps(tree).encode(), properties)
+
+
+def record(*fields, name="R", **more):
+    made = [{"name": each[0], "type": each[1], **(each[2] if len(each) > 2 else {})} for each in fields]
+    return {"type": "record", "name": name, "fields": made, **more}
+
+
+def logical(kind, name, **more):
+    return {"type": kind, "logicalType": name, **more}
+
+
+def array(items):
+    return {"type": "array", "items": items}
+
+
+def map_of(values):
+    return {"type": "map", "values": values}
+
+
+def encoded(tree, value):
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(tree), value)
+    return out.getvalue()
+
+
+def made(writer, reader=None, target=None, **properties):
+    reader = writer if reader is None else reader
+    return decoder(
+        avro(writer, **properties), avro(reader), column_type(avro(reader)) if target is None else target
+    )
+
+
+def decode(made_decoder, payloads):
+    array = pa.array([b"before", *payloads, b"after"], pa.binary())[1:-1]  # with an offset
+    return made_decoder.decode(array, pa.nulls(len(array), pa.binary()))
+
+
+def listed(column):
+    """The rows, with maps as dicts: old versions of pyarrow cannot."""
+    return [plain(row, column.type) for row in column.to_pylist()]
+
+
+def plain(value, kind):
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        assert len(dict(value)) == len(value)
+        return {key: plain(each, kind.item_type) for key, each in value}
+    if pa.types.is_list(kind):
+        return [plain(each, kind.value_type) for each in value]
+    if pa.types.is_struct(kind):
+        return {field.name: plain(value[field.name], field.type) for field in kind}
+    return value
+
+
+def rows(made_decoder, payloads):
+    done = decode(made_decoder, payloads)
+    assert done.is_bad is None
+    assert done.column.type.equals(made_decoder.type)
+    done.column.validate(full=True)
+    return listed(done.column)
+
+
+UTC = timezone.utc
+MOMENT = datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
+A = record(("x", "int"), name="A")
+B = record(("y", "string"), name="B")
+COLOURS = {"type": "enum", "name": "E", "symbols": ["RED", "GREEN", "BLUE"]}
+
+# Writer's schema, value, what the row is.
+SAME = [
+    ("null", None, None),
+    ("boolean", True, True),
+    ("int", -(2**31), -(2**31)),
+    ("long", 2**63 - 1, 2**63 - 1),
+    ("long", -(2**63), -(2**63)),
+    ("float", 1.5, 1.5),
+    ("double", -0.1, -0.1),
+    ("bytes", b"\0\xff", b"\0\xff"),
+    ("string", "Grüße 語", "Grüße 語"),
+    ({"type": "fixed", "name": "F", "size": 3}, b"abc", b"abc"),
+    ({"type": "fixed", "name": "F", "size": 0}, b"", b""),
+    (COLOURS, "BLUE", "BLUE"),
+    (logical("int", "date"), date(1969, 12, 31), date(1969, 12, 31)),
+    (logical("long", "timestamp-millis"), MOMENT, MOMENT),
+    (logical("long", "timestamp-micros"), MOMENT, MOMENT),
+    (logical("long", "local-timestamp-millis"), MOMENT.replace(tzinfo=None), MOMENT.replace(tzinfo=None)),
+    (logical("long", "local-timestamp-micros"), MOMENT.replace(tzinfo=None), MOMENT.replace(tzinfo=None)),
+    (
+        logical("bytes", "decimal", precision=38, scale=2),
+        Decimal("9" * 36 + ".99"),
+        Decimal("9" * 36 + ".99"),
+    ),
+    (
+        logical("bytes", "decimal", precision=38, scale=2),
+        Decimal("-" + "9" * 36 + ".99"),
+        Decimal("-" + "9" * 36 + ".99"),
+    ),
+    (logical("bytes", "decimal", precision=4, scale=2), Decimal("-1.28"), Decimal("-1.28")),
+    (
+        {"type": "fixed", "name": "F", "size": 20, "logicalType": "decimal", "precision": 20, "scale": 0},
+        Decimal("-12345678901234567890"),
+        Decimal("-12345678901234567890"),
+    ),
+    (logical("long", "time-micros"), 5, 5),
+    (["null", "string"], None, None),
+    (["null", "string"], "a", "a"),
+    (["string", "null"], None, None),
+    (["int", "long"], 5, 5),
+    (["float", "null", "double"], 0.5, 0.5),
+    (["null", "int", "string"], "a", {"member0": None, "member1": "a"}),
+    (["null", "int", "string"], 3, {"member0": 3, "member1": None}),
+    (["null", "int", "string"], None, None),
+    (["null", A, B], ("B", {"y": "b"}), {"member0": None, "member1": {"y": "b"}}),
+    (array("long"), [1, 2**40, -1], [1, 2**40, -1]),
+    (array("double"), [0.5, 1.5], [0.5, 1.5]),
+    (array(["null", "string"]), ["a", None], ["a", None]),
+    (array(array("int")), [[1], [], [2, 3]], [[1], [], [2, 3]]),
+    (array("null"), [None], [None]),
+    (array(A), [{"x": 1}, {"x": 2}], [{"x": 1}, {"x": 2}]),
+    (map_of("int"), {"a": 1, "b": 2}, {"a": 1, "b": 2}),
+    (map_of(array("string")), {"a": ["x"], "b": []}, {"a": ["x"], "b": []}),
+    (record(("a", A), ("b", "A")), {"a": {"x": 1}, "b": {"x": 2}}, {"a": {"x": 1}, "b": {"x": 2}}),
+    (record(), {}, {}),
+    (record(("a-b$.c", ["null", A])), {"a-b$.c": {"x": 1}}, {"a-b$.c": {"x": 1}}),
+]
+
+
+@pytest.mark.parametrize(("tree", "value", "row"), SAME, ids=[json.dumps(tree)[:80] for tree, _, _ in SAME])
+@pytest.mark.parametrize("count", [1, 100])
+def test_values_of_each_type(tree, value, row, count):
+    # As the value of a field, too, since fastavro names nothing by itself.
+    payload = encoded(tree, value)
+    assert rows(made(tree), [payload] * count) == [row] * count
+
+
+def renamed(tree, **more):
+    return {**tree, **more}
+
+
+# Writer's schema, reader's, value, what the row is.
+VERSIONS = [
+    ("int", "long", 5, 5),
+    ("int", "float", 2**24 + 1, 2.0**24),
+    ("int", "double", 5, 5.0),
+    ("long", "float", 5, 5.0),
+    ("long", "double", 2**53, 2.0**53),
+    ("float", "double", 0.5, 0.5),
+    ("string", "bytes", "é", "é".encode()),
+    ("bytes", "string", "é".encode(), "é"),
+    ("int", ["null", "int"], 5, 5),
+    (["null", "int"], "int", 5, 5),
+    (["null", "int"], ["null", "long"], 5, 5),
+    (["null", "int"], ["long", "null"], None, None),
+    ("int", ["string", "long"], 5, {"member0": None, "member1": 5}),
+    (["int", "string"], ["string", "int"], 5, {"member0": None, "member1": 5}),
+    # A branch of the same kind goes before one that comes earlier.
+    ("int", ["double", "boolean", "int"], 5, {"member0": None, "member1": None, "member2": 5}),
+    (
+        record(("a", "int")),
+        record(("a", "int"), ("b", "string", {"default": "x"})),
+        {"a": 1},
+        {"a": 1, "b": "x"},
+    ),
+    (record(("a", "int")), record(("a", "int"), ("b", "string")), {"a": 1}, {"a": 1, "b": None}),
+    (record(("a", "int"), ("b", "string")), record(("b", "string")), {"a": 1, "b": "x"}, {"b": "x"}),
+    (
+        record(("a", "int"), ("b", "string")),
+        record(("b", "string"), ("a", "int")),
+        {"a": 1, "b": "x"},
+        {"b": "x", "a": 1},
+    ),
+    (record(("a", "int")), record(("z", "long", {"aliases": ["a"]})), {"a": 1}, {"z": 1}),
+    # A field's own name goes before its aliases, wherever the writer has it.
+    (
+        record(("old", "long"), ("z", "long")),
+        record(("z", "long", {"aliases": ["old"]})),
+        {"old": 1, "z": 2},
+        {"z": 2},
+    ),
+    (
+        record(("z", "long"), ("old", "long")),
+        record(("z", "long", {"aliases": ["old"]})),
+        {"old": 1, "z": 2},
+        {"z": 2},
+    ),
+    (
+        record(("a", "long"), ("b", "long")),
+        record(("b", "long", {"aliases": ["a"]}), ("c", "long", {"aliases": ["a"]})),
+        {"a": 1, "b": 2},
+        {"b": 2, "c": 1},
+    ),
+    (A, record(("x", "int"), name="Other"), {"x": 1}, {"x": 1}),
+    (["null", A], ["null", record(("x", "long"), name="Other")], {"x": 1}, {"x": 1}),
+    (
+        ["null", B, A],
+        ["null", renamed(A, name="n.A2", aliases=["A"]), renamed(B, name="n.B")],
+        ("A", {"x": 1}),
+        {"member0": {"x": 1}, "member1": None},
+    ),
+    (COLOURS, renamed(COLOURS, symbols=["BLUE", "OTHER"], default="OTHER"), "RED", "OTHER"),
+    (COLOURS, renamed(COLOURS, symbols=["BLUE", "OTHER"], default="OTHER"), "BLUE", "BLUE"),
+    (
+        array(A),
+        array(record(("x", "long"), ("n", "int", {"default": 1}), name="A")),
+        [{"x": 1}],
+        [{"x": 1, "n": 1}],
+    ),
+    (map_of("int"), map_of(["null", "double"]), {"a": 1}, {"a": 1.0}),
+    # Times are in the writer's unit, decimals of the reader's precision.
+    (logical("long", "timestamp-millis"), logical("long", "timestamp-micros"), MOMENT, MOMENT),
+    (logical("long", "timestamp-micros"), logical("long", "timestamp-millis"), MOMENT, MOMENT),
+    ("long", logical("long", "timestamp-millis"), 1_700_000_000_123, MOMENT),
+    (logical("long", "timestamp-millis"), "long", MOMENT, 1_700_000_000_123),
+    (
+        logical("bytes", "decimal", precision=4, scale=2),
+        logical("bytes", "decimal", precision=9, scale=2),
+        Decimal("1.28"),
+        Decimal("1.28"),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value", "row"),
+    VERSIONS,
+    ids=[f"{json.dumps(w)[:50]} {json.dumps(r)[:50]}" for w, r, _, _ in VERSIONS],
+)
+def test_values_of_another_version(writer, reader, value, row):
+    assert rows(made(writer, reader), [encoded(writer, value)] * 3) == [row] * 3
+
+
+TWO_AS = [A, renamed(A, name="A2")]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        (["null", A, B], ["null", A]),
+        ([A, B], A),
+        (["int", "null", B], ["int", *TWO_AS]),
+        (array([A, B]), array(A)),
+        (map_of([A, B]), map_of(["null", A])),
+    ],
+    ids=json.dumps,
+)
+def test_a_branch_that_the_other_version_lacks_is_not_read_as_another_record(writer, reader):
+    """As another record, whose fields all are null, it would be a value that nobody wrote."""
+    value = ("B", {"y": "text"})
+    payload = encoded(writer, {"array": [value], "map": {"k": value}}.get(kind_of(writer), value))
+    assert decode(made(writer, reader), [payload] * 3).is_bad.tolist() == [True] * 3
+
+
+def kind_of(tree):
+    return tree["type"] if isinstance(tree, dict) else "union"
+
+
+@pytest.mark.parametrize("writer", [B, ["null", B], record(("x", "int"), name="C")], ids=json.dumps)
+def test_a_record_that_may_be_one_of_several_is_told_by_its_name(writer):
+    with pytest.raises(SchemaError, match="cannot be read as"):
+        made(record(("a", writer)), record(("a", TWO_AS)))
+
+
+DEFAULTS = [
+    ("int", 5, 5),
+    ("double", 5, 5.0),
+    ("string", "é", "é"),
+    ("bytes", "\u00ff", b"\xff"),
+    ({"type": "fixed", "name": "F", "size": 1}, "\u0001", b"\1"),
+    (COLOURS, "RED", "RED"),
+    ("boolean", False, False),
+    (logical("int", "date"), 1, date(1970, 1, 2)),
+    (logical("long", "timestamp-millis"), 1_700_000_000_123, MOMENT),
+    (logical("bytes", "decimal", precision=4, scale=2), "\u0080", Decimal("-1.28")),
+    (["null", "int"], None, None),
+    (["int", "null"], 7, 7),
+    (["null", "int"], 7, 7),
+    (["string", "int"], "a", {"member0": "a", "member1": None}),
+    (array(["null", "int"]), [1, None], [1, None]),
+    (map_of("long"), {"a": 1}, {"a": 1}),
+    (record(("x", "int"), ("y", "string", {"default": "z"}), name="A"), {"x": 1}, {"x": 1, "y": "z"}),
+    ("int", None, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "row"), DEFAULTS, ids=[json.dumps(kind)[:60] for kind, _, _ in DEFAULTS]
+)
+def test_defaults(kind, default, row):
+    reader = record(("a", "int"), ("d", kind, {"default": default}))
+    assert rows(made(record(("a", "int")), reader), [b"\2"] * 2) == [{"a": 1, "d": row}] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("int", "text"),
+        ("int", 2**31),
+        ("int", True),
+        ("string", 5),
+        ("bytes", "語"),
+        (array("int"), {}),
+        (map_of("int"), []),
+        (A, 5),
+        (COLOURS, "PINK"),
+        ({"type": "fixed", "name": "F", "size": 1}, "ab"),
+        (logical("bytes", "decimal", precision=2, scale=0), "\u0080"),
+        (["int", "string"], 0.5),
+        ("string", "\ud800"),
+    ],
+)
+def test_a_default_that_is_no_value_of_its_type(kind, default):
+    with pytest.raises(SchemaError, match="default of field 'd'"):
+        made(record(), record(("d", kind, {"default": default})))
+
+
+PROJECTED = record(("a", "int"), ("s", record(("x", "int"), ("y", "string"), name="S")), ("b", "string"))
+
+
+def test_a_projection_at_any_depth():
+    target = pa.struct([("b", pa.string()), ("s", pa.struct([("x", pa.float64())])), ("a", pa.int64())])
+    payload = encoded(PROJECTED, {"a": 1, "s": {"x": 2, "y": "z"}, "b": "c"})
+    assert rows(made(PROJECTED, target=target), [payload]) == [{"b": "c", "s": {"x": 2.0}, "a": 1}]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pa.struct([("missing", pa.int32())]),
+        pa.struct([("a", pa.string())]),
+        pa.struct([("a", pa.int16())]),
+        pa.struct([("a", pa.int32()), ("a", pa.int32())]),
+        pa.struct([("s", pa.struct([("x", pa.bool_())]))]),
+        pa.int32(),
+    ],
+)
+def test_a_target_that_is_no_projection(target):
+    with pytest.raises(SchemaError):
+        made(PROJECTED, target=target)
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "why"),
+    [
+        (record(("a", "int")), record(("a", "string")), "field 'a': int cannot be read as string"),
+        (record(("a", array("int"))), record(("a", map_of("int"))), "field 'a': array cannot be read as map"),
+        (record(("a", array("long"))), record(("a", array("int"))), r"field 'a\[\]': long"),
+        (["int", "string"], "boolean", "the root: a union of int, string cannot be read as boolean"),
+        ("string", ["int", "null"], "string cannot be read as a union of int, null"),
+        (
+            {"type": "fixed", "name": "F", "size": 1},
+            {"type": "fixed", "name": "F", "size": 2},
+            "fixed 'F' of 1 bytes",
+        ),
+        (
+            logical("bytes", "decimal", precision=4, scale=2),
+            logical("bytes", "decimal", precision=4, scale=1),
+            "a decimal of scale 2",
+        ),
+    ],
+)
+def test_versions_that_do_not_go_together(writer, reader, why):
+    with pytest.raises(SchemaError, match=why):
+        made(writer, reader)
+
+
+@pytest.mark.parametrize("offset", ["-1", "x", "", "1" * 10, "²"])
+def test_an_offset_that_is_no_number(offset):
+    with pytest.raises(SchemaError, match=READ_OFFSET):
+        made("int", **{READ_OFFSET: offset})
+
+
+def test_an_offset_is_that_of_the_writer():
+    read = made("int", "int", **{READ_OFFSET: "5"})
+    done = decode(read, [b"\0\0\0\0\1\4", None, b"\0\0\0\0", b"\0\0\0\0\1"])
+    assert done.column.to_pylist() == [2, None, None, None]
+    assert done.is_bad.tolist() == [False, False, True, True]
+    assert "shorter than the 5 bytes" in read.explain(b"\0\0\0\0", None)
+
+
+ROW = record(
+    ("id", "long"),
+    ("text", "string"),
+    ("tags", array("string")),
+    ("m", map_of(["null", "long"])),
+    ("e", COLOURS),
+    (
+        "in",
+        [
+            "null",
+            record(("f", "boolean"), ("i", "int"), ("d", logical("bytes", "decimal", precision=2)), name="I"),
+        ],
+    ),
+)
+GOOD = {
+    "id": 1,
+    "text": "é",
+    "tags": ["a", "b"],
+    "m": {"k": 1},
+    "e": "RED",
+    "in": {"f": True, "i": 7, "d": Decimal(5)},
+}
+PAYLOAD = encoded(ROW, GOOD)  # 02 | 04 c3a9 | 04 0261 0262 00 | 02 026b 0202 00 | 00 | 02 01 0e 0205
+
+BAD = [
+    (b"", "field 'id': the value ends"),
+    (b"\x80" * 12, "field 'id': a number has more than 10 bytes"),
+    (b"\xff" * 9 + b"\x02", "field 'id': a number has more than 64 bits"),
+    (PAYLOAD + b"\0", "1 bytes remain"),
+    (PAYLOAD[:-1], "field 'in.d': 1 bytes are required, but 0 are left"),
+    (PAYLOAD.replace(b"\xc3\xa9", b"\xc3\x28"), "field 'text': text that is not UTF-8"),
+    (PAYLOAD.replace(b"\4\xc3", b"\x03\xc3"), "field 'text': -2 bytes"),
+    (PAYLOAD.replace(b"\2b", b"\2\xff"), r"field 'tags[]': text that is not UTF-8"),
+    (PAYLOAD.replace(b"\4\2a", b"\x7e\2a"), r"field 'tags[]': 63 items, but 17 bytes are left"),
+    (PAYLOAD.replace(b"k\2\2", b"k\6\2"), "field 'm{}': branch 3, but the union has 2"),
+    (PAYLOAD.replace(b"k\2\2", b"k\1\2"), "field 'm{}': branch -1, but the union has 2"),
+    (PAYLOAD.replace(b"\0\0\2\1", b"\0\6\2\1"), "field 'e': symbol 3, but the enum has 3"),
+    (PAYLOAD.replace(b"\0\2\1\x0e", b"\0\2\2\x0e"), "field 'in.f': a boolean is 0 or 1, not 2"),
+    (PAYLOAD.replace(b"\1\x0e", b"\1\xfe\xff\xff\xff\x1f"), "field 'in.i': a number that is out of range"),
+    (PAYLOAD.replace(b"\2\5", b"\0"), "field 'in.d': a decimal without bytes"),
+    (PAYLOAD.replace(b"\2\5", b"\2\x64"), "field 'in.d': a decimal of more than 2 digits"),
+]
+
+
+@pytest.mark.parametrize(("payload", "why"), BAD, ids=[why for _, why in BAD])
+@pytest.mark.parametrize("around", [1, 100])
+def test_bad_values_between_good_ones(payload, why, around):
+    read = made(ROW)
+    done = decode(read, [PAYLOAD] * around + [payload] + [PAYLOAD] * around)
+    assert done.is_bad.tolist() == [False] * around + [True] + [False] * around
+    good = [GOOD] * around
+    assert listed(done.column) == [*good, None, *good]
+    assert all(part.null_count == len(part) for part in done.column[around : around + 1].flatten())
+    assert why in read.explain(payload, None)
+
+
+def test_tombstones_are_null_and_not_bad():
+    done = decode(made(ROW), [None, PAYLOAD, None])
+    assert done.is_bad is None
+    assert listed(done.column) == [None, GOOD, None]
+    assert decode(made(ROW), [None]).column.to_pylist() == [None]
+
+
+def test_no_values():
+    done = made(ROW).decode(pa.array([], pa.binary()), pa.array([], pa.binary()))
+    assert (len(done.column), done.column.type) == (0, column_type(avro(ROW)))
+
+
+def test_values_for_which_the_reader_has_no_branch_or_symbol():
+    read = made(record(("u", ["null", "int", "string"])), record(("u", ["int", "boolean"])))
+    done = decode(read, [b"\2\4", b"\0", b"\4\2a"])
+    assert done.is_bad.tolist() == [False, True, True]
+    assert read.explain(b"\0", None) == "field 'u': null cannot be read as a union of int, boolean"
+    assert made(["null", "int"], "int").explain(b"\0", None) == "null cannot be read as int"
+    enum = made(COLOURS, renamed(COLOURS, symbols=["BLUE"]))
+    assert decode(enum, [b"\4", b"\0"]).is_bad.tolist() == [False, True]
+    assert "not in the reader's schema" in enum.explain(b"\0", None)
+
+
+def test_millis_that_are_no_micros_are_bad():
+    done = decode(made(logical("long", "timestamp-millis")), [encoded("long", 2**62), encoded("long", 1)])
+    assert done.is_bad.tolist() == [True, False]
+
+
+def test_more_rows_than_are_read_together():
+    tree = record(("i", "int"), ("s", "string"))
+    payloads = [encoded(tree, {"i": i, "s": str(i) * (i % 40)}) for i in range(40_000)]
+    payloads[20_000] = b"\xff"
+    done = decode(made(tree), payloads)
+    assert done.is_bad.nonzero()[0].tolist() == [20_000]
+    expected = [{"i": i, "s": str(i) * (i % 40)} for i in range(40_000)]
+    expected[20_000] = None
+    assert done.column.to_pylist() == expected
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_schemas_versions_and_payloads_against_fastavro(seed):
+    counts = Counter()
+    fuzzer.differential_round(f"unit {seed}", 60, counts)
+    fuzzer.hostile_round(f"unit {seed}", 60, counts)
+    assert counts["good"] > 60
+
+
+# Items in few rows ------------------------------------------------------------------------------------------
+
+
+def varint(number):
+    return encoded("long", number)
+
+
+ITEMS = {
+    "long": (b"\4", 2),
+    "double": (b"\0" * 8, 0.0),
+    "string": (b"\2a", "a"),
+    "boolean": (b"\1", True),
+    json.dumps(["null", "int"]): (b"\2\4", 2),
+    json.dumps(record(("s", "string"), ("d", "double"), name="I")): (
+        b"\2a" + b"\0" * 8,
+        {"s": "a", "d": 0.0},
+    ),
+    json.dumps(array("long")): (b"\2\4\0", [2]),
+    json.dumps(COLOURS): (b"\2", "GREEN"),
+}
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("lengths", [[3_000, 0, 3], [3] * 200, [0, 1, 2, 3] * 40 + [500] * 3])
+@pytest.mark.parametrize("block", [None, 1, -2])
+def test_arrays_of_any_length_and_blocks(item, lengths, block, monkeypatch):
+    monkeypatch.setattr("pulsar_spark.values.avro.items.ITEMS_AT_ONCE", 1000)
+    tree = array(item if item in ("long", "double", "string", "boolean") else json.loads(item))
+    raw, value = ITEMS[item]
+
+    def payload(length):
+        whole = b""
+        size = min(length, abs(block or length))
+        for at in range(0, length, size or 1):
+            count = min(size, length - at)
+            body = raw * count
+            whole += (varint(-count) + varint(len(body)) if block == -2 else varint(count)) + body
+        return whole + b"\0"
+
+    done = decode(made(tree), [payload(length) for length in lengths])
+    assert done.is_bad is None
+    assert [len(row) for row in done.column.to_pylist()] == lengths
+    assert set(map(repr, done.column.flatten().to_pylist())) == {repr(value)}
+
+
+def seconds(read, payloads):
+    began = time.process_time()
+    decode(read, payloads)
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("item", ["long", "double", "string"])
+def test_few_rows_with_long_arrays_are_not_slow(item):
+    """A wave of numpy calls an item would take ten seconds."""
+    raw = ITEMS[item][0]
+    assert seconds(made(array(item)), [varint(60_000) + raw * 60_000 + b"\0"] * 2) < 2
+
+
+def test_blocks_of_one_item_are_not_slow():
+    for item in ("long", "double", "string"):
+        assert seconds(made(array(item)), [(b"\2" + ITEMS[item][0]) * 60_000 + b"\0"]) < 2
+
+
+NOTHING = [
+    array("null"),
+    array(record(name="N")),
+    array({"type": "fixed", "name": "F", "size": 0}),
+    array(array("null")),
+]
+
+
+@pytest.mark.parametrize("tree", NOTHING)
+def test_items_without_bytes_are_bounded_by_the_bytes(tree):
+    read = made(tree)
+    head = b"\2" if tree == array(array("null")) else b""
+    many = head + varint(2**60) + b"\0" * 2
+    worst = head + varint(-(2**63)) + varint(0) + b"\0" * 2
+    one = head + b"\2\0" + (b"\0" if head else b"")
+    decode(read, [one, many])  # what the first call of a process loads is not counted
+    tracemalloc.start()
+    done = decode(read, [one, many, one, worst, one])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert done.is_bad.tolist() == [False, True, False, True, False]
+    assert peak < 1 << 20
+    assert "too many" in read.explain(many, None)
+
+
+def test_many_small_arrays_share_the_bound_of_their_row():
+    """Each of them alone may be that long."""
+    payload = varint(10_000) + (varint(9_000) + b"\0") * 10_000 + b"\0"
+    assert decode(made(array(array("null"))), [payload, b"\0"]).is_bad.tolist() == [True, False]
+
+
+def test_symbols_and_defaults_do_not_multiply_without_bound():
+    long = renamed(COLOURS, symbols=["x" * 900])
+    done = decode(made(array(long)), [varint(50_000) + b"\0" * 50_001, varint(2) + b"\0" * 3])
+    assert done.is_bad.tolist() == [True, True]
+    reader = array(record(("x", "int"), ("d", "string", {"default": "y" * 900}), name="A"))
+    assert decode(made(array(A), reader), [varint(50_000) + b"\2" * 50_000 + b"\0"]).is_bad.tolist() == [True]
+    with pytest.raises(UnsupportedError, match="defaults that the topic's schema adds"):
+        made(record(), record(("d", "string", {"default": "y" * 100_000})))
+
+
+def test_schemas_that_take_too_long_to_compare():
+    """Each branch of each union is compared with each branch of the other."""
+
+    numbers = itertools.count()
+
+    def tree(level, leaf):
+        if not level:
+            return leaf
+        fields = [tree(level - 1, leaf) for _ in range(3)]
+        return [record(("f", each), name=f"n.R{next(numbers)}") for each in fields]
+
+    began = time.process_time()
+    with pytest.raises((UnsupportedError, SchemaError)):
+        made(tree(6, "int"), tree(6, "string"))
+    assert time.process_time() - began < 10

@@ -1,0 +1,368 @@
+import random
+import tracemalloc
+from array import array
+from datetime import date, datetime, timezone
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.schema import SchemaType
+from pulsar_spark.values import value_size
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroMap,
+    AvroRecord,
+    AvroUnion,
+    is_member_struct,
+)
+from pulsar_spark.values.json import columns, fast, json_read, json_write, nested_columns
+from pulsar_spark.values.json.general import read_rows
+from pulsar_spark.values.json.json_read import column_type, decoder
+from pulsar_spark.values.json.make_tree import make_tree
+from tests.values.json_payloads import (
+    Maker,
+    ModelError,
+    UnknownError,
+    broken,
+    json_schema,
+    model,
+    plain,
+)
+from tests.values.random_avro import column as random_column
+from tests.values.random_avro import random_case, schema_of_tree
+
+ROWS = 200
+
+
+@pytest.fixture(autouse=True)
+def _few_rows_by_column(monkeypatch):
+    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+    monkeypatch.setattr(fast, "_FEWEST_ROWS", 1)
+
+
+def column(payloads):
+    return pa.array(payloads, pa.binary())
+
+
+def some_payloads(maker, tree, count=ROWS, damaged=3):
+    """JsonPayloads of which one of ``damaged`` is broken, and some are tombstones."""
+    payloads = [maker.payload(tree) for _ in range(count)]
+    pick = maker.random
+    for row in range(count):
+        if pick.randrange(damaged) == 0:
+            payloads[row] = broken(pick, payloads[row], payloads[row - 1])
+    return [None if pick.random() < 0.02 else payload for payload in payloads]
+
+
+def check(tree, payloads, decode=None):
+    """Read payloads all three ways, which must agree; returns the verdicts."""
+    schema = json_schema(tree)
+    made = decoder(schema, schema, column_type(schema))
+    offset = column([b"{}", *payloads]).slice(1)
+    for _ in range(2):  # the second time with what was learned the first time
+        found = made.decode(offset, offset)
+        found.column.validate(full=True)
+        general = read_rows(make_tree(schema, schema, column_type(schema)), payloads)
+        general.column.validate(full=True)
+        assert found.column.type == made.type == column_type(schema)
+        is_bad = np.zeros(len(payloads), np.bool_) if general.is_bad is None else general.is_bad
+        assert repr(plain(found.column)) == repr(plain(general.column))
+        assert (found.is_bad is None and not is_bad.any()) or found.is_bad.tolist() == is_bad.tolist()
+    return found, is_bad
+
+
+def check_model(tree, payloads, found, is_bad):
+    """Compare with the second reader; returns how many payloads it could read or refuse."""
+    compared = 0
+    for payload, value, bad in zip(payloads, plain(found.column), is_bad.tolist(), strict=True):
+        if payload is None:
+            assert (value, bad) == (None, False)
+            continue
+        try:
+            expected = model(tree, payload)
+        except UnknownError:
+            continue
+        except ModelError:
+            assert bad, payload
+        else:
+            assert not bad, (payload, explain_it(tree, payload))
+            assert repr(value) == repr(expected), payload
+        compared += 1
+    return compared
+
+
+def explain_it(tree, payload):
+    schema = json_schema(tree)
+    return decoder(schema, schema, column_type(schema)).explain(payload, None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_by_column_row_by_row_and_by_json_loads_values_and_verdicts_are_the_same(seed):
+    maker = Maker(seed, has_unions=False)
+    tree = maker.record()
+    payloads = some_payloads(maker, tree)
+    found, is_bad = check(tree, payloads)
+    assert check_model(tree, payloads, found, is_bad) > ROWS / 2
+    for payload, bad in zip(payloads, is_bad, strict=True):
+        assert bool(explain_it(tree, payload)) == bad
+
+
+@pytest.mark.parametrize("seed", range(100, 115))
+def test_unions_are_read_row_by_row_alone_with_neighbours_whole(seed):
+    maker = Maker(seed)
+    tree = maker.record()
+    tree["fields"].append({"name": "u", "type": ["null", "string", "long", "boolean"]})
+    check(tree, some_payloads(maker, tree))
+
+
+@pytest.mark.parametrize("seed", range(200, 210))
+def test_good_payloads_of_one_producer_are_nearly_all_read_by_column(seed, monkeypatch):
+    maker = Maker(seed, has_unions=False)
+    maker.order, maker.has_unknown = "reversed", False
+    tree = maker.record()
+    monkeypatch.setattr(maker, "text", lambda each, is_usual=True, text=maker.text: text(each, is_usual))
+    payloads = [maker.payload(tree) for _ in range(ROWS)]
+    seen = []
+    monkeypatch.setattr(json_read, "read_rows", lambda node, rows: read_rows(node, seen.extend(rows) or seen))
+    schema = json_schema(tree)
+    decoder(schema, schema, column_type(schema)).decode(column(payloads), column(payloads))
+    assert len(seen) < ROWS / 4
+
+
+FLAT = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": ["null", "string"]}],
+}
+GOOD = [b'{"a":%d,"b":"x%d"}' % (row, row) for row in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"{}{}",
+        b'{"a":1,"b":"x"}{"a":2,"b":"y"}',
+        b'{"a":1,"b":"x"},{"a":2,"b":"y"}',
+        b'{"a":1,"b":"x"}\n{"a":2,"b":"y"}',
+        b'{"a":1,"b":"x',
+        b'{"a":1',
+        b'x","a":1}',
+        b'{"a":1,"b":"x\\',
+        b'"}',
+        b'},{"n":5,"r":{',
+        b'\xef\xbb\xbf{"a":1}',
+        b'{"a":1}\0',
+        b'{"a":1,"b":"\0"}',
+        b'{"a":1,"b":"\n"}',
+        b'{"a":1,"b":"\xff"}',
+        b'{"a":1,"b":"\xed\xa0\x80"}',
+        b'{"a":1,"b":"\\ud800"}',
+        b'{"a":1,"a":1}',
+        b'{"a":' + b"9" * 5_000 + b"}",
+        b'{"a":1e999999}',
+        b'{"a":1e9999999999999999999999}',
+        b"[" * 100_000,
+        b'{"z":' + b"[" * 100_000,
+        b'{"z":' * 100_000,
+        b'{"a":1,}',
+        b"[]",
+    ],
+)
+@pytest.mark.parametrize("row", [0, 77, ROWS - 1])
+def test_a_bad_payload_changes_no_neighbour(bad, row):
+    payloads = [*GOOD[:row], bad, *GOOD[row + 1 :]]
+    found, is_bad = check(FLAT, payloads)
+    assert np.flatnonzero(is_bad).tolist() == [row]
+    expected = [{"a": each, "b": f"x{each}"} for each in range(ROWS)]
+    expected[row] = None
+    assert found.column.to_pylist() == expected
+
+
+def test_what_nobody_asks_for_may_be_nested_as_deep_as_it_likes():
+    deep = b'{"z":' + b"[" * 100_000 + b"]" * 100_000 + b',"a":5}'
+    found, is_bad = check(FLAT, [deep, *GOOD])
+    assert not is_bad.any()
+    assert found.column[0].as_py() == {"a": 5, "b": None}
+
+
+def test_tombstones_and_null_are_null_rows_and_not_bad():
+    found, is_bad = check(FLAT, [None, b"null", b" null\n", *GOOD])
+    assert not is_bad.any()
+    assert found.column.to_pylist()[:4] == [None, None, None, {"a": 0, "b": "x0"}]
+
+
+def test_a_batch_may_be_empty_or_have_nothing_but_tombstones():
+    for payloads in ([], [None] * ROWS):
+        found, _ = check(FLAT, payloads)
+        assert found.column.to_pylist() == payloads
+
+
+def test_layouts_of_several_producers_are_learned_in_one_batch():
+    orders = (b'{"a":%d,"b":"x"}', b'{ "b": "x", "a": %d }', b'{"c":[{"d":1}],"a":%d,"b":"x"}')
+    payloads = [orders[row % 3] % row for row in range(ROWS)]
+    found, is_bad = check(FLAT, payloads)
+    assert not is_bad.any()
+    assert found.column.to_pylist() == [{"a": row, "b": "x"} for row in range(ROWS)]
+
+
+def test_roots_need_not_be_records():
+    for tree, payload, value in (
+        ("long", b"5", 5),
+        ("string", b'"a\\n"', "a\n"),
+        ({"type": "array", "items": "int"}, b"[1]", [1]),
+    ):
+        found, is_bad = check(tree, [payload] * ROWS + [b""] + [payload] * ROWS)
+        assert is_bad.tolist() == [False] * ROWS + [True] + [False] * ROWS
+        assert found.column.to_pylist() == [value] * ROWS + [None] + [value] * ROWS
+
+
+def test_explain_says_nothing_of_tombstones_and_of_good_values():
+    assert explain_it(FLAT, None) == ""
+    assert explain_it(FLAT, b'{"a":1}') == ""
+
+
+def test_one_batch_with_a_bad_payload_in_each_ten_is_still_read_by_column(monkeypatch):
+    payloads = [b'{"a":' if row % 10 == 0 else payload for row, payload in enumerate(GOOD)]
+    rows = []
+    monkeypatch.setattr(json_read, "read_rows", lambda node, rest: read_rows(node, rows.extend(rest) or rows))
+    schema = json_schema(FLAT)
+    found = decoder(schema, schema, column_type(schema)).decode(column(payloads), column(payloads))
+    assert rows == [b'{"a":'] * (ROWS // 10)
+    assert np.count_nonzero(found.is_bad) == ROWS // 10
+
+
+def has_union(avro):
+    parts = {
+        AvroRecord: lambda: [field.type for field in avro.fields],
+        AvroArray: lambda: [avro.items],
+        AvroMap: lambda: [avro.values],
+        AvroUnion: lambda: avro.branches,
+    }.get(type(avro), list)()
+    return (isinstance(avro, AvroUnion) and is_member_struct(avro)) or any(map(has_union, parts))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_json_write_writes_is_read_again(seed):
+    pick = random.Random(seed)
+    tree, avro, values = random_case(pick, 40)
+    rows = random_column(values, avro)
+    schema = schema_of_tree(tree, SchemaType.JSON)
+    payloads = json_write.encoder(schema, rows.type).encode(rows).values
+    found = decoder(schema, schema, rows.type).decode(payloads, payloads)
+    assert found.is_bad is None
+    # Two members of a union may look alike in JSON.
+    if not has_union(avro):
+        assert repr(plain(found.column)) == repr(plain(rows))
+
+
+INNER = {"type": "record", "name": "I", "fields": [{"name": "street", "type": "string"}]}
+CLIENTS = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "a", "type": "int"},
+        {"name": "raw", "type": ["null", "bytes"], "default": None},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "price", "type": ["null", {"type": "string", "java-class": "java.math.BigDecimal"}]},
+        {"name": "inner", "type": ["null", INNER]},
+        {"name": "color", "type": ["null", {"type": "enum", "name": "E", "symbols": ["RED"]}]},
+    ],
+}
+BY_JAVA = (
+    b'{"a":7,"raw":"AP8=","at":1700000000.123456789,"day":[2023,11,14],"price":12.30,'
+    b'"inner":{"street":"st"},"color":"RED"}'
+)
+BY_PYTHON = (
+    b'{\n "a": 7,\n "raw": "no base64",\n "price": "12.30",\n "inner": {\n  "street": "st"\n },'
+    b'\n "color": 1\n}'
+)
+
+
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_what_the_clients_of_java_and_python_write_is_read(rows, monkeypatch):
+    monkeypatch.setattr(fast, "_FEWEST_ROWS", 16)
+    schema = json_schema(CLIENTS, {})
+    payloads = column([BY_JAVA, BY_PYTHON] * rows)
+    found = decoder(schema, schema, column_type(schema)).decode(payloads, payloads)
+    assert found.is_bad is None
+    java = {
+        "a": 7,
+        "raw": b"\x00\xff",
+        "at": datetime(2023, 11, 14, 22, 13, 20, 123456, timezone.utc),
+        "day": date(2023, 11, 14),
+        "price": "12.30",
+        "inner": {"street": "st"},
+        "color": "RED",
+    }
+    python = java | {"raw": b"no base64", "at": None, "day": None, "color": "1"}
+    assert found.column.to_pylist() == [java, python] * rows
+
+
+@pytest.mark.parametrize(
+    ("avro", "payload"),
+    [
+        ({"type": "array", "items": "boolean"}, b"[" + b"true," * 40_000 + b"true]"),
+        ({"type": "map", "values": "string"}, b'{"k":"' + b"x" * 40_000 + b'"}'),
+    ],
+)
+def test_more_than_a_column_can_hold_is_an_error_that_says_what_to_do(avro, payload, monkeypatch):
+    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 2)
+    small = {"i": "h"}  # offsets of 16 bits, not 32
+    for module in (columns, nested_columns):
+        monkeypatch.setattr(module, "array", lambda code, *items: array(small.get(code, code), *items))
+    schema = json_schema(avro)
+    with pytest.raises(UnsupportedError, match="1 values are too large for one Arrow column"):
+        decoder(schema, schema, column_type(schema)).decode(column([payload]), column([None]))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"[", b'{"z":', b'"', b"\\", b"{},", b"1,", b"\n", b"9"],
+)
+@pytest.mark.parametrize("size", [100_000, 500])
+def test_a_payload_takes_memory_in_proportion_to_its_bytes(part, size):
+    schema = json_schema(FLAT)
+    made = decoder(schema, schema, column_type(schema))
+    payloads = column([b'{"z":[' + part * (size // len(part))] * (200_000 // size))
+    made.decode(payloads, payloads)
+    tracemalloc.start()
+    try:
+        made.decode(payloads, payloads)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * payloads.nbytes + (1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("avro", "part"),
+    [
+        (["null"], None),
+        ("boolean", None),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, None),
+        (["string", "long"], pa.struct([])),
+    ],
+    ids=["null", "boolean", "decimal", "union"],
+)
+def test_what_items_without_values_take_while_they_are_read_is_bounded(avro, part, monkeypatch):
+    monkeypatch.setattr(value_size, "ALLOWANCE", 1 << 16)
+    names = [f"c{i}" for i in range(100)]
+    fields = [{"name": name, "type": avro} for name in names]
+    inner = {"type": "record", "name": "I", "fields": fields}
+    schema = json_schema({"type": "array", "items": inner})
+    whole = column_type(schema)
+    target = whole if part is None else pa.list_(pa.struct([(name, part) for name in names]))
+    made = decoder(schema, schema, target)
+    payloads = column([b"[" + b"{}," * 5_000 + b"{}]"])
+    tracemalloc.start()
+    try:
+        found = made.decode(payloads, column([None]))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.is_bad.tolist() == [True]
+    assert peak < 10 * payloads.nbytes + (1 << 19)

@@ -1,0 +1,315 @@
+"""Columns -> JSON: the json module reads what was written, for any schema and shape of columns."""
+
+import base64
+import datetime as dt
+import decimal
+import json
+import random
+import struct
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import SchemaError
+from pulsar_spark.schema import SchemaType
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroRecord,
+    AvroUnion,
+    column_type,
+)
+from pulsar_spark.values.json import json_write
+from tests.values.random_avro import column, random_case, record, schema_of_tree
+
+UTC_MICROS = pa.timestamp("us", "UTC")
+LETTERS = "".join(map(chr, [*range(0x80), 0x80, 0x9F, 0xE9, 0x2028, 0x2029, 0xFFFF, 0x1F600]))
+
+
+def encoded(tree, rows):
+    return json_write.encoder(schema_of_tree(tree, SchemaType.JSON), rows.type).encode(rows).values
+
+
+def texts(kind, values, of=None):
+    """What is written of rows of one column ``a`` that is ``kind``."""
+    rows = pa.StructArray.from_arrays([pa.array(values, of)], ["a"])
+    return [payload.decode() for payload in encoded(record(("a", kind)), rows).to_pylist()]
+
+
+def unique(pairs):
+    """The object of JSON; no key may be there twice."""
+    found = dict(pairs)
+    assert len(found) == len(pairs)
+    return found
+
+
+def read(payload):
+    return json.loads(payload, object_pairs_hook=unique, parse_float=decimal.Decimal)
+
+
+def expected(value, avro):
+    """A value of ``random_value`` as ``read`` gives it."""
+    if isinstance(avro, AvroUnion):
+        branch, inner = value if len(avro.members) > 1 else (0, value)
+        if inner is None:
+            return None
+        return expected(inner, avro.branches[branch] if len(avro.members) > 1 else avro.members[0])
+    if isinstance(avro, AvroRecord):
+        fields = {field.name: expected(value[field.name], field.type) for field in avro.fields}
+        return {name: field for name, field in fields.items() if field is not None}
+    if isinstance(avro, AvroArray):
+        return [expected(item, avro.items) for item in value]
+    if isinstance(avro, AvroMap):
+        return {key: expected(item, avro.values) for key, item in value.items()}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dt.datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return text if value.tzinfo is None else f"{text}Z"
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(avro, AvroEnum | AvroFixed) or avro.kind != "float":
+        return decimal.Decimal(repr(value)) if isinstance(value, float) else value
+    return Float(value)
+
+
+class Float:
+    """A float of 4 bytes, equal to any number that is nearest to it."""
+
+    def __init__(self, value):
+        self.bits = struct.pack("<f", value)
+
+    def __eq__(self, other):
+        return isinstance(other, decimal.Decimal) and struct.pack("<f", float(other)) == self.bits
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_any_schema_and_any_rows(seed):
+    rng = random.Random(seed)
+    tree, avro, values = random_case(rng, rng.choice((1, 7, 40)))
+    rows = column(values, avro)
+    payloads = encoded(tree, rows)
+    assert payloads.type == pa.binary()
+    assert payloads.null_count == 0
+    assert [read(payload) for payload in payloads.to_pylist()] == [expected(value, avro) for value in values]
+    start, stop = sorted((rng.randint(0, len(rows)), rng.randint(0, len(rows))))
+    assert encoded(tree, rows.slice(start, stop - start)).to_pylist() == payloads.to_pylist()[start:stop]
+
+
+def test_nulls_are_left_out():
+    tree = record(("a", ["null", "int"]), ("b", ["null", "string"]), ("c", ["null", "int"]))
+    rows = pa.array(
+        [{"a": a, "b": b, "c": c} for a in (1, None) for b in ("x", None) for c in (3, None)],
+        column_type(schema_of_tree(tree)),
+    )
+    assert [payload.decode() for payload in encoded(tree, rows).to_pylist()] == [
+        '{"a":1,"b":"x","c":3}',
+        '{"a":1,"b":"x"}',
+        '{"a":1,"c":3}',
+        '{"a":1}',
+        '{"b":"x","c":3}',
+        '{"b":"x"}',
+        '{"c":3}',
+        "{}",
+    ]
+
+
+def test_nulls_of_items_are_written():
+    assert texts({"type": "array", "items": ["null", "string"]}, [[None, "x"], [], [None]]) == [
+        '{"a":[null,"x"]}',
+        '{"a":[]}',
+        '{"a":[null]}',
+    ]
+    pairs = [[("k", None), ("j", 1)], []]
+    kind = pa.map_(pa.string(), pa.int32())
+    assert texts({"type": "map", "values": ["null", "int"]}, pairs, kind) == [
+        '{"a":{"k":null,"j":1}}',
+        '{"a":{}}',
+    ]
+
+
+def test_fields_without_a_column_are_left_out():
+    tree = record(("z", "int"), ("gone", "string", "x"), ("a", "int"))
+    rows = pa.array([{"a": 1, "z": 2}], pa.struct([("a", pa.int32()), ("z", pa.int32())]))
+    assert encoded(tree, rows).to_pylist() == [b'{"z":2,"a":1}']
+    none = record(("gone", "string", "x"))
+    assert encoded(none, pa.array([{}, {}], pa.struct([]))).to_pylist() == [b"{}", b"{}"]
+
+
+def test_every_letter():
+    values = [LETTERS, *LETTERS, '\\"' * 3, ""]
+    rows = pa.StructArray.from_arrays([pa.array(values)], ["a"])
+    payloads = encoded(record(("a", "string")), rows).to_pylist()
+    assert payloads == [
+        json.dumps({"a": v}, ensure_ascii=False, separators=(",", ":")).encode() for v in values
+    ]
+    assert encoded(record(("a", "string")), rows.slice(5, 3)).to_pylist() == payloads[5:8]
+
+
+def test_names_and_keys_are_escaped():
+    name = 'a"\\\n é'
+    rows = pa.StructArray.from_arrays([pa.array([[(name, 1)]], pa.map_(pa.string(), pa.int64()))], [name])
+    (payload,) = encoded(record((name, {"type": "map", "values": "long"})), rows).to_pylist()
+    assert json.loads(payload) == {name: {name: 1}}
+
+
+def test_floating_point_numbers_look_like_such():
+    values = [1.0, -0.0, 0.1, 1e20, 1e-7, 5e-324, 1.7976931348623157e308, 123456789.0, 2.0**53]
+    found = texts("double", values)
+    assert [json.loads(text)["a"] for text in found] == values
+    assert all("." in text or "e" in text for text in found)
+    floats = texts(["null", "float"], [0.1, 16777216.0, None], pa.float32())
+    assert floats == ['{"a":0.1}', '{"a":16777216.0}', "{}"]
+    assert texts("double", [3, -4], pa.int64()) == ['{"a":3.0}', '{"a":-4.0}']
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_what_json_has_no_number_for(value, kind):
+    with pytest.raises(SchemaError, match="row 2 of the batch, field 'a': NaN or infinity"):
+        texts(["null", kind], [None, 1.0, value], pa.float32())
+
+
+@pytest.mark.parametrize("size", range(7))
+def test_base64(size):
+    values = [bytes(range(250, 250 + size)) if size < 6 else b"\xff" * 1000, None, b"", b"\0"]
+    assert texts(["null", "bytes"], values) == [
+        "{}" if value is None else f'{{"a":"{base64.b64encode(value).decode()}"}}' for value in values
+    ]
+
+
+def test_times():
+    kind = {"type": "long", "logicalType": "timestamp-millis"}
+    micros = [0, -1, 1_700_000_000_123_456, None]
+    assert texts(["null", kind], micros, pa.timestamp("us", "Asia/Tokyo")) == [
+        '{"a":"1970-01-01T00:00:00.000000Z"}',
+        '{"a":"1969-12-31T23:59:59.999999Z"}',
+        '{"a":"2023-11-14T22:13:20.123456Z"}',
+        "{}",
+    ]
+    local = {"type": "long", "logicalType": "local-timestamp-micros"}
+    assert texts(local, [1], pa.timestamp("us")) == ['{"a":"1970-01-01T00:00:00.000001"}']
+    assert texts({"type": "int", "logicalType": "date"}, [dt.date(2023, 1, 2)]) == ['{"a":"2023-01-02"}']
+
+
+FIRST, LAST = -62135596800000000, 253402300799999999
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "good", "bad"),
+    [
+        (("long", "timestamp-micros"), UTC_MICROS, [FIRST, LAST], [FIRST - 1, LAST + 1]),
+        (("long", "local-timestamp-micros"), pa.timestamp("us"), [FIRST, LAST], [FIRST - 1, LAST + 1]),
+        (("int", "date"), pa.date32(), [-719162, 2932896], [-719163, 2932897]),
+    ],
+)
+def test_times_of_other_years_than_those_with_four_digits(kind, of, good, bad):
+    kind = {"type": kind[0], "logicalType": kind[1]}
+    numbers = pa.int32() if pa.types.is_date32(of) else pa.int64()
+    assert [text[5:11] for text in texts(kind, pa.array(good, numbers).view(of), of)] == ['"0001-', '"9999-']
+    for value in bad:
+        with pytest.raises(SchemaError, match="row 1 of the batch, field 'a': a time outside the years"):
+            texts(kind, pa.array([0, value], numbers).view(of), of)
+
+
+def test_decimals_are_numbers_with_all_digits():
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}
+    values = [decimal.Decimal("12345678901234567890123456.7"), decimal.Decimal("-0.1"), decimal.Decimal(0)]
+    found = texts(kind, values, pa.decimal128(27, 1))
+    assert [json.loads(text, parse_float=decimal.Decimal)["a"] for text in found] == values
+
+
+def test_a_string_that_is_no_symbol():
+    kind = {"type": "enum", "name": "E", "symbols": ["A", 'B"']}
+    assert texts(["null", kind], ["A", 'B"', None]) == ['{"a":"A"}', '{"a":"B\\""}', "{}"]
+    with pytest.raises(
+        SchemaError, match="row 2 of the batch, field 'a': a string that is not a symbol of enum 'E'"
+    ):
+        texts(["null", kind], ["A", None, "C"])
+
+
+def test_a_null_that_the_field_does_not_take():
+    with pytest.raises(
+        SchemaError, match="row 1 of the batch, field 'a': null, but the topic's field is not"
+    ):
+        texts("string", ["a", None])
+
+
+def test_text_that_is_not_utf_8():
+    broken = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(struct.pack("<3i", 0, 1, 2)), pa.py_buffer(b"a\xff")]
+    )
+    with pytest.raises(SchemaError, match="row 1 of the batch, field 'a': text that is not UTF-8"):
+        texts("string", broken)
+
+
+def test_the_row_and_path_of_a_value_deep_within():
+    inner = {
+        "type": "record",
+        "name": "I",
+        "fields": [{"name": "x", "type": {"type": "map", "values": "double"}}],
+    }
+    tree = record(("l", ["null", {"type": "array", "items": ["null", inner]}]))
+    good = {"l": [{"x": [("k", 1.0)]}, None, {"x": []}]}
+    bad = {"l": [None, {"x": [("k", 1.0), ("j", float("nan"))]}]}
+    rows = pa.array(
+        [{"l": None}, good, {"l": []}, good, {"l": None}, bad, good], column_type(schema_of_tree(tree))
+    )
+    with pytest.raises(SchemaError, match=r"row 5 of the batch, field 'l\[\].x\{\}': NaN"):
+        encoded(tree, rows)
+    assert json.loads(encoded(tree, rows.slice(3, 1))[0].as_py()) == {
+        "l": [{"x": {"k": 1.0}}, None, {"x": {}}]
+    }
+
+
+def test_values_below_a_null_are_not_looked_at():
+    below = pa.array([float("nan"), float("inf"), 1.0])
+    parent = pa.StructArray.from_arrays([below], ["e"], mask=pa.array([True, True, False]))
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 2, 4, 4], pa.int32()), pa.array([1, None, 2, 3]), mask=pa.array([True, False, False])
+    )
+    rows = pa.StructArray.from_arrays([parent, lists], ["p", "l"])
+    tree = record(
+        ("p", ["null", {"type": "record", "name": "P", "fields": [{"name": "e", "type": "double"}]}]),
+        ("l", ["null", {"type": "array", "items": "long"}]),
+    )
+    assert encoded(tree, rows).to_pylist() == [b"{}", b'{"l":[2,3]}', b'{"p":{"e":1.0},"l":[]}']
+
+
+def test_members_of_a_union():
+    tree = record(("u", ["null", "string", "int"]))
+    kind = column_type(schema_of_tree(tree))
+    rows = pa.array([{"u": value} for value in ({"member0": "a"}, {"member1": 5}, {}, None)], kind)
+    assert encoded(tree, rows).to_pylist() == [b'{"u":"a"}', b'{"u":5}', b'{"u":null}', b"{}"]
+    both = pa.array([{"u": {"member0": "a", "member1": 5}}], kind)
+    with pytest.raises(SchemaError, match="row 0 of the batch, field 'u': several members"):
+        encoded(tree, both)
+
+
+def test_a_null_row_is_no_record():
+    rows = pa.StructArray.from_arrays([pa.array([1, 2], pa.int32())], ["a"], mask=pa.array([True, False]))
+    with pytest.raises(SchemaError, match="row 0 of the batch: null"):
+        encoded(record(("a", ["null", "int"])), rows)
+
+
+def test_no_rows():
+    assert encoded(record(("a", "int")), pa.array([], pa.struct([("a", pa.int32())]))).to_pylist() == []
+
+
+def test_a_root_that_is_no_record():
+    assert encoded(["null", "string"], pa.array(["a", None])).to_pylist() == [b'"a"', b"null"]
+    assert encoded(
+        {"type": "array", "items": "int"}, pa.array([[1, 2]], pa.list_(pa.int32()))
+    ).to_pylist() == [b"[1,2]"]
+
+
+def test_the_same_rows_give_the_same_bytes():
+    rng = random.Random(3)
+    tree, avro, values = random_case(rng, 30)
+    rows = column(values, avro)
+    cut = pa.concat_arrays([rows.slice(0, 11), rows.slice(11)])
+    assert encoded(tree, rows).equals(encoded(tree, cut))

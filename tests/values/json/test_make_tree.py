@@ -1,0 +1,252 @@
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.values.json.general import read_rows
+from pulsar_spark.values.json.json_read import column_type, decoder
+from pulsar_spark.values.json.make_tree import make_tree
+from tests.values.json_payloads import json_schema
+
+MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
+
+
+def record(*fields):
+    return {"type": "record", "name": "R", "fields": [dict(field) for field in fields]}
+
+
+def read(writer, reader, payload, target=None):
+    schema = json_schema(reader)
+    node = make_tree(json_schema(writer), schema, target or column_type(schema))
+    (value,) = read_rows(node, [payload]).column.to_pylist()
+    return value
+
+
+def test_whole_timestamps_have_the_unit_of_the_writer():
+    first, second = record({"name": "a", "type": MILLIS}), record({"name": "a", "type": ["null", MICROS]})
+    assert read(first, second, b'{"a":1000000}')["a"].timestamp() == 1000
+    assert read(second, first, b'{"a":1000000}')["a"].timestamp() == 1
+    assert read(record({"name": "a", "type": "long"}), second, b'{"a":1000000}')["a"].timestamp() == 1
+    assert read(record(), second, b'{"a":1000000}')["a"].timestamp() == 1
+
+
+def test_timestamps_in_arrays_maps_and_records_have_the_unit_of_the_writer():
+    def within(unit):
+        inner = {"type": "record", "name": "I", "fields": [{"name": "t", "type": unit}]}
+        return record(
+            {"name": "l", "type": {"type": "array", "items": unit}},
+            {"name": "m", "type": {"type": "map", "values": unit}},
+            {"name": "r", "type": inner},
+        )
+
+    value = read(within(MILLIS), within(MICROS), b'{"l":[1000],"m":{"k":1000},"r":{"t":1000}}')
+    assert [value["l"][0], value["m"][0][1], value["r"]["t"]] == [value["l"][0]] * 3
+    assert value["l"][0].timestamp() == 1
+
+
+@pytest.mark.parametrize("micros", [0, 1, -1, 1_000_000, -1_000_000, -250_000, -2_250_000, 2**62, -(2**62)])
+def test_a_default_of_a_timestamp_has_the_unit_of_the_reader(micros):
+    inner = {"type": "record", "name": "I", "fields": [{"name": "t", "type": MICROS, "default": micros}]}
+    reader = record({"name": "t", "type": MICROS, "default": micros}, {"name": "r", "type": inner})
+    older = inner | {"fields": [{"name": "t", "type": MILLIS}]}
+    writer = record({"name": "t", "type": MILLIS}, {"name": "r", "type": older})
+    for each in (writer, reader, record()):
+        schema = json_schema(reader)
+        node = make_tree(json_schema(each), schema, column_type(schema))
+        column = read_rows(node, [b'{"r":{}}']).column
+        assert column.field("t").cast(pa.int64()).to_pylist() == [micros]
+        assert column.field("r").field("t").cast(pa.int64()).to_pylist() == [micros]
+
+
+def test_a_default_of_milliseconds_stands_for_them_whatever_the_writer_has():
+    reader = record({"name": "t", "type": MILLIS, "default": -1500})
+    for writer in (reader, record(), record({"name": "t", "type": MICROS})):
+        assert read(writer, reader, b"{}")["t"].timestamp() == -1.5
+    wrong = json_schema(record({"name": "t", "type": MILLIS, "default": 2**62}))
+    with pytest.raises(SchemaError, match="default of field 't'"):
+        decoder(wrong, wrong, column_type(wrong))
+
+
+def test_a_field_may_have_been_renamed():
+    writer = record({"name": "old", "type": "int"})
+    reader = record({"name": "new", "type": "int", "aliases": ["older", "old"]})
+    assert read(writer, reader, b'{"old":5}') == {"new": 5}
+    assert read(reader, reader, b'{"old":5}') == {"new": None}
+
+
+def test_a_name_of_the_writer_is_one_field_only_first_the_one_that_has_it_as_its_name():
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "int", "aliases": ["a"]}]
+    for each in (fields, fields[::-1]):
+        assert read(record(fields[0]), record(*each), b'{"a":1}') == {"a": 1, "b": None}
+        assert read(record(fields[0]), record(*each), b'{"a":1,"b":2}') == {"a": 1, "b": 2}
+    twice = [{"name": name, "type": "int", "aliases": ["old"]} for name in "ab"]
+    old = record({"name": "old", "type": "int"})
+    assert read(old, record(*twice), b'{"old":1}') == {"a": 1, "b": None}
+    schema = json_schema(record(*twice))
+    (only,) = make_tree(json_schema(old), schema, pa.struct([("b", pa.int32())])).members
+    assert only.key == "b"
+
+
+def test_a_default_of_a_record_is_found_under_an_alias_too():
+    inner = {"type": "record", "name": "I", "fields": [{"name": "new", "type": "int", "aliases": ["old"]}]}
+    older = {"type": "record", "name": "I", "fields": [{"name": "old", "type": "int"}]}
+    reader = record({"name": "a", "type": inner, "default": {"new": 3}})
+    assert read(record({"name": "a", "type": older}), reader, b"{}") == {"a": {"new": 3}}
+
+
+def chain(depth, wrap, default, aliases=()):
+    """Records in each other, each of them in what ``wrap`` makes of it, and with a default."""
+    avro, value = "int", 1
+    for level in range(depth):
+        field = {"name": "f", "type": avro, "default": value, "aliases": list(aliases)}
+        avro, value = wrap({"type": "record", "name": f"N{level}", "fields": [field]}), default
+    return record({"name": "f", "type": avro, "default": value})
+
+
+def test_a_default_has_its_parts_once_however_many_aliases_their_fields_have():
+    avro = chain(10, lambda inner: inner, {}, aliases=("a", "b", "c", "d"))
+    schema = json_schema(avro)
+    (member,) = make_tree(schema, schema, column_type(schema)).members
+    assert len(member.default) < 100
+    value = read(avro, avro, b"{}")
+    for _ in range(11):
+        value = value["f"]
+    assert value == 1
+
+
+@pytest.mark.parametrize(
+    "avro",
+    [
+        chain(20, lambda inner: {"type": "array", "items": inner}, [{}, {}]),
+        chain(20, lambda inner: {"type": "map", "values": inner}, {"a": {}, "b": {}}),
+        record(*({"name": f"f{i}", "type": "string", "default": "x" * 20_000} for i in range(4))),
+        record({"name": "f", "type": {"type": "map", "values": "int"}, "default": {"x" * 70_000: 1}}),
+    ],
+    ids=["arrays", "maps", "texts", "names"],
+)
+def test_defaults_that_are_too_large_are_refused(avro):
+    schema = json_schema(avro)
+    with pytest.raises(UnsupportedError, match="are too long"):
+        decoder(schema, schema, column_type(schema))
+
+
+def test_the_target_may_have_fewer_fields_in_another_order_and_wider_numbers():
+    tree = record(
+        {"name": "a", "type": "int"},
+        {"name": "b", "type": "float"},
+        {"name": "c", "type": "string"},
+        {"name": "d", "type": "bytes"},
+    )
+    target = pa.struct([("d", pa.string()), ("c", pa.binary()), ("b", pa.float64()), ("a", pa.int64())])
+    payload = b'{"a":3000000000,"b":1e39,"c":"x","d":"eQ=="}'
+    assert read(tree, tree, payload, target) == {"a": 3 * 10**9, "b": 1e39, "c": b"x", "d": "y"}
+    assert list(read(tree, tree, payload, target)) == ["d", "c", "b", "a"]
+
+
+MEMBERS = [
+    "string",
+    {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}, {"name": "z", "type": "int"}]},
+    {"type": "record", "name": "B", "fields": [{"name": "y", "type": "int"}]},
+    {"type": "record", "name": "C", "fields": [{"name": each, "type": "int"} for each in "xzw"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "payload", "value"),
+    [
+        ([("member1", pa.struct([("x", pa.int64())]))], b'{"x":3000000000}', {"member1": {"x": 3 * 10**9}}),
+        ([("member2", pa.struct([("y", pa.int32())]))], b'{"x":1,"z":2}', {"member2": None}),
+        ([("member2", pa.struct([("y", pa.int32())]))], b'{"y":1}', {"member2": {"y": 1}}),
+        ([("member2", pa.struct([("y", pa.int32())]))], b"{}", {"member2": None}),
+        (
+            [("member2", pa.struct([("y", pa.int32())])), ("member0", pa.binary())],
+            b'"a"',
+            {"member2": None, "member0": b"a"},
+        ),
+        ([], b'"a"', {}),
+        # Which member it is does not depend on what is asked for.
+        ([("member1", pa.struct([]))], b'{"x":1,"z":2}', {"member1": {}}),
+        ([("member1", pa.struct([]))], b'{"x":"no number"}', {"member1": None}),
+        (
+            [("member1", pa.struct([])), ("member3", pa.struct([]))],
+            b'{"x":1,"w":2}',
+            {"member1": None, "member3": {}},
+        ),
+        (
+            [("member1", pa.struct([])), ("member3", pa.struct([]))],
+            b'{"x":1,"z":2}',
+            {"member1": {}, "member3": None},
+        ),
+        ([("member0", pa.string())], b"null", None),
+    ],
+)
+def test_the_target_may_have_some_members_of_a_union_and_parts_of_them(target, payload, value):
+    avro = record({"name": "u", "type": [*MEMBERS, "null"]})
+    whole = b'{"u":' + payload + b"}"
+    assert read(avro, avro, whole, pa.struct([("u", pa.struct(target))])) == {"u": value}
+
+
+@pytest.mark.parametrize("first", [{"x": 5, "z": 6}, "text"])
+def test_a_default_is_of_the_first_member_whether_it_is_in_the_target_or_not(first):
+    members = MEMBERS[1:] if isinstance(first, dict) else MEMBERS
+    avro = record({"name": "u", "type": members, "default": first})
+    some = pa.struct([("u", pa.struct([("member1", column_type(json_schema(members[1])))]))])
+    assert read(avro, avro, b"{}")["u"]["member0"] == first
+    assert read(avro, avro, b"{}", some) == {"u": {"member1": None}}
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        (pa.struct([("z", pa.int32())]), "no field 'z'"),
+        (pa.struct([("a", pa.int32())]), "'a' of the topic's schema has type int64, not int32"),
+        (
+            pa.struct([("l", pa.list_(pa.string()))]),
+            r"'l\[\]' of the topic's schema has type int32, not string",
+        ),
+        (pa.struct([("l", pa.int32())]), "'l' of the topic's schema has type list"),
+        (pa.struct([("u", pa.string())]), "'u' of the topic's schema has type struct"),
+        (pa.struct([("u", pa.struct([("member2", pa.string())]))]), "no field 'u.member2'"),
+        (pa.struct([("u", pa.struct([("x", pa.string())]))]), "no field 'u.x'"),
+        (
+            pa.struct([("u", pa.struct([("member0", pa.int32())]))]),
+            "'u.member0' of the topic's schema is string, .* cannot be read as int32",
+        ),
+        (
+            pa.struct([("u", pa.struct([("member0", pa.string()), ("member0", pa.string())]))]),
+            "no field 'u.member0', or the field is requested twice",
+        ),
+        (pa.int64(), r"'\(the root\)' of the topic's schema has type struct"),
+    ],
+)
+def test_other_targets_are_refused(target, text):
+    tree = record(
+        {"name": "a", "type": "long"},
+        {"name": "l", "type": {"type": "array", "items": "int"}},
+        {"name": "u", "type": ["string", "boolean"]},
+    )
+    schema = json_schema(tree)
+    with pytest.raises(SchemaError, match=text):
+        make_tree(schema, schema, target)
+
+
+@pytest.mark.parametrize(
+    ("type_", "default"),
+    [
+        ({"type": "array", "items": "int"}, 5),
+        ({"type": "map", "values": "int"}, []),
+        ("bytes", 5),
+        ("bytes", "\u0100"),
+        ("int", "x"),
+        ("boolean", 5),
+        (["int", "null"], "x"),
+        ({"type": "record", "name": "I", "fields": []}, 5),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, 5),
+        ("int", float("nan")),
+        ("string", [[]]),
+        (["null"], 5),
+    ],
+)
+def test_a_default_that_is_no_value_of_its_type_is_an_error_that_names_the_field(type_, default):
+    schema = json_schema(record({"name": "a", "type": type_, "default": default}))
+    with pytest.raises(SchemaError, match="default of field 'a'"):
+        decoder(schema, schema, column_type(schema))

@@ -1,0 +1,715 @@
+"""PROTOBUF_NATIVE: rows as Spark's from_protobuf makes them, from any payload and any descriptors."""
+
+import base64
+import datetime as dt
+import gc
+import json
+import random
+import weakref
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, struct_pb2, timestamp_pb2, wrappers_pb2
+from google.protobuf.message import DecodeError
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats
+from pulsar_spark.values.protobuf import protobuf_native, readers
+from tests.values import protobuf_files
+from tests.values.protobuf_files import (
+    file,
+    fill,
+    message_class,
+    mutated,
+    random_file,
+    row_class,
+    row_of,
+    schema,
+)
+from tests.wire.runtimes import read_with
+
+
+def own_file(module):
+    return descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+
+
+def decode(of, payloads, target=None, writer=None):
+    target = formats.column_type(of) if target is None else target
+    decoder = formats.decoder(writer or of, of, target)
+    found = decoder.decode(pa.array(payloads, pa.binary()), pa.nulls(len(payloads), pa.binary()))
+    found.column.validate(full=True)
+    assert found.column.type == decoder.type
+    assert len(found.column) == len(payloads)
+    for payload, is_bad in zip(payloads, bad_rows(found), strict=True):
+        assert not is_bad or decoder.explain(payload, None)
+    return found
+
+
+def bad_rows(found):
+    assert found.is_bad is None or found.is_bad.any()
+    return [False] * len(found.column) if found.is_bad is None else found.is_bad.tolist()
+
+
+def rows_of(found):
+    return [plain(row, found.column.type) for row in found.column.to_pylist()]
+
+
+def plain(value, kind):
+    """A value as Python has it, with dicts for maps."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        found = {key: plain(item, kind.item_type) for key, item in value}
+        assert len(found) == len(value)
+        return found
+    if pa.types.is_list(kind):
+        return [plain(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: plain(value[field.name], field.type) for field in kind}
+    return value
+
+
+def read(text, payload, syntax="proto3", target=None):
+    """The row of one payload of message M0, which is good."""
+    found = decode(schema(file(text, syntax), "p.M0"), [payload], target)
+    assert found.is_bad is None
+    return rows_of(found)[0]
+
+
+def why(text, payload, syntax="proto3"):
+    of = schema(file(text, syntax), "p.M0")
+    found = decode(of, [payload])
+    assert bad_rows(found) == [True]
+    assert rows_of(found) == [None]
+    return formats.decoder(of, of, formats.column_type(of)).explain(payload, None)
+
+
+def column_type(text, syntax="proto3"):
+    return formats.column_type(schema(file(text, syntax), "p.M0"))
+
+
+# ---------------------------------------------------------------------------------------- types and values
+
+
+def test_a_payload_of_java():
+    of = schema(own_file(timestamp_pb2), "google.protobuf.Timestamp")
+    assert formats.column_type(of) == pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
+    assert rows_of(decode(of, [bytes.fromhex("08051006")])) == [{"seconds": 5, "nanos": 6}]
+
+
+def test_types_are_those_of_from_protobuf():
+    own = file(
+        """enum Color
+        RED = 0
+        message Timestamp
+        int64 seconds = 1
+        int32 nanos = 2
+        message Duration
+        int64 seconds = 1
+        int32 nanos = 2
+        message Point
+        double x = 1
+        message Empty
+        message M0
+        double a = 1
+        float b = 2
+        int64 c = 3
+        uint64 d = 4
+        int32 e = 5
+        fixed64 f = 6
+        fixed32 g = 7
+        bool h = 8
+        string i = 9
+        bytes j = 10
+        uint32 k = 11
+        sfixed32 l = 12
+        sfixed64 m = 13
+        sint32 n = 14
+        sint64 o = 15
+        Color p = 16
+        Timestamp q = 17
+        Duration r = 18
+        Point s = 19
+        repeated Point t = 20
+        map Point u = 21
+        repeated Timestamp v = 22
+        Empty w = 23
+        repeated Empty x = 24
+        map Empty y = 25"""
+    )
+    point = pa.struct([("x", pa.float64())])
+    time, big = pa.timestamp("us", "UTC"), pa.decimal128(20, 0)
+    assert formats.column_type(schema(own, "p.M0")) == pa.struct(
+        [
+            *[("a", pa.float64()), ("b", pa.float32()), ("c", pa.int64()), ("d", big), ("e", pa.int32())],
+            *[("f", big), ("g", pa.int64()), ("h", pa.bool_()), ("i", pa.string()), ("j", pa.binary())],
+            *[("k", pa.int64()), ("l", pa.int32()), ("m", pa.int64()), ("n", pa.int32()), ("o", pa.int64())],
+            *[("p", pa.string()), ("q", time), ("r", pa.duration("us")), ("s", point)],
+            ("t", pa.list_(pa.field("element", point))),
+            ("u", pa.map_(pa.string(), pa.field("value", point))),
+            ("v", pa.list_(pa.field("element", time))),
+        ]
+    )
+
+
+def test_wrappers_and_any_are_structs():
+    importing = file("message M0\n.google.protobuf.StringValue a = 1\n.google.protobuf.Any b = 2")
+    of = schema([own_file(wrappers_pb2), own_file(any_pb2), importing], "p.M0")
+    payload = b"\x0a\x03\x0a\x01x\x12\x05\x0a\x01t\x12\x00"
+    assert rows_of(decode(of, [payload])) == [{"a": {"value": "x"}, "b": {"type_url": "t", "value": None}}]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_are_those_of_from_protobuf(seed):
+    own, reached = random.Random(seed), {True: 0, False: 0}
+    for _ in range(8):
+        made = random_file(own, own.choice(["proto2", "proto3"]))
+        whole, parsed = message_class(made, "p.M0"), row_class([made], "p.M0")
+        payloads, expected = [], []
+        for _ in range(30):
+            message = whole()
+            fill(own, message)
+            payload = message.SerializePartialToString(deterministic=True)
+            payloads.append(mutated(own, payload) if own.random() < 0.4 else payload)
+            try:
+                message = parsed.FromString(payloads[-1])
+                expected.append(row_of(message) if message.IsInitialized() else None)
+            except (DecodeError, UnicodeDecodeError):
+                expected.append(None)
+        found = decode(schema(made, "p.M0"), payloads)
+        assert repr(rows_of(found)) == repr(expected)  # in which -0.0 is another number than 0.0
+        assert bad_rows(found) == [row is None for row in expected]
+        for is_bad in bad_rows(found):
+            reached[is_bad] += 1
+    assert min(reached.values()) > 20
+
+
+def test_absent_values():
+    text = "int32 a = 1\n{} int32 b = 2\n{} string c = 3\nrepeated int32 d = 4\nmap int32 e = 5\nM1 f = 6"
+    text = f"message M1\nint32 a = 1\nmessage M0\n{text.format('optional', 'oneof')}"
+    nothing = {"a": None, "b": None, "c": None, "d": [], "e": {}, "f": None}
+    assert read(text, b"") == nothing
+    zeros = b"\x08\x00\x10\x00\x1a\x00\x32\x00"
+    assert read(text, zeros) == {**nothing, "b": 0, "c": "", "f": {"a": None}}
+    assert read(text, zeros, "proto2") == {**nothing, "a": 0, "b": 0, "c": "", "f": {"a": None}}
+
+
+def test_zeros_of_fields_without_presence_are_null_but_minus_zero_is_not():
+    text = "message M0\ndouble a = 1\nfloat b = 2\nbool c = 3\nbytes d = 4\nuint64 e = 5"
+    nothing = dict.fromkeys("abcde")
+    assert read(text, b"\x09" + bytes(8) + b"\x15" + bytes(4) + b"\x18\x00\x22\x00\x28\x00") == nothing
+    assert str(read(text, b"\x09" + bytes(7) + b"\x80")["a"]) == "-0.0"
+
+
+def test_of_a_oneof_the_last_one_counts():
+    text = "message M0\noneof int32 a = 1\noneof string b = 2"
+    assert read(text, b"\x08\x01\x12\x01x") == {"a": None, "b": "x"}
+    assert read(text, b"\x12\x01x\x08\x01") == {"a": 1, "b": None}
+
+
+def test_defaults_of_proto2():
+    text = r"""enum Color
+        RED = 3
+        BLUE = -4
+        message M0
+        optional int32 a = 1 = -5
+        optional uint64 b = 2 = 18446744073709551615
+        optional double c = 3 = -inf
+        optional bool d = 4 = true
+        optional string e = 5 = text
+        optional bytes f = 6 = \001\377x
+        optional Color g = 7 = BLUE"""
+    numbers = {"a": -5, "b": Decimal(2**64 - 1), "c": float("-inf"), "d": True}
+    default = {**numbers, "e": "text", "f": b"\x01\xffx", "g": "BLUE"}
+    assert read(text, b"", "proto2") == default
+    assert read(text, b"\x08\x00\x20\x00\x2a\x00\x38\x03", "proto2") == {
+        **default,
+        "a": 0,
+        "d": False,
+        "e": "",
+        "g": "RED",
+    }
+
+
+ENUM = "enum Color\nRED = 0\nCRIMSON = 0\nBLUE = 7\nmessage M0\nColor a = 1\nrepeated Color b = 2"
+
+
+def test_numbers_that_an_enum_does_not_name():
+    payload = b"\x08\x05\x10\x07\x10\x05\x10\x00"
+    assert read(ENUM, payload) == {
+        "a": "UNKNOWN_ENUM_VALUE_Color_5",
+        "b": ["BLUE", "UNKNOWN_ENUM_VALUE_Color_5", "RED"],
+    }
+    assert read(ENUM, payload, "proto2") == {"a": None, "b": ["BLUE", "RED"]}
+
+
+def test_numbers_are_read_packed_or_not():
+    text = "message M0\nrepeated sint32 a = 1\nrepeated fixed32 b = 2"
+    payload = b"\x0a\x02\x01\x02\x08\x03" + b"\x15\xff\xff\xff\xff" + b"\x12\x04\x01\0\0\0"
+    assert read(text, payload) == {"a": [-1, 1, -2], "b": [2**32 - 1, 1]}
+
+
+def test_groups_are_messages():
+    own = file(
+        "message Part\nint32 a = 1\nmessage M0\noptional Part part = 1\nrepeated Part parts = 2", "proto2"
+    )
+    for field in own.message_type[1].field:
+        field.type = descriptor_pb2.FieldDescriptorProto.TYPE_GROUP
+    found = decode(schema(own, "p.M0"), [b"\x0b\x08\x05\x0c\x13\x14\x13\x08\x01\x14", b"\x0b\x08\x05", b""])
+    assert rows_of(found) == [
+        {"part": {"a": 5}, "parts": [{"a": None}, {"a": 1}]},
+        None,
+        {"part": None, "parts": []},
+    ]
+    assert bad_rows(found) == [False, True, False]
+
+
+def test_of_entries_with_the_same_key_the_last_one_counts():
+    text = "message M0\nmap int32 a = 1"
+    entries = [(b"k", 1), (b"l", 2), (b"k", 3)]
+    payload = b"".join(b"\x0a\x05\x0a\x01" + key + b"\x10" + bytes([value]) for key, value in entries)
+    of = schema(file(text), "p.M0")
+    found = decode(of, [payload, payload[:7], payload[7:], b"\x0a\x00" * 3])
+    assert rows_of(found) == [
+        {"a": {"k": 3, "l": 2}},
+        {"a": {"k": 1}},
+        {"a": {"l": 2, "k": 3}},
+        {"a": {"": 0}},
+    ]
+
+
+TIMES = """message Timestamp
+    int64 seconds = 1
+    int32 nanos = 2
+    message Duration
+    int64 seconds = 1
+    int32 nanos = 2
+    message M0
+    Timestamp a = 1
+    Duration b = 2
+    repeated Timestamp c = 3"""
+
+
+def test_times():
+    made = message_class(file(TIMES), "p.M0")()
+    made.a.seconds, made.a.nanos = -1, 999_999_999
+    made.b.seconds, made.b.nanos = -1, -1_500
+    made.c.add()
+    assert read(TIMES, made.SerializeToString()) == {
+        "a": dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.timezone.utc),
+        "b": dt.timedelta(microseconds=-1_000_001),
+        "c": [dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)],
+    }
+
+
+@pytest.mark.parametrize(
+    "changed", ["int32 seconds = 1\nint32 nanos = 2", "int64 nanos = 2\nint32 seconds = 1"]
+)
+def test_other_messages_of_a_time_s_name_are_structs(changed):
+    kind = column_type(f"message Timestamp\n{changed}\nmessage M0\nTimestamp a = 1")
+    assert pa.types.is_struct(kind.field("a").type)
+
+
+# ---------------------------------------------------------------------------------------- bad rows
+
+
+NESTED = """message M2
+    required string a = 1
+    message M1
+    optional M2 b = 1
+    repeated M2 c = 2
+    map string d = 3
+    message M0
+    optional M1 e = 1
+    optional int64 f = 2"""
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text", "payload", "expected"),
+    [
+        ("proto3", TIMES, b"\xff", "1 bytes are not a protobuf message"),
+        ("proto3", TIMES, b"\x0a\x05\x08\x01", "4 bytes are not a protobuf message"),
+        ("proto3", TIMES, b"\x0a\x0a\x08" + b"\xff" * 8 + b"\x7f", "a: seconds that do not fit"),
+        ("proto3", TIMES, b"\x1a\x00\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f", "c[1]: seconds that do not fit"),
+        ("proto2", NESTED, b"\x0a\x02\x0a\x00", "e.b.a: it is required, but missing"),
+        ("proto2", NESTED, b"\x0a\x05\x0a\x03\x0a\x01\xff", "e.b.a: not UTF-8: invalid start byte at byte 0"),
+        ("proto2", NESTED, b"\x0a\x07\x12\x05\x0a\x03x\xc3y", "e.c[0].a: not UTF-8"),
+        ("proto2", NESTED, b"\x0a\x05\x1a\x03\x0a\x01\xff", "e.d.key: not UTF-8"),
+        ("proto2", NESTED, b"\x0a\x05\x1a\x03\x12\x01\xff", "e.d.value: not UTF-8"),
+        ("proto3", "message M0\nrepeated string a = 1", b"\x0a\x00\x0a\x01\xff", "a[1]: not UTF-8"),
+    ],
+)
+def test_a_bad_row_is_told_and_its_neighbours_are_whole(syntax, text, payload, expected):
+    assert why(text, payload, syntax).startswith(expected)
+    of = schema(file(text, syntax), "p.M0")
+    (whole,) = rows_of(decode(of, [b""]))
+    assert rows_of(decode(of, [b"", payload, None, payload, b""])) == [whole, None, None, None, whole]
+    assert bad_rows(decode(of, [b"", payload, None, payload, b""])) == [False, True, False, True, False]
+
+
+def test_tombstones_and_sliced_payloads():
+    of = schema(file("message M0\nint32 a = 1"), "p.M0")
+    decoder = formats.decoder(of, of, formats.column_type(of))
+    assert rows_of(decode(of, [])) == []
+    assert rows_of(decode(of, [None, None])) == [None, None]
+    payloads = pa.array([b"\x08\x01", None, b"\x08\x02", b"\x08\x03", b"\xff"])
+    found = decoder.decode(payloads[1:4], pa.nulls(3, pa.binary()))
+    assert rows_of(found) == [None, {"a": 2}, {"a": 3}]
+    assert found.is_bad is None
+
+
+def test_payloads_too_many_to_be_parsed_in_one_call(monkeypatch):
+    of = schema(file("message M0\nint32 a = 1"), "p.M0")
+    payloads = [b"\x08\x01", b"\xff", None, b"\x08\x02"]
+    expected = decode(of, payloads)
+    monkeypatch.setattr(protobuf_native, "_MAX_JOINED", 1)
+    found = decode(of, payloads)
+    assert rows_of(found) == rows_of(expected) == [{"a": 1}, None, None, {"a": 2}]
+    assert bad_rows(found) == bad_rows(expected)
+
+
+def test_items_too_many_to_be_read_at_once(monkeypatch):
+    own = file("message M1\nstring a = 1\nmessage M0\nrepeated M1 b = 1\nmap M1 c = 2\nrepeated int32 d = 3")
+    whole = message_class(own, "p.M0")
+    payloads = []
+    for count in (0, 5, 1, 40):
+        message = whole(d=range(count))
+        for number in range(count):
+            message.b.add(a=str(number))
+            message.c[str(number)].a = str(number)
+        payloads.append(message.SerializeToString(deterministic=True))
+    payloads.insert(2, payloads[1].replace(b"\x0a\x014", b"\x0a\x01\xff"))
+    expected = decode(schema(own, "p.M0"), payloads)
+    monkeypatch.setattr(readers, "_SLICE", 4)
+    found = decode(schema(own, "p.M0"), payloads)
+    assert rows_of(found) == rows_of(expected)
+    assert [len(row["b"]) for row in rows_of(found) if row] == [0, 5, 1, 40]
+    assert bad_rows(found) == bad_rows(expected) == [False, False, True, False, False]
+
+
+# -------------------------------------------------------------------------------- versions and projection
+
+
+def test_other_versions_are_read_by_the_readers_descriptors():
+    older = schema(file("message M0\nint32 a = 1\nstring gone = 2"), "p.M0")
+    newer = schema(file("message M0\nint64 a = 1\nstring b = 3\nint32 gone = 4"), "p.M0")
+    payload_of_older, payload_of_newer = b"\x08\x05\x12\x01x", b"\x08\x05\x1a\x01y\x20\x01"
+    assert rows_of(decode(newer, [payload_of_older], writer=older)) == [{"a": 5, "b": None, "gone": None}]
+    assert rows_of(decode(older, [payload_of_newer], writer=newer)) == [{"a": 5, "gone": None}]
+
+
+def test_another_message_is_not_read():
+    own = file("message M1\nint32 a = 1\nmessage M0\nint32 a = 1")
+    with pytest.raises(SchemaError, match=r"p\.M1 cannot be read as p\.M0"):
+        decode(schema(own, "p.M0"), [], writer=schema(own, "p.M1"))
+
+
+def test_fields_that_are_asked_for_in_types_that_are_asked_for():
+    text = "M1 c = 3\nrepeated M1 d = 4\nmap M1 e = 5\nmessage M1\nstring x = 1\nint32 y = 2\nbytes z = 3"
+    own = file(f"{ENUM}\n{text}")
+    message = message_class(own, "p.M0")(a=7)
+    for each in (message.c, message.d.add(), message.e["k"]):
+        each.x, each.y, each.z = "text", 9, b"bytes"
+    part = pa.struct([pa.field("y", pa.float64()), pa.field("z", pa.string())])
+    target = pa.struct(
+        [
+            ("e", pa.map_(pa.string(), pa.field("value", part))),
+            ("d", pa.list_(pa.field("element", pa.struct([("x", pa.binary())])))),
+            ("c", part),
+            ("a", pa.binary()),
+        ]
+    )
+    of, payload = schema(own, "p.M0"), message.SerializeToString()
+    assert rows_of(decode(of, [payload], target)) == [
+        {
+            "e": {"k": {"y": 9.0, "z": "bytes"}},
+            "d": [{"x": b"text"}],
+            "c": {"y": 9.0, "z": "bytes"},
+            "a": b"BLUE",
+        }
+    ]
+    assert rows_of(decode(of, [payload], pa.struct([]))) == [{}]
+    no_text = payload.replace(b"bytes", b"\xff\xff\xff\xff\xff")
+    assert bad_rows(decode(of, [payload, no_text], target)) == [False, True]
+    only_a = pa.struct([target.field("a")])
+    assert bad_rows(decode(of, [payload, no_text], only_a)) == [False, False]
+
+
+def test_what_is_not_asked_for_does_not_matter():
+    text = "message M1\nM1 a = 1\nmessage M0\nM1 a = 1\nint32 b = 2"
+    assert read(text, b"\x10\x05", target=pa.struct([("b", pa.int32())])) == {"b": 5}
+
+
+@pytest.mark.parametrize(
+    ("column", "path"),
+    [
+        (("other", pa.int32()), "other"),
+        (("a", pa.int32()), "a"),
+        (("c", pa.struct([("other", pa.int32())])), "c.other"),
+        (("c", pa.struct([("x", pa.int32())])), "c.x"),
+        (("c", pa.string()), "c"),
+        (("d", pa.string()), "d"),
+        (("d", pa.list_(pa.string())), "d"),
+        (("e", pa.list_(pa.string())), "e"),
+        (("e", pa.map_(pa.int32(), pa.string())), "e.key"),
+        (("e", pa.map_(pa.string(), pa.int32())), "e.value"),
+        (("t", pa.int64()), "t"),
+    ],
+)
+def test_other_targets_are_refused(column, path):
+    text = """message Timestamp
+        int64 seconds = 1
+        int32 nanos = 2
+        message M1
+        string x = 1
+        message M0
+        int64 a = 1
+        M1 c = 3
+        repeated M1 d = 4
+        map string e = 5
+        Timestamp t = 6"""
+    of = schema(file(text), "p.M0")
+    with pytest.raises(SchemaError, match=rf"field {path}\b"):
+        formats.decoder(of, of, pa.struct([column]))
+
+
+def test_targets_that_are_no_struct_or_name_a_field_twice_are_refused():
+    of = schema(file("message M0\nint32 a = 1"), "p.M0")
+    for target in (pa.int32(), pa.struct([("a", pa.int32()), ("a", pa.int32())])):
+        with pytest.raises(SchemaError, match="PULSAR_SCHEMA"):
+            formats.decoder(of, of, target)
+
+
+# -------------------------------------------------------------------------------- definitions of others
+
+
+def refused(of, error, text):
+    for ask in (
+        lambda: formats.column_type(of),
+        lambda: formats.decoder(of, of, pa.struct([("a", pa.int32())])),
+    ):
+        with pytest.raises(error, match=text):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b"\xff",
+        json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": 7}).encode(),
+        json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": "%%%%"}).encode(),
+        json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": "/////w=="}).encode(),
+        json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": ""}).encode(),
+        json.dumps({"rootMessageTypeName": ["M"], "fileDescriptorSet": ""}).encode(),
+    ],
+)
+def test_what_is_no_definition_is_refused(data):
+    refused(Schema(SchemaType.PROTOBUF_NATIVE, data), SchemaError, "malformed PROTOBUF_NATIVE schema")
+
+
+def changed(change, text="message M0\nint32 a = 1\nint32 b = 2", syntax="proto3"):
+    own = file(text, syntax)
+    change(own)
+    return schema(own, "p.M0")
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(1, "b"), (2, "a"), (0, "b"), (-1, "b"), (2**29, "b"), (19_000, "b"), (2, "b" * 1001)],
+)
+def test_fields_that_no_message_can_have_are_refused(number, name):
+    def change(own):
+        own.message_type[0].field[1].number, own.message_type[0].field[1].name = number, name
+
+    refused(changed(change), SchemaError, "malformed")
+
+
+def test_names_that_are_defined_twice_or_too_long_are_refused():
+    refused(changed(lambda own: own.message_type.add(name="M0")), SchemaError, "twice")
+    refused(changed(lambda own: own.message_type.add(name="M" * 1000)), SchemaError, "1000 characters")
+    refused(changed(lambda own: own.enum_type.add(name="E")), SchemaError, "no values")
+
+    def change(own):
+        own.enum_type.add(name="E").value.add(name="V" * 1001)
+
+    refused(changed(change), SchemaError, "1000 characters")
+    lines = "\n".join(f"message N{number}" for number in range(10_000))
+    refused(schema(file(f"message M0\nint32 a = 1\n{lines}"), "p.M0"), SchemaError, "more than 10000")
+
+
+def test_names_within_long_names_do_not_add_up():
+    own = file("message M0\nint32 a = 1")
+    outer = own.message_type.add(name="N" * 900)
+    for number in range(3):
+        outer.nested_type.add(name=f"{number}" * 120)
+    refused(schema(own, "p.M0"), SchemaError, "1000 characters")
+
+
+def test_a_type_that_is_not_defined_is_refused_by_the_field_s_name():
+    text = "message M1\n.q.Other a = 1\nmessage M0\nint32 a = 2\nM1 b = 1"
+    with pytest.raises(UnsupportedError, match=r"field b\.a .*q\.Other.*valueFormat=raw"):
+        column_type(text)
+
+
+def test_an_unknown_syntax_is_refused():
+    refused(
+        changed(lambda own: None, syntax="editions"), UnsupportedError, r"p\.M0 .*editions.*valueFormat=raw"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("message M0\nint32 b = 1\nM0 a = 2", "a"),
+        ("message M1\nM0 b = 1\nmessage M0\nrepeated M1 a = 1", r"a\.b"),
+        ("message M0\nmap M0 a = 1", r"a\.value"),
+    ],
+)
+def test_a_message_within_itself_is_refused_by_the_field_s_name(text, path):
+    with pytest.raises(
+        UnsupportedError, match=rf"field {path} .*p\.M0, which contains itself.*valueFormat=raw"
+    ):
+        column_type(text)
+
+
+def test_google_s_own_recursive_messages_are_refused():
+    of = schema(own_file(struct_pb2), "google.protobuf.Struct")
+    with pytest.raises(UnsupportedError, match=r"field fields\.value\.\w+.*contains itself"):
+        formats.column_type(of)
+    of = schema(own_file(descriptor_pb2), "google.protobuf.FileDescriptorProto")
+    with pytest.raises(UnsupportedError, match="field message_type"):
+        formats.column_type(of)
+
+
+def test_a_tree_of_too_many_fields_is_refused():
+    doubling = [f"message M{number}\nM{number + 1} a = 1\nM{number + 1} b = 2" for number in range(40)]
+    with pytest.raises(UnsupportedError, match="more than 10000 fields"):
+        column_type("\n".join([*doubling, "message M40\nint32 a = 1"]))
+
+
+def test_messages_that_are_too_deep_are_refused():
+    deep = [f"message M{number}\nM{number + 1} a = 1" for number in range(100)]
+    with pytest.raises(UnsupportedError, match=r"field a\.a.* deep"):
+        column_type("\n".join([*deep, "message M100\nint32 a = 1"]))
+    deepest = "\n".join([*deep[:47], "message M47\nint32 a = 1"])
+    payload = b"\x08\x05"
+    for _ in range(47):
+        payload = b"\x0a" + bytes([len(payload)]) + payload
+    row = read(deepest, payload)
+    for _ in range(47):
+        row = row["a"]
+    assert row == {"a": 5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("int32", "x"),
+        ("int32", "2147483648"),
+        ("bool", "1"),
+        ("double", "x"),
+        ("uint64", "1e"),
+        ("int64", ""),
+    ],
+)
+def test_defaults_that_are_no_value_are_refused(kind, default):
+    own = file(f"message M0\noptional {kind} a = 1", "proto2")
+    own.message_type[0].field[0].default_value = default
+    refused_default = schema(own, "p.M0")
+    with pytest.raises(SchemaError, match="the default of field a"):
+        formats.column_type(refused_default)
+
+
+@pytest.mark.parametrize("change", ["no value", "no key", "repeated key", "message key", "double key"])
+def test_maps_that_are_none_are_refused(change):
+    own = file("message M0\nmap int32 a = 1")
+    entry = own.message_type[0].nested_type[0]
+    if change.startswith("no "):
+        del entry.field[change == "no value"]
+    elif change == "repeated key":
+        entry.field[0].label = 3
+    elif change == "double key":
+        entry.field[0].type = 1
+    else:
+        entry.field[0].type, entry.field[0].type_name = 11, ".p.M0"
+    with pytest.raises(SchemaError, match="field a is a map"):
+        formats.column_type(schema(own, "p.M0"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_descriptors_with_bytes_changed_are_read_or_refused(seed):
+    own, reached = random.Random(seed), {"read": 0, "refused": 0}
+    for _ in range(60):
+        made = random_file(own, own.choice(["proto2", "proto3"]))
+        data = bytearray(descriptor_pb2.FileDescriptorSet(file=[made]).SerializeToString())
+        for _ in range(own.randint(1, 2)):
+            data[own.randrange(len(data))] ^= 1 << own.randrange(8)
+        told = {"fileDescriptorSet": base64.b64encode(data).decode(), "rootMessageTypeName": "p.M0"}
+        of = Schema(SchemaType.PROTOBUF_NATIVE, json.dumps(told).encode())
+        try:
+            decode(of, [b"", b"\xff", bytes(range(64))])
+            reached["read"] += 1
+        except (SchemaError, UnsupportedError):
+            reached["refused"] += 1
+    assert min(reached.values()) > 5
+
+
+def test_fields_changed_at_random_are_read_or_refused():
+    own, reached = random.Random(1), {"read": 0, "refused": 0}
+    for _ in range(120):
+        made = random_file(own, own.choice(["proto2", "proto3", "editions"]))
+        for _ in range(own.randint(1, 3)):
+            field = own.choice(own.choice(made.message_type).field or [descriptor_pb2.FieldDescriptorProto()])
+            what = own.choice(
+                ["type", "label", "number", "type_name", "oneof_index", "default_value", "name"]
+            )
+            if own.random() < 0.2:
+                field.ClearField(what)
+            elif what in ("type_name", "default_value", "name"):
+                setattr(field, what, own.choice([".p.M1", ".p.E", "x", "", ".p.M0"]))
+            else:
+                setattr(field, what, own.choice([1, 2, 3, 9, 10, 11, 14] if what == "type" else [1, 2, 3]))
+        try:
+            decode(schema(made, "p.M0"), [b"", b"\xff", bytes(range(64))])
+            reached["read"] += 1
+        except (SchemaError, UnsupportedError):
+            reached["refused"] += 1
+    assert min(reached.values()) > 15
+
+
+# ---------------------------------------------------------------------------------------- the runtime
+
+
+def test_a_decoder_leaves_nothing_behind():
+    of = schema(file("message M0\nint32 a = 1"), "p.M0")
+    decoder = formats.decoder(of, of, formats.column_type(of))
+    parser = weakref.ref(getattr(decoder, "parser"))  # noqa: B009 - a part of this decoder alone
+    for name in ("p.M0", "M0", "Rows"):
+        with pytest.raises(KeyError):
+            descriptor_pool.Default().FindMessageTypeByName(name)
+    assert parser() is not None
+    del decoder
+    gc.collect()
+    assert parser() is None
+
+
+def test_both_runtimes_read_the_same():
+    own, asked = random.Random(7), []
+    for _ in range(20):
+        made, payloads = random_file(own, own.choice(["proto2", "proto3"])), []
+        for _ in range(20):
+            message = message_class(made, "p.M0")()
+            fill(own, message)
+            payload = message.SerializePartialToString(deterministic=True)
+            payloads.append(mutated(own, payload) if own.random() < 0.3 else payload)
+        asked.append((schema(made, "p.M0").data.decode(), [payload.hex() for payload in payloads]))
+    rows = read_with("upb", protobuf_files.__name__, json.dumps(asked))
+    assert read_with("python", protobuf_files.__name__, json.dumps(asked)) == rows
+    assert "True" in rows
+    assert "UNKNOWN_ENUM_VALUE" in rows

@@ -1,0 +1,67 @@
+"""The table of kinds of schemas."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats, key_value
+
+NEVER = {SchemaType.PROTOBUF, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL}
+RECORDS = {SchemaType.AVRO, SchemaType.JSON}
+PRIMITIVES = set(SchemaType) - NEVER - RECORDS - {SchemaType.KEY_VALUE, SchemaType.PROTOBUF_NATIVE}
+
+
+@pytest.mark.parametrize("kind", sorted(PRIMITIVES - {SchemaType.TIME}))
+def test_each_kind_is_read_and_written(kind):
+    schema = Schema(kind)
+    column = formats.column_type(schema)
+    rows = pa.nulls(2, column)
+    values = formats.encoder(schema, column).encode(rows).values
+    decoder = formats.decoder(schema, schema, column)
+    assert decoder.type == column
+    assert decoder.decode(values, pa.nulls(2, pa.binary())).column == rows
+
+
+@pytest.mark.parametrize("kind", sorted(RECORDS))
+def test_records_are_read_and_written(kind):
+    schema = Schema(kind, b'{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"]}]}')
+    column = formats.column_type(schema)
+    rows = pa.array([{"a": 5}, {"a": None}], column)
+    values = formats.encoder(schema, column).encode(rows).values
+    assert formats.decoder(schema, schema, column).decode(values, pa.nulls(2, pa.binary())).column == rows
+
+
+@pytest.mark.parametrize("kind", sorted(NEVER))
+def test_kinds_without_columns_are_refused_with_the_way_out(kind):
+    schema = Schema(kind)
+    for ask in (
+        lambda: formats.column_type(schema),
+        lambda: formats.decoder(schema, schema, pa.binary()),
+        lambda: formats.encoder(schema, pa.binary()),
+    ):
+        with pytest.raises(UnsupportedError, match=rf"{kind.name}.*valueFormat=raw"):
+            ask()
+
+
+def test_new_values_of_keys_and_values():
+    def schema(kind, key):
+        own, other = (Schema(kind, json.dumps(each).encode()) for each in (key, "int"))
+        return key_value.schema_of(key_value.KeyValueParts(own, other, is_separated=True))
+
+    old, new = (schema(SchemaType.AVRO, key) for key in ("int", ["null", "int"]))
+    assert list(formats.new_values(new, old)) == ["key as null"]
+    assert list(formats.new_values(old, new)) == []
+    assert list(formats.new_values(Schema(SchemaType.STRING), old)) == []
+
+
+def test_values_of_another_kind_are_not_read():
+    with pytest.raises(SchemaError, match=r"INT32.*INT64.*valueFormat=raw"):
+        formats.decoder(Schema(SchemaType.INT32), Schema(SchemaType.INT64), pa.int64())
+
+
+def test_values_of_protobuf_are_not_written():
+    with pytest.raises(UnsupportedError, match=r"PROTOBUF_NATIVE cannot be written.*valueFormat=raw"):
+        formats.encoder(Schema(SchemaType.PROTOBUF_NATIVE), pa.binary())
