@@ -39,7 +39,6 @@ REASONS = {
     "values/protobuf/plan.py": "a step: tests/values/protobuf/test_protobuf_native.py",
     "values/json/leaves.py": "a step: tests/values/json/test_general.py",
     "values/protobuf/items.py": "a step of reading: tests/values/test_value_size.py",
-    "values/avro/defaults.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/items.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/leaves.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/payloads.py": "a step of decoding: tests/values/avro/test_avro_read.py",
