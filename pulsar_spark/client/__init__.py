@@ -4,6 +4,7 @@ Internal: these names are for spark, cli and integration, and change without not
 :mod:`pulsar_spark`.
 """
 
+from pulsar_spark.arrow.arrays import parts_by_size
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
@@ -163,6 +164,7 @@ __all__ = [
     "now",
     "parse_message_id",
     "parse_service_url",
+    "parts_by_size",
     "path_of",
     "position_before",
     "prefetch",

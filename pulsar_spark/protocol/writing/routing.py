@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every
+from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every, parts_by_size
 from pulsar_spark.errors import OptionError
 from pulsar_spark.wire.columns.keys_and_texts import encode_keys
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -234,17 +234,14 @@ def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -
     from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
     """
     hashed = np.empty(len(offsets) - 1, np.uint32)
-    first = 0
-    while first < len(hashed):
+    for first, last in parts_by_size(offsets, _HASHED_AT_ONCE):
         begin = offsets[first]
-        last = max(first + 1, int(np.searchsorted(offsets, begin + _HASHED_AT_ONCE, side="right")) - 1)
         block, bounds = units[begin : offsets[last]], offsets[first : last + 1] - begin
         sums = np.zeros(len(block) + 1, np.uint32)
         np.cumsum(block * _powers(_INVERSE_OF_31, len(block)), out=sums[1:], dtype=np.uint32)
         start, end = bounds[:-1], bounds[1:]
         scale = _powers(_31, len(sums))[end] * np.uint32(_INVERSE_OF_31)
         hashed[first:last] = (sums[end] - sums[start]) * scale
-        first = last
     return hashed
 
 
