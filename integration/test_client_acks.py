@@ -17,13 +17,14 @@ from integration.chaos.messages import (
 from integration.clients import DURABLE, WINDOW, id_of, reader, subscription, take
 from integration.cluster import Cluster
 from integration.peer import Peer
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, read_range
+from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline
 from pulsar_spark.errors import (
     ClosedError,
     DeadlineError,
 )
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
+from tests.ranges import read_range
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

@@ -37,12 +37,12 @@ from pulsar_spark.client import (
     ProducerOptions,
     SubscriptionOptions,
     TopicWriter,
-    read_range,
 )
 from pulsar_spark.errors import ConnectError, PulsarError, QueueFullError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
+from tests.ranges import read_range
 
 
 @pytest.fixture(scope="module")

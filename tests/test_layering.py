@@ -335,7 +335,7 @@ BAD = {
     "the root imports wire": ("pulsar_spark", "from pulsar_spark.wire.frames import Frame", True),
     "spark imports past the front of the client": (
         "pulsar_spark.spark.reader",
-        "from pulsar_spark.client.reading.message_range import read_range",
+        "from pulsar_spark.client.reading.message_range import read_ranges",
     ),
     "cli imports a part of the client": ("pulsar_spark.cli.a", "from pulsar_spark.client import encryption"),
     "spark imports a module of the client that the order does not know": (

@@ -30,7 +30,7 @@ from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import position_before
-from pulsar_spark.client.reading.message_range import read_range, read_ranges
+from pulsar_spark.client.reading.message_range import read_ranges
 from pulsar_spark.client.reading.planning_client import PlanningClient
 from pulsar_spark.client.reading.probe import (
     EntryInfo,
@@ -170,7 +170,6 @@ __all__ = [
     "prefetch",
     "probe_bounds",
     "probe_entry",
-    "read_range",
     "read_ranges",
     "register_schema",
     "retry_count",

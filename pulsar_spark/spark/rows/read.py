@@ -43,7 +43,7 @@ def record_batches(
 
     Args:
         topic: topic partition of the entries.
-        entries: entries as :func:`pulsar_spark.client.read_range` gives them: chunked messages assembled,
+        entries: entries as :func:`pulsar_spark.client.read_ranges` gives them: chunked messages assembled,
             nothing encrypted.
         start: start position. If it has a batch index, rows of its entry up to and including that index are
             left out.
