@@ -44,7 +44,6 @@ from pulsar_spark.wire.receipts import Receipts
 _SEND_BUFFERS = 64
 _SEND_SIZE = 2 << 20
 
-_KEPT_BLOCK = 4 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +95,6 @@ class Session:
         self.topic_watchers = False
         self.error: PulsarError | None = None
         self.written_at = 0.0
-        _keep_freed_memory()
         self._max_idle = max_idle
         self._used_at = time.monotonic()
         self._identity = identity
@@ -427,12 +425,3 @@ def _target(event: Event) -> tuple[type, int] | None:
     if isinstance(event, ForWatcher):
         return ForWatcher, event.watcher_id
     return None
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc allocate received blocks from its heap; on other platforms do nothing.
-
-    By default glibc maps each block of 128 KiB or more page by page, which takes longer than the work with
-    it, until a larger block was freed: then it keeps up to twice as much.
-    """
-    bytes(_KEPT_BLOCK)
