@@ -46,7 +46,7 @@ ORDER = {
         {"connection", "replay", FRONT},
     ),
     "client": (
-        {"parallel", "net"},
+        {"closing", "parallel", "net"},
         {"schemas"},
         {"client", "encryption"},
         {"first_contact", "topic_watch"},

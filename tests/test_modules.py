@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REASONS = {
     "__main__.py": "one call of the command line, which integration/test_cli_subscriptions.py starts",
     "cli/__init__.py": "tests/cli/test_main.py",
+    "client/closing.py": "tests/client/consuming/test_consumer.py",
     "client/writing/producer_options.py": "values only",
     "client/writing/user_code.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",

@@ -6,6 +6,7 @@ Internal: these names are for spark, cli and integration, and change without not
 
 from pulsar_spark.arrow.arrays import parts_by_size
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.encryption import (
@@ -87,6 +88,7 @@ __all__ = [
     "ChunkLimits",
     "Client",
     "ClientOptions",
+    "Closing",
     "Consumer",
     "ConsumerCryptoFailureAction",
     "Credentials",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from types import TracebackType
 
 import numpy as np
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer_link import ConsumerLink
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
@@ -29,7 +29,7 @@ _ACK_TIMEOUT = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Consumer:
+class Consumer(Closing):
     """A consumer on one topic partition; not thread-safe.
 
     It subscribes again by itself after a cut connection, a restart or an unload. It then begins after the
@@ -65,14 +65,6 @@ class Consumer:
         self._is_acked = True  # whether the broker has confirmed it
         self._corrupt: CorruptError | None = None
         self._link = ConsumerLink(client, topic, options, permits, on_arrival)
-
-    def __enter__(self) -> Consumer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def receive(
         self, deadline: Deadline, remaining_entries: int | None = None, idle: float | None = None
