@@ -73,9 +73,11 @@ class TaskPlace(NamedTuple):
         partitions, one is skipped: else a query in which only every second micro-batch has rows would reach
         half of the partitions. With SINGLE it does not depend on the micro-batch.
         """
-        if mode is RoutingMode.SINGLE:
-            return self.task % partitions
-        return (self.batch + self.batch // partitions + self.task) % partitions
+        match mode:
+            case RoutingMode.SINGLE:
+                return self.task % partitions
+            case RoutingMode.ROUND_ROBIN | RoutingMode.CUSTOM:
+                return (self.batch + self.batch // partitions + self.task) % partitions
 
 
 class Router:
@@ -158,8 +160,13 @@ class Router:
         return chosen
 
     def _in_turn(self, count: int, partitions: int, now: float) -> Partitions | int:
-        if self._mode is RoutingMode.SINGLE:
-            return self._start
+        match self._mode:
+            case RoutingMode.SINGLE:
+                return self._start
+            case RoutingMode.ROUND_ROBIN | RoutingMode.CUSTOM:
+                return self._next_turns(count, partitions, now)
+
+    def _next_turns(self, count: int, partitions: int, now: float) -> Partitions:
         into_block = self._taken % self._block
         if self._switch_after is not None and into_block and now - self._switched_at >= self._switch_after:
             self._taken += self._block - into_block
@@ -167,7 +174,8 @@ class Router:
         if first % self._block == 0 or first // self._block != self._taken // self._block:
             self._switched_at = now
         turns = self._start + np.arange(first, self._taken) // self._block
-        return (turns % partitions).astype(np.int32)
+        numbers: Partitions = (turns % partitions).astype(np.int32)
+        return numbers
 
 
 def _check(numbers: npt.NDArray[Any], partitions: int, whose: str, advice: str) -> None:
@@ -205,7 +213,7 @@ def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
     if count == 0:
         return np.zeros(0, np.uint32)
     data, offsets = bytes_and_offsets(texts)
-    hashed = _murmur3(data, offsets) if scheme is HashingScheme.MURMUR3_32 else _java_hash(data, offsets)
+    hashed = _HASHES[scheme](data, offsets)
     hashed &= np.uint32(0x7FFFFFFF)
     return hashed
 
@@ -306,3 +314,6 @@ def _scrambled(words: Words) -> Words:
 def _rotated(words: Words, left: int) -> Words:
     rotated: Words = words << np.uint32(left) | words >> np.uint32(32 - left)
     return rotated
+
+
+_HASHES = {HashingScheme.JAVA_STRING: _java_hash, HashingScheme.MURMUR3_32: _murmur3}
