@@ -29,7 +29,7 @@ BELOW = {
     "values": {"errors", "schema", "unparsable", "arrow"},
     "protocol": {"errors", "ids", "schema", "version", "arrow", "wire", "values"},
     "client": {"errors", "ids", "schema", "arrow", "wire", "values", "protocol"},
-    "spark": {"errors", "error_table", "ids", "client"},
+    "spark": {"errors", "ids", "client"},
     "cli": {"errors", "error_table", "ids", "version", "client"},
     "__main__": {"cli"},
     "pulsar_spark": {"errors", "ids", "libraries", "version", "client", "spark"},
@@ -61,8 +61,8 @@ ORDER = {
         {"rows"},
         {"monitoring"},
         {"options"},
-        {"plan", "sink", "row_plan", "catalog_tables", "worker_python", "options_page"},
-        {"data_source", "reader", "writer", "progress_listener", "__main__", FRONT},
+        {"plan", "sink", "row_plan", "catalog_tables", "worker_python"},
+        {"data_source", "reader", "writer", "progress_listener", FRONT},
     ),
 }
 # Modules of a folder, without __init__ and what is generated.
