@@ -17,7 +17,7 @@ def trees(paths):
 def names_of_options(tree):
     """The variables of a module that hold options: ``_TOPIC = SOURCE.add(...)``."""
     return {
-        node.targets[0].id
+        ast.unparse(node.targets[0])
         for node in tree.body
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Call)
