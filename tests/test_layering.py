@@ -42,7 +42,7 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "protocol": (
-        {"encryption", "lookup", "outgoing_queue", "reopening", "reading", "writing"},
+        {"encryption", "login_turns", "lookup", "outgoing_queue", "reopening", "reading", "writing"},
         {"connection", "replay", FRONT},
     ),
     "client": (
