@@ -77,8 +77,13 @@ class Tail:
 
     def has_passed(self, end: MessageId) -> bool:
         """Whether an entry after ``end`` came, or may have since the broker was lost; makes no request."""
+        return self.is_lost or self.newest > end
+
+    @property
+    def newest(self) -> MessageId:
+        """The newest entry that came, or that it began after; makes no request."""
         newest = self._consumer.newest_arrived
-        return self.is_lost or self.reached > end or (newest is not None and newest > end)
+        return self.reached if newest is None else max(self.reached, newest)
 
     @property
     def is_lost(self) -> bool:

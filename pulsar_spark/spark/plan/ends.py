@@ -220,6 +220,12 @@ class EndTracker:
         tail = None if tracked is None else tracked.tail
         return None if tail is None else Seen(tail.after, tail.reached)
 
+    def newest(self, topic: TopicName) -> MessageId:
+        """The newest entry that the partition's tail has received; ``MessageId.EARLIEST`` if there is none."""
+        tracked = self._tracked.get(topic)
+        tail = None if tracked is None else tracked.tail
+        return MessageId.EARLIEST if tail is None else tail.newest
+
     def refresh(self) -> EndAnswers:
         """Request the ends that are due.
 

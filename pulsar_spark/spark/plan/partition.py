@@ -115,6 +115,9 @@ class PartitionState:
         is_start_time_found: whether the user's start time was found; later batches are then not searched for
             it.
         asked_at: when ``last`` was requested; the answer may be newer.
+        asked: position up to which this run has tried to acknowledge it, successfully or not.
+        goes_on: where the broker removed the ledger of ``position``, because all of that was acknowledged:
+            the position before the next ledger.
     """
 
     start: MessageId
@@ -127,6 +130,8 @@ class PartitionState:
     is_set_back: bool = False
     is_start_time_found: bool = False
     asked_at: float = 0.0
+    asked: MessageId = MessageId.EARLIEST
+    goes_on: MessageId = MessageId.EARLIEST
     _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
@@ -139,11 +144,12 @@ class PartitionState:
     @classmethod
     def opened(cls, answer: LastMessageId) -> PartitionState:
         """The state right after the subscription was opened."""
-        return cls(answer.mark_delete, answer.mark_delete, visible_end(answer.last))
+        mark = answer.mark_delete
+        return cls(mark, mark, visible_end(answer.last), asked=mark)
 
     def moved(self, mark_delete: MessageId) -> None:
         """Note that the subscription was moved to another position."""
-        self.start = self.acknowledged = mark_delete
+        self.start = self.acknowledged = self.asked = mark_delete
 
     def set_back(self, last: MessageId) -> None:
         """Note that the topic ends before the processed position, and continue from its end."""

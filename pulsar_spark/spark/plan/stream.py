@@ -226,7 +226,7 @@ class QueryPlanner:
         deleted = list(gone)
         for topic, answer in answers.items():
             try:
-                self._loss_check.check_answer(subscription, topic, answer)
+                self._loss_check.check_answer(subscription, topic, answer, self._ends.newest(topic))
             except TopicNotFoundError:
                 deleted.append(topic)
         # Later reports are about deletions that these answers do not show yet.

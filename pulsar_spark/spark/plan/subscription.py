@@ -337,6 +337,8 @@ class Subscription:
             for topic, position in positions.items()
             if self.partitions[topic].is_unacknowledged(entry := position.last_whole_entry)
         }
+        for topic, entry in due.items():
+            self.partitions[topic].asked = entry
         begun = [self._consumers[topic].begin_ack_cumulative(entry) for topic, entry in due.items()]
         until, again = Deadline(_PATIENCE), {}
         for (topic, entry), is_confirmed in zip(due.items(), begun, strict=True):

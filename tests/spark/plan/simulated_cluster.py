@@ -41,6 +41,7 @@ class SimulatedTopic:
         self.tails: list[_Tail] = []
         self._markers: list[MessageId] = []
         self._next = 0
+        self._newest = MessageId.EARLIEST  # a broker knows it until it loads the topic again
 
     def produce(
         self, count: int = 1, *, time: int = 0, messages: int = 1, chunks: bool = False
@@ -52,6 +53,7 @@ class SimulatedTopic:
             is_part = chunks and number < count - 1
             self.entries.append(EntryInfo(place, messages, 100 * messages, time, None, is_part, chunks))
             self._next += 1
+            self._newest = place
             ids.append(place)
             self._push()
         return ids
@@ -70,6 +72,10 @@ class SimulatedTopic:
         """Begin the next ledger."""
         self.ledgers.append(self.ledgers[-1] + 10 if ledger is None else ledger)
         self._next = 0
+
+    def reload(self) -> None:
+        """Have the broker load the topic again: it forgets what is not stored any more."""
+        self._newest = MessageId.EARLIEST
 
     def compact_and_trim(self, *kept: MessageId) -> None:
         """Remove all ledgers, but have these entries for those who read what compaction left."""
@@ -94,7 +100,8 @@ class SimulatedTopic:
     @property
     def end(self) -> MessageId:
         """The last entry, visible or not."""
-        return max(self.last, *self._markers) if self._markers else self.last
+        last = self._newest if self._newest.is_message and not self.entries else self.last
+        return max(last, *self._markers) if self._markers else last
 
     @property
     def ids(self) -> list[MessageId]:
@@ -409,8 +416,11 @@ class _Tail:
         return self._cluster.topics.get(self._topic) is not self._found
 
     def has_passed(self, end: MessageId) -> bool:
-        newest = max([self.reached, *(each.id for each in self._new()[: not self._is_armed])])
-        return self.is_lost or newest > end
+        return self.is_lost or self.newest > end
+
+    @property
+    def newest(self) -> MessageId:
+        return max([self.reached, *(each.id for each in self._new()[: not self._is_armed])])
 
     def follow(self, end: MessageId) -> bool:
         new = [each for each in self._new() if each.id <= end]

@@ -79,6 +79,7 @@ def test_a_missing_one_that_cannot_be_removed_again_is_logged(cluster, caplog):
     _, check = restarted(cluster, missing=[P0])
     bounds = cluster.bounds(P0)
     cluster.bounds = lambda topic: bounds
+    cluster.stored_end = lambda topic: MessageId(20, 1)
     cluster.failing[P0] = DeadlineError("late")
     with caplog.at_level(logging.WARNING), pytest.raises(DataLossError):
         check(P0)
