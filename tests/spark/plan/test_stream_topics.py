@@ -195,6 +195,22 @@ def test_a_partition_that_is_deleted_when_all_is_read_is_left_out(cluster, caplo
     assert str(P1.partition) not in spark.planner.report()["topics"][str(T)]
 
 
+@pytest.mark.parametrize("gone", ["t", "u"])
+def test_new_partitions_are_read_also_while_another_topic_is_gone(cluster, gone):
+    left = {"t": "u", "u": "t"}[gone]
+    for name in (gone, left):
+        cluster.create(name, 1)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    del spark.options["topic"]
+    spark.restart(topics="t,u")
+    spark.drain()
+    cluster.delete(gone)
+    spark.drain()
+    (new,) = cluster.create(left, 2)
+    ids = new.produce(3)
+    assert spark.drain() == rows_of({"t": T, "u": U}[left].of_partition(1), ids)
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_that_is_deleted_while_the_query_is_stopped_is_loss(cluster, fails, caplog):
     first, second = cluster.create("t")[0], cluster.create("u")[0]
