@@ -187,6 +187,7 @@ def judge_answer(
     acknowledged: MessageId,
     asked: MessageId,
     last_seen: MessageId,
+    next_seen: MessageId,
     last: MessageId,
     mark_delete: MessageId,
     is_message: bool,
@@ -202,6 +203,7 @@ def judge_answer(
         acknowledged: position up to which the query has acknowledged the partition.
         asked: position up to which it has tried to, successfully or not.
         last_seen: last visible message that was seen before this answer.
+        next_seen: the first one after ``position`` that was; any position before that if there was none.
         last: last visible message now.
         mark_delete: position of the subscription now.
         is_message: as in :func:`judge_restart`.
@@ -212,13 +214,13 @@ def judge_answer(
         return Judgement(LossVerdict.SET_BACK)
     if mark_delete <= acknowledged or mark_delete <= position.last_whole_entry:
         return _FINE
-    has_skipped = position < last_seen < mark_delete
+    has_skipped = position < next_seen < mark_delete
     # The broker itself removes no ledger of which something was never acknowledged.
     is_unasked = is_message and asked < min(position, last_seen).last_whole_entry
     if not mark_delete.is_message and not has_skipped and not is_unasked:
         return _FINE
     found = _judge_moved(position, stored, _WHILE_RUNNING, goes_on)
-    return replace(found, is_all_seen_processed=lost_by_deletion(position, last_seen) is None)
+    return replace(found, is_all_seen_processed=lost_by_deletion(position, max(last_seen, next_seen)) is None)
 
 
 def _is_set_back(position: MessageId, last: MessageId, mark_delete: MessageId) -> bool:
@@ -246,9 +248,7 @@ def _judge_ledger(position: MessageId, mark_delete: MessageId, stored: Stored | 
         is_end = stored.ledger_end == position.entry
         return _FINE if is_end else Judgement(LossVerdict.MOVED, _WHILE_STOPPED)
     if stored.end < mark_delete:
-        return Judgement(
-            LossVerdict.LOST, _WHILE_STOPPED, LostRange(position, stored.begin, _WHILE_STOPPED)
-        )
+        return Judgement(LossVerdict.LOST, _WHILE_STOPPED, LostRange(position, stored.begin, _WHILE_STOPPED))
     return Judgement(LossVerdict.UNSURE, _LEDGER_GONE, LostRange(position, stored.begin, _LEDGER_GONE))
 
 

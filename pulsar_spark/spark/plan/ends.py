@@ -221,7 +221,7 @@ class EndTracker:
         return None if tail is None else Seen(tail.after, tail.reached)
 
     def newest(self, topic: TopicName) -> MessageId:
-        """The newest entry that the partition's tail has received; ``MessageId.EARLIEST`` if there is none."""
+        """The newest entry that the partition's tail got; ``MessageId.EARLIEST`` without a tail."""
         tracked = self._tracked.get(topic)
         tail = None if tracked is None else tracked.tail
         return MessageId.EARLIEST if tail is None else tail.newest
@@ -360,6 +360,8 @@ class EndTracker:
             else:
                 tracked = self._tracked[topic]
                 tracked.tail, tracked.is_behind = tail, tail.after < tracked.schedule.last.whole_entry
+                # It then also gets what comes next, if the next trigger is far away.
+                self._follow(topic, tracked, tail)
                 self._is_followed(topic, tracked, now)
 
     def _close_tails(self, partitions: Iterable[_Tracked]) -> None:

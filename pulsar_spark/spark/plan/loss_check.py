@@ -111,13 +111,15 @@ class LossCheck:
         """
         state = subscription.partitions[topic]
         position = state.position_or_start
+        state.see(newest)
 
         def judge(stored: Stored | None) -> Judgement:
             return judge_answer(
                 position,
                 acknowledged=state.acknowledged,
                 asked=state.asked,
-                last_seen=max(state.last, newest),
+                last_seen=state.last,
+                next_seen=state.next_seen,
                 last=answer.last,
                 mark_delete=answer.mark_delete,
                 is_message=self._is_processed(topic, state.position),
@@ -130,6 +132,7 @@ class LossCheck:
             if not answer.mark_delete.is_message:
                 state.goes_on = answer.mark_delete
         state.last = visible_end(answer.last)
+        state.see(state.last)
 
     def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
         """Whether a position is a message that was processed.

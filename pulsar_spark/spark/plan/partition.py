@@ -118,6 +118,7 @@ class PartitionState:
         asked: position up to which this run has tried to acknowledge it, successfully or not.
         goes_on: where the broker removed the ledger of ``position``, because all of that was acknowledged:
             the position before the next ledger.
+        next_seen: the first message after ``position`` that was seen; a position before that if none was.
     """
 
     start: MessageId
@@ -132,6 +133,7 @@ class PartitionState:
     asked_at: float = 0.0
     asked: MessageId = MessageId.EARLIEST
     goes_on: MessageId = MessageId.EARLIEST
+    next_seen: MessageId = MessageId.EARLIEST
     _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
@@ -163,6 +165,12 @@ class PartitionState:
         is_new = checkpointed is None or self.is_set_back
         self.position = self.start if is_new else checkpointed
         self.is_set_back = False
+
+    def see(self, message: MessageId) -> None:
+        """Note a message that the partition has, or had."""
+        position = self.position_or_start
+        if message > position and (message < self.next_seen or self.next_seen <= position):
+            self.next_seen = message
 
     @property
     def end(self) -> MessageId:

@@ -375,7 +375,7 @@ class _Reader:
 
     def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
         taken: list[EntryInfo] = []
-        for entry in self._cluster.topic(self._topic).entries:
+        for entry in self._cluster._entries(self._cluster.topic(self._topic)):
             if self._position < entry.id <= end and messages > 0 and size > 0:
                 taken.append(entry)
                 messages -= 0 if entry.chunk else entry.messages
@@ -399,12 +399,16 @@ class _Tail:
         self.after = self.reached = after
         self.has_chunks = self.was_waiting = False
         self.has_permits = self._is_armed = True
+        self._came = after
         self._found.tails.append(self)
         self.arrived()
 
     def arrived(self) -> None:
         """The topic has another entry, or is gone."""
-        if self.is_lost or (self._is_armed and self._new()):
+        new = self._new()
+        if self.is_lost or (self._is_armed and new):
+            if new:
+                self._came = new[0].id
             self._is_armed = False
             self._on_arrival()
 
@@ -420,7 +424,7 @@ class _Tail:
 
     @property
     def newest(self) -> MessageId:
-        return max([self.reached, *(each.id for each in self._new()[: not self._is_armed])])
+        return max(self.reached, self._came)
 
     def follow(self, end: MessageId) -> bool:
         new = [each for each in self._new() if each.id <= end]
