@@ -6,6 +6,7 @@ Internal: these names are for spark, cli and integration, and change without not
 
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.encryption import (
     ConsumerCryptoFailureAction,
@@ -137,6 +138,7 @@ __all__ = [
     "TaskMemory",
     "TaskPlace",
     "TlsOptions",
+    "TopicEnd",
     "TopicSchemas",
     "TopicWatch",
     "TopicWriter",

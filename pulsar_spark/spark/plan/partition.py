@@ -52,7 +52,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from pulsar_spark.client import LastMessageId
+from pulsar_spark.client import LastMessageId, TopicEnd
 from pulsar_spark.ids import MessageId
 
 # Entries up to an acknowledged one that are probed for chunks: if several producers write, chunks lie among
@@ -118,6 +118,7 @@ class PartitionState:
         asked: position up to which this run has tried to acknowledge it, successfully or not.
         goes_on: where the broker removed the ledger of ``position``, because all of that was acknowledged:
             the position before the next ledger.
+        topic_end: why nothing more will come; None: more may come.
         next_seen: the first message after ``position`` that was seen; a position before that if none was.
     """
 
@@ -134,6 +135,7 @@ class PartitionState:
     asked: MessageId = MessageId.EARLIEST
     goes_on: MessageId = MessageId.EARLIEST
     next_seen: MessageId = MessageId.EARLIEST
+    topic_end: TopicEnd | None = None
     _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0

@@ -22,7 +22,7 @@ from pulsar_spark.client import (
     SubscriptionOptions,
     run_all,
 )
-from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, PulsarError, TopicEndedError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
 from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, Seen
@@ -263,6 +263,17 @@ class Subscription:
         counts = run_all([self._consumers[topic].backlog for topic in topics])
         found = zip(topics, counts, strict=True)
         return {topic: count for topic, count in found if not isinstance(count, PulsarError)}
+
+    def note_ends(self) -> None:
+        """Note which topics have ended; warn of each once."""
+        for topic, state in self.partitions.items():
+            if state.topic_end is None:
+                state.topic_end = self._consumers[topic].topic_end
+                if state.topic_end is not None:
+                    ended = TopicEndedError(
+                        f"nothing more will come from this topic: {state.topic_end.value}", topic=str(topic)
+                    )
+                    _log.warning("%s", ended)
 
     # ---- moving it
 

@@ -15,6 +15,7 @@ from pulsar_spark.client import (
     PartitionBounds,
     PlanningClient,
     SubscriptionOptions,
+    TopicEnd,
 )
 from pulsar_spark.errors import BusyError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
@@ -30,6 +31,7 @@ class SimulatedTopic:
         held: subscriptions that a foreign consumer holds.
         compacted: what compaction has kept of ledgers that do not exist any more.
         tails: of readers that are to hear of each entry.
+        topic_end: why nothing more will come, for those who have acknowledged everything.
     """
 
     def __init__(self, ledger: int) -> None:
@@ -39,6 +41,7 @@ class SimulatedTopic:
         self.held: set[str] = set()
         self.compacted: list[EntryInfo] = []
         self.tails: list[_Tail] = []
+        self.topic_end: TopicEnd | None = None
         self._markers: list[MessageId] = []
         self._next = 0
         self._newest = MessageId.EARLIEST  # a broker knows it until it loads the topic again
@@ -336,6 +339,13 @@ class _Cursor:
         except TopicNotFoundError:
             return lambda seconds: None
         return lambda seconds: found
+
+    @property
+    def topic_end(self) -> TopicEnd | None:
+        found = self._cluster.topics.get(self._topic)
+        if found is None or found.cursors.get(self._options.name, found.begin) < found.last:
+            return None
+        return found.topic_end
 
     def begin_ack_cumulative(self, message_id: MessageId) -> Callable[[float], bool]:
         if self._topic in self._cluster.failing or self._topic not in self._cluster.topics:

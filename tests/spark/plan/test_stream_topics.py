@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from pulsar_spark.client import TopicEnd
 from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
 from pulsar_spark.spark.plan import stream
 from tests.client.clients import wait_until
@@ -372,6 +373,31 @@ def test_a_topic_that_is_named_no_longer_is_no_loss(cluster, caplog):
     spark.restart(topics="t")
     assert spark.drain() == rows_of(T, ids)
     assert "the query no longer reads persistent://public/default/u" in caplog.text
+
+
+# ---- topics that have ended
+
+
+@pytest.mark.parametrize("end", list(TopicEnd))
+@pytest.mark.parametrize("available_now", [True, False])
+def test_a_topic_that_has_ended_is_warned_of_once_and_counted(cluster, caplog, end, available_now):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    ids = first.produce(2)
+    first.topic_end = end
+    spark.restart(available_now=available_now)
+    assert spark.drain() == rows_of(P0, ids)
+    for _ in range(3):
+        assert spark.trigger() is None
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "[PULSAR_TOPIC_ENDED] nothing more will come from this topic: it was"
+    )
+    assert str(P0) in record.getMessage()
+    assert spark.planner.report()["endedPartitions"] == 1
+    if not available_now:
+        ids = second.produce(1)
+        assert spark.drain() == rows_of(P1, ids), "the others are read on"
 
 
 # ---- what compaction left
