@@ -172,7 +172,9 @@ class LossCheck:
                 subscription.remove(topic)
             raise
         if found.verdict is LossVerdict.MOVED:
-            _log.warning("%s: %s; nothing is lost", topic, found.why)
+            # A new cluster gives its ledgers the numbers of the old one.
+            unless = f", unless the cluster is a new one: messages up to {position} are not read"
+            _log.warning("%s: %s; nothing is lost%s", topic, found.why, unless if found.was_removed else "")
         if found.verdict is LossVerdict.RECREATED:
             _log.warning(
                 "%s: %s; all messages of the old topic that the query had seen are processed",
