@@ -9,6 +9,7 @@ from types import TracebackType
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
@@ -84,6 +85,11 @@ class Tail:
         """The newest entry that came, or that it began after; makes no request."""
         newest = self._consumer.newest_arrived
         return self.reached if newest is None else max(self.reached, newest)
+
+    @property
+    def topic_end(self) -> TopicEnd | None:
+        """Why nothing more will come, as the broker says; None: more may come. Makes no request."""
+        return self._consumer.topic_end
 
     @property
     def is_lost(self) -> bool:

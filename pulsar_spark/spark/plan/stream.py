@@ -126,7 +126,7 @@ class QueryPlanner:
         self._ask_ends(subscription)
         self._report = None
         is_all_acknowledged = self._acknowledge(subscription)
-        subscription.note_ends()
+        subscription.note_ends(self._ends.topic_end)
         self._count_backlogs(subscription)
         self._log_processed()
         planned = self._without_deleted(

@@ -20,6 +20,7 @@ from pulsar_spark.client import (
     PendingCalls,
     PlanningClient,
     SubscriptionOptions,
+    TopicEnd,
     run_all,
 )
 from pulsar_spark.errors import BusyError, PulsarError, TopicEndedError, TopicNotFoundError
@@ -264,11 +265,16 @@ class Subscription:
         found = zip(topics, counts, strict=True)
         return {topic: count for topic, count in found if not isinstance(count, PulsarError)}
 
-    def note_ends(self) -> None:
-        """Note which topics have ended; warn of each once."""
+    def note_ends(self, told_tail: Callable[[TopicName], TopicEnd | None]) -> None:
+        """Note which topics have ended; warn of each once.
+
+        Args:
+            told_tail: what a partition's tail was told. A consumer without permits is told only when it
+                acknowledges the last message, or when the topic is terminated after that.
+        """
         for topic, state in self.partitions.items():
             if state.topic_end is None:
-                state.topic_end = self._consumers[topic].topic_end
+                state.topic_end = self._consumers[topic].topic_end or told_tail(topic)
                 if state.topic_end is not None:
                     ended = TopicEndedError(
                         f"nothing more will come from this topic: {state.topic_end.value}", topic=str(topic)

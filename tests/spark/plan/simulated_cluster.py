@@ -305,6 +305,7 @@ class _Cursor:
 
     def __init__(self, cluster: SimulatedCluster, topic: TopicName, options: SubscriptionOptions) -> None:
         self._cluster, self._topic, self._options = cluster, topic, options
+        self._has_acked = False
         found = cluster.topic(topic)
         if options.name in found.held:
             raise BusyError("another consumer has it", topic=str(topic))
@@ -343,9 +344,8 @@ class _Cursor:
     @property
     def topic_end(self) -> TopicEnd | None:
         found = self._cluster.topics.get(self._topic)
-        if found is None or found.cursors.get(self._options.name, found.begin) < found.last:
-            return None
-        return found.topic_end
+        is_told = found is not None and self._has_acked and found.cursors[self._options.name] >= found.last
+        return found.topic_end if found is not None and is_told else None
 
     def begin_ack_cumulative(self, message_id: MessageId) -> Callable[[float], bool]:
         if self._topic in self._cluster.failing or self._topic not in self._cluster.topics:
@@ -356,6 +356,7 @@ class _Cursor:
     def ack_cumulative(self, message_id: MessageId) -> None:
         found = self._opened(InitialPosition.LATEST)
         self._cluster.note("ack", self._topic, message_id)
+        self._has_acked = True
         found.cursors[self._options.name] = max(found.cursors[self._options.name], message_id)
 
     def backlog(self) -> int:
@@ -431,6 +432,10 @@ class _Tail:
 
     def has_passed(self, end: MessageId) -> bool:
         return self.is_lost or self.newest > end
+
+    @property
+    def topic_end(self) -> TopicEnd | None:
+        return self._found.topic_end if self.reached >= self._found.last else None
 
     @property
     def newest(self) -> MessageId:
