@@ -36,7 +36,7 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "client": (
-        {"parallel", "net"},
+        {"parallel", "pending_calls", "net"},
         {"schemas"},
         {"client", "encryption"},
         {"first_contact", "topic_watch"},

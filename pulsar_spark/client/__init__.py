@@ -5,7 +5,7 @@ Internal: these names are for spark, cli and integration, and change without not
 """
 
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
-from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.consumer import Consumer, close_consumers
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.encryption import (
     ConsumerCryptoFailureAction,
@@ -25,7 +25,8 @@ from pulsar_spark.client.net.places import path_of
 from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.net.tls import KeyStore, TlsOptions
 from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite
-from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
+from pulsar_spark.client.parallel import prefetch, run_all
+from pulsar_spark.client.pending_calls import PROMPT, PendingCalls
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import position_before
@@ -60,6 +61,7 @@ from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.protocol.batcher import BatcherBuilder
 from pulsar_spark.protocol.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.lookup import Address, parse_service_url
+from pulsar_spark.protocol.pauses import Pauses
 from pulsar_spark.protocol.range_progress import LostRange
 from pulsar_spark.protocol.receipts import SentTotals
 from pulsar_spark.protocol.routing import HashingScheme, RoutingMode, TaskPlace
@@ -76,6 +78,7 @@ from pulsar_spark.wire.schemas.values import EncodedValues, ValueEncoder
 __all__ = [
     "COMPRESSION_TYPES",
     "NO_USER_CODE",
+    "PROMPT",
     "PROTOCOLS",
     "AccessMode",
     "Address",
@@ -117,6 +120,7 @@ __all__ = [
     "PartKind",
     "PartType",
     "PartitionBounds",
+    "Pauses",
     "PendingCalls",
     "PlanningClient",
     "Producer",
@@ -151,6 +155,7 @@ __all__ = [
     "check_identity",
     "check_reachable",
     "checked_admin_url",
+    "close_consumers",
     "count_stored_run",
     "decode_entries",
     "epoch_ms",

@@ -321,8 +321,8 @@ class EntryProbe:
         return taken
 
     def close(self) -> None:
-        """Close the reader; errors of the broker are not raised."""
-        self._consumer.close()
+        """Close the reader, without waiting for the broker's answer."""
+        self._consumer.begin_close()
 
     def _receive(self, messages: int, size: int, end: MessageId) -> None:
         if self._late is not None:

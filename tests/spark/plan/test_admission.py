@@ -11,7 +11,7 @@ from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan import known_entries
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.known_entries import messages_in
-from tests.spark.plan.simulated_topics import Broker, Partition, one_by_one
+from tests.spark.plan.simulated_topics import Broker, CallsInTurn, Partition
 
 TOPICS = [TopicName.parse("t").of_partition(number) for number in range(8)]
 
@@ -54,7 +54,7 @@ limits = st.builds(
 
 def run(broker, limits, *, available_now=True):
     """Plan until nothing is left; each batch as what it takes of each partition."""
-    admission = Admission(limits, broker, one_by_one)
+    admission = Admission(limits, broker, CallsInTurn)
     starts = {topic: each.start for topic, each in broker.partitions.items()}
     ends = {topic: each.last for topic, each in broker.partitions.items()}
     batches = []
@@ -184,7 +184,7 @@ def test_a_start_within_an_entry():
 
 def test_a_start_elsewhere_is_looked_at_anew():
     broker = Broker({TOPICS[0]: uniform(100)})
-    admission = Admission(Limits(max_messages=10), broker, one_by_one)
+    admission = Admission(Limits(max_messages=10), broker, CallsInTurn)
     for entry in (9, 50, 20, -1):
         planned = admission.plan({TOPICS[0]: MessageId(10, entry)}, {TOPICS[0]: MessageId(10, 99)}, {}, 0.0)
         assert planned == {TOPICS[0]: MessageId(10, entry + 10)}
@@ -197,7 +197,7 @@ class Waiting:
 
     def __init__(self, **limits):
         self.broker = Broker({TOPICS[0]: uniform(100, messages=2)})
-        self.admission = Admission(Limits(**limits), self.broker, one_by_one)
+        self.admission = Admission(Limits(**limits), self.broker, CallsInTurn)
 
     def plan(self, start, end, now, **how):
         (planned,) = self.admission.plan(
@@ -244,7 +244,7 @@ def test_the_least_is_estimated_beyond_what_is_looked_at():
 @pytest.mark.parametrize("error", [ConnectError("cut"), DeadlineError("late")])
 def test_a_partition_without_an_answer_lets_the_others_go_on(error, caplog):
     broker = Broker({topic: uniform(10) for topic in TOPICS[:2]})
-    admission = Admission(Limits(max_messages=4), broker, one_by_one)
+    admission = Admission(Limits(max_messages=4), broker, CallsInTurn)
     starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
     ends = dict.fromkeys(TOPICS[:2], MessageId(10, 9))
     starts = admission.plan(starts, ends, {}, 0.0)
@@ -265,14 +265,14 @@ def test_a_partition_without_an_answer_lets_the_others_go_on(error, caplog):
 def test_silence_lifts_no_limit(limits, caplog):
     """An entry that is late is taken for none that is never delivered."""
     broker = Broker({topic: uniform(1000) for topic in TOPICS[:2]})
-    admission = Admission(limits, broker, one_by_one)
+    admission = Admission(limits, broker, CallsInTurn)
     starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
     ends = dict.fromkeys(TOPICS[:2], MessageId(10, 999))
     broker.silent_after = {TOPICS[0]: MessageId(10, 5)}
     for first, late in ((3, set()), (5, {TOPICS[0]}), (5, {TOPICS[0]})):
         starts = admission.plan(starts, ends, {}, 0.0)
         assert starts[TOPICS[0]] == MessageId(10, first)
-        assert admission.late == late
+        assert admission.failed == late
     assert starts[TOPICS[1]] > MessageId(10, 8)
     assert caplog.text.count(str(TOPICS[0])) == 2
     opened = broker.opened
@@ -286,7 +286,7 @@ def test_silence_lifts_no_limit(limits, caplog):
 def test_an_error_that_stays_is_raised():
     broker = Broker({TOPICS[0]: uniform(10)}, {TOPICS[0]: TopicNotFoundError("gone")})
     with pytest.raises(TopicNotFoundError, match=str(TOPICS[0])):
-        Admission(Limits(max_messages=4), broker, one_by_one).plan(
+        Admission(Limits(max_messages=4), broker, CallsInTurn).plan(
             {TOPICS[0]: MessageId(10, -1)}, {TOPICS[0]: MessageId(10, 9)}, {}, 0.0
         )
 
@@ -295,7 +295,7 @@ def test_what_is_gone_is_left_to_the_task():
     """Nothing visible is found up to the end: it is planned, so that its task tells of the loss."""
     partition = uniform(10)
     partition.last = MessageId(10, 20)
-    admission = Admission(Limits(max_messages=100), Broker({TOPICS[0]: partition}), one_by_one)
+    admission = Admission(Limits(max_messages=100), Broker({TOPICS[0]: partition}), CallsInTurn)
     for start in (MessageId(10, 9), MessageId(10, 5)):
         assert admission.plan({TOPICS[0]: start}, {TOPICS[0]: partition.last}, {}, 0.0) == {
             TOPICS[0]: partition.last
