@@ -1,4 +1,5 @@
 import logging
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -11,6 +12,7 @@ from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan import known_entries
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.known_entries import messages_in
+from tests.client.clients import wait_until
 from tests.spark.plan.simulated_topics import Broker, CallsInTurn, Partition
 
 TOPICS = [TopicName.parse("t").of_partition(number) for number in range(8)]
@@ -281,6 +283,71 @@ def test_silence_lifts_no_limit(limits, caplog):
     assert broker.opened == opened + 1, "by another reader"
     admission.close()
     assert broker.open == 0
+
+
+def slow_broker(count):
+    """A broker of so many partitions that sends nothing of the first before the event is set."""
+    broker, answered = Broker({topic: uniform(10) for topic in TOPICS[:count]}), threading.Event()
+    real = broker.probe_entries
+
+    def probe_entries(topic, after):
+        if topic == TOPICS[0]:
+            broker.waited += 1
+            answered.wait(60)
+        return real(topic, after)
+
+    broker.waited, broker.probe_entries = 0, probe_entries
+    return broker, answered
+
+
+def test_a_probe_without_an_answer_holds_nobody_up_and_is_used_when_it_comes():
+    broker, answered = slow_broker(3)
+    admission = Admission(Limits(max_messages=6), broker)
+    starts = dict.fromkeys(TOPICS[:3], MessageId(10, -1))
+    ends = dict.fromkeys(TOPICS[:3], MessageId(10, 9))
+    while starts[TOPICS[1]] < ends[TOPICS[1]]:
+        starts = admission.plan(starts, ends, {}, 0.0, patience=0.01)
+        assert starts[TOPICS[0]] == MessageId(10, -1)
+    assert broker.waited == 1
+    assert admission.is_busy
+    answered.set()
+    wait_until(lambda: not admission.is_busy)
+    while starts != ends:
+        before = starts[TOPICS[0]]
+        starts = admission.plan(starts, ends, {}, 0.0, patience=60)
+        assert before < starts[TOPICS[0]]
+    assert broker.waited == 1, "it is asked once"
+    admission.close()
+    assert broker.open == 0
+
+
+def test_a_reader_that_opens_after_the_end_is_closed():
+    broker, answered = slow_broker(1)
+    admission = Admission(Limits(max_messages=6), broker)
+    starts = {TOPICS[0]: MessageId(10, -1)}
+    assert admission.plan(starts, {TOPICS[0]: MessageId(10, 9)}, {}, 0.0, patience=0.01) == starts
+    admission.close()
+    answered.set()
+    wait_until(lambda: not admission.is_busy)
+    wait_until(lambda: broker.open == 0)
+    assert broker.opened == 1
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_of_many_partitions_each_is_probed_less(size):
+    """200 partitions and a limit of 120,000 entries took 20 s to plan."""
+    topics = [TopicName.parse("t").of_partition(number) for number in range(200)]
+    broker = Broker({topic: uniform(1000, size=size) for topic in topics})
+    starts = dict.fromkeys(topics, MessageId(10, -1))
+    ends = dict.fromkeys(topics, MessageId(10, 999))
+    admission = Admission(Limits(max_messages=120_000), broker, CallsInTurn)
+    planned = admission.plan(starts, ends, dict.fromkeys(topics, 1000), 0.0)
+    assert broker.scanned <= known_entries.SCAN_ENTRIES_IN_ALL
+    assert broker.scanned * size <= known_entries.SCAN_BYTES_IN_ALL + 200 * size
+    assert broker.probes <= 200
+    assert set(planned.values()) == {MessageId(10, 599)}
+    assert sum(len(known.entries) for known in admission._known.values()) <= 16_000
+    admission.close()
 
 
 def test_an_error_that_stays_is_raised():

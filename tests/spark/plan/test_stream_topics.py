@@ -7,6 +7,7 @@ import pytest
 
 from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
 from pulsar_spark.spark.plan import stream
+from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import P0, P1, P2, SimulatedSpark, T, U, at, rows_of
@@ -124,6 +125,47 @@ def test_a_run_over_what_there_was_waits_for_all(cluster, monkeypatch):
     found = spark.drain()
     timer.join()
     assert (P1, ids[0]) in found
+
+
+def test_the_one_micro_batch_of_trigger_once_waits_for_all(cluster, monkeypatch):
+    monkeypatch.setattr(stream, "PROMPT", 0.0)
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    first.produce(1)
+    ids = second.produce(1)
+    spark.restart()
+    cluster.stalled[P1] = threading.Event()
+    timer = threading.Timer(0.2, cluster.stalled[P1].set)
+    timer.start()
+    start = spark._logged(-1)
+    assert spark.planner.latest(start, limited=False).positions[P1] == ids[0]
+    timer.join()
+
+
+def test_a_partition_that_is_late_again_and_again_is_warned_of_once(cluster, monkeypatch, caplog):
+    monkeypatch.setattr(stream, "PROMPT", 0.01)
+    cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    late = {P1}
+    monkeypatch.setattr(Subscription, "late", property(lambda _: late))
+    for _ in range(3):
+        answered = cluster.stalled[P1] = threading.Event()
+        spark.trigger()
+        answered.set()
+        wait_until(lambda: not spark.planner._subscription.silent)
+        del cluster.stalled[P1]
+        spark.trigger()
+    assert caplog.text.count("does not respond promptly") == 1
+    late.clear()
+    spark.trigger()
+    late.add(P1)
+    answered = cluster.stalled[P1] = threading.Event()
+    spark.trigger()
+    answered.set()
+    wait_until(lambda: not spark.planner._subscription.silent)
+    assert caplog.text.count("does not respond promptly") == 2, "it had answered promptly again"
 
 
 def test_attempts_to_take_in_new_partitions_leave_time_for_the_others(cluster, monkeypatch):
