@@ -25,7 +25,7 @@ class SilentProxy(Relay):
 
     Attributes:
         service_url: what clients use.
-        unanswered: how many requests were taken away.
+        unanswered: how many requests were taken away that brokers answer.
     """
 
     def __init__(self, broker_url: str) -> None:
@@ -58,7 +58,7 @@ class SilentProxy(Relay):
                 if command.HasField("subscribe"):
                     topics[command.subscribe.consumer_id] = command.subscribe.topic
                 if self._is_silenced(command, topics):
-                    self.unanswered += 1
+                    self.unanswered += not command.HasField("ack") or command.ack.HasField("request_id")
                 else:
                     target.write(frame)
                     await target.drain()

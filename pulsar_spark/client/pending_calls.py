@@ -15,7 +15,6 @@ from pulsar_spark.errors import PulsarError
 
 K = TypeVar("K")
 T = TypeVar("T")
-U = TypeVar("U")
 
 # Blocking calls that run at the same time.
 _LIMIT = 16
@@ -76,7 +75,7 @@ class PendingCalls(Generic[K]):
         self,
         calls: Mapping[K, Callable[[], T]],
         patience: float | None,
-        begun: Mapping[K, Future[Any]] = MappingProxyType({}),
+        begun: Mapping[K, Future[Any] | MappedFuture[Any]] = MappingProxyType({}),
         *,
         is_steady: bool = False,
     ) -> dict[K, T | PulsarError]:
@@ -183,19 +182,25 @@ class PendingCalls(Generic[K]):
             with self._changed:
                 taken = self._next()
 
-    def _settle(self, key: K, call: Callable[[], object] | None, ended: Future[Any]) -> None:
+    def _settle(
+        self, key: K, call: Callable[[], object] | None, ended: Future[Any] | MappedFuture[Any]
+    ) -> None:
         """Take the result of a request that was sent; called by whoever ends it."""
-        error = ended.exception()
-        if error is not None and not isinstance(error, PulsarError):
+        result: object = None
+        try:
+            result = ended.result()
+        except PulsarError as error:
+            result = error
+        except BaseException as error:  # noqa: BLE001 - raised by run()
             self._failure = error
-        if isinstance(error, PulsarError) and error.retriable and call is not None:
+        if call is not None and isinstance(result, PulsarError) and result.retriable:
             with self._changed:
                 if key not in self._left:
                     self._note_late(time.monotonic())
                     self._enqueue(key, call)
                     self._start_threads()
                     return
-        self._end(key, ended.result() if error is None else error)
+        self._end(key, result)
 
     def _end(self, key: K, result: object) -> None:
         with self._changed:
@@ -213,15 +218,19 @@ class PendingCalls(Generic[K]):
             then(result)
 
 
-def mapped(answer: Future[T], function: Callable[[T], U]) -> Future[U]:
-    """A future that ends with ``function`` of the answer, or with its error."""
-    found: Future[U] = Future()
+class MappedFuture(Generic[T]):
+    """A future of which the result is made when it is taken, by whoever takes it; as ``Future`` otherwise."""
 
-    def settle(ended: Future[T]) -> None:
-        try:
-            found.set_result(function(ended.result()))
-        except BaseException as error:  # noqa: BLE001 - raised by the future
-            found.set_exception(error)
+    __slots__ = ("_future", "_make")
 
-    answer.add_done_callback(settle)
-    return found
+    def __init__(self, future: Future[Any], make: Callable[[Any], T]) -> None:
+        self._future = future
+        self._make = make
+
+    def result(self, timeout: float | None = None) -> T:
+        """What is made of the answer; raises its error, or that of making it."""
+        return self._make(self._future.result(timeout))
+
+    def add_done_callback(self, call: Callable[[MappedFuture[T]], object]) -> None:
+        """Call with this object when the answer has come."""
+        self._future.add_done_callback(lambda _: call(self))

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from pulsar_spark.client.pending_calls import PendingCalls, mapped
+from pulsar_spark.client.pending_calls import MappedFuture, PendingCalls
 from pulsar_spark.errors import BusyError, ConnectError, DeadlineError
 from tests.client.clients import wait_until
 
@@ -144,7 +144,7 @@ def test_a_key_that_was_late_is_waited_for_again_when_it_was_prompt():
 
 def test_a_request_that_is_sent_takes_no_thread():
     calls: PendingCalls[int] = PendingCalls()
-    begun = {number: Future() for number in range(500)}
+    begun: dict[int, Future[object]] = {number: Future() for number in range(500)}
     begun[0].set_result(0)
     found: dict[int, object] = calls.run({}, 0.0, begun)
     assert found == {0: 0}
@@ -163,7 +163,7 @@ def test_a_request_that_is_sent_takes_no_thread():
 
 @pytest.mark.parametrize(("error", "made"), [(ConnectError("cut"), 1), (DeadlineError("late"), 0)])
 def test_the_call_is_made_where_the_request_that_was_sent_may_be_repeated(error, made):
-    calls, begun, tried = PendingCalls(), Future(), []
+    calls, begun, tried = PendingCalls[str](), Future[str](), []
     begun.set_exception(error)
     found = calls.run({"a": lambda: tried.append(1) or "called"}, 60, {"a": begun})
     assert found == {"a": "called" if made else error}
@@ -171,7 +171,7 @@ def test_the_call_is_made_where_the_request_that_was_sent_may_be_repeated(error,
 
 
 def test_what_is_left_makes_no_call_any_more():
-    calls, begun, left, tried = PendingCalls(), Future(), [], []
+    calls, begun, left, tried = PendingCalls[str](), Future[str](), [], []
     calls.run({"a": lambda: tried.append(1)}, 0.0, {"a": begun})
     assert calls.leave("a", left.append)
     error = ConnectError("cut")
@@ -208,16 +208,24 @@ def test_patience_may_begin_again_with_each_that_ends():
 
 def test_an_answer_is_mapped_and_so_is_an_error():
     answer = Future()
-    found = mapped(answer, lambda each: each + 1)
+    found = MappedFuture(answer, lambda each: each + 1)
     answer.set_result(1)
     assert found.result() == 2
     failed = Future()
-    found = mapped(failed, lambda each: each)
     failed.set_exception(BusyError("busy"))
-    assert isinstance(found.exception(), BusyError)
+    with pytest.raises(BusyError):
+        MappedFuture(failed, lambda each: each).result(60)
     broken = Future()
-    found = mapped(broken, lambda each: 1 // each)
     broken.set_result(0)
-    assert isinstance(found.exception(), ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):
-        PendingCalls[str]().run({}, 60, {"a": found})
+        PendingCalls[str]().run({}, 60, {"a": MappedFuture(broken, lambda each: 1 // each)})
+
+
+def test_a_key_has_one_error_of_the_request_that_is_refused():
+    def refuse(_):
+        raise BusyError("busy")
+
+    answer = Future()
+    answer.set_result(0)
+    (found,) = PendingCalls[str]().run({}, 60, {"a": MappedFuture(answer, refuse)}).values()
+    assert isinstance(found, BusyError)

@@ -14,7 +14,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer_link import CLOSE_TIMEOUT, ConsumerLink
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.pending_calls import mapped
+from pulsar_spark.client.pending_calls import MappedFuture
 from pulsar_spark.errors import (
     CorruptError,
     PulsarError,
@@ -180,7 +180,7 @@ class Consumer:
             )
         )
 
-    def begin_last_message_id(self) -> Future[LastMessageId] | None:
+    def begin_last_message_id(self) -> MappedFuture[LastMessageId] | None:
         """Ask for the last message id without waiting, so that one thread can ask many consumers.
 
         The answer may take two operation timeouts, as in :meth:`last_message_id`, which also retries. None:
@@ -188,7 +188,7 @@ class Consumer:
         """
         patience = 2 * self._client.options.operation_timeout
         answer = self._link.begin(commands.get_last_message_id, patience)
-        return None if answer is None else mapped(answer, LastMessageId.of)
+        return None if answer is None else MappedFuture(answer, LastMessageId.of)
 
     def backlog(self) -> int:
         """Ask for the entries between the subscription's position and the topic's end (CONSUMER_STATS).
@@ -197,17 +197,17 @@ class Consumer:
         """
         return self._backlog_in(self._link.request(commands.consumer_stats, ends_with_consumer=True))
 
-    def begin_backlog(self) -> Future[int] | None:
+    def begin_backlog(self) -> MappedFuture[int] | None:
         """Ask for the :meth:`backlog` without waiting. None: the consumer would have to subscribe again."""
         answer = self._link.begin(commands.consumer_stats)
-        return None if answer is None else mapped(answer, self._backlog_in)
+        return None if answer is None else MappedFuture(answer, self._backlog_in)
 
     def ack_cumulative(self, message_id: MessageId) -> None:
         """Acknowledge all entries up to ``message_id``; returns with the broker's receipt (ACK_RESPONSE)."""
         self._acks.add_cumulative(message_id, time.monotonic())
         self.flush_acks()
 
-    def begin_ack_cumulative(self, message_id: MessageId) -> Future[MessageId] | None:
+    def begin_ack_cumulative(self, message_id: MessageId) -> MappedFuture[MessageId] | None:
         """Acknowledge all entries up to ``message_id`` without waiting; only if no other acks are pending.
 
         Returns:
@@ -225,7 +225,7 @@ class Consumer:
             ),
             _ACK_TIMEOUT,
         )
-        return None if answer is None else mapped(answer, confirmed)
+        return None if answer is None else MappedFuture(answer, confirmed)
 
     def lose(self, why: PulsarError) -> None:
         """Subscribe again before the next request: the broker does not answer an ACK.

@@ -285,23 +285,22 @@ def test_silence_lifts_no_limit(limits, caplog):
     assert broker.open == 0
 
 
-def slow_broker(count):
-    """A broker of so many partitions that sends nothing of the first before the event is set."""
-    broker, answered = Broker({topic: uniform(10) for topic in TOPICS[:count]}), threading.Event()
-    real = broker.probe_entries
+class SlowBroker(Broker):
+    """A broker of so many partitions that sends nothing of the first before :attr:`answered` is set."""
 
-    def probe_entries(topic, after):
+    def __init__(self, count):
+        super().__init__({topic: uniform(10) for topic in TOPICS[:count]})
+        self.answered, self.waited = threading.Event(), 0
+
+    def probe_entries(self, topic, after):
         if topic == TOPICS[0]:
-            broker.waited += 1
-            answered.wait(60)
-        return real(topic, after)
-
-    broker.waited, broker.probe_entries = 0, probe_entries
-    return broker, answered
+            self.waited += 1
+            self.answered.wait(60)
+        return super().probe_entries(topic, after)
 
 
 def test_a_probe_without_an_answer_holds_nobody_up_and_is_used_when_it_comes():
-    broker, answered = slow_broker(3)
+    broker = SlowBroker(3)
     admission = Admission(Limits(max_messages=6), broker)
     starts = dict.fromkeys(TOPICS[:3], MessageId(10, -1))
     ends = dict.fromkeys(TOPICS[:3], MessageId(10, 9))
@@ -310,7 +309,7 @@ def test_a_probe_without_an_answer_holds_nobody_up_and_is_used_when_it_comes():
         assert starts[TOPICS[0]] == MessageId(10, -1)
     assert broker.waited == 1
     assert admission.is_busy
-    answered.set()
+    broker.answered.set()
     wait_until(lambda: not admission.is_busy)
     while starts != ends:
         before = starts[TOPICS[0]]
@@ -322,12 +321,12 @@ def test_a_probe_without_an_answer_holds_nobody_up_and_is_used_when_it_comes():
 
 
 def test_a_reader_that_opens_after_the_end_is_closed():
-    broker, answered = slow_broker(1)
+    broker = SlowBroker(1)
     admission = Admission(Limits(max_messages=6), broker)
     starts = {TOPICS[0]: MessageId(10, -1)}
     assert admission.plan(starts, {TOPICS[0]: MessageId(10, 9)}, {}, 0.0, patience=0.01) == starts
     admission.close()
-    answered.set()
+    broker.answered.set()
     wait_until(lambda: not admission.is_busy)
     wait_until(lambda: broker.open == 0)
     assert broker.opened == 1

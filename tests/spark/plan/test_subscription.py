@@ -444,7 +444,7 @@ def test_new_partitions_that_are_slow_to_open_are_given_later(cluster, monkeypat
 
     monkeypatch.setattr(cluster, "subscribe", subscribe)
     wanted = dict.fromkeys((P0, P1), EARLIEST)
-    opened_now = {}
+    opened_now = subscription.try_open(wanted, 0.01).opened
     while not opened_now:
         opened_now = subscription.try_open(wanted, 0.01).opened
     assert opened_now.keys() == subscription.partitions.keys() == {P0}
