@@ -75,7 +75,7 @@ def test_without_patience_all_are_waited_for():
 def test_without_patience_earlier_ones_are_waited_for_too():
     calls, ends = PendingCalls(), [threading.Event(), threading.Event()]
     for key, end in enumerate(ends):
-        assert calls.run({key: lambda end=end: end.wait(60)}, 0.0) == {}
+        assert calls.run({key: partial(end.wait, 60)}, 0.0) == {}
     calls.leave(1, lambda _: None)
     timer = threading.Timer(0.05, ends[0].set)
     timer.start()
