@@ -445,8 +445,29 @@ FAULTS = (
     Fault(
         name="refused-acknowledgement-taken-for-confirmed",
         file="pulsar_spark/client/consuming/consumer.py",
-        old="            self._check_ack(command.ackResponse)\n            return message_id",
-        new="            return message_id",
+        old="            self._check_ack(command.ackResponse)\n            return message_id\n",
+        new="            return message_id\n",
         test="tests/client/consuming/test_consumer.py::test_many_are_asked_without_waiting",
+    ),
+    Fault(
+        name="late-partition-waited-for",
+        file="pulsar_spark/client/pending_calls.py",
+        old="self._left if patience is None else set(new) - self._late",
+        new="self._left if patience is None else set(new)",
+        test="tests/client/test_pending_calls.py::test_a_key_that_was_late_is_waited_for_again_when_it_was_prompt",
+    ),
+    Fault(
+        name="thread-for-each-pending-call",
+        file="pulsar_spark/client/pending_calls.py",
+        old="if len(self._running) >= 2 * self._limit:",
+        new="if len(self._running) >= 2000 * self._limit:",
+        test="tests/client/test_pending_calls.py::test_threads_are_few_however_many_calls_are_stuck",
+    ),
+    Fault(
+        name="living-connection-closed",
+        file="pulsar_spark/client/client.py",
+        old="if is_long and session.heard_at < began:",
+        new="if is_long:",
+        test="tests/client/test_client.py::test_a_request_without_an_answer_costs_no_consumer_its_connection",
     ),
 )
