@@ -24,7 +24,7 @@ from integration.peer import Peer, Record
 from integration.raw import RawConnection, RawProducer
 from integration.replays import STRICT, Replays, number_in
 from integration.task_runs import NAME, open_writer, run, task_of
-from pulsar_spark.client import Client, first_sequence_id
+from pulsar_spark.client import Client, first_sequence_id, last_sequence_id
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 
@@ -43,6 +43,12 @@ def forge(
     with closing(open_writer(client, topic, None, name=name, **options)) as writer:
         writer.send(columns)
         writer.flush()
+
+
+def ids_after(client: Client, topic: str) -> range:
+    """Ids that the broker takes under the name."""
+    last = last_sequence_id(client, TopicName.parse(topic), NAME, is_encrypted=False)
+    return range(last + 1, last + 1001)
 
 
 # What is written, and how: rows, their ids, and options of the producer.
@@ -83,14 +89,35 @@ def test_entries_that_are_not_signed_change_nothing(
     assert told == ({f"{topic}: somebody else has used the producer name {NAME}"} if has_none_left else set())
 
 
+@pytest.mark.parametrize("kind", ["the same", "more", "the last id"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_entries_where_the_query_has_never_written_change_nothing(
+    client: Client,
+    peer: Peer,
+    plain_once_topic: str,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    strict: bool,
+) -> None:
+    """There is no entry of the query that shows that the broker has deleted none."""
+    topic, (rows, ids, options) = plain_once_topic, FORGERIES[kind]
+    forge(client, topic, rows, ids, **options)
+    for dies_after, sent in ((ROWS // 2, ROWS // 2), (None, ROWS // 2), (None, 0)):
+        task = task_of(client, 1, strict=strict)
+        assert run(client, topic, SECOND, task, dies_after=dies_after, at_a_time=10) == sent
+    forged = Counter(map(number_of, rows))
+    assert Counter(map(number_of, peer.read_all(topic))) - forged == Counter(map(number_of, SECOND))
+    assert "duplicated" not in caplog.text
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_entries_that_come_between_the_runs_of_a_micro_batch_change_nothing(
     client: Client, peer: Peer, plain_once_topic: str, caplog: pytest.LogCaptureFixture, strict: bool
 ) -> None:
     topic = plain_once_topic
     run(client, topic, SECOND, task_of(client, 1, strict=strict), dies_after=ROWS // 2, at_a_time=10)
-    for first, rows in enumerate((SECOND, OTHERS)):
-        forge(client, topic, rows, IDS[1000 * (first + 1) :])
+    for rows in (SECOND, OTHERS):
+        forge(client, topic, rows, ids_after(client, topic))
     assert run(client, topic, SECOND, task_of(client, 1, strict=strict)) == ROWS // 2
     assert run(client, topic, SECOND, task_of(client, 1, strict=strict)) == 0
     forged = Counter(map(number_of, [*SECOND, *OTHERS]))
@@ -118,7 +145,7 @@ def test_copies_of_entries_of_an_earlier_micro_batch_change_nothing(
 
     copy(IDS[0])
     run(client, topic, SECOND, task_of(client, 1, strict=strict), dies_after=ROWS // 2)
-    copy(IDS[10_000])
+    copy(ids_after(client, topic)[0])
     assert run(client, topic, SECOND, task_of(client, 1, strict=strict)) == ROWS // 2
     assert run(client, topic, SECOND, task_of(client, 1, strict=strict)) == 0
     copied = Counter(2 * [*range(ROWS)])
@@ -133,12 +160,12 @@ def test_copies_of_entries_of_the_micro_batch_lose_nothing(
     topic = plain_once_topic
     run(client, topic, FIRST)
     run(client, topic, SECOND, task_of(client, 1), dies_after=ROWS // 2, batching_max_messages=10)
-    found = entries_of(client, topic)
+    found, ids = entries_of(client, topic), ids_after(client, topic)
     with RawConnection(cluster.service_url) as connection:
         producer = RawProducer(connection, topic, NAME)
         for number, entry in enumerate([found[-1], *found[-5:], found[-2]]):
-            producer.copy(entry, IDS[10_000 + 100 * number])
-            producer.copy(entry._replace(payload=found[0].payload), IDS[10_050 + 100 * number])
+            producer.copy(entry, ids[100 * number])
+            producer.copy(entry._replace(payload=found[0].payload), ids[100 * number + 50])
     for _ in range(2):
         run(client, topic, SECOND, task_of(client, 1))
     assert set(map(number_of, peer.read_all(topic))) == set(range(2 * ROWS))

@@ -226,10 +226,24 @@ FAULTS = (
     # ---- the sink
     Fault(
         name="micro-batches-share-sequence-ids",
-        file="pulsar_spark/client/writing/dedup_producer.py",
+        file="pulsar_spark/protocol/replay/task_ids.py",
         old="return (batch + 1) * IDS_PER_BATCH",
         new="return IDS_PER_BATCH",
-        test="tests/spark/sink/test_delivery.py::test_micro_batches_have_their_own_sequence_ids",
+        test="tests/protocol/replay/test_task_ids.py::test_ids_of_a_micro_batch_begin_in_the_first_half_of_its_ids",
+    ),
+    Fault(
+        name="all-ids-taken-for-the-querys",
+        file="pulsar_spark/protocol/replay/task_ids.py",
+        old="< _OWN_IDS",
+        new="< IDS_PER_BATCH",
+        test="tests/protocol/replay/test_task_ids.py::test_ids_that_may_be_the_querys",
+    ),
+    Fault(
+        name="ids-of-somebody-else-taken-for-deleted-entries",
+        file="pulsar_spark/protocol/replay/run_search.py",
+        old="if self._may_be_own and not self._has_older:",
+        new="if not self._has_older:",
+        test="tests/protocol/replay/test_run_search.py::test_all_verdicts",
     ),
     Fault(
         name="producer-names-tell-the-secret",

@@ -47,7 +47,6 @@ from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueRea
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
-from pulsar_spark.client.writing.dedup_producer import first_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
@@ -61,6 +60,7 @@ from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.protocol.lookup import Address, parse_service_url
 from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.reading.range_progress import LostRange
+from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace

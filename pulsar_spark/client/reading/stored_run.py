@@ -58,6 +58,7 @@ class RunToFind:
         last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
         is_claimed: whether that id is one of the micro-batch, or a later one.
         may_be_replay: whether an earlier run may have written rows.
+        may_be_own: whether the query can have used that id; see ``TaskIds``.
     """
 
     origin: Origin
@@ -65,6 +66,7 @@ class RunToFind:
     last_sequence_id: int
     is_claimed: bool
     may_be_replay: bool
+    may_be_own: bool = True
 
 
 class _Opened(Iterator[StoredBlock]):
@@ -164,7 +166,11 @@ class _RunReader:
         self._secret = run.secret
         self._is_claimed = run.is_claimed
         self._search = RunSearch(
-            run.origin, run.last_sequence_id, is_claimed=run.is_claimed, may_be_replay=run.may_be_replay
+            run.origin,
+            run.last_sequence_id,
+            is_claimed=run.is_claimed,
+            may_be_replay=run.may_be_replay,
+            may_be_own=run.may_be_own,
         )
         self._decoded: dict[bytes, Origin | None] = {}
         self._end = MessageId.EARLIEST

@@ -22,6 +22,7 @@ from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import DuplicatesError, OptionError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.stored_rows import StoredRows
+from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH, TaskIds, first_sequence_id
 from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.routing import TaskPlace
 from pulsar_spark.protocol.writing.stored_check import foreign_writes
@@ -29,12 +30,9 @@ from pulsar_spark.schema import Schema
 from pulsar_spark.wire.columns.singles import EncodedSingle
 from pulsar_spark.wire.entry.origin import Origin, encode_origin
 
-# Sequence ids between the first ones of two micro-batches.
-IDS_PER_BATCH = 1 << 32
-
 # Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. So many
 # other names are tried.
-_MAX_LAST_ID = (1 << 63) - IDS_PER_BATCH
+_MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
 _SPARE_NAMES = 10
 
 # Bytes of stored entries of a task's first topic that may be in flight from the broker: the n-th topic has
@@ -125,7 +123,6 @@ class TaskRun:
         self.origin = origin
         self.secret = secret
         self.place = TaskPlace(origin.batch, origin.task)
-        self.first_sequence_id = first_sequence_id(origin.batch)
         self.required = required
         self.strict = strict
         self.may_be_replay = may_be_replay
@@ -205,7 +202,9 @@ class DedupProducer(Producer):
         self._dedup = dedup
         self._run = run
         self._partition = partition
+        self._ids = TaskIds(dedup.secret, dedup.name, str(topic))
         self._window_bytes = max(_READ_BYTES // (partitions * max(1, len(dedup.topics))), _MIN_WINDOW)
+        self._may_be_own = True
         self._awaits_first = False
         self._held: list[tuple[Callable[[Any], None], Sequence[Any]]] = []
         super().__init__(
@@ -213,7 +212,7 @@ class DedupProducer(Producer):
             topic,
             replace(options, name=partition.name, initial_sequence_id=None),
             partitions,
-            first_sequence_id=dedup.first_sequence_id,
+            first_sequence_id=self._ids.first(dedup.origin.batch),
             encryptor=encryptor,
             on_receipt=on_receipt,
             memory=memory,
@@ -288,33 +287,42 @@ class DedupProducer(Producer):
     def _read_stored(self) -> None:
         """Begin to read the stored messages of this micro-batch, if there may be any."""
         dedup, partition, last = self._dedup, self._partition, self.last_sequence_id
-        self._use_spare_names(last)
+        last_of_name = self._use_spare_names(last)
+        self._may_be_own = self._ids.may_be_own(last_of_name)
+        self._builder.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_first = not self._run.rows  # later, only partitions are opened that earlier runs did not have
-        is_claimed = last >= dedup.first_sequence_id
+        is_claimed = last >= first_sequence_id(dedup.origin.batch)
         if is_first and (is_claimed or (last < 0 and dedup.may_be_replay)):
             partition.stored = found = self._find(is_claimed=is_claimed)
             partition.begin = found.begin
-            partition.claimed = max(min(last - dedup.first_sequence_id + 1, IDS_PER_BATCH), 1)
+            partition.claimed = max(min(last - self._ids.first(dedup.origin.batch) + 1, IDS_PER_BATCH), 1)
             dedup.may_be_replay |= found.begin is not None
             self._run.stored.add(partition.number, found.blocks)
             dedup.tell_unread(self.topic, partition)
 
-    def _use_spare_names(self, last: int) -> None:
-        """Continue under another name if no ids are left.
+    def _use_spare_names(self, last: int) -> int:
+        """Continue under another name if no ids are left; return the last id of the name in use.
 
         All runs of the task use the same names in the same order, so brokers admit one of them at a time.
         """
         for number in range(_SPARE_NAMES):
             if last <= _MAX_LAST_ID:
-                return
+                return last
             _log.warning("%s: somebody else has used the producer name %s", self.topic, self._partition.name)
             self._partition.name = self._dedup.spare_name(number)
-            last = self.reopen(self._partition.name, self._dedup.first_sequence_id)
+            last = self.reopen(self._partition.name, self._ids.first(self._dedup.origin.batch))
         raise foreign_writes(str(self.topic), self._partition.name)
 
     def _find(self, *, is_claimed: bool) -> StoredRun:
         dedup = self._dedup
-        run = RunToFind(dedup.origin, dedup.secret, self.last_sequence_id, is_claimed, dedup.may_be_replay)
+        run = RunToFind(
+            dedup.origin,
+            dedup.secret,
+            self.last_sequence_id,
+            is_claimed,
+            dedup.may_be_replay,
+            self._may_be_own,
+        )
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
 
     def _begin(self) -> MessageId | None:
@@ -338,8 +346,3 @@ class DedupProducer(Producer):
                 "query then continues after these rows",
             )
         self._dedup.proven(self.topic)
-
-
-def first_sequence_id(batch: int) -> int:
-    """The first sequence id of a micro-batch under the name of each of its tasks."""
-    return (batch + 1) * IDS_PER_BATCH

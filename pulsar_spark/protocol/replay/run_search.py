@@ -26,12 +26,14 @@ What the search has found at its end:
     the name has stored ids of the micro-batch
     none, and it cannot be a replay             NOTHING: the ids are those of an earlier write, or somebody
                                                 else has used the producer's name
-    none, and an entry of the query of an       NOTHING: likewise
-    earlier write or micro-batch
+    none, and an entry of the query of an       NOTHING: the broker deletes old entries first, so it has
+    earlier write or micro-batch                deleted none of the micro-batch
+    none, and the query cannot have used the    NOTHING: somebody else has used the producer's name
+    last id under the producer's name
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
 
-FOUND and the last NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides
+FOUND and the last two NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides
 newer entries, and the entry with the last id was not found. So does the NOTHING of what cannot be a replay,
 for the first write of a micro-batch: Spark does not tell of each repetition, such as one of a whole stage.
 """
@@ -79,6 +81,7 @@ class RunSearch:
         last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
         is_claimed: whether that id is one of this micro-batch, or a later one.
         may_be_replay: whether an earlier run may have written rows.
+        may_be_own: whether the query can have used that id.
 
     Attributes:
         begin: where the micro-batch began, as far as it is known; None if no entry of it was found.
@@ -86,12 +89,19 @@ class RunSearch:
     """
 
     def __init__(
-        self, run: Origin, last_sequence_id: int, *, is_claimed: bool, may_be_replay: bool = True
+        self,
+        run: Origin,
+        last_sequence_id: int,
+        *,
+        is_claimed: bool,
+        may_be_replay: bool = True,
+        may_be_own: bool = True,
     ) -> None:
         self._run = run
         self._last_sequence_id = last_sequence_id
         self._is_claimed = is_claimed
         self._may_be_replay = may_be_replay
+        self._may_be_own = may_be_own
         self._is_begin_certain = False
         self._has_chunks = False  # before the begin is certain
         self._newest_of_task = -1  # also of other writes, under the same name
@@ -152,6 +162,6 @@ class RunSearch:
             return RunVerdict.NOTHING
         if not self._may_be_replay:
             return RunVerdict.HIDDEN if is_hidden and not self._run.write else RunVerdict.NOTHING
-        if not self._has_older:
+        if self._may_be_own and not self._has_older:
             return RunVerdict.MISSING
         return RunVerdict.HIDDEN if is_hidden else RunVerdict.NOTHING

@@ -246,11 +246,12 @@ class Replays:
         elif kind.startswith("copied origin"):
             values = rows if kind == "copied origin" else [b"x"]
             self._write(topic, _with_origin_of(chance.choice(own), values))
-        # Where the query has never written, a strict task stops: what it has written may have been deleted.
-        if own and kind != "entry of somebody else":
-            ids = [number, (BATCH + 9) << 32, (1 << 63) - 1]
+        if kind != "entry of somebody else":
+            last = topic.stored_ids.get(NAME, -1)
+            highest = (1 << 63) - 1
+            ids = [number, (BATCH + 9) << 32, highest, *([min(last + 10, highest)] if own else [])]
             with self._broker.changed:
-                topic.stored_ids[NAME] = max(topic.stored_ids.get(NAME, -1), chance.choice(ids))
+                topic.stored_ids[NAME] = max(last, chance.choice(ids))
 
     def _write(self, topic: FakeTopic, section: bytes) -> None:
         (place,) = self._broker.publish(topic.name, section)

@@ -20,6 +20,7 @@ from pulsar_spark.client import (
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import CryptoError, DuplicatesError, NotAllowedError, OptionError, SendError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -407,7 +408,8 @@ def test_whatever_happens_each_row_is_there_once(broker, block):
 def test_it_is_proven_by_the_first_entry(broker, client, topic):
     task, _ = run(client, numbered(12), required=True)
     assert topic.values == numbered(12)
-    assert ids_of(topic) == [(1 << 32) + number for number in (0, 4, 8)]
+    first = TaskIds(SECRET, NAME, topic.name).first(0)
+    assert ids_of(topic) == [first + number for number in (0, 4, 8)]
     assert task.deduplicates() is True
     registered = len(broker.seen(Type.PRODUCER))
     run(client, numbered(4), batch=1, required=True)
@@ -474,5 +476,8 @@ def test_where_only_encrypted_messages_are_taken():
 def test_the_last_id_of_a_name(broker, client):
     assert last_sequence_id(client, TOPIC, NAME, is_encrypted=False) == -1
     run(client, numbered(4))
-    assert last_sequence_id(client, TOPIC, NAME, is_encrypted=False) == (1 << 32) + 3
+    assert (
+        last_sequence_id(client, TOPIC, NAME, is_encrypted=False)
+        == TaskIds(SECRET, NAME, str(TOPIC)).first(0) + 3
+    )
     assert broker.open_producers == []

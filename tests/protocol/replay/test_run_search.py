@@ -27,9 +27,14 @@ def entry(
 
 
 def search(
-    *entries: OwnEntry, last: int = LAST, is_claimed: bool = True, may_be_replay: bool = True
+    *entries: OwnEntry,
+    last: int = LAST,
+    is_claimed: bool = True,
+    may_be_replay: bool = True,
+    may_be_own: bool = True,
 ) -> RunSearch:
-    found = RunSearch(RUN, last, is_claimed=is_claimed, may_be_replay=may_be_replay)
+    claim = {"is_claimed": is_claimed, "may_be_own": may_be_own}
+    found = RunSearch(RUN, last, may_be_replay=may_be_replay, **claim)
     for each in entries:
         found.take([each])
     return found
@@ -87,7 +92,15 @@ def test_whether_newer_entries_are_waited_for(entries, is_claimed, is_known):
     assert search(*entries, is_claimed=is_claimed).is_newest_known is is_known
 
 
-def expected(has_own: bool, is_newest: bool, is_claimed: bool, has_older: bool, replay: bool, hidden: bool):
+def expected(
+    has_own: bool,
+    is_newest: bool,
+    is_claimed: bool,
+    has_older: bool,
+    replay: bool,
+    hidden: bool,
+    may_be_own: bool,
+):
     """The second table."""
     may_be_more = hidden and is_claimed and not (has_own and is_newest)
     if has_own:
@@ -96,17 +109,17 @@ def expected(has_own: bool, is_newest: bool, is_claimed: bool, has_older: bool, 
         return RunVerdict.NOTHING
     if not replay:
         return RunVerdict.HIDDEN if may_be_more else RunVerdict.NOTHING
-    if not has_older:
+    if not has_older and may_be_own:
         return RunVerdict.MISSING
     return RunVerdict.HIDDEN if may_be_more else RunVerdict.NOTHING
 
 
 def test_all_verdicts():
     seen = set()
-    for case in itertools.product((False, True), repeat=6):
-        has_own, is_newest, is_claimed, has_older, replay, hidden = case
+    for case in itertools.product((False, True), repeat=7):
+        has_own, is_newest, is_claimed, has_older, replay, hidden, may_be_own = case
         entries = [BEFORE] * has_older + [entry(20, last=LAST if is_newest else LAST - 1)] * has_own
-        found = search(*entries, is_claimed=is_claimed, may_be_replay=replay)
+        found = search(*entries, is_claimed=is_claimed, may_be_replay=replay, may_be_own=may_be_own)
         verdict = found.verdict(is_hidden=hidden)
         assert verdict is expected(*case)
         seen.add(verdict)

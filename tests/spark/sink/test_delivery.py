@@ -134,13 +134,6 @@ def test_a_task_knows_whether_it_may_be_a_replay(monkeypatch, is_retried):
     assert found.may_be_replay is is_retried
 
 
-def test_micro_batches_have_their_own_sequence_ids():
-    first, second = task({}), task({}, MicroBatch("query", "run", 8, 3, is_retried=False))
-    assert first is not None
-    assert second is not None
-    assert second.first_sequence_id > first.first_sequence_id > 0
-
-
 def test_what_cannot_be_promised_is_refused():
     with pytest.raises(OptionError, match="cannot be used with a column __sequenceId"):
         task(ASKED, has_sequence_ids=True)
