@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.values.avro.avro_types import (
+    MAX_BYTES,
     MAX_FLOAT,
     AvroArray,
     AvroEnum,
@@ -30,9 +31,14 @@ from pulsar_spark.values.avro.avro_types import (
 )
 
 MAX_VALUES: Final = 100_000  # in all defaults of a schema, for values without bytes take time, too
+_MAX_TEXT: Final = MAX_BYTES  # in all of them; a short text may say more, by records in records
 
 Default: TypeAlias = "bool | int | float | str | bytes | list[Default] | dict[str, Default] | Branch | None"
 """A checked value: of a bytes or fixed its bytes, also for a decimal; of a record all fields by name."""
+
+
+_T = TypeVar("_T")
+_Text = TypeVar("_Text", str, bytes)
 
 
 class Branch(NamedTuple):
@@ -57,6 +63,7 @@ class Defaults:
     def __init__(self, advice: str) -> None:
         self._advice = advice
         self._left = MAX_VALUES
+        self._text_left = _MAX_TEXT
         self._symbols: dict[str, frozenset[str]] = {}  # by enum
 
     def of(self, field: AvroField, path: str) -> Default:
@@ -64,7 +71,7 @@ class Defaults:
 
         Raises:
             SchemaError: it is no value of the field's type.
-            UnsupportedError: the defaults so far have more than ``MAX_VALUES`` values.
+            UnsupportedError: the defaults so far have more than ``MAX_VALUES`` values, or 4 MiB of text.
         """
         try:
             return self._of_field(field, field.default)
@@ -106,6 +113,12 @@ class Defaults:
         if self._left < 0:
             raise _TooManyError
 
+    def _counted(self, text: _Text) -> _Text:
+        self._text_left -= len(text)
+        if self._text_left < 0:
+            raise _TooManyError
+        return text
+
     def _value(self, avro: AvroType, json: object) -> Default:
         self._count()
         if isinstance(avro, AvroUnion):
@@ -117,12 +130,14 @@ class Defaults:
         if isinstance(avro, AvroArray):
             return [self._value(avro.items, each) for each in _of(list, json)]
         if isinstance(avro, AvroMap):
-            return {_text(key): self._value(avro.values, each) for key, each in _of(dict, json).items()}
+            items = _of(dict, json).items()
+            return {self._counted(_text(key)): self._value(avro.values, each) for key, each in items}
         if isinstance(avro, AvroEnum):
             return self._symbol(avro, _of(str, json))
         if isinstance(avro, AvroFixed) or avro.kind == "bytes":
-            return _bytes(avro, json)
-        return _primitive(avro, json)
+            return self._counted(_bytes(avro, json))
+        value = _primitive(avro, json)
+        return self._counted(value) if isinstance(value, str) else value
 
     def _branch(self, avro: AvroUnion, json: object) -> Branch:
         for number, branch in enumerate(avro.branches):
@@ -136,7 +151,7 @@ class Defaults:
         symbols = self._symbols.get(avro.name)
         if symbols is None:
             symbols = self._symbols[avro.name] = frozenset(avro.symbols)
-        return _checked(name, name in symbols)
+        return self._counted(_checked(name, name in symbols))
 
 
 class _NoValueError(Exception):
@@ -145,9 +160,6 @@ class _NoValueError(Exception):
 
 class _TooManyError(Exception):
     pass
-
-
-_T = TypeVar("_T")
 
 
 def _checked(value: _T, is_good: bool) -> _T:

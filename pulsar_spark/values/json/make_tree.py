@@ -22,7 +22,15 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
     parse,
 )
-from pulsar_spark.values.avro.defaults import Branch, Default, Defaults, decimal_of, member_number, unit_of
+from pulsar_spark.values.avro.defaults import (
+    Branch,
+    Default,
+    Defaults,
+    decimal_of,
+    has_null,
+    member_number,
+    unit_of,
+)
 from pulsar_spark.values.avro.resolve import check_target, field_matches
 from pulsar_spark.values.json.projection import filled_type
 from pulsar_spark.values.json.tree import (
@@ -105,8 +113,13 @@ class _Maker:
                 raise SchemaError(f"the topic's schema has no field {below!r}", advice="Leave the column out")
             field = ours[column.name]
             key = keys.get(field.name, field.name)
-            node = self.node(theirs.get(key), field.type, column.type, below)
-            members.append(JsonMember(key, node, self._defaults.text(field, node, below)))
+            written = theirs.get(key)
+            node = self.node(written, field.type, column.type, below)
+            # Writers leave nulls out: what is missing is one, if their version has the field.
+            is_null = written is not None and has_null(written)
+            members.append(
+                JsonMember(key, node, "null" if is_null else self._defaults.text(field, node, below))
+            )
         return JsonRecord(target, tuple(members))
 
     def _union(self, writer: AvroType | None, reader: AvroUnion, target: pa.DataType, path: str) -> JsonUnion:

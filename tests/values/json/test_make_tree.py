@@ -249,4 +249,20 @@ def test_other_targets_are_refused(target, text):
 def test_a_default_that_is_no_value_of_its_type_is_an_error_that_names_the_field(type_, default):
     schema = json_schema(record({"name": "a", "type": type_, "default": default}))
     with pytest.raises(SchemaError, match="default of field 'a'"):
-        decoder(schema, schema, column_type(schema))
+        decoder(json_schema(record()), schema, column_type(schema))
+
+
+def test_what_a_writer_leaves_out_is_null_if_its_version_has_the_field():
+    nullable = {"name": "v", "type": ["null", "string"], "default": "EUR"}
+    inner = {"type": "record", "name": "I", "fields": [nullable]}
+    reader = record(nullable, {"name": "r", "type": inner}, {"name": "i", "type": "int", "default": 3})
+    missing = {"v": "EUR", "r": None, "i": 3}
+    assert read(reader, reader, b"{}") == missing | {"v": None}
+    assert read(record(), reader, b"{}") == missing
+    assert read(reader, reader, b'{"r":{}}') == {"v": None, "r": {"v": None}, "i": 3}
+    older = record({"name": "r", "type": inner | {"fields": []}})
+    assert read(older, reader, b'{"r":{}}') == missing | {"r": {"v": "EUR"}}
+    renamed = record(nullable | {"name": "w", "aliases": ["v"]})
+    assert read(reader, renamed, b"{}") == {"w": None}
+    required = record(nullable | {"type": "string"})
+    assert read(required, record(nullable), b"{}") == {"v": "EUR"}
