@@ -109,6 +109,7 @@ class TopicWriter:
         self._client = client
         self._topic = topic
         self._options = options
+        self._key_bytes = options.sends_key_bytes
         self._memory = memory or TaskMemory(options.memory_limit)
         self._code = code
         self._transaction = transaction
@@ -302,7 +303,7 @@ class TopicWriter:
             start=start,
             block=block,
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
-            key_bytes=options.key_bytes,
+            key_bytes=self._key_bytes,
         )
 
     @contextmanager
@@ -353,7 +354,7 @@ class TopicWriter:
 
     def _send_by_key(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
         """Hold rows until a window of them is full, then send those of each key in batches of their own."""
-        encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes)
+        encoded = encode_batch_messages(columns, key_bytes=self._key_bytes)
         for rows in self._window.add(keyed_rows(columns, encoded, partitions)):
             self._send_window(rows)
 
@@ -378,7 +379,7 @@ class TopicWriter:
         self, columns: MessageColumns, order: npt.NDArray[np.int64] | None, bounds: npt.NDArray[np.int64]
     ) -> None:
         """Put the rows, in ``order``, from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes, order=order)
+        encoded = encode_batch_messages(columns, key_bytes=self._key_bytes, order=order)
         offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
         for producer, own in zip(self._producers, offsets, strict=True):
             producer.check_messages(encoded.buffer, own)
@@ -387,7 +388,7 @@ class TopicWriter:
         self._changed.notify_all()
 
     def _send_single(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
-        encoded = encode_singles(columns, key_bytes=self._options.key_bytes)
+        encoded = encode_singles(columns, key_bytes=self._key_bytes)
         parts = [encoded[first:last] for first, last in pairwise(bounds.tolist())]
         for producer, own in zip(self._producers, parts, strict=True):
             producer.check_singles(own)
@@ -406,7 +407,7 @@ class TopicWriter:
             columns = replace(columns, sequence_id=pa.array(ids))
         if self._is_key_based:
             begins |= begin_keys(columns, bounds)
-        key_bytes = self._options.key_bytes
+        key_bytes = self._key_bytes
         singles = encode_singles(columns.take(pa.array(np.flatnonzero(alone))), key_bytes=key_bytes)
         if ids is not None:
             singles = singles.with_ids(ids[alone])
