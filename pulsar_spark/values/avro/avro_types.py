@@ -29,8 +29,10 @@ _LOGICAL: Final = {
     "date": "int",
     "timestamp-millis": "long",
     "timestamp-micros": "long",
+    "timestamp-nanos": "long",
     "local-timestamp-millis": "long",
     "local-timestamp-micros": "long",
+    "local-timestamp-nanos": "long",
 }
 _WAY_OUT = "Read the topic with valueFormat=raw"
 
@@ -41,8 +43,8 @@ class AvroPrimitive:
 
     Attributes:
         kind: its name.
-        logical: date, timestamp-millis, timestamp-micros, local-timestamp-millis, local-timestamp-micros or
-            decimal; empty for none, and for all others, which are read as the type below them.
+        logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos; empty for none,
+            and for all others, which are read as the type below them.
         precision: of a decimal, 1 to 38.
         scale: of a decimal, 0 to precision.
     """
@@ -204,8 +206,10 @@ _PLAIN: Final = {
     "date": pa.date32(),
     "timestamp-millis": pa.timestamp("us", "UTC"),
     "timestamp-micros": pa.timestamp("us", "UTC"),
+    "timestamp-nanos": pa.timestamp("us", "UTC"),
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
+    "local-timestamp-nanos": pa.timestamp("us"),
 }
 
 

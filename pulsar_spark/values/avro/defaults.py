@@ -29,6 +29,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
     is_null,
 )
+from pulsar_spark.values.avro.time_units import unit_of
 
 MAX_VALUES: Final = 100_000  # in all defaults of a schema, for values without bytes take time, too
 _MAX_TEXT: Final = MAX_BYTES  # in all of them; a short text may say more, by records in records
@@ -208,7 +209,9 @@ def _primitive(avro: AvroPrimitive, json: object) -> Default:
     if avro.kind in ("int", "long"):
         limit = 1 << (31 if avro.kind == "int" else 63)
         number = _of(int, json)
-        return _checked(number, -limit <= number * unit_of(avro) < limit)
+        return _checked(
+            number, all(-limit <= each < limit for each in (number, unit_of(avro).micros(number)))
+        )
     try:
         floating = float(_checked(json, isinstance(json, int | float)))  # type: ignore[arg-type]
     except OverflowError:
@@ -237,7 +240,7 @@ def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
         return decimal_of(avro, value) if pa.types.is_decimal(target) else value
     if isinstance(value, int) and pa.types.is_floating(target):
         return float(value)
-    return value * unit_of(avro) if isinstance(value, int) and pa.types.is_timestamp(target) else value
+    return unit_of(avro).micros(value) if isinstance(value, int) and pa.types.is_timestamp(target) else value
 
 
 def _member(avro: AvroUnion, value: Branch, target: pa.DataType) -> object:
@@ -257,11 +260,6 @@ def member_number(avro: AvroUnion, branch: int) -> int:
 def has_null(avro: AvroType) -> bool:
     """Whether null is a value of the type."""
     return any(map(is_null, avro.branches)) if isinstance(avro, AvroUnion) else is_null(avro)
-
-
-def unit_of(avro: AvroType | None) -> int:
-    """Microseconds that 1 stands for in a timestamp of the type; 1 for what is no timestamp."""
-    return 1000 if getattr(avro, "logical", "").endswith("-millis") else 1
 
 
 def decimal_of(avro: AvroType, value: bytes) -> Decimal:

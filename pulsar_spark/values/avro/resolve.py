@@ -31,6 +31,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_null,
 )
 from pulsar_spark.values.avro.defaults import Defaults
+from pulsar_spark.values.avro.time_units import MICROS, unit_of
 
 # Kinds that a writer's may become.
 PROMOTIONS: Final = {
@@ -282,14 +283,10 @@ def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType
     if reader.kind != writer.kind and reader.kind not in PROMOTIONS.get(writer.kind, ()):
         raise _mismatch(writer, reader, path)
     if writer.kind in ("int", "long"):
-        unit = writer.logical if "timestamp" in writer.logical else reader.logical
-        is_time = "timestamp" in reader.logical
-        return steps.IntegerStep(
-            target,
-            writer.kind == "int",
-            1000 if is_time and unit.endswith("-millis") else 1,
-            through_float=reader.kind == "float",
-        )
+        unit = MICROS
+        if "timestamp" in reader.logical:
+            unit = unit_of(writer if "timestamp" in writer.logical else reader)
+        return steps.IntegerStep(target, writer.kind == "int", unit, through_float=reader.kind == "float")
     _check_scale(writer, reader, path)
     return _primitive_step(writer.kind, target)
 

@@ -166,8 +166,9 @@ def _boolean(step: BooleanStep) -> Walker:
 def _integer(step: IntegerStep) -> Walker:
     if step.type is None:
         return lambda value, position: read_varint(value, position)[1]
-    most = (1 << 31) - 1 if step.is_int else _MAX_LONG // step.factor
-    least = -most if step.factor > 1 else -most - 1
+    factor = step.unit.factor
+    most = (1 << 31) - 1 if step.is_int else _MAX_LONG // factor
+    least = -most if factor > 1 else -most - 1
 
     def walk(value: AvroValue, position: int) -> int:
         number, position = read_varint(value, position)

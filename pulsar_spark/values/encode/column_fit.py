@@ -49,8 +49,10 @@ _TIMES: Final = {
     "date": "date",
     "timestamp-millis": "timestamp",
     "timestamp-micros": "timestamp",
+    "timestamp-nanos": "timestamp",
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
+    "local-timestamp-nanos": "timestamp_ntz",
 }
 # Spark's names of the types that go into a field without a logical type.
 _TEXTS: Final = frozenset(("string", "binary"))

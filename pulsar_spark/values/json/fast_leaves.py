@@ -228,7 +228,7 @@ def _seconds(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> Ints:
     number = payloads.number(cursor)
     has_point = number.fractions > 0
     cursor.ok &= ~payloads.exponent(cursor) & (number.fractions <= MAX_DIGITS)
-    whole_digits = MAX_DIGITS if leaf.unit == 1 else _MILLIS
+    whole_digits = MAX_DIGITS if leaf.unit.factor == 1 else _MILLIS
     cursor.ok &= number.wholes <= np.where(has_point, _SECONDS, whole_digits)
     missing = TENS[np.clip(_MICROS - number.fractions, 0, _MICROS)]
     too_many = TENS[np.clip(number.fractions - _MICROS, 0, MAX_DIGITS)]
@@ -238,7 +238,7 @@ def _seconds(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> Ints:
     # -2.25 is Java's 1.75 s before 1970, and -0.25 is what it says.
     negative = np.where(number.whole > 0, micros - wholes, -micros - is_cut)
     seconds = np.where(number.is_negative, negative, wholes + micros)
-    return np.where(has_point, seconds, _signed(number.is_negative, number.whole * leaf.unit))
+    return np.where(has_point, seconds, leaf.unit.micros(_signed(number.is_negative, number.whole)))
 
 
 def _decimals(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:

@@ -220,7 +220,7 @@ def _timestamp_parser(leaf: JsonLeaf) -> Parser:
                 return _in_range(_micros_of(found, has_zone)), end
         number, at = _number(text, at, "a timestamp")
         if number.lastindex == 2:
-            return _in_range(_integer(number, 1 << 63) * leaf.unit), at
+            return _in_range(leaf.unit.micros(_integer(number, 1 << 63))), at
         micros = scaled(number, 6, _DIGITS_OF_INT64, is_cut=True)
         return _in_range(1 << 63 if micros is None else _as_java_means(number, micros)), at
 

@@ -29,9 +29,9 @@ from pulsar_spark.values.avro.defaults import (
     decimal_of,
     has_null,
     member_number,
-    unit_of,
 )
 from pulsar_spark.values.avro.resolve import check_target, field_matches
+from pulsar_spark.values.avro.time_units import unit_of
 from pulsar_spark.values.json.projection import filled_type
 from pulsar_spark.values.json.tree import (
     JsonArray,
@@ -247,6 +247,6 @@ def _leaf_payload(avro: AvroType, node: JsonNode, value: Default) -> object:
         unit = unit_of(avro)
         if node.unit != unit:
             # Seconds with a point, which are the same whatever the writer's unit is.
-            seconds, micros = divmod(value * unit, 1_000_000)
+            seconds, micros = divmod(unit.micros(value), 1_000_000)
             return f"{seconds}.{micros:06}"
     return value

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.values.avro.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_size import item_width
 
 
@@ -36,14 +37,14 @@ class JsonLeaf:
     Attributes:
         kind: what it is read as.
         type: of its column.
-        unit: microseconds that 1 stands for, in a timestamp that is a whole number.
+        unit: of a timestamp that is a whole number.
         size: bytes of a fixed; None: any.
         is_base64: text that is not base64 is no value of bytes; else it stands for its UTF-8.
     """
 
     kind: JsonKind
     type: pa.DataType
-    unit: int = 1
+    unit: TimeUnit = MICROS
     size: int | None = None
     is_base64: bool = False
 

@@ -234,6 +234,8 @@ VERSIONS = [
     (logical("long", "timestamp-millis"), logical("long", "timestamp-micros"), MOMENT, MOMENT),
     (logical("long", "timestamp-micros"), logical("long", "timestamp-millis"), MOMENT, MOMENT),
     ("long", logical("long", "timestamp-millis"), 1_700_000_000_123, MOMENT),
+    ("long", logical("long", "timestamp-nanos"), 1_700_000_000_123_000_999, MOMENT),
+    (logical("long", "timestamp-millis"), logical("long", "timestamp-nanos"), MOMENT, MOMENT),
     (logical("long", "timestamp-millis"), "long", MOMENT, 1_700_000_000_123),
     (
         logical("bytes", "decimal", precision=4, scale=2),
@@ -478,6 +480,17 @@ def test_values_for_which_the_reader_has_no_branch_or_symbol():
     enum = made(COLOURS, renamed(COLOURS, symbols=["BLUE"]))
     assert decode(enum, [b"\4", b"\0"]).is_bad.tolist() == [False, True]
     assert "not in the reader's schema" in enum.explain(b"\0", None)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "local-timestamp"])
+@pytest.mark.parametrize("other", ["micros", "millis"])
+def test_nanoseconds_are_cut_to_microseconds_whatever_unit_the_reader_has(kind, other):
+    writer = logical("long", f"{kind}-nanos")
+    values = [1_700_000_000_123_456_789, 0, -1, -1000, 2**63 - 1, -(2**63)]
+    for reader in (writer, logical("long", f"{kind}-{other}")):
+        done = decode(made(writer, reader), [encoded("long", value) for value in values])
+        assert done.is_bad is None
+        assert done.column.cast(pa.int64()).to_pylist() == [value // 1000 for value in values]
 
 
 def test_millis_that_are_no_micros_are_bad():

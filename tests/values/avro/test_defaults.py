@@ -18,6 +18,7 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2
 SHORT_DECIMAL = {**FIXED, "logicalType": "decimal", "precision": 4, "scale": 4}
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
 DATE = {"type": "int", "logicalType": "date"}
 RECORD = {
     "type": "record",
@@ -47,6 +48,8 @@ GOOD = [
     (SHORT_DECIMAL, "\x00\x01"),
     (MILLIS, -1500),
     (MICROS, 2**62),
+    (NANOS, 2**63 - 1),
+    (NANOS, -1),
     (DATE, 1),
     (["null", "int"], None),
     (["int", "null"], 7),
@@ -87,6 +90,7 @@ BAD = [
     (DECIMAL, "\x27\x10"),
     (SHORT_DECIMAL, "\x7f\xff"),
     (MILLIS, 2**62),
+    (NANOS, 2**63),
     (["int", "null"], "a"),
     (["string", "boolean"], 0.5),
     ([RECORD, "null"], 5),

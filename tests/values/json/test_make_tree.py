@@ -2,12 +2,15 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.values.json import json_read
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
 from tests.values.json_payloads import json_schema
 
-MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
+MILLIS, MICROS, NANOS = (
+    {"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros", "nanos")
+)
 
 
 def record(*fields):
@@ -27,6 +30,17 @@ def test_whole_timestamps_have_the_unit_of_the_writer():
     assert read(second, first, b'{"a":1000000}')["a"].timestamp() == 1
     assert read(record({"name": "a", "type": "long"}), second, b'{"a":1000000}')["a"].timestamp() == 1
     assert read(record(), second, b'{"a":1000000}')["a"].timestamp() == 1
+
+
+def test_whole_nanoseconds_are_cut_to_microseconds(monkeypatch):
+    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+    writer = json_schema(record({"name": "a", "type": NANOS}))
+    values = [1_700_000_000_123_456_789, -1, -1000, 999]
+    rows = pa.array([b'{"a":%d}' % value for value in values] + [b'{"a":1.5}'])
+    for reader in (writer, json_schema(record({"name": "a", "type": MICROS}))):
+        found = decoder(writer, reader, column_type(reader)).decode(rows, pa.nulls(5, pa.binary()))
+        micros = found.column.field("a").cast(pa.int64()).to_pylist()
+        assert micros == [value // 1000 for value in values] + [1_500_000]
 
 
 def test_timestamps_in_arrays_maps_and_records_have_the_unit_of_the_writer():
