@@ -16,6 +16,7 @@ from pulsar_spark.protocol.writing.schema_choice import (
     choose_schema,
 )
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats
 from pulsar_spark.values.key_value import KeyValueParts, parts_of
 from pulsar_spark.values.key_value import schema_of as key_value_schema
 
@@ -73,6 +74,22 @@ def test_a_topic_without_a_schema_is_an_error_where_nothing_may_be_registered():
 )
 def test_rows_that_fit_are_written_by_the_topics_schema(existing, may_register):
     assert choose_schema(existing, AB, may_register=may_register) == SchemaChoice(existing, False)
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_a_column_with_the_old_name_of_a_field_is_that_field(kind):
+    renamed = field("b", ["null", "string"], default=None, aliases=["z", "old"])
+    existing = record(field("a"), renamed, field("z"), kind=kind)
+    part = PartType(PartKind(kind.name.lower()), pa.struct([("a", INT), ("old", TEXT), ("z", INT)]))
+    assert choose_schema(existing, RowType(part), may_register=True) == (existing, False)
+    rows = pa.array([{"a": 1, "old": "x", "z": 2}], part.arrow)
+    decoder = formats.decoder(existing, existing, formats.column_type(existing))
+    payloads = formats.encoder(existing, part.arrow).encode(rows).values
+    found = decoder.decode(payloads, pa.nulls(1, pa.binary()))
+    assert found.column.to_pylist() == [{"a": 1, "b": "x", "z": 2}]
+    both = PartType(part.kind, pa.struct([("a", INT), ("b", TEXT), ("old", TEXT), ("z", INT)]))
+    with pytest.raises(SchemaError, match="'old' and another column are the topic's 'b'"):
+        choose_schema(existing, RowType(both), may_register=True)
 
 
 def test_columns_without_a_field_become_fields_behind_the_others():
