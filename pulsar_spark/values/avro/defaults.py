@@ -101,7 +101,11 @@ class Defaults:
         Raises:
             SchemaError, UnsupportedError: as :meth:`of`.
         """
-        return pa.array([_item(field.type, self.of(field, path), target)], target)
+        item = _item(field.type, self.of(field, path), target)
+        try:
+            return pa.array([item], target)
+        except pa.ArrowInvalid:  # bytes as a string, which are not UTF-8
+            raise self.wrong(path) from None
 
     def _of_field(self, field: AvroField, json: object) -> Default:
         if json is None and not has_null(field.type):

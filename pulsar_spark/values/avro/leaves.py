@@ -148,7 +148,7 @@ def enum_reader(step: EnumStep) -> Reader:
         array = symbols.take(pa.array(index))
         if has_unknown and array.null_count:
             payloads.fail(rows, array.is_null().to_numpy(zero_copy_only=False))
-        return array, after
+        return array.cast(step.type), after
 
     return read
 

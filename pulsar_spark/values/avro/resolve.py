@@ -145,7 +145,7 @@ class _Resolver:
             return steps.EnumStep(target, tuple(symbols))
         if isinstance(writer, AvroFixed) and isinstance(reader, AvroFixed) and writer.size == reader.size:
             _check_scale(writer, reader, path)
-            return steps.BytesStep(target, writer.size, is_text=False)
+            return steps.BytesStep(target, writer.size, is_text=pa.types.is_string(target))
         if isinstance(writer, AvroPrimitive) and isinstance(reader, AvroPrimitive):
             return _primitive(writer, reader, target, path)
         raise _mismatch(writer, reader, path)

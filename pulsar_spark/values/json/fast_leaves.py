@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
@@ -107,6 +108,10 @@ def _texts(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
             start[rows], end[rows] = read(part)
             cursor.put(rows, part)
     column = payloads.texts(cursor, start, end)
+    if leaf.symbols is not None:
+        kept = [text for text, symbol in leaf.symbols.items() if text == symbol]
+        is_kept = pc.is_in(column, pa.array(kept, pa.string())).to_numpy(zero_copy_only=False)
+        cursor.ok &= is_kept | ~is_text
     return column.cast(leaf.type)
 
 

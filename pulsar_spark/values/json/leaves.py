@@ -114,10 +114,18 @@ def _float_parser(leaf: JsonLeaf) -> Parser:
     return parse
 
 
-def _text_parser(_leaf: JsonLeaf) -> Parser:
+def _text_parser(leaf: JsonLeaf) -> Parser:
+    symbols = leaf.symbols
+
     def parse(text: str, at: int) -> tuple[bytes, int]:
         if text[at] == '"':
-            return read_utf8(text, at)
+            if symbols is None:
+                return read_utf8(text, at)
+            name, at = read_string(text, at)
+            symbol = symbols.get(name)
+            if symbol is None:
+                raise BadJsonError("text that is not a symbol of the enum")
+            return symbol.encode(), at
         found = NUMBER.match(text, at)
         if found is None:
             raise unexpected(text, at, "text")

@@ -12,6 +12,7 @@ from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
+    AvroEnum,
     AvroField,
     AvroFixed,
     AvroMap,
@@ -151,7 +152,16 @@ class _Maker:
         if source == pa.binary():
             size = reader.size if isinstance(reader, AvroFixed) else None
             return JsonLeaf(JsonKind.BYTES, target, size=size, is_base64=self._is_base64)
-        return JsonLeaf(_kind(source, target), target)
+        symbols = _symbols(writer, reader) if isinstance(reader, AvroEnum) else None
+        return JsonLeaf(_kind(source, target), target, symbols=symbols)
+
+
+def _symbols(writer: AvroType | None, reader: AvroEnum) -> dict[str, str]:
+    """What texts are read as: the reader's symbols as they are, others of the writer as the default."""
+    symbols = {symbol: symbol for symbol in reader.symbols}
+    if isinstance(writer, AvroEnum) and reader.default is not None:
+        symbols = dict.fromkeys(writer.symbols, reader.default) | symbols
+    return symbols
 
 
 def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:

@@ -6,7 +6,8 @@ numbers, names that the reader has as aliases only, and whether bytes are base64
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
@@ -40,6 +41,8 @@ class JsonLeaf:
         unit: of a timestamp that is a whole number.
         size: bytes of a fixed; None: any.
         is_base64: text that is not base64 is no value of bytes; else it stands for its UTF-8.
+        symbols: of an enum, what each text is read as; None: any text. Numbers are texts that are not looked
+            up: enums of Python's client may be some.
     """
 
     kind: JsonKind
@@ -47,6 +50,7 @@ class JsonLeaf:
     unit: TimeUnit = MICROS
     size: int | None = None
     is_base64: bool = False
+    symbols: Mapping[str, str] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

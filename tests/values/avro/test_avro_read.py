@@ -482,6 +482,32 @@ def test_values_for_which_the_reader_has_no_branch_or_symbol():
     assert "not in the reader's schema" in enum.explain(b"\0", None)
 
 
+@pytest.mark.parametrize(
+    ("wrap", "within", "column"),
+    [
+        (lambda kind: kind, lambda value: value, lambda kind: kind),
+        (lambda kind: ["null", kind], lambda value: value, lambda kind: kind),
+        (array, lambda value: [value] * 100, lambda kind: pa.list_(pa.field("element", kind))),
+        (map_of, lambda value: {"k": value}, lambda kind: pa.map_(pa.string(), pa.field("value", kind))),
+    ],
+)
+def test_texts_and_bytes_of_any_kind_are_read_as_each_other(wrap, within, column):
+    fixed = {"type": "fixed", "name": "F", "size": 2}
+    for kind, value, other, expected in (
+        (COLOURS, "RED", pa.binary(), b"RED"),
+        (fixed, b"ab", pa.string(), "ab"),
+    ):
+        tree = record(("a", wrap(kind)))
+        made_decoder = made(tree, target=pa.struct([("a", column(other))]))
+        assert rows(made_decoder, [encoded(tree, {"a": within(value)})]) == [{"a": within(expected)}]
+    tree = record(("a", fixed))
+    text = pa.struct([("a", pa.string())])
+    assert decode(made(tree, target=text), [b"\xff\xfe", b"ab"]).is_bad.tolist() == [True, False]
+    with_default = record(("a", fixed, {"default": "\xff\xfe"}))
+    with pytest.raises(SchemaError, match="default of field 'a'"):
+        made(record(), with_default, text)
+
+
 @pytest.mark.parametrize("kind", ["timestamp", "local-timestamp"])
 @pytest.mark.parametrize("other", ["micros", "millis"])
 def test_nanoseconds_are_cut_to_microseconds_whatever_unit_the_reader_has(kind, other):

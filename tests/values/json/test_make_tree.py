@@ -266,6 +266,26 @@ def test_a_default_that_is_no_value_of_its_type_is_an_error_that_names_the_field
         decoder(json_schema(record()), schema, column_type(schema))
 
 
+def test_symbols_of_enums_are_those_of_the_schema(monkeypatch):
+    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+    newer = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}
+    older, lenient = newer | {"symbols": ["A"]}, newer | {"symbols": ["A", "X"], "default": "X"}
+    payloads = pa.array([b'{"e":"%s"}' % text for text in (b"A", b"B", b"X", b"Z")] + [b'{"e":2}'])
+
+    def found(writer, reader):
+        writer, reader = (json_schema(record({"name": "e", "type": each})) for each in (writer, reader))
+        return decoder(writer, reader, column_type(reader)).decode(payloads, payloads).column.to_pylist()
+
+    def rows(*symbols):
+        return [symbol and {"e": symbol} for symbol in symbols]
+
+    assert found(newer, newer) == rows("A", "B", None, None, "2")
+    assert found(newer, older) == rows("A", None, None, None, "2")
+    assert found(newer, lenient) == rows("A", "X", "X", None, "2")
+    assert found("string", newer) == rows("A", "B", None, None, "2")
+    assert found(newer, "string") == rows("A", "B", "X", "Z", "2")
+
+
 def test_what_a_writer_leaves_out_is_null_if_its_version_has_the_field():
     nullable = {"name": "v", "type": ["null", "string"], "default": "EUR"}
     inner = {"type": "record", "name": "I", "fields": [nullable]}
