@@ -164,7 +164,8 @@ class TypedValueReader:
     """Reads the values of one range of a topic partition; all of its messages already exist.
 
     Args:
-        versions_of: gives the versions that the topic has now; it need not cache those that do not exist.
+        versions_of: gives the versions that the partition's topic has now; it need not cache those that do
+            not exist.
         topic: the partition.
         reader: the schemas that values are read as.
         target: the column's type: that of ``reader``, or a projection of it.
@@ -181,7 +182,7 @@ class TypedValueReader:
         refuse_changes: bool = False,
     ) -> None:
         self._versions_of = versions_of
-        self._topic = topic.base
+        self._topic = topic
         self._reader = reader
         self._target = target
         self._parts = ValueParts(target)
