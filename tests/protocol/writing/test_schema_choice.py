@@ -144,6 +144,47 @@ def test_rows_that_no_schema_fits(existing, rows, text, may_register):
         choose_schema(existing, rows, may_register=may_register)
 
 
+def nested(depth: int) -> pa.DataType:
+    kind: pa.DataType = INT
+    for _ in range(depth):
+        kind = pa.struct([("a", kind)])
+    return kind
+
+
+TOO_LARGE = [
+    (pa.struct([(f"c{number}", INT) for number in range(3_500)]), "more than 10000 types"),
+    (nested(26), "nested too deeply"),
+    (pa.struct([("x" * 1_500, INT)]), "more than 1000 characters"),
+]
+
+
+@pytest.mark.parametrize(("columns", "words"), TOO_LARGE, ids=["wide", "deep", "long"])
+@pytest.mark.parametrize("kind", [PartKind.AVRO, PartKind.JSON])
+@pytest.mark.parametrize("existing", [None, record(field("a", ["null", "int"], default=None))])
+def test_what_could_not_be_read_is_not_registered(columns, words, kind, existing):
+    if existing is not None:
+        existing = replace(existing, type=SchemaType[kind.name])
+        columns = pa.struct([pa.field("new", columns)])
+    for rows in (
+        RowType(PartType(kind, columns)),
+        RowType(PartType(kind, columns), primitive(TEXT)),
+        RowType(primitive(TEXT), PartType(kind, columns)),
+    ):
+        if existing is None or rows.key is None:
+            with pytest.raises(UnsupportedError, match=f"schema is not registered, because .*{words}"):
+                choose_schema(existing, rows, may_register=True)
+
+
+def test_a_row_of_any_type_is_written_and_read_before_its_schema_is_registered():
+    items = pa.list_(pa.field("element", pa.struct([("x", TEXT)]), nullable=False))
+    maps = pa.map_(TEXT, pa.field("value", pa.decimal128(9, 2), nullable=False))
+    leaves = (pa.bool_(), pa.int8(), INT, pa.int64(), pa.float32(), pa.float64(), TEXT, pa.binary())
+    times = (pa.date32(), UTC, pa.timestamp("us"), pa.decimal128(38, 38), items, maps)
+    fields = [pa.field(f"f{number}", each, nullable=False) for number, each in enumerate(leaves + times)]
+    for kind in (PartKind.AVRO, PartKind.JSON):
+        assert choose_schema(None, RowType(PartType(kind, pa.struct(fields))), may_register=True).is_new
+
+
 def test_what_cannot_be_written_is_unsupported():
     skipped = replace(record(field("a"), field("b", "string")), properties={"__AVRO_READ_OFFSET__": "5"})
     with pytest.raises(UnsupportedError):
