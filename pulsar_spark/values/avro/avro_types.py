@@ -24,6 +24,7 @@ MAX_DEPTH = 48  # types in each other
 MAX_NAME = 1_000  # characters of a name or symbol
 MAX_FLOAT: Final = float(2**128 - 2**103)  # from here on, a number becomes infinite as a float
 
+_MOST_OF_NUMBERS = 3  # branches of a union that is one number: two kinds, and null
 _MAX_PRECISION = 38  # of Spark's and Arrow's decimal
 _LOGICAL: Final = {
     "date": "int",
@@ -190,6 +191,8 @@ def is_null(avro: AvroType) -> bool:
 
 def is_member_struct(union: AvroUnion) -> bool:
     """Whether the union's column is a struct of its members, named member0, member1 and so on."""
+    if len(union.branches) > _MOST_OF_NUMBERS:
+        return True
     members = union.members
     return len(members) > 1 and _common_number(members) is None
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from typing import Final
 
 import pyarrow as pa
@@ -30,21 +30,12 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
     is_null,
 )
+from pulsar_spark.values.avro.branches import PROMOTIONS, Branches, with_siblings
 from pulsar_spark.values.avro.defaults import Defaults
 from pulsar_spark.values.avro.time_units import MICROS, unit_of
 
-# Kinds that a writer's may become.
-PROMOTIONS: Final = {
-    "int": ("long", "float", "double"),
-    "long": ("float", "double"),
-    "float": ("double",),
-    "string": ("bytes",),
-    "bytes": ("string",),
-}
 MAX_PAIRS = 50_000  # types compared
 MAX_CONSTANTS = 64 << 10  # bytes of defaults that a row may get
-
-_OTHER_NAME: Final = 3
 
 _WAY_OUT = "Read the topic with valueFormat=raw"
 _NUMBERS: Final = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double"}
@@ -83,10 +74,10 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
     if whole.equals(target):
         return
     if pa.types.is_struct(whole) and pa.types.is_struct(target):
-        names = [field.name for field in target]
+        names = Counter(field.name for field in target)
         for field in target:
             below = f"{path}.{field.name}" if path else field.name
-            if names.count(field.name) > 1 or whole.get_field_index(field.name) < 0:
+            if names[field.name] > 1 or whole.get_field_index(field.name) < 0:
                 raise SchemaError(
                     f"the topic's schema has no field {below!a}, or the field is requested twice"
                 )
@@ -108,6 +99,7 @@ def _kind(column: pa.DataType) -> str:
 class _Resolver:
     def __init__(self) -> None:
         self._pairs = 0
+        self._branches: dict[int, Branches] = {}  # of the reader's unions, by id
         self._defaults = Defaults(_WAY_OUT)
 
     def step(
@@ -116,9 +108,10 @@ class _Resolver:
         reader: AvroType,
         target: pa.DataType,
         path: str,
-        among: tuple[AvroType, ...] = (),
+        *,
+        has_siblings: bool = False,
     ) -> steps.Step:
-        """The step for one type; ``among`` are the branches of the writer's union that it is one of."""
+        """The step for one type; ``has_siblings`` as of :meth:`Branches.candidates`."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise UnsupportedError(
@@ -127,8 +120,8 @@ class _Resolver:
         if isinstance(writer, AvroUnion):
             return self._from_union(writer, reader, target, path)
         if isinstance(reader, AvroUnion):
-            return self._to_union(writer, reader, target, path, among)
-        fitting = candidates(writer, AvroUnion((reader,)), among)
+            return self._to_union(writer, reader, target, path, has_siblings=has_siblings)
+        fitting = Branches((reader,)).candidates(writer, has_siblings=has_siblings)
         if not isinstance(writer, AvroPrimitive) and next(fitting, None) is None:
             raise _mismatch(writer, reader, path)
         if isinstance(writer, AvroRecord) and isinstance(reader, AvroRecord):
@@ -178,9 +171,11 @@ class _Resolver:
         self, writer: AvroUnion, reader: AvroType, target: pa.DataType, path: str
     ) -> steps.UnionStep:
         branches: list[steps.Step | str] = []
+        siblings = with_siblings(writer)
         for branch in writer.branches:
+            has_siblings = type(branch) in siblings
             try:
-                branches.append(self.step(branch, reader, target, path, writer.branches))
+                branches.append(self.step(branch, reader, target, path, has_siblings=has_siblings))
             except SchemaError as error:
                 # Where the union is will be said with each value.
                 branches.append(error.what.removeprefix(f"{_place(path)}: "))
@@ -194,11 +189,15 @@ class _Resolver:
         reader: AvroUnion,
         target: pa.DataType,
         path: str,
-        among: tuple[AvroType, ...],
+        *,
+        has_siblings: bool,
     ) -> steps.Step:
         if is_null(writer) and any(is_null(branch) for branch in reader.branches):
             return steps.NullStep(target)
-        for branch in candidates(writer, reader, among):
+        branches = self._branches.get(id(reader))
+        if branches is None:
+            branches = self._branches[id(reader)] = Branches(reader.branches)
+        for branch in branches.candidates(writer, has_siblings=has_siblings):
             try:
                 return self._member(writer, reader, branch, target, path)
             except SchemaError:
@@ -210,8 +209,7 @@ class _Resolver:
     ) -> steps.Step:
         if not is_member_struct(reader):
             return self.step(writer, branch, target, path)
-        position = next(i for i, member in enumerate(reader.members) if member is branch)
-        index = target.get_field_index(f"member{position}")
+        index = target.get_field_index(f"member{self._branches[id(reader)].member(branch)}")
         if index < 0:
             self.step(writer, branch, arrow_type(branch), path)  # it may be none of this branch
             return steps.MemberStep(target, skip(writer), -1)
@@ -246,37 +244,6 @@ def skip(writer: AvroType) -> steps.Step:
     if isinstance(writer, AvroFixed):
         return steps.BytesStep(None, writer.size, is_text=False)
     return _primitive_step(writer.kind, None)
-
-
-def candidates(writer: AvroType, reader: AvroUnion, among: tuple[AvroType, ...] = ()) -> Iterator[AvroType]:
-    """Branches that the writer's type may be, best first: by name, alias, short name, kind; then promotions.
-
-    Args:
-        writer: a type that is no union.
-        reader: with the branches.
-        among: all branches of the writer's union, where it is one of them.
-    """
-    same = [branch for branch in reader.members if type(branch) is type(writer)]
-    if isinstance(writer, AvroPrimitive):
-        yield from (branch for branch in same if branch_name(branch) == writer.kind)
-        yield from (branch for branch in same if branch_name(branch) in PROMOTIONS.get(writer.kind, ()))
-        return
-    name = branch_name(writer)
-
-    def rank(branch: AvroType) -> int:
-        aliases = branch.aliases if isinstance(branch, AvroRecord | AvroEnum | AvroFixed) else ()
-        if branch_name(branch) == name:
-            return 0
-        if name in aliases:
-            return 1
-        return 2 if _short(name) in map(_short, (branch_name(branch), *aliases)) else _OTHER_NAME
-
-    has_choice = len(same) > 1 or sum(type(branch) is type(writer) for branch in among) > 1
-    yield from sorted((branch for branch in same if not has_choice or rank(branch) < _OTHER_NAME), key=rank)
-
-
-def _short(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType, path: str) -> steps.Step:
