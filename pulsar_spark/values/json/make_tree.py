@@ -81,6 +81,7 @@ class _Maker:
     def __init__(self, is_base64: bool) -> None:
         self._is_base64 = is_base64
         self._defaults = _DefaultTexts()
+        self._numbers = _Numbers()
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
         """Make one node; the writer's type is None where that has none in this place."""
@@ -135,7 +136,8 @@ class _Maker:
                 theirs, reader.members, filled_type(whole, target), strict=True
             )
         )
-        return JsonUnion(target, members, tuple(whole.get_field_index(column.name) for column in target))
+        indexes = tuple(whole.get_field_index(column.name) for column in target)
+        return JsonUnion(target, members, indexes, self._numbers.of_union(members))
 
     def _leaf(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonLeaf:
         source = arrow_type(reader)
@@ -177,6 +179,40 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
         if is_kind(target):
             return kind
     return JsonKind.DECIMAL
+
+
+class _Numbers:
+    """Numbers of nodes: equal for those that read the same."""
+
+    def __init__(self) -> None:
+        self._by_shape: dict[tuple[object, ...], int] = {}
+        self._by_node: dict[int, int] = {}
+
+    def of_union(self, members: tuple[JsonNode, ...]) -> int:
+        """The number of a union of members, which the tree keeps."""
+        return self._of_shape("union", *map(self._of, members))
+
+    def _of_shape(self, *shape: object) -> int:
+        return self._by_shape.setdefault(shape, len(self._by_shape))
+
+    def _of(self, node: JsonNode) -> int:
+        number = self._by_node.get(id(node))
+        if number is None:
+            number = self._by_node[id(node)] = self._new(node)
+        return number
+
+    def _new(self, node: JsonNode) -> int:
+        if isinstance(node, JsonUnion):
+            return node.number
+        if isinstance(node, JsonRecord):
+            members = ((member.key, self._of(member.node), member.default) for member in node.members)
+            return self._of_shape("record", *members)
+        if isinstance(node, JsonArray):
+            return self._of_shape("array", self._of(node.item))
+        if isinstance(node, JsonMap):
+            return self._of_shape("map", self._of(node.value))
+        symbols = None if node.symbols is None else tuple(node.symbols.items())
+        return self._of_shape(node.kind, str(node.type), node.unit, node.size, node.is_base64, symbols)
 
 
 class _DefaultTexts:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pulsar_spark.values.json.columns import BytesColumn, JsonColumn, NullColumn, NumberColumn
 from pulsar_spark.values.json.projection import select
+from pulsar_spark.values.json.room import JsonRoom
 from pulsar_spark.values.json.scan import (
     END,
     BadJsonError,
@@ -31,12 +32,12 @@ from pulsar_spark.values.json.tree import (
     JsonUnion,
     item_size,
 )
-from pulsar_spark.values.value_size import ValueRoom
 
 _SHOWN: Final = 100  # characters of a name that an error tells
+_FEW_MEMBERS: Final = 2  # of a union, which are read without a look at the value's names
 
 
-def make_column(node: JsonNode, room: ValueRoom) -> JsonColumn:
+def make_column(node: JsonNode, room: JsonRoom) -> JsonColumn:
     """Make the column of a node.
 
     Args:
@@ -61,7 +62,7 @@ def make_column(node: JsonNode, room: ValueRoom) -> JsonColumn:
 class _Nested(JsonColumn):
     """Values of several items each, which are in columns of their own; ``_offsets`` says which are whose."""
 
-    def __init__(self, node: JsonArray | JsonMap, room: ValueRoom, *items: JsonColumn) -> None:
+    def __init__(self, node: JsonArray | JsonMap, room: JsonRoom, *items: JsonColumn) -> None:
         super().__init__(node.type)
         self._columns = items
         self._width = item_size(node)
@@ -88,7 +89,7 @@ class _Nested(JsonColumn):
 class _Lists(_Nested):
     """Arrays: their items in a column of their own."""
 
-    def __init__(self, node: JsonArray, room: ValueRoom) -> None:
+    def __init__(self, node: JsonArray, room: JsonRoom) -> None:
         self._items = make_column(node.item, room)
         super().__init__(node, room, self._items)
 
@@ -103,6 +104,7 @@ class _Lists(_Nested):
         while True:
             try:
                 _take(self._room, self._width)
+                self._room.at = at
                 at = skip_space(text, self._items.read(text, at))
             except BadJsonError as error:
                 error.path.append(f"[{len(self._items) - first}]")
@@ -121,7 +123,7 @@ class _Lists(_Nested):
 class _Maps(_Nested):
     """Maps: their keys and values in columns of their own."""
 
-    def __init__(self, node: JsonMap, room: ValueRoom) -> None:
+    def __init__(self, node: JsonMap, room: JsonRoom) -> None:
         self._keys = BytesColumn(JsonLeaf(JsonKind.TEXT, pa.string()))
         self._values = make_column(node.value, room)
         super().__init__(node, room, self._values, self._keys)
@@ -139,6 +141,7 @@ class _Maps(_Nested):
             at = read_name(text, at)[1]  # the name itself, which may be large, is let go of
             try:
                 _take(self._room, self._width)
+                self._room.at = at
                 self._keys.read(text, start)
                 at = skip_space(text, self._values.read(text, at))
             except BadJsonError as error:
@@ -164,7 +167,7 @@ class _Maps(_Nested):
 class _Member:
     """The values of one member of records, without rows that lack it: those take no time."""
 
-    def __init__(self, member: JsonMember, room: ValueRoom) -> None:
+    def __init__(self, member: JsonMember, room: JsonRoom) -> None:
         self._node = member.node
         self._text = member.default
         self._values = make_column(member.node, room)
@@ -173,7 +176,7 @@ class _Member:
     @cached_property
     def _default(self) -> tuple[pa.Array, int]:
         """The default as an array of one value, and the room that it takes."""
-        room = ValueRoom(0)
+        room = JsonRoom()
         column = make_column(self._node, room)
         column.read(self._text + END, 0)
         return column.finish(), room.accepted - room.left + len(self._text)
@@ -220,7 +223,7 @@ class _Member:
 class _Structs(JsonColumn):
     """Records: the values of each member."""
 
-    def __init__(self, node: JsonRecord, room: ValueRoom) -> None:
+    def __init__(self, node: JsonRecord, room: JsonRoom) -> None:
         super().__init__(node.type)
         self._members = [_Member(member, room) for member in node.members]
         self._room = room
@@ -245,6 +248,7 @@ class _Structs(JsonColumn):
         at = skip_space(text, at + 1)
         while text[at] != "}":
             name, at = read_name(text, at)
+            self._room.at = at
             member = self._by_key.get(name)
             try:
                 if member is None:
@@ -292,80 +296,176 @@ class _Structs(JsonColumn):
 
 
 class _Unions(JsonColumn):
-    """Unions: a column for each member, of which one at most is not null."""
+    """Unions: a column for each member, without rows that have another one: those take no time."""
 
-    def __init__(self, node: JsonUnion, room: ValueRoom) -> None:
+    def __init__(self, node: JsonUnion, room: JsonRoom) -> None:
         super().__init__(node.type)
         self._columns = [make_column(member, room) for member in node.members]
         self._room = room
-        self._members = list(zip(node.members, self._columns, strict=True))
-        self._orders: dict[str, list[JsonColumn]] = {}  # in which members are tried, by the first character
+        self._members = node.members
+        self._orders: dict[str, list[int]] = {}  # in which members are tried, by the first character
         self._indexes = node.indexes
+        self._number = node.number
+        self._which = array("i")  # member each row is of; -1: it is null
+        self._counts = [0] * len(node.members)  # rows of each
+        self._tried: set[int] = set()  # members that may hold something of a value that is not added yet
 
     def read(self, text: str, at: int) -> int:
-        first = text[at]
-        if first == "n":
+        if text[at] == "n":
             return self._read_null(text, at, "a value")
-        row = len(self)
-        order = self._orders.get(first) or self._order(first)
-        # The first record with names that are none of its own; another may have all of them. It keeps what it
-        # has read: reading twice at each level takes time that is exponential in how deep a payload nests.
-        second: JsonColumn | None = None
-        end_of_second = at
-        for column in order:
-            left = self._room.left
-            try:
-                end = column.read(text, at)
-            except BadJsonError:
-                if self._room.left < 0:
-                    raise
-                column.truncate(row)
-                self._room.left = left
-                continue
-            if not (isinstance(column, _Structs) and column.unknown):
-                if second is not None:
-                    second.truncate(row)
-                return self._add(column, end)
-            if second is None:
-                second, end_of_second = column, end
-            else:
-                column.truncate(row)
-                self._room.left = left
-        if second is None:
+        room = self._room
+        key = self._number, at
+        if key in room.choices:
+            chosen = room.choices[key]
+            end = None
+            if chosen is not None:
+                self._tried.add(chosen)
+                end = self._columns[chosen].read(text, at)
+        else:
+            room.tries += 1
+            chosen, end = self._choose(text, at)
+            room.tries -= 1
+            if room.tries:
+                room.choices[key] = chosen
+        if chosen is None or end is None:
             raise BadJsonError("a value of none of the union's types")
-        return self._add(second, end_of_second)
+        return self._add(chosen, end)
 
-    def _order(self, first: str) -> list[JsonColumn]:
+    def _choose(self, text: str, at: int) -> tuple[int | None, int | None]:
+        """Read the value as the first member that it is, and return which, and where it ends.
+
+        A record without names that are none of its own comes before others: those are tried last. Of many
+        records only those with all names of the value are read.
+        """
+        first = text[at]
+        order = self._orders.get(first) or self._order(first)
+        others: list[int] = []
+        fitting = -1  # a bit for each member that may be what the value is
+        second: int | None = None
+        end_of_second: int | None = None
+        for number in order:
+            if not fitting >> number & 1:
+                others.append(number)
+                continue
+            end, is_whole = self._try(number, text, at)
+            if end is not None and is_whole:
+                if second is not None:
+                    self._columns[second].truncate(self._counts[second])
+                return number, end
+            if end is not None and second is None:
+                second, end_of_second = number, end
+            elif end is not None:
+                self._columns[number].truncate(self._counts[number])
+            if fitting == -1 and first == "{" and len(order) > _FEW_MEMBERS:
+                fitting = self._with_names(text, at)
+        if second is None:
+            for number in others:
+                end, _ = self._try(number, text, at)
+                if end is not None:
+                    return number, end
+        return second, end_of_second
+
+    def _try(self, number: int, text: str, at: int) -> tuple[int | None, bool]:
+        """Read the value as a member; returns where it ends, and whether that has all of its names."""
+        room, column = self._room, self._columns[number]
+        left, tries = room.left, room.tries
+        end: int | None = None
+        room.at = at
+        self._tried.add(number)
+        try:
+            end = column.read(text, at)
+            is_whole = not (isinstance(column, _Structs) and column.unknown)
+        except BadJsonError:
+            if room.is_full:
+                raise
+            is_whole = False
+            column.truncate(self._counts[number])
+            room.left, room.tries = left, tries
+        if not is_whole:
+            room.again -= 1 + (room.at if end is None else end) - at
+            if room.again < 0:
+                raise BadJsonError("its unions have to be read too often to find their types")
+        return end, is_whole
+
+    def _with_names(self, text: str, at: int) -> int:
+        """Which members may have an object with its names: a bit for each; maps have any."""
+        known, maps = self._names
+        fitting = -1
+        at = skip_space(text, at + 1)
+        while text[at] != "}":
+            name, at = read_name(text, at)
+            fitting &= known.get(name, 0) | maps
+            at = skip_space(text, skip_value(text, at))
+            if text[at] == ",":
+                at = skip_space(text, at + 1)
+            elif text[at] != "}":
+                raise unexpected(text, at, "a comma or }")
+        return fitting
+
+    @cached_property
+    def _names(self) -> tuple[dict[str, int], int]:
+        """The records that have a name, a bit for each; and the members that are maps."""
+        known: dict[str, int] = {}
+        maps = 0
+        for number, member in enumerate(self._members):
+            if isinstance(member, JsonRecord):
+                for each in member.members:
+                    known[each.key] = known.get(each.key, 0) | 1 << number
+            elif isinstance(member, JsonMap):
+                maps |= 1 << number
+        return known, maps
+
+    def _order(self, first: str) -> list[int]:
         """Those first that look like what begins with a character; other characters are in no JSON."""
-        alike = [column for member, column in self._members if _is_alike(member, first)]
-        order = alike + [column for column in self._columns if column not in alike]
+        numbers = range(len(self._members))
+        alike = [number for number in numbers if _is_alike(self._members[number], first)]
+        known = set(alike)
+        order = alike if first == "{" else [*alike, *(each for each in numbers if each not in known)]
         if alike:
             self._orders[first] = order
         return order
 
-    def _add(self, filled: JsonColumn, end: int) -> int:
-        for column in self._columns:
-            if column is not filled:
-                column.add_null()
+    def _add(self, number: int, end: int) -> int:
+        self._which.append(number)
+        self._counts[number] += 1
+        self._tried.clear()
         self._valid.append(1)
         return end
 
     def add_null(self) -> None:
-        for column in self._columns:
-            column.add_null()
+        self._which.append(-1)
         self._valid.append(0)
 
     def truncate(self, count: int) -> None:
-        del self._valid[count:]
-        for column in self._columns:
-            column.truncate(count)
+        # Of many members, few have a value.
+        for number in self._which[count:]:
+            if number >= 0:
+                self._counts[number] -= 1
+                self._tried.add(number)
+        for number in self._tried:
+            self._columns[number].truncate(self._counts[number])
+        self._tried.clear()
+        del self._which[count:], self._valid[count:]
 
     def finish(self) -> pa.Array:
+        which = np.frombuffer(self._which, np.int32)
         columns = [
-            select(self._columns[index].finish(), field.type)
+            self._member(which, index, field.type)
             for index, field in zip(self._indexes, self._type, strict=True)
         ]
         return pa.Array.from_buffers(self._type, len(self), [self._validity()], children=columns)
+
+    def _member(self, which: npt.NDArray[np.int32], number: int, kind: pa.DataType) -> pa.Array:
+        """The values of a member, null in the rows of others."""
+        count = self._counts[number]
+        if not count:
+            return pa.nulls(len(which), kind)
+        values = select(self._columns[number].finish(), kind)
+        if count == len(which):
+            return values
+        place = np.full(len(which), -1, np.int32)
+        place[which == number] = np.arange(count, dtype=np.int32)
+        return values.take(pa.array(place, mask=place < 0))
 
 
 def _is_alike(node: JsonNode, first: str) -> bool:
@@ -382,7 +482,7 @@ def _is_alike(node: JsonNode, first: str) -> bool:
     return first in "-0123456789NI"
 
 
-def _take(room: ValueRoom, size: int) -> None:
+def _take(room: JsonRoom, size: int) -> None:
     room.left -= size
     if room.left < 0:
         raise BadJsonError(room.why)

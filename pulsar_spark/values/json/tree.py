@@ -101,11 +101,13 @@ class JsonUnion:
         members: all of the schema's, with all of their parts: which of them a value is does not depend on
             what is asked for.
         indexes: which member each field of the column is.
+        number: of the union among those of a tree, the same for those that read the same.
     """
 
     type: pa.DataType
     members: tuple[JsonNode, ...]
     indexes: tuple[int, ...]
+    number: int = -1
 
 
 # Bytes of a value while it is read: one says whether it is null, and four where its text ends.
