@@ -24,7 +24,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.interfaces import ValueDecoder
-from pulsar_spark.values.value_size import ValueParts
+from pulsar_spark.values.value_size import ValueCost, ValueParts
 from pulsar_spark.wire.entry.entry_work import Floats
 
 # Versions of a topic's schema by their numbers, without those that do not exist.
@@ -212,7 +212,7 @@ class TypedValueReader:
             readers = self._of_versions(versions, messages)
         groups = _Groups(versions, readers, self._target)
         rates = messages.items_per_byte
-        ends = self._parts.ends(payloads, keys)
+        ends = self._parts.ends(payloads, keys, groups.costs, versions.of_row)
         return (
             TypedValues(
                 messages,
@@ -282,6 +282,11 @@ class _Groups:
         self._versions = versions
         self._readers = readers
         self._target = target
+
+    @property
+    def costs(self) -> list[ValueCost]:
+        """What values of each version may take."""
+        return [ValueCost() if isinstance(reader, str) else reader.cost for reader in self._readers]
 
     def part(self, first: int, end: int) -> _Groups:
         """Some of the rows."""

@@ -13,7 +13,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
     is_null,
 )
-from pulsar_spark.values.avro.branches import Branches, with_siblings
+from pulsar_spark.values.avro.resolve import Branches, with_siblings
 
 
 def new_values(newer: AvroType, older: AvroType, path: str = "") -> Iterator[str]:

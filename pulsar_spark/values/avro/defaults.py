@@ -29,7 +29,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
     is_null,
 )
-from pulsar_spark.values.avro.time_units import unit_of
+from pulsar_spark.values.time_units import unit_of
 
 MAX_VALUES: Final = 100_000  # in all defaults of a schema, for values without bytes take time, too
 _MAX_TEXT: Final = MAX_BYTES  # in all of them; a short text may say more, by records in records

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints
@@ -14,6 +16,8 @@ from pulsar_spark.values.avro.leaves import Reader
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
 from pulsar_spark.values.avro.varints import read_varints
 from pulsar_spark.values.avro.walk import walker
+
+Places: TypeAlias = "npt.NDArray[np.int32]"
 
 _FEW_BRANCHES = 16  # which are looked for one after the other
 
@@ -141,7 +145,7 @@ def _members_reader(step: steps.UnionStep) -> Reader:
         count = len(position)
         is_valid = np.zeros(count, np.bool_)
         parts: dict[int, list[pa.Array]] = {}
-        places: dict[int, Ints] = {}
+        places: dict[int, Places] = {}
         for number, mine in _by_branch(which, len(branches)):
             read_branch = branches[number] if 0 <= number < len(branches) else None
             if read_branch is None:
@@ -157,7 +161,8 @@ def _members_reader(step: steps.UnionStep) -> Reader:
                 place[mine] = np.arange(base, base + len(mine), dtype=np.int32)
                 parts[index].append(part)
         columns = [
-            _placed(parts.get(i, []), places.get(i), field.type, count) for i, field in enumerate(kind)
+            _placed(parts[i], places[i], field.type) if i in parts else pa.nulls(count, field.type)
+            for i, field in enumerate(kind)
         ]
         validity = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
         return pa.Array.from_buffers(kind, count, [validity], children=columns), after
@@ -175,7 +180,9 @@ def _by_branch(which: Ints, branches: int) -> Iterator[tuple[int, Ints]]:
         return
     left = len(which)
     for number in range(branches):
-        mine = np.flatnonzero(which == number) if left else ()
+        if not left:
+            return
+        mine = np.flatnonzero(which == number)
         if len(mine):
             left -= len(mine)
             yield number, mine
@@ -203,12 +210,10 @@ def _member_reader(step: steps.MemberStep) -> Reader:
     return read
 
 
-def _placed(
-    parts: list[pa.Array], place: Ints | None, kind: pa.DataType, count: int | None = None
-) -> pa.Array:
-    """A row for each place, in the parts one after the other; null for -1, and where there are no parts."""
-    if not parts or place is None:
-        return pa.nulls(len(place) if count is None else count, kind)
+def _placed(parts: list[pa.Array], place: Places, kind: pa.DataType) -> pa.Array:
+    """A row for each place, in the parts one after the other; null for -1."""
+    if not parts:
+        return pa.nulls(len(place), kind)
     whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
     return whole.take(pa.array(place, mask=place < 0))
 

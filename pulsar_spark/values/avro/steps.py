@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from pulsar_spark.values.avro.time_units import MICROS, TimeUnit
+from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_size import item_width
 
 # Text that a schema adds to each item of an array counts as one byte of the payload by so many bytes.

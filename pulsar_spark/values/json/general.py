@@ -32,9 +32,8 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.values.interfaces import DecodedValues
-from pulsar_spark.values.json.columns import JsonColumn
+from pulsar_spark.values.json.columns import JsonColumn, JsonRoom
 from pulsar_spark.values.json.nested_columns import make_column
-from pulsar_spark.values.json.room import JsonRoom
 from pulsar_spark.values.json.scan import END, BadJsonError, skip_space, unexpected
 from pulsar_spark.values.json.tree import JsonNode
 

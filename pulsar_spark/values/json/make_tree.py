@@ -32,8 +32,6 @@ from pulsar_spark.values.avro.defaults import (
     member_number,
 )
 from pulsar_spark.values.avro.resolve import check_target, field_matches
-from pulsar_spark.values.avro.time_units import unit_of
-from pulsar_spark.values.json.projection import filled_type
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonKind,
@@ -43,7 +41,9 @@ from pulsar_spark.values.json.tree import (
     JsonNode,
     JsonRecord,
     JsonUnion,
+    filled_type,
 )
+from pulsar_spark.values.time_units import unit_of
 
 # Java's client writes them beside each schema that it makes; its bytes are always base64.
 _JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")

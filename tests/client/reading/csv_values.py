@@ -15,6 +15,7 @@ from pulsar_spark.client.reading import typed_values
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues
+from pulsar_spark.values.value_size import ValueCost
 
 
 def csv(names: str, kind: SchemaType = SchemaType.AVRO) -> Schema:
@@ -38,6 +39,7 @@ class CsvDecoder:
     """
 
     calls: ClassVar[list[int]] = []
+    cost = ValueCost()
 
     def __init__(self, writer: Schema, reader: Schema, target: pa.DataType) -> None:
         if writer.type != reader.type:

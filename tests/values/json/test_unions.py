@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from pulsar_spark.values.json import leaves, nested_columns
+from pulsar_spark.values.json import leaves, unions
+from pulsar_spark.values.json.columns import JsonRoom
 from pulsar_spark.values.json.general import explain, read_rows
-from pulsar_spark.values.json.room import JsonRoom
 from tests.values.json.test_general import tree_of
 
 
@@ -67,9 +67,9 @@ def test_of_many_records_those_with_the_names_are_read(monkeypatch):
     node = tree_of(records)
     tried = []
     monkeypatch.setattr(
-        nested_columns._Unions,
+        unions.JsonUnions,
         "_try",
-        lambda self, number, *of, real=nested_columns._Unions._try: (
+        lambda self, number, *of, real=unions.JsonUnions._try: (
             tried.append(number),
             real(self, number, *of),
         )[1],
@@ -132,7 +132,7 @@ def test_the_member_of_a_union_is_the_one_that_all_ways_give(seed, monkeypatch):
     payloads = [json.dumps(value(4)).encode() for _ in range(300)]
     found = read_rows(node, payloads)
     found.column.validate(full=True)
-    monkeypatch.setattr(nested_columns, "_FEW_MEMBERS", 1000)
+    monkeypatch.setattr(unions, "_FEW_MEMBERS", 1000)
     plain = read_rows(node, payloads)
     monkeypatch.setattr(JsonRoom, "choices", property(lambda room: {}, lambda room, value: None))
     naive = read_rows(node, payloads)

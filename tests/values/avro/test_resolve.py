@@ -8,7 +8,7 @@ import pytest
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.avro.avro_types import parse
-from pulsar_spark.values.avro.branches import Branches, with_siblings
+from pulsar_spark.values.avro.resolve import Branches, with_siblings
 from tests.values.random_avro import schema_of_tree
 
 
